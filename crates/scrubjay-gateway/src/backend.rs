@@ -96,7 +96,7 @@ pub enum Event {
         backend: String,
         /// The client whose connection it came on, unless that serves all.
         owner: Option<Arc<str>>,
-        /// On the connection of which era.
+        /// The era of the connection it came on.
         era: Era,
         /// Its method.
         method: String,
@@ -166,7 +166,7 @@ pub struct Backend {
     pub id: String,
     /// What people read beside it.
     pub display_name: Option<String>,
-    /// Whether it is a toolset of this process: its tools keep their names, and it is told who calls.
+    /// Whether it is a toolset of this process: its tools keep their names, and each request to it says who calls.
     pub is_own: bool,
     /// What it was made from, where it is no toolset.
     config: Option<BackendConfig>,
@@ -184,7 +184,7 @@ pub struct Backend {
     pub(crate) known: BackendProfile,
     /// The connections that are being greeted.
     starting: Mutex<Vec<std::sync::Weak<connection::RpcChannel>>>,
-    /// Held while it is found out whether it speaks the modern era: once, for everybody.
+    /// Held while it is probed for the modern era: once, for all clients.
     probing: tokio::sync::Mutex<()>,
     /// The one client it serves, where it serves one and nothing is put together.
     owner: Option<Arc<Session>>,
@@ -223,7 +223,7 @@ impl Backend {
     pub fn mounted(id: &str, mount: Mount, recording: Recording, events: mpsc::Sender<Event>) -> Self {
         Self {
             is_own: true,
-            // It is told with each request who calls.
+            // Each request to it says who calls.
             is_shared: true,
             ..Self::described(id, Link::Mounted(mount), recording, events)
         }
@@ -302,7 +302,7 @@ impl Backend {
         ConnectionJudge::new(self.rules.clone(), name, self.record_options.message_bytes_max)
     }
 
-    /// Serves one client alone: whatever it says is said to that one.
+    /// Serves one client alone: everything that it says goes to that client.
     #[must_use]
     pub fn belonging_to(self, owner: Option<Arc<Session>>) -> Self {
         Self { owner, ..self }

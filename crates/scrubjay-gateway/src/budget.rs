@@ -26,9 +26,9 @@ const SMALL_UNOWNED_BYTES: usize = 4 * 1024;
 /// What a client says of itself may use the reserve only for this: it stays as long as the session, so that as many
 /// clients as there may be sessions could fill the budget with more.
 const SMALL_STATE_BYTES: usize = 4 * 1024;
-/// One part in so many is kept for small things of those who keep little.
+/// One part in this many is reserved for small charges of accounts that hold little.
 const RESERVE_PART: usize = 16;
-/// One part in so many may wait for one backend that does not read, and is kept of what one backend lists.
+/// One part in this many may wait for one backend that does not read, or be kept of one backend's lists.
 const BACKEND_PART: usize = 8;
 
 /// How much may be kept.
@@ -43,7 +43,7 @@ pub struct MemoryLimits {
 impl MemoryLimits {
     /// The process needs so many times the longest message: one on its way in, its call, its answer, and others beside.
     pub const MESSAGES_MIN: usize = 8;
-    /// A session needs so many times the longest message: a call is in memory twice.
+    /// How many times the longest message a session needs: a call is in memory twice.
     pub const SESSION_MESSAGES_MIN: usize = 2;
 }
 
@@ -104,9 +104,9 @@ pub struct Budget(Arc<Shared>);
 struct Shared {
     limits: MemoryLimits,
     used: Mutex<Used>,
-    /// Told when something is given back.
+    /// Notified when a charge is given back.
     freed: Notify,
-    /// Told when most of it is taken, so that what can be done without is given up.
+    /// Notified when most of it is taken, so that caches are dropped.
     tight: Notify,
 }
 

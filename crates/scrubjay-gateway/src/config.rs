@@ -1,4 +1,4 @@
-//! What the gateway is told: its backends, how it names their tools, how it listens.
+//! The gateway's configuration: its backends, how it names their tools, how it listens.
 //!
 //! Resolved values only. Where they come from (files, environment, flags, a client's options) is the
 //! binary's business.
@@ -176,7 +176,7 @@ pub enum Naming {
 pub struct HttpConfig {
     /// Where.
     pub address: SocketAddr,
-    /// The tokens of which a client must show one; required off loopback.
+    /// The tokens; a client must show one of them. Required off loopback.
     pub auth_tokens: Vec<AuthToken>,
     /// `Host` values that are answered besides loopback names and the bound address.
     pub allowed_hosts: Vec<String>,
@@ -219,7 +219,7 @@ pub struct AuthToken {
 }
 
 impl HttpConfig {
-    /// Tells whether clients are told apart by their tokens: each has its own, or one that bears its name.
+    /// Returns whether clients are identified by their tokens: each has its own, or one that bears its name.
     pub(crate) fn tells_by_token(&self) -> bool {
         self.auth_tokens.len() > 1 || self.auth_tokens.iter().any(|token| token.name.is_some())
     }
@@ -236,7 +236,7 @@ impl Secret {
         Self(value)
     }
 
-    /// Gives the value away: only to whoever must send or compare it.
+    /// Returns the value. Only for code that must send or compare it.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0

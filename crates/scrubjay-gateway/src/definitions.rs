@@ -25,12 +25,12 @@ pub use spelling::spelled;
 
 use crate::config::BackendLink;
 
-/// A larger file is not read: nobody has so many tools, and it would be read again and again.
+/// A larger file is not read: no server has that many tools, and it would be read again and again.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
-/// So many stretches that redaction took out of one definition are told apart; the others together are one.
+/// How many redacted stretches of one definition are listed; the rest count as one.
 const STRETCHES_MAX: usize = 64;
-/// So much is said of where each was.
+/// How many characters are kept of where each of them was.
 const PLACE_CHARS_MAX: usize = 200;
 
 /// The name of a server's file, and what it says or why it cannot be read.

@@ -206,7 +206,7 @@ pub(crate) struct HandedOver {
     receipts: BTreeMap<u64, Receipt>,
 }
 
-/// So many lines may be in a bridge; it has limits of its own, and they are lower.
+/// How many lines may be in a bridge; its own queues are shorter.
 const HANDED_OVER_MAX: usize = 4096;
 
 impl HandedOver {

@@ -100,7 +100,7 @@ pub struct Gateway {
     states: request_state::StateSeal,
     /// What turns tasks into calls, where that is wanted.
     routing: Mutex<Option<Arc<route::Routing>>>,
-    /// What every client is told first, where anything is.
+    /// A notice that goes before every backend's instructions, where there is one.
     notice: Mutex<Option<String>>,
     ending: shutdown::Ending,
     listeners: subscriptions::Listeners,

@@ -2,7 +2,7 @@
 //!
 //! A connection whose client has no session is a stranger's. Strangers have a part of all places; one more takes the
 //! place of the oldest of them, so that a flood of connections cannot lock out who has a session, nor who comes new.
-//! What is said on a connection, and who has a session, is the business of whoever answers.
+//! It knows neither what is said on a connection nor who has a session.
 
 mod watched;
 
@@ -38,7 +38,7 @@ const SWEEP_MIN: Duration = Duration::from_millis(20);
 const SWEEP_MAX: Duration = Duration::from_secs(1);
 /// After a failure to accept, mostly for want of descriptors.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-/// One place in so many is for strangers.
+/// One in this many connections is reserved for clients without a session.
 const STRANGERS_PART: usize = 4;
 
 /// How many connections there may be, and how long each may dawdle.

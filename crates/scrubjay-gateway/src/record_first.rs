@@ -74,7 +74,7 @@ pub(crate) fn record_first_marking(
         recording.survive_power();
     }
     let recorded = recording.record(clock::now(), items.iter().copied());
-    // Whoever asks for this waits for the disk, and so does everyone behind.
+    // This message waits for the disk, and so do the messages behind it.
     let recorded =
         recorded.and_then(|entry| if is_synced { recording.sync().map(|()| entry) } else { Ok(entry) });
     match recorded {

@@ -27,13 +27,13 @@ use crate::pipe::{Sink, Source};
 /// A line of standard error longer than this is recorded by its length and hash alone.
 const STDERR_LINE_BYTES_MAX: usize = 1 << 20;
 
-/// Reading so much at once tells that a pipe of the default size was full.
+/// 64 KiB, a pipe's default capacity: a read of this much means that the pipe was full.
 const LARGE_READ_BYTES: usize = 64 * 1024;
 
 /// What to do with messages that cannot be recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnRecordFailure {
-    /// Do not forward them; tell whoever waits.
+    /// Do not forward them; answer a request with an error.
     #[default]
     Stop,
     /// Forward them, and record the gap later.
@@ -81,7 +81,7 @@ pub type Report = Box<dyn Fn(&str)>;
 pub struct Relay {
     options: Options,
     recording: RefCell<Recording>,
-    /// Held by whoever waits for the disk: one sync serves all that was recorded before it began.
+    /// Held while waiting for the disk: one sync serves everything that was recorded before it began.
     syncing: Mutex<()>,
     /// Whether a failure to record has been reported and not yet passed.
     failing: Cell<bool>,
@@ -288,7 +288,7 @@ impl Relay {
         }
     }
 
-    /// Writes what waits in the recording as often as it must be; for ever.
+    /// Flushes the recording at its interval, until it is dropped.
     pub async fn keep_flushing(&self) {
         let Some(interval) = self.recording.borrow().flush_interval() else {
             return std::future::pending().await;
@@ -384,7 +384,7 @@ impl Relay {
         forward
     }
 
-    /// Tells whoever waits for a message that it was not recorded, and so not forwarded.
+    /// Answers a request that was not recorded, and so not forwarded, with an error.
     async fn tell_not_recorded(
         &self,
         direction: Direction,
@@ -397,7 +397,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Records that a line was too long, and tells whoever waits for it.
+    /// Records that a line was too long, and answers its request with an error.
     async fn refuse(
         &self,
         direction: Direction,

@@ -1,6 +1,6 @@
 //! One client's conversation with the gateway: what it said of itself, what it waits for, its tape.
 //!
-//! Everything a client says and hears is recorded here before it moves on, and so is what backends are asked
+//! Everything a client sends and is sent is recorded here before it moves on, and so is what backends are asked
 //! on its behalf. A session does not know how its client is connected: it hands lines to an [`Outbox`].
 
 mod call;
@@ -45,12 +45,12 @@ pub const CALLS_MAX: usize = 1024;
 /// How many messages of backends may wait for one client because rules delay them.
 pub(crate) const HELD_MAX: usize = 256;
 
-/// What a session takes besides what its client says: its tables and its tape.
+/// The memory a session takes besides its client's messages: its tables and its tape.
 const SESSION_BYTES: usize = 2048;
-/// A client need not say more of itself than this.
+/// How many bytes of facts a client may state about itself: names and capabilities of real clients are far below it.
 pub(crate) const FACTS_BYTES_MAX: usize = 64 * 1024;
 
-/// How often it is looked whether clients have heard everything.
+/// How often it is checked whether everything was delivered.
 const LAST_WORDS_LOOK: std::time::Duration = std::time::Duration::from_millis(5);
 
 /// Where lines for a client go: its one stream, or the stream of one request.
@@ -59,7 +59,7 @@ pub type Outbox = mpsc::Sender<Outgoing>;
 /// One client's conversation.
 #[derive(Debug)]
 pub struct Session {
-    /// The handle by which its client names it; hard to guess.
+    /// The handle that its client sends; it cannot be guessed.
     pub id: String,
     /// Whose it is: a client with a session is known by that alone, an inferred one by its token, name and
     /// process. Sessions of one client show the same, and share its connections to legacy backends.
@@ -68,31 +68,31 @@ pub struct Session {
     pub is_inferred: bool,
     /// Whether clients that nobody can tell apart may share it: no state of a backend is kept for them.
     pub may_be_several: bool,
-    /// Who may speak in it: a hash of the credentials that its client showed when it opened it, where it can show any.
+    /// Who may use it: a hash of the credentials that its client opened it with, where there were any.
     principal: OnceLock<String>,
     recording: Arc<Mutex<Recording>>,
     record_options: Options,
-    /// What is kept in memory for it.
+    /// Counts the memory that is used for it.
     pub(crate) account: Arc<Account>,
     facts: Mutex<Arc<ClientFacts>>,
-    /// The room that the facts take.
+    /// The memory that the facts take.
     facts_room: Mutex<Charge>,
-    /// Whether its client said of itself what it is.
+    /// Whether its client has stated its facts.
     is_opened: AtomicBool,
     is_over: AtomicBool,
     calls: Mutex<HashMap<Ticket, Arc<Call>>>,
     next_ticket: AtomicU64,
-    /// Places for what rules hold back on its way from backends that serve others too.
+    /// Permits for messages that rules delay on their way from backends that serve others too.
     pub(crate) held: Arc<Semaphore>,
     asks: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
     next_ask: AtomicU64,
-    /// What belongs to no request.
+    /// The stream for what belongs to no request.
     standing: StandingStream,
     dropped: Mutex<DroppedCount>,
-    /// What is recorded and not yet handed over.
+    /// What is recorded and not yet delivered.
     in_transit: Arc<InTransit>,
     seen: Mutex<std::time::Instant>,
-    /// The resources whose changes the client wants to hear of, and on whose connection each is followed.
+    /// The resources that the client subscribed to, and whose connection each is followed on.
     pub(crate) subscriptions: Mutex<BTreeMap<String, (Owner, Charge)>>,
     /// What the newest lists said, by kind: who owns which name.
     pub(crate) tables: Mutex<HashMap<ListKind, Arc<NameTable>>>,
@@ -104,10 +104,10 @@ pub struct Session {
     pub log_level: Mutex<Option<&'static str>>,
 }
 
-/// A list that a client was given: what stands for it, and itself where there was room for it.
+/// A list that a client was given: its digest, and the list itself where there was room for it.
 pub(crate) type RememberedList = (ListDigest, Option<Arc<BackendList>>);
 
-/// Calls of one client that look for a name: who waits while another asks all backends goes by what that one heard.
+/// Lookups of a name by one client's calls: a call that waited while another asked all backends uses its answers.
 #[derive(Debug, Default)]
 pub(crate) struct NameLookup {
     pub(crate) turn: tokio::sync::Mutex<()>,
@@ -156,54 +156,54 @@ impl Session {
         }
     }
 
-    /// Binds it to whoever opened it.
+    /// Binds it to the credentials that opened it.
     pub(crate) fn bind_to(&self, principal: String) {
         // It is opened once.
         let _ = self.principal.set(principal);
     }
 
-    /// Returns whether somebody may speak in it.
+    /// Returns whether these are the credentials that opened it.
     #[must_use]
     pub(crate) fn is_bound_to(&self, principal: &str) -> bool {
         self.principal.get().is_some_and(|bound| bound == principal)
     }
 
-    /// Notes that the client is there.
+    /// Notes that the client sent something now.
     pub fn touch(&self) {
         *lock(&self.seen) = clock::now().instant;
     }
 
-    /// Returns how long the client has said nothing.
+    /// Returns how long ago the client sent something.
     #[must_use]
     pub fn silent(&self) -> std::time::Duration {
         lock(&self.seen).elapsed()
     }
 
-    /// Returns how long the client has been silent, with nothing under way.
+    /// Returns how long the session is idle: no message, and no request under way.
     #[must_use]
     pub fn idle(&self) -> std::time::Duration {
         if lock(&self.calls).is_empty() { lock(&self.seen).elapsed() } else { std::time::Duration::ZERO }
     }
 
-    /// Returns what the client said of itself.
+    /// Returns what the client stated about itself.
     #[must_use]
     pub fn facts(&self) -> Arc<ClientFacts> {
         lock(&self.facts).clone()
     }
 
-    /// Returns whether the client said of itself what it is.
+    /// Returns whether the client has stated its facts.
     #[must_use]
     pub fn is_opened(&self) -> bool {
         self.is_opened.load(Ordering::Acquire)
     }
 
-    /// Returns whether the client is a legacy one that can be told things unasked.
+    /// Returns whether it is a legacy client, which is sent notifications without a request.
     #[must_use]
     pub fn is_legacy(&self) -> bool {
         self.is_opened.load(Ordering::Acquire) && self.facts().era == Era::Legacy
     }
 
-    /// Notes what the client said of itself when it opened the session.
+    /// Keeps what the client stated about itself when it opened the session.
     ///
     /// # Errors
     /// There is no room for it.
@@ -224,13 +224,13 @@ impl Session {
         self.recording.clone()
     }
 
-    /// Returns what toolsets know this connection by; its handle cannot be read off it.
+    /// Returns the id by which toolsets know this connection; the handle cannot be derived from it.
     #[must_use]
     pub fn connection(&self) -> String {
         SessionRef::of_connection(&self.id).id
     }
 
-    /// Gives up what waits for a client that listens to nothing.
+    /// Drops what waits for a standing stream.
     pub(crate) fn drop_kept(&self) {
         self.standing.drop_kept();
     }
@@ -251,7 +251,7 @@ impl Session {
         self.standing.outbox().or_else(|| lock(&self.calls).values().next().map(|call| call.outbox()))
     }
 
-    /// Remembers a list the client was given; returns whether it is another than before. What there was no room for is
+    /// Remembers a list the client was given; returns whether it differs from the last. A list without room is
     /// asked for again when it is needed.
     pub(crate) fn remember_list(&self, kind: ListKind, backend: &str, offer: &Arc<BackendList>) -> bool {
         let kept = offer.may_be_kept().then(|| offer.clone());
@@ -264,19 +264,19 @@ impl Session {
         before.is_none_or(|(digest, _)| digest != offer.digest())
     }
 
-    /// Notes that we are about to stop: what its client does not take from here on it did not leave behind.
+    /// Notes that we are about to stop: what is undelivered from here on is undelivered for that reason.
     pub(crate) fn stopping(&self) {
         self.in_transit.stopping();
     }
 
-    /// Waits until nothing is on its way to its client any more.
+    /// Waits until everything for its client is delivered or dropped.
     pub(crate) async fn all_said(&self) {
         while !self.in_transit.is_empty() {
             tokio::time::sleep(LAST_WORDS_LOOK).await;
         }
     }
 
-    /// Notes that it is over: nothing is started for it any more.
+    /// Marks it as over: no backend is started for it any more.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::Release);
     }
@@ -288,7 +288,7 @@ impl Session {
 
     /// Ends the session: what is under way, its standing stream and its recording.
     pub(crate) fn finish(&self, replacement: Recording, reason: &str, sealing: Sealing) {
-        // What nobody came for is noted before the tape ends.
+        // What was never delivered is noted before the tape ends.
         drop(self.standing.detach());
         lock(&self.asks).clear();
         for call in lock(&self.calls).values() {
@@ -299,7 +299,7 @@ impl Session {
     }
 }
 
-/// Locks; a thread that panicked while holding it left plain data, which is still good.
+/// Locks a mutex, ignoring poison: what we guard is plain data that a panic leaves usable.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

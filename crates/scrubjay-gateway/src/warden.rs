@@ -162,7 +162,7 @@ pub async fn watch_over(serves_many: bool) -> io::Result<WorkerEnded> {
     Ok(WorkerEnded { exit_code: exit_code(status), was_killed: status.signal().is_some() })
 }
 
-/// Returns what is done when this process is told to stop.
+/// Waits until this process is asked to stop, by SIGTERM or SIGINT.
 ///
 /// # Errors
 /// The signals cannot be caught.

@@ -58,7 +58,7 @@ const WRITE_BYTES_MAX: usize = 64 * 1024;
 const CAPABILITIES: [&str; 4] = ["tools", "prompts", "resources", "logging"];
 
 type Writer = Box<dyn AsyncWrite + Send + Unpin>;
-/// The lines of which a bridge tells whether they were delivered, where there is a bridge.
+/// The lines whose delivery a bridge reports later, where there is a bridge.
 type InBridge = Option<Arc<Mutex<HandedOver>>>;
 
 /// One life of a backend.
@@ -89,7 +89,7 @@ pub(crate) struct RpcChannel {
     /// Which connection to the backend it is, counted from 1.
     number: u32,
     transport: Transport,
-    /// Whether it is told who calls.
+    /// Whether each request to it says who calls: it is a toolset of this process.
     is_own: bool,
     /// The one client that everything is passed to as it is, where there is one.
     passes_to: Option<Arc<Session>>,
@@ -133,7 +133,7 @@ struct PendingCall {
     reply: oneshot::Sender<Answer>,
     /// The client's own token, where it wants progress.
     progress_token: Option<String>,
-    /// Told when there is progress: a call that moves is not too slow.
+    /// Notified of progress: a call that makes progress does not time out.
     moves: Arc<tokio::sync::Notify>,
 }
 
@@ -221,19 +221,19 @@ impl Connection {
         !self.attended.swap(true, Ordering::AcqRel)
     }
 
-    /// Returns whether the backend still listens.
+    /// Returns whether the connection is open.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.channel.open.load(Ordering::Acquire)
     }
 
-    /// Waits until it does not any more.
+    /// Waits until it is closed.
     pub async fn closed(&self) {
-        // The sender lives as long as the wire, and so longer than this.
+        // The sender lives as long as the channel, and so longer than this.
         let _ = self.channel.closed.subscribe().wait_for(|closed| *closed).await;
     }
 
-    /// Returns why it does not.
+    /// Returns why it was closed.
     #[must_use]
     pub fn why_closed(&self) -> String {
         self.channel.why_closed()
@@ -378,7 +378,7 @@ impl RpcChannel {
         let complaints: Vec<String> = lock(&self.complaints).iter().cloned().collect();
         let why =
             if complaints.is_empty() { why } else { format!("{why} (it said: {})", complaints.join(" | ")) };
-        // Clients hear it: the reason may quote what the server or its address says.
+        // It is sent to clients, and may quote secrets from the server's output or address.
         let redactor = lock(&self.tape.recording()).redactor();
         redactor.redact_text(&why).into_owned()
     }
@@ -408,7 +408,7 @@ impl RpcChannel {
         let params = told.as_ref().map_or(params, |told| told.as_deref());
         let (request, progress_token) = request_line(id, method, params, || self.progress_token(id));
         drop(told);
-        // Dropped before the answer is there, it calls the backend off.
+        // Dropped before the answer came, it cancels the call at the backend.
         let mut guard = AbandonGuard { channel: self, id, call, is_under_way: false, is_answered: false };
         let line = self.judge(Direction::ClientToServer, request);
         line.hold().await;
@@ -436,7 +436,7 @@ impl RpcChannel {
         let timed_out = || CallError::TimedOut(self.backend.clone(), timeout);
         let sent = self.send_judged(call, &line);
         tokio::time::timeout(timeout, sent).await.map_err(|_| timed_out())??;
-        // The answer may take long, and this may be large.
+        // Freed now: the answer may take long, and the request may be large.
         drop(line);
         let answered = loop {
             tokio::select! {
@@ -490,7 +490,7 @@ impl RpcChannel {
         self.record_then(direction, call, line, None)
     }
 
-    /// Returns what an entry of this connection is marked with.
+    /// Returns the leg that entries of this connection belong to.
     fn leg(&self) -> Leg<'_> {
         Leg { backend: &self.recorded_as, connection: self.number, transport: self.transport }
     }
@@ -522,7 +522,7 @@ impl RpcChannel {
     }
 
     fn let_go(&self) {
-        // Dropped, the waiting calls learn that nobody answers.
+        // Dropping the reply senders fails the calls that wait.
         lock(&self.pending).clear();
         self.closed.send_replace(true);
         lock(&self.lines).take();
@@ -530,7 +530,7 @@ impl RpcChannel {
     }
 }
 
-/// Writes lines to a backend, each of them whole: whoever sent one may have left half-way.
+/// Writes lines to a backend, each of them whole even if its sender was dropped meanwhile.
 async fn write(
     channel: std::sync::Weak<RpcChannel>,
     mut writer: Writer,
@@ -549,12 +549,12 @@ async fn write(
             batch.hand_over(in_bridge);
         }
         if let Err(e) = batch.write_to(&mut writer).await {
-            // What did not go out is on tape before the end of the backend is.
+            // The lines that were not written are noted on tape before the end of the backend is.
             drop(batch);
             lines.close();
             while lines.try_recv().is_ok() {}
             if let Some(channel) = channel.upgrade() {
-                // Mostly because it has ended, and how it did tells more.
+                // Mostly because it has exited, and its exit status tells more.
                 match channel.exit().await {
                     Some(exit) => channel.close_ended(Some(exit)),
                     None => channel.close(&format!("it does not read any more: {e}"), true),
@@ -588,7 +588,7 @@ fn request_line(
     // Without `_meta`, spelled so or with an escape, there is no token: most calls have none.
     let may_have_token = |params: &&str| params.contains("_meta") || params.contains('\\');
     let object = params.filter(may_have_token).and_then(|text| serde_json::from_str::<&RawValue>(text).ok());
-    // Every one of them: which of several a backend reads is its own affair.
+    // All of them are replaced: which of several a backend reads is not known.
     let metas = message::members_named(object, "_meta");
     let tokens: Vec<&RawValue> =
         metas.into_iter().flat_map(|meta| message::members_named(Some(meta), "progressToken")).collect();
@@ -607,12 +607,12 @@ fn random_key() -> [u8; 32] {
     key
 }
 
-/// Calls a backend off when its caller leaves before the answer.
+/// Cancels a call at the backend when its caller is dropped before the answer.
 struct AbandonGuard<'a> {
     channel: &'a Arc<RpcChannel>,
     id: u64,
     call: Option<&'a Arc<Call>>,
-    /// Whether the backend may have heard of it.
+    /// Whether the request may have reached the backend.
     is_under_way: bool,
     is_answered: bool,
 }
@@ -628,7 +628,7 @@ impl Drop for AbandonGuard<'_> {
             return;
         }
         lock(&self.channel.pending).remove(&self.id);
-        // A backend that does not read, and has been called off so often already, need not hear of one more.
+        // A backend that does not read gets at most `OPEN_ENDS_MAX` cancellations.
         let end = self.channel.open_ends.clone().try_acquire_owned().ok();
         if let Some(end) = end.filter(|_| self.channel.is_open()) {
             let (channel, call, id) = (self.channel.clone(), self.call.cloned(), self.id);
@@ -636,7 +636,7 @@ impl Drop for AbandonGuard<'_> {
                 let _end = end;
                 let params = format!(r#"{{"requestId":{id},"reason":"the caller left"}}"#);
                 let line = message::notification(method::NOTIFICATIONS_CANCELLED, Some(&params));
-                // A backend that is gone needs no calling off.
+                // A backend that is gone has nothing to cancel.
                 let _ = channel.send(call.as_ref(), line).await;
             });
         }

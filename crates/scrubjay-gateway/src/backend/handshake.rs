@@ -31,7 +31,7 @@ const DISCOVER_MAX: Duration = Duration::from_secs(8);
 /// greetings waiting, and the first that it answers counts.
 const PROBE_MAX: Duration = Duration::from_millis(1500);
 const INITIALIZE_MAX: Duration = Duration::from_secs(20);
-/// So much of a server's reason not to greet is told.
+/// How many characters of a server's reason for refusing to greet are passed on.
 const REFUSAL_CHARS_MAX: usize = 1000;
 
 /// The capabilities the gateway has towards a backend that serves all clients: what it can pass on to those that

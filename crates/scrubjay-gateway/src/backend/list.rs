@@ -190,7 +190,7 @@ impl BackendList {
         self.digest
     }
 
-    /// Returns it as a whole, nothing of which will change.
+    /// Completes the list: its digest is taken, and nothing is added any more.
     pub(super) fn whole(mut self) -> Self {
         if self.items.is_empty() {
             return self;

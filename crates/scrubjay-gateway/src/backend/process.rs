@@ -40,12 +40,12 @@ const BASIC: [&str; 14] = [
 ];
 /// How many of its last complaints are kept for an error message.
 const COMPLAINTS_MAX: usize = 5;
-/// So much of each is kept: every connection has some.
+/// How many characters of each are kept: every connection keeps some.
 const COMPLAINT_CHARS_KEPT: usize = 2000;
 /// A complaint longer than this is cut.
 const COMPLAINT_BYTES_MAX: usize = 64 * 1024;
 
-/// How long a program gets to leave, each time it is told to.
+/// How long a program gets to exit after each signal.
 const LEAVE_MAX: Duration = Duration::from_millis(500);
 
 /// Where a line is cut, a word this long stays whole: a secret that was cut in two would be recognised in neither half.

@@ -27,11 +27,11 @@ pub(crate) struct Greeting {
     pub(crate) is_copy: bool,
 }
 
-/// So many bytes a backend may declare as its capabilities. One that declares more is not used.
+/// How many bytes of capabilities a backend may declare. One that declares more is not used.
 const CAPABILITIES_BYTES_MAX: usize = 64 * 1024;
-/// So many bytes of instructions are passed on; the rest is cut.
+/// How many bytes of instructions are passed on; the rest is cut.
 pub(super) const INSTRUCTIONS_BYTES_MAX: usize = 64 * 1024;
-/// So many of them say that the rest was cut.
+/// How many of those bytes are for the note that says the rest was cut.
 const CUT_BYTES: usize = 80;
 
 impl Greeting {
@@ -73,7 +73,7 @@ struct ProfileData {
     speaks: [Option<bool>; 2],
     greetings: [Option<Greeting>; 2],
     lists: HashMap<(bool, ListKind), Arc<BackendList>>,
-    /// Whether a client waited for its greeting or a list in vain.
+    /// Whether a client waited for its greeting or a list that did not come.
     kept_waiting: bool,
 }
 
@@ -174,7 +174,7 @@ impl BackendProfile {
         self.save();
     }
 
-    /// Notes that clients wait for it in vain: the next does not wait as long.
+    /// Notes that a client waited and got nothing: the next one does not wait as long.
     pub(crate) fn keeps_waiting(&self) {
         let before = std::mem::replace(&mut lock(&self.facts).kept_waiting, true);
         if !before {
@@ -182,7 +182,7 @@ impl BackendProfile {
         }
     }
 
-    /// Returns whether clients waited for it in vain, the last time they did.
+    /// Returns whether the last client that waited for it got nothing.
     pub(crate) fn kept_waiting(&self) -> bool {
         lock(&self.facts).kept_waiting
     }
@@ -220,7 +220,7 @@ impl ProfileData {
         all
     }
 
-    /// Reads what was written; what there is no room for is not taken up.
+    /// Reads what was written; lists that there is no room for are left out.
     fn read(all: &Value, share: impl Fn(ListKind, BackendList) -> Arc<BackendList>) -> Self {
         let mut facts =
             Self { kept_waiting: all["keptWaiting"].as_bool().unwrap_or_default(), ..Self::default() };

@@ -39,10 +39,10 @@ pub(crate) struct QuestionTaker {
 #[derive(Debug)]
 pub(crate) struct Questions {
     waiting: Mutex<VecDeque<WaitingQuestion>>,
-    /// Told to a call that has taken no question yet, and how many of those wait.
+    /// Notifies a call that has taken no question yet; the counter is how many of those wait.
     fresh: Notify,
     fresh_calls: AtomicUsize,
-    /// Told to a call that has taken one before.
+    /// Notifies a call that has taken one before.
     again: Notify,
     /// How many that were asked outside any call have no answer yet: a call should not run ahead of them.
     unsettled: watch::Sender<usize>,
@@ -128,7 +128,7 @@ impl Questions {
     pub(super) async fn first(&self) {
         let arrived = self.arrived.notified();
         tokio::pin!(arrived);
-        // Enabled before looking: what is asked in between is not missed.
+        // Enabled before the check, so that a question asked in between is not missed.
         arrived.as_mut().enable();
         if self.asked.load(Ordering::Acquire) == 0 {
             arrived.await;

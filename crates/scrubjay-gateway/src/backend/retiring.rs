@@ -9,7 +9,7 @@ impl Backend {
         self.config.as_ref() == Some(config)
     }
 
-    /// Ends it for good: calls under way and those that come late are told why.
+    /// Ends it for good: calls under way and later ones fail with the reason.
     pub(crate) fn retire(&self, why: &str) {
         // Who retires it first is right. A start under way sees it when it is done.
         let _ = self.retired.set(why.to_owned());

@@ -1,4 +1,4 @@
-//! The places for a backend's connections: one modern connection for all clients, a legacy one for each.
+//! The slots for a backend's connections: one modern connection for all clients, a legacy one for each.
 //!
 //! The modern era has no sessions, so one connection serves everybody. A legacy server keeps roots, log levels
 //! and logins by connection, so every client has its own, unless the user says that one may serve all.
@@ -15,7 +15,7 @@ use crate::session::lock;
 
 const BACK_OFF_MIN: Duration = Duration::from_millis(250);
 const BACK_OFF_MAX: Duration = Duration::from_secs(30);
-/// With all places taken, a client that used its connection this recently keeps it.
+/// With all slots taken, a client that used its connection this recently keeps it.
 const EVICT_AFTER: Duration = Duration::from_secs(5);
 
 /// Whose a connection is; `None` where it serves all clients.
@@ -45,7 +45,7 @@ impl ConnectionSlot {
         lock(&self.open).take_if(|connection| !connection.is_open())
     }
 
-    /// Puts a connection here, unless somebody else has opened one meanwhile; returns the one that is here then.
+    /// Puts a connection in the slot unless another was opened meanwhile; returns the connection that is in it.
     pub(super) fn put(&self, connection: Arc<Connection>) -> Arc<Connection> {
         let mut open = lock(&self.open);
         if let Some(here) = open.as_ref().filter(|here| here.is_open()) {
@@ -96,7 +96,7 @@ impl BackOff {
     }
 }
 
-/// All places of one backend.
+/// All slots of one backend.
 #[derive(Default)]
 pub(super) struct ConnectionSlots {
     pub(super) modern: Arc<ConnectionSlot>,
@@ -140,7 +140,7 @@ impl ConnectionSlots {
         lock(&self.legacy).remove(owner)?.open()
     }
 
-    /// Gives up the places whose connections were not used for a while.
+    /// Gives up the slots whose connections were not used for a while.
     pub(super) fn remove_idle(&self, silence: Duration) -> Vec<Arc<Connection>> {
         let mut idle = Vec::new();
         lock(&self.legacy).retain(|owner, slot| match slot.open() {

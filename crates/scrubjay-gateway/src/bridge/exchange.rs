@@ -35,7 +35,7 @@ const SESSION_BYTES_MAX: usize = 4096;
 const SILENCE_MAX: Duration = Duration::from_secs(300);
 /// An answer beyond this counts as large; few of those are read at once.
 const LARGE_BYTES: usize = 1 << 20;
-/// How often in a row a broken stream is taken up in vain.
+/// How many times in a row resuming a broken stream may fail.
 const RESUMES_MAX: u32 = 5;
 const RESUME_PAUSE: Duration = Duration::from_secs(1);
 const RESUME_PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -71,7 +71,7 @@ pub(super) struct Exchange<'a> {
     /// only listens.
     number: Mutex<Option<u64>>,
     waiting: UnansweredRequests,
-    /// Told when the client calls the message off.
+    /// Notified when the client cancels the message.
     cancelled: &'a Notify,
     deadline: Option<Instant>,
     /// Whether nobody needs what follows the answer.
@@ -121,13 +121,13 @@ impl<'a> Exchange<'a> {
         self.was_sent(None);
         let taken = self.settle(posted).await;
         if self.session_lost {
-            // Nothing can be said on this stream any more; whoever was told so may begin another.
+            // This stream is over; a client that learns so may open another.
             self.bridge.end(BridgeEnd::SessionLost);
         }
         taken
     }
 
-    /// Answers whoever still waits, in the server's place.
+    /// Answers the requests that still wait, in the server's place.
     async fn settle(&mut self, posted: Result<(), Failure>) -> bool {
         let failure = match posted {
             Ok(()) if self.waiting.is_over() => return true,
@@ -163,7 +163,7 @@ impl<'a> Exchange<'a> {
         let redirect = response.status().is_redirection().then(|| redirect_text(&response));
         self.session_lost = response.status() == StatusCode::NOT_FOUND && self.names_session();
         let (text, _permit) = self.collect(response.into_body()).await?;
-        // Whoever refuses to be greeted so, and not in JSON-RPC, may be of the first transport.
+        // A server that refuses this greeting, and not in JSON-RPC, may speak the first transport.
         if opens && may_be_first(answered.status) && !is_message(&Envelope::parse(&text)) {
             match self.open_first_transport().await {
                 Ok(opened) => {
@@ -444,7 +444,7 @@ pub(super) async fn listen_aside(bridge: &Bridge) {
     }
 }
 
-/// Waits as long as the server wants, and longer the more often it was in vain.
+/// Waits as long as the server wants, and longer with each failure.
 fn pause(wanted: Option<Duration>, failures: u32) -> Duration {
     let pause = wanted.unwrap_or(RESUME_PAUSE).max(RESUME_PAUSE_MIN);
     pause.saturating_mul(1 << failures.min(5)).min(RESUME_PAUSE_MAX)

@@ -30,12 +30,12 @@ pub(super) struct FirstTransport {
     pub(super) post: Uri,
     /// What is not answered yet.
     pub(super) waiting: Mutex<UnansweredRequests>,
-    /// Told when something was.
+    /// Notified when an answer came.
     pub(super) answered: Notify,
     reader: Mutex<Option<AbortHandle>>,
 }
 
-/// A stream of which only the beginning was read.
+/// A stream whose first event was read.
 pub(super) struct OpenedStream {
     pub(super) post: Uri,
     pub(super) body: Incoming,

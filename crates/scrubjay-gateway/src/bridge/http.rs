@@ -215,7 +215,7 @@ impl Bridge {
             // What has no end of its own does not hold up the end.
             tasks.standing.abort_all();
             let drained = async { while tasks.requests.join_next().await.is_some() {} };
-            // Whoever is not answered by then has stopped asking.
+            // A client that has no answer by then has given up.
             let _ = tokio::time::timeout(DRAIN, drained).await;
         };
         tokio::select! {

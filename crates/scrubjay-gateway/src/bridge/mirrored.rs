@@ -18,7 +18,7 @@ const MARK: &str = "x-mcp-header";
 /// Tools beyond this are called without such headers.
 const TOOLS_MAX: usize = 10_000;
 
-/// Which arguments of which tools go into headers.
+/// The arguments that go into headers, by tool.
 #[derive(Debug, Default)]
 pub(super) struct MirroredHeaders {
     /// By tool: where the argument is, and what its header is called.

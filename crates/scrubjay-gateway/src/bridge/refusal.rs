@@ -1,4 +1,4 @@
-//! What a server's HTTP answer tells whoever asked, where it is no JSON-RPC message. Pure.
+//! Words an error from a server's HTTP answer that is no JSON-RPC message. Pure.
 //!
 //! A client on a stream of lines sees no status and no header, so the error it gets repeats them. Only what
 //! a challenge tells everybody is repeated of it: nonces and tokens stay out of answers and tapes.

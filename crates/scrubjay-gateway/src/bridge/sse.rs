@@ -177,7 +177,7 @@ impl Parser {
 mod tests {
     use super::*;
 
-    /// Whatever way the bytes are cut, the events are the same.
+    /// The events are the same however the bytes are split.
     fn check(limit: usize, bytes: &str, expected: &[&str], last_id: Option<&str>) {
         for size in [1, 2, 3, 7, bytes.len().max(1)] {
             let mut parser = Parser::new(limit);

@@ -16,7 +16,7 @@ use crate::front::http::body::Response;
 
 /// No query is longer.
 const QUERY_BYTES_MAX: usize = 4096;
-/// So many entries where nothing else is asked for.
+/// How many entries an answer has by default.
 const RECENT: usize = 100;
 
 /// Says that it runs, since when, and how much there is of everything.

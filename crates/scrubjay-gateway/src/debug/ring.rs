@@ -1,4 +1,4 @@
-//! The newest of many lines, and whoever follows them: bounded by number and by bytes, and it never waits.
+//! A ring buffer of the newest lines, and its followers: bounded by number and by bytes, and it never waits.
 //!
 //! A follower that falls too far behind is let go, at once and for good: it would only get further behind.
 
@@ -9,13 +9,13 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::session::lock;
 
-/// So many lines are kept.
+/// How many lines are kept.
 pub(super) const LINES_MAX: usize = 1000;
-/// And so many bytes of them.
+/// How many bytes those may have in all.
 const BYTES_MAX: usize = 8 << 20;
-/// No more may follow at once.
+/// How many followers there may be at once.
 const FOLLOWERS_MAX: usize = 16;
-/// Nor may one be further behind.
+/// How many lines a follower may be behind before it is let go.
 const BEHIND_MAX: usize = 256;
 
 /// The newest lines.
@@ -37,12 +37,12 @@ struct Follower {
 /// Every line from now on.
 pub(super) struct FollowedLines {
     pub(super) lines: mpsc::Receiver<Arc<str>>,
-    /// Told when it was too slow.
+    /// Notified when the follower was too slow.
     pub(super) let_go: Arc<Notify>,
 }
 
 impl Ring {
-    /// Keeps a line, and gives it to whoever follows.
+    /// Keeps a line and sends it to the followers.
     pub(super) fn push(&self, line: &str) {
         let line: Arc<str> = line.into();
         let mut inner = lock(&self.0);

@@ -17,16 +17,16 @@ use serde_json::value::RawValue;
 use super::Sanitizer;
 use super::ring::Ring;
 
-/// So many messages may wait to be taken apart.
+/// How many messages may wait to be taken apart.
 const WAITING_MAX: usize = 4096;
-/// And so many bytes of them.
+/// How many bytes those may have in all.
 const WAITING_BYTES_MAX: usize = 32 << 20;
 /// Longer parameters, results and errors are left out.
 const VALUE_BYTES_MAX: usize = 32 * 1024;
 /// So is a longer id.
 const ID_BYTES_MAX: usize = 256;
 const METHOD_CHARS_MAX: usize = 256;
-/// So many requests are remembered until their answer comes; the oldest go first.
+/// How many requests are remembered until their answer comes; the oldest are forgotten first.
 const OPEN_MAX: usize = 4096;
 
 /// Hands messages over.

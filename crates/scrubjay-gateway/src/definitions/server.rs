@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Quarantine;
 
-/// So many definitions of one server are remembered. Where definitions can be held back, more than these are.
+/// How many definitions of one server are remembered. Where definitions can be held back, the others are.
 const ENTRIES_MAX: usize = 4096;
 /// One with a longer name is not remembered either.
 const NAME_BYTES_MAX: usize = 1024;

@@ -217,7 +217,7 @@ impl Front {
         self.refusals.note(&self.gateway, Reason(why), status, &Method::CONNECT, &seen, None);
     }
 
-    /// Opens the session of whoever sends a request; nobody else may speak in it.
+    /// Opens a session bound to the request's credentials; requests with other credentials are refused in it.
     fn open_session(&self, headers: &HeaderMap) -> Result<Arc<Session>, Refusal> {
         if self.gateway.session_count() >= self.config.sessions_max {
             return Err(Box::new(too_many_sessions()));
@@ -261,7 +261,7 @@ async fn handle(front: Arc<Front>, tcp: Tcp, place: Arc<TrackedConnection>, requ
     let mut seen = ReadBody::default();
     let admitted = admit(&front, &head);
     let is_admitted = admitted.is_ok();
-    // Who was not let in has no session, whatever it says.
+    // A request that was refused belongs to no session, even if it names one.
     let session = || is_admitted.then(|| front.session_of(&tcp, &head.headers)).flatten();
     let known = session();
     if known.is_some() {

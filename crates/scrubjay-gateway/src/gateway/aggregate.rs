@@ -33,7 +33,7 @@ const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
 /// one list at once, and each has a text of its own until it has read it.
 const LARGE_BYTES: usize = 256 * 1024;
 
-/// Who owns which name, for everybody.
+/// Which backend owns which name, across all clients.
 #[derive(Default)]
 pub(super) struct NameRegistry {
     /// The names given so far, by kind.
@@ -47,11 +47,11 @@ pub(super) struct AggregatedList {
     pub(super) named: Vec<NamedItem>,
     /// Who owns which name: also where there is no room to keep that.
     pub(super) table: Arc<NameTable>,
-    /// What is missing, or is only the last good list.
+    /// The backends whose list is missing, or is only their last good one.
     pub(super) incomplete: Vec<IncompleteBackend>,
 }
 
-/// What backends list, before it is put together.
+/// The lists of all backends before they are merged.
 struct BackendLists {
     listed: Vec<ListedBackend>,
     incomplete: Vec<IncompleteBackend>,
@@ -65,7 +65,7 @@ pub(super) struct IncompleteBackend {
     is_last_good: bool,
 }
 
-/// What one backend said when it was asked for its list.
+/// One backend's answer to a request for its list.
 struct BackendReply {
     place: usize,
     came: Result<(Era, Arc<BackendList>), String>,
@@ -96,7 +96,7 @@ impl Gateway {
         let mut result = String::with_capacity(bytes + before.len() + after.len() + meta.len() + 32);
         result.push_str(&format!(r#"{{{before}"{member}":["#));
         let mut comma = "";
-        // Each goes as it is taken over: a long list is not in memory twice.
+        // Each item is dropped as it is written: a long list is not in memory twice.
         for raw in named.into_iter().map(|named| named.raw).chain(ours) {
             result.push_str(comma);
             result.push_str(&raw);
@@ -163,7 +163,7 @@ impl Gateway {
         table.owner(name).cloned()
     }
 
-    /// Says why there is nothing by a name: never was, or its owner does not offer it now.
+    /// Words why a name is unknown: no backend ever had it, or its owner does not offer it now.
     fn why_unknown(&self, session: &Session, kind: ListKind, name: &str) -> String {
         let owned = lock(&self.routes).given.get(&kind).and_then(|given| given.owner(name).cloned());
         let word = kind.word();
@@ -360,7 +360,7 @@ impl Gateway {
         }
     }
 
-    /// Tells a client that a list it was given is not what it was told.
+    /// Tells a client that a list it was given has changed since.
     fn came_late(&self, backend: &Backend, session: &Arc<Session>, kind: ListKind, offer: &Arc<BackendList>) {
         if session.remember_list(kind, &backend.id, offer) {
             self.tools_changed();
@@ -495,7 +495,7 @@ async fn read_list(
             break;
         }
     }
-    // Until the client hears it.
+    // Until it is delivered to the client.
     call.hold(room);
     Ok(backend.known.share(kind, offer))
 }

@@ -23,7 +23,7 @@ use crate::session::{Call, Outbox};
 pub(crate) const ANSWER_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 
 impl Gateway {
-    /// Answers a request for somebody who hears it at once.
+    /// Answers a request; the returned line counts as delivered.
     pub async fn answer(self: &Arc<Self>, request: Box<Request>) -> Option<String> {
         self.answer_outgoing(request).await.map(Outgoing::deliver)
     }
@@ -47,7 +47,7 @@ impl Gateway {
         let Some(line) = self.conclude(request).await else { return };
         let (line, room) = with_room(&call, line).await;
         let place = outbox.reserve().await.ok();
-        // What has no room of its own is a short error.
+        // Only a short error has no charge yet.
         let room = room.map_or_else(|| call.session.room_for(""), Ok);
         if let Err(e) = call.session.say_in_room(place, room, line, WhyUndelivered::ClientLeft) {
             // The client may be gone by now.
@@ -57,15 +57,15 @@ impl Gateway {
 
     async fn conclude(self: &Arc<Self>, mut request: Box<Request>) -> Option<String> {
         let call = request.call.clone();
-        // A fault of ours must not leave the client waiting; the panic itself is logged where it happens.
+        // A panic of ours must not leave the client waiting; the panic hook logs it.
         let answering = AssertUnwindSafe(self.dispatch(&mut request)).catch_unwind();
         let answer = tokio::select! {
-            // An answer that is there is given, though the session may be over by now.
+            // An answer that is ready is sent even if the session has just ended.
             biased;
             answer = answering => {
                 answer.unwrap_or_else(|_| Answer::error(code::INTERNAL, "Scrubjay failed to answer: see its log"))
             }
-            // Called off: there is nobody to answer.
+            // Cancelled: no answer is expected.
             () = call.cancelled.notified() => return None,
         };
         Some(match answer {
@@ -113,14 +113,14 @@ impl Gateway {
             | method::RESOURCES_SUBSCRIBE
             | method::RESOURCES_UNSUBSCRIBE
             | method::SUBSCRIPTIONS_LISTEN => not_found(&request.method),
-            // A server that goes by the method alone would take it for one, and for another client's.
+            // A server that looks at the method alone would take it for a notification, perhaps of another client.
             method if is_notification(method) => not_found(method),
             _ => self.pass_on(request).await,
         }
     }
 }
 
-/// Takes room for an answer until its client has read it; where there is none, the answer is an error that says so.
+/// Reserves memory for an answer until its client has read it; without any, the answer becomes an error that says so.
 async fn with_room(call: &Call, line: String) -> (String, Option<Charge>) {
     let (session, bytes) = (&call.session, line.len());
     let mut room = call.answer_room();
@@ -143,7 +143,7 @@ pub(crate) fn not_found(method: &str) -> Answer {
     Answer::error(code::METHOD_NOT_FOUND, &format!("no such method: {method}"))
 }
 
-/// Answers a request of which nobody here can tell what it names.
+/// Answers a request whose params name nothing that every reader would read alike.
 pub(super) fn unreadable_params() -> Answer {
     Answer::error(
         code::INVALID_PARAMS,

@@ -33,7 +33,7 @@ impl Gateway {
         Ok(connection)
     }
 
-    /// Returns the connection for a call: on one of a client's own, no client that may be another is served.
+    /// Returns the connection for a call. A client that may be any of several gets none that is one client's own.
     pub(super) async fn connect_for_call(
         self: &Arc<Self>,
         backend: &Arc<Backend>,
@@ -114,7 +114,7 @@ impl Gateway {
         }
     }
 
-    /// Passes on what the gateway has no part in: to a task's backend, or to the only one there is.
+    /// Passes on a method that the gateway does not know: to its task's backend, or to the only backend.
     pub(super) async fn pass_on(self: &Arc<Self>, request: &mut Request) -> Answer {
         let task = match self.tasks.backend_for(request) {
             Ok(task) => task,
@@ -133,7 +133,7 @@ impl Gateway {
     }
 
     pub(super) async fn set_log_level(self: &Arc<Self>, request: &mut Request) -> Answer {
-        // Modern backends are told with each call, those that are not up when they start.
+        // A modern backend gets the level with each call; one that is not running gets it when it starts.
         let session = &request.call.session;
         let Some(level) = request.text_param("level").and_then(|level| log_level(&level)) else {
             return Answer::error(code::INVALID_PARAMS, "params.level must be one of the eight levels");
@@ -206,7 +206,7 @@ impl Gateway {
         }
     }
 
-    /// Makes a call that the gateway chose for a client, which may be asked on the way.
+    /// Makes a call that the router chose for a client, which may be asked questions on the way.
     pub(super) async fn call_backend(
         self: &Arc<Self>,
         call: &Arc<Call>,

@@ -7,10 +7,10 @@ use scrubjay_tape::format::header::TapeKind;
 use super::{Gateway, NewTape};
 use crate::session::{ClientFacts, Sealing, Session, lock};
 
-/// How long tapes of sessions are sealed when everything ends.
+/// How long sealing of tapes may take at shutdown; the next start seals the others.
 const SEALING_MAX: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// Hears that a client left: by what toolsets know its connection, and why.
+/// Called when a client left, with the id by which toolsets know its connection, and the reason.
 pub type OnLeave = Box<dyn Fn(String, &str) + Send + Sync>;
 
 impl Gateway {
@@ -25,7 +25,7 @@ impl Gateway {
         self.begin_session(name, Some(client), false)
     }
 
-    /// Begins one for clients that nobody can tell apart: several may be taken for the same.
+    /// Begins one for clients that cannot be told apart: several may share it.
     #[must_use]
     pub fn open_ambiguous_session(&self, name: &str, client: &str) -> Arc<Session> {
         self.begin_session(name, Some(client), true)
@@ -47,7 +47,7 @@ impl Gateway {
         lock(&self.sessions).get(id).cloned()
     }
 
-    /// Returns the sessions in which nothing happened for so long.
+    /// Returns the sessions that were idle for longer than this.
     #[must_use]
     pub fn idle_sessions(&self, silence: std::time::Duration) -> Vec<String> {
         let sessions = lock(&self.sessions);
@@ -60,7 +60,7 @@ impl Gateway {
         lock(&self.sessions).len()
     }
 
-    /// Tells whether a session was begun in vain, because `initialize` earned an error.
+    /// Returns whether the session was never opened, because `initialize` failed.
     #[must_use]
     pub fn refused_to_open(&self, session: &Session) -> bool {
         self.transparent.is_none() && !session.is_opened()
@@ -73,13 +73,13 @@ impl Gateway {
 
     fn end_session(&self, id: &str, reason: &str, sealing: Sealing) -> bool {
         let Some(session) = lock(&self.sessions).remove(id) else { return false };
-        // Before its connections end: what is being started for it sees this, or is ended with them.
+        // Before its connections end: a start that is under way sees this, or is ended with them.
         session.end();
         self.listeners.forget_session(&session);
         for (uri, (owner, _)) in std::mem::take(&mut *lock(&session.subscriptions)) {
             self.unfollow(&(owner, uri));
         }
-        // A client that has no other session needs its connections no more. One that is not inferred never has.
+        // Its connections end with the client's last session. A session that is not inferred is the only one.
         let is_there = |other: &Arc<Session>| other.client == session.client;
         if !(session.is_inferred && lock(&self.sessions).values().any(is_there)) {
             self.parked.forget_client(&session.client);
@@ -120,7 +120,7 @@ impl Gateway {
         self.shut_down_sealing(reason, SEALING_MAX);
     }
 
-    /// Ends everything, and seals tapes of sessions for so long: whoever stops us does not wait for thousands of them.
+    /// Ends everything, and seals tapes for at most this long: a shutdown does not wait for thousands of them.
     /// The next start seals the others.
     pub fn shut_down_sealing(&self, reason: &str, sealing_max: std::time::Duration) {
         let began = scrubjay_tape::clock::now().instant;
@@ -145,7 +145,7 @@ impl Gateway {
         }
     }
 
-    /// Says who is to hear of clients that leave; once.
+    /// Sets what is called when a client left; once.
     pub fn on_leave(&self, hear: OnLeave) {
         let _ = self.on_leave.set(hear);
     }

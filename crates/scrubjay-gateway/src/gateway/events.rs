@@ -1,4 +1,4 @@
-//! Attends to what backends say of their own accord: who is to hear it, who is to be asked.
+//! Handles what backends say unasked: which clients get a notification, and which client is asked a question.
 //!
 //! What comes on a client's own connection is that client's. On a connection that serves all clients, what can be told
 //! to belong to one goes to that one; a question that might be any of several clients' is refused rather than put to
@@ -34,7 +34,7 @@ pub(super) async fn attend(gateway: Weak<Gateway>, mut heard: mpsc::Receiver<Eve
     }
 }
 
-/// What a backend says that is part of no call.
+/// A notification of a backend that is part of no call.
 struct BackendNotification {
     backend: String,
     owner: Owner,
@@ -50,7 +50,7 @@ impl BackendNotification {
         is_of(session, &self.owner)
     }
 
-    /// Returns whether it can be for no client but that of a session.
+    /// Returns whether it can only be for the client of a session.
     fn is_only_for(&self, session: &Session) -> bool {
         self.is_for(session) && (self.owner.is_some() || self.clients_seen.is_nobody_but(session))
     }
@@ -67,7 +67,7 @@ impl Gateway {
         if said.owner.is_none()
             && let Some(task) = message::Parts::of(line).ok().and_then(|parts| tasks::related(parts.params))
         {
-            // What became of a task is for the client that began it; where nobody here did, it is on tape only.
+            // Only the client that began a task is told of it; a task that no client began here is on tape only.
             let owner = self.tasks.owner(&said.backend, &task);
             self.tell_legacy_sessions(line, |session| owner.as_ref() == Some(&session.client));
             return;
@@ -94,9 +94,9 @@ impl Gateway {
                 });
             }
             method::NOTIFICATIONS_SUBSCRIPTIONS_ACKNOWLEDGED => {}
-            // Logged for one of several clients: on the backend's tape, for none may read another's.
+            // A log message for one of several clients stays on the backend's tape: none may read another's.
             method::NOTIFICATIONS_MESSAGE if !busy.is_empty() && said.owner.is_none() => {}
-            // It may be any of several clients': on the backend's tape.
+            // It may belong to any of several clients, so it stays on the backend's tape.
             _ if said.owner.is_none() && self.session_count() > 1 => {}
             _ => self.tell_legacy_sessions(line, |session| legacy && said.is_only_for(session)),
         }
@@ -204,7 +204,7 @@ impl Gateway {
         }
         let outbox = call.map(|c| c.outbox()).or_else(|| session.reachable());
         tokio::spawn(async move {
-            // Where it listens to nothing now, it is asked once it does.
+            // A client without a stream is asked once it has one.
             let answer = session.ask(outbox.as_ref(), &method, params.as_deref()).await;
             // The backend may be gone by now.
             let _ = reply.send(answer);

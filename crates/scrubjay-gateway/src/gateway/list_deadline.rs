@@ -3,7 +3,7 @@
 //! Nothing tells a slow server from one that hangs but what it does meanwhile. So a list waits for a moment after
 //! the last good answer; for a server that is new it waits longer while that is at work, seen by the processor time
 //! it uses before it says anything, or while it might have the tool that is wanted; and for one that kept clients
-//! waiting in vain before, it does not wait at all.
+//! waiting for nothing before, it does not wait at all.
 
 use std::sync::Arc;
 use std::time::Duration;

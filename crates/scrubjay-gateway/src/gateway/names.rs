@@ -18,7 +18,7 @@ use crate::config::Naming;
 /// How many bytes of names are remembered of one backend; beyond that those that it does not list any more are
 /// forgotten, and where these are not enough all of its: no backend makes another lose its names.
 const GIVEN_BYTES_MAX: usize = 4 << 20;
-/// What a name takes in a map besides its text: its place there, and what the allocator adds.
+/// The memory a name takes in a map besides its text: the entry, and the allocator's overhead.
 const NAME_BYTES: usize = 160;
 
 /// What one backend lists.
@@ -47,7 +47,7 @@ pub(crate) struct NameTable {
     room: Room,
 }
 
-/// The room of a table, which is no part of what it says.
+/// The charge for a table's memory; tables with different charges are still equal.
 #[derive(Debug, Default)]
 struct Room(Option<Charge>);
 
@@ -82,7 +82,7 @@ impl NameTable {
         self.by_name.get(name)
     }
 
-    /// Takes out what these own.
+    /// Removes the names of these owners.
     pub(super) fn leave_out(&mut self, owned: &HashSet<OwnedName>) {
         let by_name = &mut self.by_name;
         self.mirrored.retain(|name, _| !by_name.get(name).is_some_and(|owner| owned.contains(owner)));
@@ -125,7 +125,7 @@ pub(super) struct AssignedNames {
 }
 
 impl AssignedNames {
-    /// Returns whose a name is or was.
+    /// Returns the owner that a name was assigned to, now or earlier.
     pub(super) fn owner(&self, name: &str) -> Option<&OwnedName> {
         self.by_name.get(name)
     }

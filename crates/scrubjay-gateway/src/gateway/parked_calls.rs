@@ -28,7 +28,7 @@ use crate::session::{Call, Demand, lock};
 const PARKED_MAX: usize = 1024;
 /// How many of them may be one client's, so that others can still be asked.
 const PARKED_EACH_MAX: usize = PARKED_MAX / 16;
-/// How long one waits.
+/// How long a parked call waits for its client.
 const PARKED_FOR: Duration = Duration::from_secs(600);
 /// How long a call waits for another call of its client to bring what the server asked outside calls.
 const SETTLED_MAX: Duration = Duration::from_secs(3);
@@ -40,7 +40,7 @@ pub(super) struct ParkedCalls {
 }
 
 impl ParkedCalls {
-    /// Calls off what waits for a client that is gone.
+    /// Drops the calls of a client that left, which aborts them.
     pub(super) fn forget_client(&self, client: &Arc<str>) {
         lock(&self.calls).retain(|_, parked| parked.running.call.session.client != *client);
     }
@@ -88,7 +88,7 @@ struct ParkedCall {
     since: tokio::time::Instant,
 }
 
-/// A call under way beside whoever asked for it; dropped, it is called off.
+/// A call that runs in a task of its own, so that it can outlive its request; dropping it aborts the task.
 struct RunningCall {
     task: JoinHandle<Result<Answer, CallError>>,
     demands: mpsc::Receiver<Demand>,
@@ -113,7 +113,7 @@ impl Drop for RunningCall {
 }
 
 impl Gateway {
-    /// Does something for a modern client that may be asked on the way: it outlives the request then.
+    /// Runs a job for a modern client; if it asks the client something, it outlives the request.
     pub(super) async fn run_parkable(
         self: &Arc<Self>,
         request: &mut Request,
@@ -200,13 +200,13 @@ impl Gateway {
         request: &Request,
     ) -> Option<impl Future<Output = Answer> + use<>> {
         if request.call.facts.era != Era::Modern {
-            // It is asked by requests, and has no state to come back with.
+            // A legacy client is sent requests, and gets no state to come back with.
             return None;
         }
         let state = request.params.as_ref()?.get("requestState")?;
         let state = text_in(Some(state)).unwrap_or_default();
         if is_sealed(&state) && !self.parked.holds(&state) {
-            // A backend's own, which is opened for that backend.
+            // A backend's own state, which `forward` opens for that backend.
             return None;
         }
         let parked = self.parked.take(&state, &request.call);
@@ -219,7 +219,7 @@ impl Gateway {
         })
     }
 
-    /// Gives a parked call what its client came back with, and goes on with it.
+    /// Hands a parked call its client's responses, and goes on with it.
     fn resume(
         self: &Arc<Self>,
         parked: ParkedCall,
@@ -241,7 +241,7 @@ impl Gateway {
     }
 }
 
-/// Answers a request that comes back with a state it was not given; nothing tells whether another client was.
+/// Refuses a state that this client was not given; the error does not reveal whether another client was.
 pub(super) fn foreign_state() -> Answer {
     Answer::error(code::INVALID_PARAMS, "no call waits for this client with this requestState")
 }

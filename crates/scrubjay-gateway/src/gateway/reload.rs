@@ -14,9 +14,9 @@ use crate::backend::Backend;
 use crate::config::{BackendConfig, Naming};
 use crate::session::lock;
 
-/// What calls to a removed backend are told.
+/// The error for calls to a removed backend.
 const REMOVED: &str = "it was removed from the configuration, which was reloaded";
-/// What calls under way on a changed backend are told.
+/// The error for calls that are under way on a backend whose configuration changed.
 const CHANGED: &str = "its configuration was changed and reloaded: call again";
 
 /// What is to be in force from now on.

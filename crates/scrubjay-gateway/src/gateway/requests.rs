@@ -23,22 +23,22 @@ use crate::session::{Call, CallGuard, ClientFacts, Demand, LEAST_LOG_LEVEL, Outb
 
 /// How many demands of one call may wait.
 const DEMANDS_MAX: usize = 16;
-/// A request that is under way is in memory up to so many times: as it came, and as it goes to a backend.
+/// How many copies of a request are in memory while it is under way: as it came, and as it goes to a backend.
 const CALL_COPIES: usize = 2;
-/// What a request takes besides its text.
+/// The memory a request takes besides its text.
 const CALL_BYTES: usize = 1024;
-/// The longest method. It is kept with its call, like the id, which may have as much.
+/// The longest method, in bytes. It is kept with its call, like the id, which has the same limit.
 const METHOD_BYTES_MAX: usize = message::ID_BYTES_MAX;
 
 /// A message from a client, recorded and sorted.
 pub enum Accepted {
     /// A request: answer it.
     Request(Box<Request>),
-    /// Something that needs no answer.
+    /// A notification or an answer: there is nothing to answer.
     NoReply,
-    /// Not acceptable; the line to answer with.
+    /// Refused, with the line to answer with.
     Refused(String),
-    /// There is no room for it now; the line to answer with.
+    /// Refused for lack of memory, with the line to answer with: the same request may be accepted later.
     Full(String),
 }
 
@@ -138,7 +138,7 @@ impl Gateway {
                     (Some(error), _) => Answer::Error(error.to_owned()),
                     (None, result) => Answer::Result(result.unwrap_or("{}").to_owned()),
                 };
-                // An answer to nothing is on tape, and that is all.
+                // An answer to no question of ours is recorded and ignored.
                 session.take_answer(&id, answer);
                 Accepted::NoReply
             }
@@ -169,7 +169,7 @@ impl Gateway {
         };
         if facts.era == Era::Modern
             && (session.is_inferred || !session.is_opened())
-            // Every modern request says who its client is; what comes between requests needs it too.
+            // Every modern request states its client's facts; notifications between requests need them too.
             && let Err(full) = session.set_facts(ClientFacts::clone(&facts))
         {
             return refuse_full(Some(&id), &full);
@@ -232,17 +232,17 @@ impl Gateway {
                 }
             }
             method::NOTIFICATIONS_INITIALIZED => {}
-            // A server that goes by the method alone would do it, though nobody looked at whether this client may.
+            // A server that looks at the method alone would perform it, and no check for requests was made here.
             _ if !is_notification(method) => session.record_turned_away(&serde_json::json!({
                 "event": "refused", "method": method,
                 "reason": "a request without an id: only notifications are passed on without one",
             })),
-            // What else a client tells is for the servers that work for it.
+            // Other notifications go to the servers that this client uses.
             _ => {
                 let era = session.facts().era;
                 let all = self.backends();
                 let serving = all.iter().flat_map(|b| b.connections_of(session, era));
-                // What names a request or a task of the server's is not for a connection on which it may be another's.
+                // On a shared connection, a request or task that it names may be another client's.
                 let concerns = |c: &Arc<Connection>| c.owner().is_some() || !names_a_handle(method);
                 let accept_notification: Arc<(String, Option<String>, Charge)> =
                     Arc::new((method.to_owned(), params.map(str::to_owned), room));
@@ -263,12 +263,12 @@ impl Gateway {
     }
 }
 
-/// Tells whether a method is one of a notification.
+/// Returns whether a method is one of a notification.
 pub(super) fn is_notification(method: &str) -> bool {
     method.starts_with("notifications/")
 }
 
-/// Tells whether a client's notification names something that a server keeps for one client.
+/// Returns whether a client's notification names something that a server keeps for one client.
 fn names_a_handle(method: &str) -> bool {
     method == method::NOTIFICATIONS_PROGRESS || method.starts_with("notifications/tasks")
 }

@@ -21,7 +21,7 @@ pub(super) const EXIT: &str = "exit";
 
 /// How long backends get to leave by themselves.
 const LEAVE_MAX: Duration = Duration::from_millis(500);
-/// What a client on HTTP is told.
+/// The error for a client on HTTP that asks for a shutdown.
 const NOT_YOURS: &str = "is only taken from the client on standard streams: this gateway may serve others. End your own \
     session with an HTTP DELETE.";
 

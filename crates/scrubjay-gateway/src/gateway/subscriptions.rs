@@ -87,7 +87,7 @@ impl Drop for ListenerGuard<'_> {
     }
 }
 
-/// Tells a legacy backend that nobody follows a resource any more.
+/// Unsubscribes from a resource at a legacy backend, on drop: no client follows it any more.
 struct UnsubscribeGuard {
     connection: Arc<Connection>,
     params: String,
@@ -210,7 +210,7 @@ impl Gateway {
         let (gateway, call, wanted) = (Arc::downgrade(self), call.clone(), uri.to_owned());
         let (told, outcome) = watch::channel(None);
         let task = tokio::spawn(async move {
-            // Only the first time is on the tape of whoever asked first: others may follow when it has left.
+            // Only the first request is on the tape of the first client: it may leave while others go on following.
             let mut on_behalf = Some(&call);
             while let Some(gateway) = gateway.upgrade() {
                 match gateway.follow_resource(&backend, &call, on_behalf.take(), &wanted, &told).await {

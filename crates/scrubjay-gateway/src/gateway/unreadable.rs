@@ -18,7 +18,7 @@ use super::{Accepted, Gateway, refuse};
 use crate::backend::Answer;
 use crate::session::Session;
 
-/// So many requests of a batch are told one by one that batches are not supported.
+/// How many requests of a batch get an error of their own that says batches are not supported.
 const BATCH_MAX: usize = 1024;
 
 impl Gateway {
@@ -36,7 +36,7 @@ impl Gateway {
             return Some(refuse(None, code::INTERNAL, &why));
         }
         if let Onward::Other(error) = &judgement.onward {
-            // An answer that could not be read: whoever asked gets an error in its place.
+            // An answer that could not be read: the backend that asked gets an error in its place.
             let text = String::from_utf8_lossy(error);
             if let Ok(parts) = Parts::of(&text)
                 && let (Some(id), Some(error)) = (parts.json_id(), parts.error)

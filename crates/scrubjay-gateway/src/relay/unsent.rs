@@ -17,7 +17,7 @@ use super::{ReceiverGone, Relay};
 pub(super) enum Messages<'a> {
     /// Lines that arrived together, recorded together and written as they came.
     Batch(Batch<'a>),
-    /// One message of so many bytes.
+    /// One message of this many bytes.
     One(usize),
 }
 
@@ -29,7 +29,7 @@ impl Messages<'_> {
         }
     }
 
-    /// Returns how many of them are whole in the first so many bytes.
+    /// Returns how many of them are complete within this many bytes.
     fn whole_in(self, written: usize) -> u64 {
         match self {
             Self::One(bytes) => u64::from(bytes <= written),
@@ -52,7 +52,7 @@ pub(super) struct NumberedLines {
     writes: VecDeque<(u64, u64, u64)>,
 }
 
-/// So many writes are remembered: a bridge that takes longer to tell has limits of its own, and they are lower.
+/// How many writes are remembered until the bridge reports on them; the bridge's own queues are shorter.
 const WRITES_MAX: usize = 4096;
 
 impl NumberedLines {

@@ -17,43 +17,43 @@ use crate::budget::{Charge, Full, Use};
 use crate::gateway::ANSWER_WAIT_MAX;
 use crate::record_first::RecordedEntry;
 
-/// How long it may hold up only what is for itself: a client that pauses for less loses nothing.
+/// How long a client that does not read may delay messages for itself alone: a shorter pause loses nothing.
 const PATIENCE_ALONE: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// What a request under way is known by: its id, and a number where ids may collide.
+/// The key of a request under way: its id, and a number where several clients may use the same ids.
 pub(super) type Ticket = (JsonId, u64);
 
 /// A request of the client that is under way.
 #[derive(Debug)]
 pub struct Call {
-    /// Whose it is.
+    /// The session of its client.
     pub session: Arc<Session>,
     /// The id its client gave it, as JSON.
     pub id: JsonId,
-    /// The entry that began it, and the tape that is on.
+    /// Its entry on the tape, where it is recorded.
     pub recorded: Option<RecordedEntry>,
-    /// Where what belongs to it goes; changes when its client comes back with a new request.
+    /// Where its progress, logs and questions go; changes when its client comes back with a new request.
     outbox: Mutex<Outbox>,
-    /// The facts of the client as this request states them.
+    /// What this request states about its client.
     pub facts: Arc<ClientFacts>,
     /// The least level of log messages its client wants; none where it wants none.
     pub log_level: Option<&'static str>,
-    /// Where a backend's demands go, for a client that cannot be asked directly.
+    /// Where a backend's demands go, for a client that cannot be sent requests.
     pub demands: Option<mpsc::Sender<Demand>>,
-    /// Cancelled when the client calls it off.
+    /// Notified when the client cancels it.
     pub cancelled: tokio::sync::Notify,
     /// Whether its client has stopped reading what belongs to it.
     is_deaf: AtomicBool,
-    /// The room that it and its answers take, for as long as anybody has it.
+    /// The memory that it and its answers take, held until the call is dropped.
     rooms: Mutex<Vec<Charge>>,
-    /// The room for its answer, where it was taken before the answer was made.
+    /// The memory for its answer, where that was reserved in advance.
     answer_room: Mutex<Option<Charge>>,
-    /// By what its client knows its progress, as JSON.
+    /// Its client's progress token, as JSON.
     progress_token: Option<String>,
 }
 
 impl Call {
-    /// Describes a request.
+    /// Makes a call of a request.
     #[must_use]
     pub fn new(
         session: Arc<Session>,
@@ -81,7 +81,7 @@ impl Call {
         }
     }
 
-    /// Keeps room taken for as long as the call is there.
+    /// Holds a charge until the call is dropped.
     pub(crate) fn hold(&self, room: Charge) {
         lock(&self.rooms).push(room);
     }
@@ -103,7 +103,7 @@ impl Call {
         taken.unwrap_or_else(|| self.session.account.nothing(Use::Delivery))
     }
 
-    /// Notes by what its client knows its progress.
+    /// Sets its client's progress token.
     #[must_use]
     pub(crate) fn with_progress_token(self, progress_token: Option<String>) -> Self {
         Self { progress_token, ..self }
@@ -117,7 +117,7 @@ impl Call {
         Arc::ptr_eq(one, two) || (one.is_inferred && two.is_inferred && one.client == two.client)
     }
 
-    /// Returns where what belongs to it goes.
+    /// Returns where its progress, logs and questions go.
     #[must_use]
     pub fn outbox(&self) -> Outbox {
         lock(&self.outbox).clone()
@@ -153,21 +153,21 @@ impl Call {
         let Some(least) = self.log_level else { return false };
         let level = message::Parts::of(line).ok().and_then(|p| message::string(p.param("level")));
         let rank = |level: &str| LOG_LEVELS.iter().position(|l| *l == level);
-        // A level nobody knows is not a reason to keep a message back.
+        // A message of an unknown level is passed on: better one too many than one lost.
         match (level.as_deref().and_then(rank), rank(least)) {
             (Some(level), Some(least)) => level >= least,
             _ => true,
         }
     }
 
-    /// Calls it off.
+    /// Cancels it.
     pub fn cancel(&self) {
         self.cancelled.notify_waiters();
-        // Noted also for a call that has not begun to wait.
+        // Stored as well, for a call that does not wait yet.
         self.cancelled.notify_one();
     }
 
-    /// Sends what belongs to it elsewhere from now on.
+    /// Sends its progress, logs and questions to another outbox from now on.
     pub fn redirect(&self, outbox: Outbox) {
         *lock(&self.outbox) = outbox;
     }
@@ -176,16 +176,16 @@ impl Call {
 /// Something a backend wants from the client in the middle of a call.
 #[derive(Debug)]
 pub struct Demand {
-    /// What it wants.
+    /// The method that the client is asked to perform.
     pub method: String,
-    /// With which parameters, as JSON.
+    /// Its parameters, as JSON.
     pub params: Option<String>,
     /// Where the answer goes.
     pub reply: oneshot::Sender<Answer>,
 }
 
 impl Session {
-    /// Notes a request as under way; `None` where there are too many, or one has that id.
+    /// Lists a request as under way; `None` where there are too many, or its id is taken.
     pub fn begin_call(self: &Arc<Self>, id: JsonId, call: Arc<Call>) -> Option<CallGuard> {
         let mut calls = lock(&self.calls);
         let number = if self.is_inferred { self.next_ticket.fetch_add(1, Ordering::Relaxed) } else { 0 };
@@ -212,7 +212,7 @@ impl Session {
     }
 }
 
-/// Keeps a request listed as under way.
+/// Keeps a request listed as under way until it is dropped.
 #[derive(Debug)]
 pub struct CallGuard {
     session: Arc<Session>,

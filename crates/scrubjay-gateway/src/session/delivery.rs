@@ -12,13 +12,13 @@ use crate::budget::{Charge, Full, Use};
 use crate::delivery::Outgoing;
 use crate::record_first::RecordedEntry;
 
-/// How often it is noted that messages were dropped.
+/// How often dropped messages are noted on the tape: a flood must not fill it with notes as well.
 const NOTE_AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// How long a client that does not read may hold up what others wait for.
+/// How long a client that does not read may delay what others wait for.
 pub(super) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// What was dropped for want of room, and is not on the tape yet.
+/// Messages dropped for lack of memory since the last note on the tape.
 #[derive(Debug, Default)]
 pub(super) struct DroppedCount {
     messages: usize,
@@ -38,7 +38,7 @@ impl Session {
         has_place && said.is_ok()
     }
 
-    /// Tells the client that something is not done.
+    /// Sends a refusal to the client.
     pub async fn refuse(&self, outbox: &Outbox, line: String) {
         let place = tokio::time::timeout(PATIENCE, outbox.reserve()).await;
         let refusal = self.record_refusal(line);
@@ -48,10 +48,10 @@ impl Session {
         }
     }
 
-    /// Takes room for a line until the client has read it.
+    /// Reserves memory for a line until the client has read it.
     ///
     /// # Errors
-    /// There is none.
+    /// The limit is reached.
     pub(crate) fn room_for(&self, line: &str) -> Result<Charge, Full> {
         self.account.charge(Use::Delivery, line.len())
     }
@@ -134,7 +134,7 @@ impl Session {
     }
 }
 
-/// Returns why there was no place for a message to a client.
+/// Returns why a message could not be queued for a client.
 pub(crate) fn why_not(outbox: &Outbox) -> WhyUndelivered {
     if outbox.is_closed() { WhyUndelivered::ClientLeft } else { WhyUndelivered::ClientDidNotRead }
 }

@@ -48,7 +48,7 @@ impl Session {
     }
 }
 
-/// Forgets a question when nobody waits for its answer any more.
+/// Removes a question when its caller stops waiting for the answer.
 struct AskGuard<'a> {
     session: &'a Session,
     number: u64,

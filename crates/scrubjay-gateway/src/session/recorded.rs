@@ -116,7 +116,7 @@ impl Session {
         self.record_fact(EntryKind::Note, Direction::ServerToClient, facts.as_bytes());
     }
 
-    /// Records that something its client said was turned away: a client of which that is told did more than greet.
+    /// Records that a message of the client was refused. Such a client has done more than greet.
     pub(crate) fn record_turned_away(&self, facts: &serde_json::Value) {
         self.record_fact(EntryKind::Note, Direction::ClientToServer, facts.to_string().as_bytes());
     }
@@ -161,7 +161,7 @@ pub(crate) enum Sealing {
     Later,
 }
 
-/// Ends a recording and seals its tape; whatever comes after goes to its replacement.
+/// Ends a recording and seals its tape; later entries go to its replacement.
 pub(crate) fn seal(recording: &Mutex<Recording>, replacement: Recording, reason: &str) {
     end_recording(recording, replacement, reason, Sealing::Now);
 }

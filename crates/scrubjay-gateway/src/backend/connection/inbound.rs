@@ -1,6 +1,6 @@
-//! What a backend says: answers to whoever asked, notifications and questions to whoever they belong to.
+//! What a backend says: answers go to the call that asked, notifications and questions to the client they belong to.
 //!
-//! Everything is on tape before anybody hears it; what belongs to nobody is on the backend's own.
+//! Everything is on tape before it is passed on; what belongs to no client is on the backend's own tape.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,15 +26,15 @@ use crate::gateway::related_task;
 use crate::ruled_line::RuledLine;
 use crate::session::{Call, lock};
 
-/// A line beyond this is large: the room it takes is counted while it is read.
+/// Memory for a line is counted from this length on.
 const LARGE_BYTES: usize = 64 * 1024;
-/// What a backend says by itself may use the reserve up to this: that a list has changed fits.
+/// Notifications up to this length may use the memory reserve: a `list_changed` fits.
 const BRIEF_BYTES: usize = 256;
-/// A buffer that has grown beyond this is given back when it is empty.
+/// A buffer that has grown beyond this is freed when it is empty.
 const BUFFER_BYTES_MAX: usize = 256 * 1024;
-/// How long the reading of a backend waits for room.
+/// How long reading from a backend waits for memory.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
-/// How long what a backend said last may take to arrive after it has ended.
+/// How long a backend's last output may take to arrive after it has exited.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Where what a backend says comes from.
@@ -46,7 +46,7 @@ pub(in crate::backend) enum Incoming {
 }
 
 impl RpcChannel {
-    /// Hears what the backend says until it stops.
+    /// Reads what the backend says until its stream ends.
     pub(in crate::backend) async fn listen(self: Arc<Self>, incoming: Incoming) {
         match incoming {
             Incoming::Lines(reader) => self.listen_to_lines(reader).await,
@@ -59,7 +59,7 @@ impl RpcChannel {
         loop {
             let heard = tokio::select! {
                 heard = received.recv() => heard,
-                // Closed from our side: what is still said is said to nobody.
+                // Closed from our side: what still comes is dropped.
                 _ = closed.wait_for(|closed| *closed) => return,
             };
             match heard {
@@ -77,7 +77,7 @@ impl RpcChannel {
             self.make_room(&mut framer, &mut room).await;
             let read = tokio::select! {
                 read = reader.read_buf(framer.room()) => read.unwrap_or(0),
-                // Closed from our side: what is still said is said to nobody.
+                // Closed from our side: what still comes is dropped.
                 _ = closed.wait_for(|closed| *closed) => return,
             };
             loop {
@@ -171,7 +171,7 @@ impl RpcChannel {
         // Some systems put a byte order mark before the first thing a program says.
         let line = line.strip_prefix('\u{feff}').unwrap_or(&line).to_owned();
         if line.as_bytes() != bytes {
-            // Understood as well as can be; what it really said is on its own tape.
+            // Parsed lossily; the bytes it sent are on its own tape.
             self.record_own(bytes);
         }
         let line = self.judge_inbound(bytes, line);
@@ -216,7 +216,7 @@ impl RpcChannel {
     async fn hear_judged(self: &Arc<Self>, line: &RuledLine, on: Option<u64>) {
         let text = line.text();
         let Ok(parts) = Parts::of(&text) else {
-            // Stray text on the stream: kept on the backend's own tape, and nobody else is bothered.
+            // Stray text on the stream: recorded on the backend's own tape, and not passed on.
             if !text.trim().is_empty() {
                 self.record_own(line.came.as_bytes());
                 tracing::debug!(backend = self.backend, "the backend said something that is no message");
@@ -245,7 +245,7 @@ impl RpcChannel {
         }
     }
 
-    /// Takes the call that a line answers, where it answers one.
+    /// Removes the pending call that a line answers, where it answers one.
     fn pending_of(&self, line: &RuledLine) -> Option<PendingCall> {
         let parts = Parts::of(&line.came).ok().filter(|parts| parts.method.is_none())?;
         let id = parts.id?.get().parse().ok()?;
@@ -256,7 +256,7 @@ impl RpcChannel {
         let pending = id.get().parse::<u64>().ok().and_then(|id| lock(&self.pending).remove(&id));
         match pending {
             Some(pending) => self.answer(pending, parts, line),
-            // Late, repeated or made up: on tape, and to nobody.
+            // Late, repeated or made up: recorded, and passed on to no client.
             None => self.record_own(line.came.as_bytes()),
         }
     }
@@ -270,7 +270,7 @@ impl RpcChannel {
         if line.came.len() > LARGE_BYTES
             && let Some(call) = &pending.call
         {
-            // Until the client hears it.
+            // Held until the answer is delivered to the client.
             match self.budget.charge(Use::Backend, line.came.len()) {
                 Ok(room) => call.hold(room),
                 Err(full) => {
@@ -284,7 +284,7 @@ impl RpcChannel {
         }
         let answer = match (parts.result, parts.error) {
             (_, Some(error)) if !message::is_error(error) => {
-                // A client would drop it and wait on.
+                // A client would drop such an error and go on waiting.
                 let said = cut(error.get(), 200);
                 Answer::error(code::INTERNAL, &format!("the backend's error is no JSON-RPC error: {said}"))
             }
@@ -294,7 +294,7 @@ impl RpcChannel {
                 Answer::error(code::INTERNAL, "the backend's answer has neither result nor error")
             }
         };
-        // Whoever asked may have gone.
+        // The caller may have left.
         let _ = pending.reply.send(answer);
     }
 
@@ -312,7 +312,7 @@ impl RpcChannel {
             tracing::error!(backend = self.backend, error = %e, "cannot record what the backend asks");
             return;
         }
-        // Not read on while so many have no answer: each is a task that waits.
+        // The backend is not read while `OPEN_ENDS_MAX` questions have no answer: each of them is a task that waits.
         let Ok(end) = self.open_ends.clone().acquire_owned().await else { return };
         let room = self.budget.charge(Use::Backend, line.came.len());
         let outside_calls = !self.is_called();
@@ -380,7 +380,7 @@ impl RpcChannel {
             return;
         }
         if on.is_some() && busy.is_empty() && !concerns_all(&method) {
-            // Said to a call that nobody waits for any more: others must not hear it.
+            // It belongs to a call that was given up: no other client may get it.
             return;
         }
         let names_task = !self.is_one_clients() && names_task(line);
@@ -396,7 +396,7 @@ impl RpcChannel {
             return;
         }
         if !self.is_greeted() {
-            // Nobody's yet: it is on tape, and that is all.
+            // Before the greeting it belongs to no client: it is recorded, and not passed on.
             return;
         }
         // A backend that says much waits, and leaves the reserve to calls.
@@ -481,7 +481,7 @@ impl RpcChannel {
         let subscription = parts.meta(meta::SUBSCRIPTION_ID)?;
         let id = subscription.get().parse::<u64>().ok().filter(|id| on.is_none_or(|on| on == *id))?;
         let call = lock(&self.pending).get(&id)?.call.clone()?;
-        // What cannot be recorded is not passed on; whoever tries again says why.
+        // What cannot be recorded is not passed on; the caller records it again and reports the error.
         self.record(Direction::ServerToClient, Some(&call), judged).ok()?;
         let line = Splice::new(line).replace(Some(subscription), call.id.as_raw()).finish();
         Some((call, line))
@@ -535,7 +535,7 @@ fn names_task(line: &str) -> bool {
     Parts::of(line).is_ok_and(|parts| related_task(parts.params).is_some())
 }
 
-/// Tells whether a notification is for everyone, whoever has calls under way.
+/// Returns whether a notification is for every client, not only for those with calls under way.
 fn concerns_all(method: &str) -> bool {
     method.ends_with("/list_changed")
         || matches!(

@@ -1,4 +1,4 @@
-//! Rules on the way between the gateway and a backend: every line passes here, whoever asked for it.
+//! Applies rules to the lines between the gateway and a backend. Every line passes here.
 //!
 //! What belongs to several clients goes over one connection, so a message that waits holds up no other.
 
@@ -135,7 +135,7 @@ impl RpcChannel {
         }
         let why = format!("this was not passed on: {}", no_place.why);
         if let Some(pending) = pending {
-            // Whoever asked may have gone.
+            // The caller may have left.
             let _ = pending.reply.send(Answer::error(code::INTERNAL, &why));
             return;
         }
@@ -143,7 +143,7 @@ impl RpcChannel {
         let asked = Parts::of(&text).ok().filter(|parts| parts.method.is_some()).and_then(|parts| parts.id);
         let Some(id) = asked else { return };
         let refusal = message::raw_error(id.get(), &message::error(code::INTERNAL, &why, None));
-        // Not read on while so many have no answer: each is a task that waits.
+        // The backend is not read while `OPEN_ENDS_MAX` questions have no answer: each of them is a task that waits.
         let Ok(end) = self.open_ends.clone().acquire_owned().await else { return };
         let channel = self.clone();
         tokio::spawn(async move {

@@ -25,7 +25,7 @@ pub(crate) struct BodyChunk {
     told: OnWritten,
 }
 
-/// Who is told when a parcel is written.
+/// What is notified when a chunk is written.
 enum OnWritten {
     Nobody,
     Receipt(Receipt),
@@ -42,7 +42,7 @@ impl BodyChunk {
         Self { bytes: event, told: OnWritten::EventLog(reader, number) }
     }
 
-    /// Makes a parcel of a line between these; its room is given back with its bytes.
+    /// Makes a chunk of a line between these; its room is given back with its bytes.
     pub(super) fn of_line(line: Outgoing, before: &str, after: &str) -> Self {
         let (bytes, receipt, _) = line.into_bytes(before, after);
         Self::new(bytes, receipt)

@@ -159,13 +159,13 @@ impl Front {
     }
 }
 
-/// Returns what tells a client from others, whatever its connection.
+/// Returns what identifies a client across connections.
 fn identity(client: &str, process: Option<PeerProcess>) -> String {
     let process = process.map(|p| format!("{}@{}", p.pid, p.started)).unwrap_or_default();
     blake3::hash(format!("{client}|{process}").as_bytes()).to_hex().to_string()
 }
 
-/// Says by what a conversation is told from others.
+/// Returns what identifies a conversation.
 fn how(sender: &Sender, process_is_known: bool) -> &'static str {
     match (&sender.trace, sender.begins, sender.token.is_empty(), process_is_known) {
         (Some(_), ..) => "by its trace",

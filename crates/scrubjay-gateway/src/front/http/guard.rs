@@ -36,7 +36,7 @@ fn forbidden(reason: &'static str, why: &str) -> Refusal {
     Box::new(because(reason, plain(StatusCode::FORBIDDEN, why)))
 }
 
-/// Turns away whoever shows none of the tokens, where there are any.
+/// Refuses a request without one of the tokens, where there are any.
 pub(super) fn check_token(config: &HttpConfig, headers: &HeaderMap) -> Result<(), Refusal> {
     if config.auth_tokens.is_empty() || shown_token(config, headers).is_some() {
         return Ok(());

@@ -218,7 +218,7 @@ pub(super) async fn pass(
                     return answer;
                 }
             }
-            // A server without sessions: what follows is told by its connection and its client.
+            // A server without sessions: what follows is recognised by its connection and its client.
             None => front.adopt(tcp, &Sender::unknown(&head.headers), &exchange.session).await,
         }
     }

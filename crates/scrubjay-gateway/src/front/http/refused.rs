@@ -26,7 +26,7 @@ const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// Reasons are few; sessions are not. Beyond this, all sessions count as one.
 const COUNTED_MAX: usize = 1024;
-/// So much is read of the body of a request that may not come in, for so long: enough to know it again.
+/// How much of a refused request's body is read, and for how long: enough to recognise it.
 const SKIMMED_BYTES_MAX: usize = 64 * 1024;
 const SKIM_MAX: Duration = Duration::from_secs(1);
 
@@ -90,7 +90,7 @@ impl ReadBody {
         let (mut read, mut rest) = (Vec::new(), None);
         let begun = tokio::time::Instant::now();
         let end = loop {
-            // Who sends a byte now and then does not gain time by it.
+            // Time is earned by bytes: sending one now and then does not extend it.
             let earned = Duration::from_secs(read.len() as u64 / BODY_BYTES_PER_SEC);
             let data = match tokio::time::timeout_at(begun + timeout + earned, body.frame()).await {
                 Err(_) => break BodyEnd::TooSlow,
@@ -156,7 +156,7 @@ impl ReadBody {
             facts["bytes"] = json!(length);
         }
         if self.length != Some(read) {
-            // The hash is of so many bytes only.
+            // The hash covers only the bytes that were read.
             facts["hashed_bytes"] = json!(read);
         }
         facts

@@ -39,7 +39,7 @@ pub(super) struct EventLog {
     is_standing: bool,
     said: Mutex<EventLogState>,
     news: Notify,
-    /// Told when lines were read, or whoever read them left.
+    /// Notified when lines were read, or their reader left.
     room: Notify,
 }
 
@@ -95,7 +95,7 @@ impl EventLogState {
 }
 
 impl EventLog {
-    /// Adds a line; waits for whoever reads, where there is somebody.
+    /// Adds a line; waits for the reader, where there is one.
     pub(super) async fn push(&self, line: Outgoing) {
         self.push_now(line);
         loop {
@@ -244,7 +244,7 @@ impl Streams {
         let mut all = lock(&self.by_session);
         let logs = all.entry(session.to_owned()).or_default();
         let mut kept: usize = logs.iter().map(|log| log.bytes()).sum();
-        // Whoever reads one of them goes on; it cannot be taken up again.
+        // A reader of one of them goes on; the stream cannot be resumed.
         while logs.len() >= LOGS_MAX || kept > SESSION_BYTES_MAX {
             kept -= logs.pop_front().map_or(kept, |oldest| oldest.bytes().min(kept));
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
+use tokio::sync::oneshot::error::TryRecvError;
 
 use super::*;
 use crate::gateway::stage::Stage;
@@ -87,10 +88,10 @@ async fn all_clients_together_park_no_more_than_the_limit() {
 async fn the_calls_of_a_client_that_left_are_called_off_and_no_others() {
     let stage = Stage::new(&[]);
     let (alice, bob) = (stage.gateway.open_session("alice"), stage.gateway.open_session("bob"));
-    let of_alice = park(&stage, &alice, "alice's").expect("there is room");
+    let mut of_alice = park(&stage, &alice, "alice's").expect("there is room");
     park(&stage, &bob, "bob's").expect("there is room");
     stage.gateway.close_session(&alice.id, "she left");
-    assert!(of_alice.await.is_err(), "nobody answers the backend any more");
+    assert_eq!(of_alice.try_recv(), Err(TryRecvError::Closed), "nobody answers the backend any more");
     assert!(!stage.gateway.parked.holds("alice's") && stage.gateway.parked.holds("bob's"));
 }
 
@@ -98,11 +99,11 @@ async fn the_calls_of_a_client_that_left_are_called_off_and_no_others() {
 async fn a_client_that_comes_back_answers_its_backend() {
     let stage = Stage::new(&[]);
     let session = stage.gateway.open_session("alice");
-    let answer = park(&stage, &session, "state").expect("there is room");
+    let mut answer = park(&stage, &session, "state").expect("there is room");
     let params = json!({ "requestState": "state", "inputResponses": { "input-1": { "action": "accept" } } });
     let request = stage.modern(&session, "tools/call", &params);
     assert!(stage.gateway.unpark(&request).is_some());
-    assert_eq!(answer.await.expect("it is answered"), Answer::Result(r#"{"action":"accept"}"#.to_owned()));
+    assert_eq!(answer.try_recv(), Ok(Answer::Result(r#"{"action":"accept"}"#.to_owned())));
 }
 
 #[tokio::test]

@@ -17,11 +17,11 @@ use crate::session::Call;
 
 /// How long a person may take.
 const ANSWER_MAX: Duration = Duration::from_secs(600);
-/// Among so many tools one chooses.
+/// How many tools a person is asked to choose from.
 const CHOICES_MAX: usize = 5;
 /// No more of a call's arguments is shown.
 const SHOWN_CHARS_MAX: usize = 500;
-/// An answer is cut to so many characters.
+/// How many characters of an answer are shown; the rest is cut.
 const ANSWER_CHARS_MAX: usize = 4000;
 const NONE_OF_THESE: &str = "none of these";
 
@@ -48,9 +48,9 @@ const DESTROYING: [&str; 14] = [
 pub struct Consent {
     /// Whether those that destroy do.
     pub confirm_destructive: bool,
-    /// Calls that count as destroying, whatever their server says: `backend/tool`, which may end in `*`.
+    /// Calls that count as destructive even if their server says otherwise: `backend/tool`, which may end in `*`.
     pub destructive: Vec<String>,
-    /// Calls that need no yes, whatever they do.
+    /// Calls that need no confirmation, even destructive ones.
     pub allowed: Vec<String>,
 }
 
@@ -142,7 +142,7 @@ pub(super) async fn confirm(call: &Arc<Call>, plan: &Plan) -> Result<(), NoYes> 
     if content == Some(Value::Bool(true)) { Ok(()) } else { Err(NoYes::Declined) }
 }
 
-/// Asks for a yes to several calls, of which some may destroy something.
+/// Asks for confirmation of several calls, some of which may be destructive.
 pub(super) async fn approve(call: &Arc<Call>, steps: &[(&Plan, bool)]) -> Result<(), NoYes> {
     if !can_ask(call) {
         return Err(NoYes::Unasked);

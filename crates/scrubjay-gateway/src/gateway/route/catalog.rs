@@ -19,7 +19,7 @@ use crate::session::Call;
 /// How long a catalog is kept in which a backend is missing.
 const PARTIAL_FOR: Duration = Duration::from_secs(30);
 
-/// A catalog takes about so many times the text of its tools.
+/// How many times the size of its tools' text a catalog takes in memory, about.
 const TIMES_ITS_TEXT: usize = 4;
 
 /// One catalog for each era: a backend may describe its tools to each in other words.
@@ -61,7 +61,7 @@ impl Gateway {
     /// Returns the catalog, asking all backends where it may have changed.
     pub(super) async fn catalog(self: &Arc<Self>, routing: &Routing, call: &Arc<Call>) -> Arc<Catalog> {
         let catalogs = &routing.catalogs;
-        // Whoever comes while backends are asked waits for the same answers.
+        // A request that comes while backends are asked waits for the same answers.
         let mut kept = catalogs.kept[call.facts.era as usize].lock().await;
         let changes = catalogs.changes.load(Ordering::Relaxed);
         if let Some(kept) = &*kept

@@ -8,7 +8,7 @@ use super::super::Gateway;
 use crate::session::{Call, lock};
 
 impl Gateway {
-    /// Learns, in the background: whoever waits for an answer does not wait for this.
+    /// Learns in the background: no answer waits for this.
     pub fn learn(self: &Arc<Self>, lessons: Vec<Lesson>) {
         let Some(known) = self.routing().and_then(|routing| routing.lessons.clone()) else { return };
         let news = {

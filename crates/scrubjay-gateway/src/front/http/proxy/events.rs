@@ -2,7 +2,7 @@
 
 use crate::bridge::sse::{Event, Parser};
 
-/// Comments and fields besides the data of an event may take so much.
+/// How many bytes the comments and fields of an event may take besides its data.
 const FIELDS_BYTES_MAX: usize = 64 * 1024;
 
 /// The part of a stream that has arrived and is not complete.
