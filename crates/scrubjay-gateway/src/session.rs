@@ -207,7 +207,8 @@ impl Session {
     ///
     /// # Errors
     /// There is no room for it.
-    pub fn set_facts(&self, facts: ClientFacts) -> Result<(), Full> {
+    pub fn set_facts(&self, facts: impl Into<Arc<ClientFacts>>) -> Result<(), Full> {
+        let facts = facts.into();
         let bytes = facts.bytes();
         if bytes > FACTS_BYTES_MAX {
             let key = "what a client may say of itself";
@@ -215,7 +216,7 @@ impl Session {
         }
         lock(&self.facts_room).resize(SESSION_BYTES + bytes)?;
         self.is_opened.store(true, Ordering::Release);
-        *lock(&self.facts) = Arc::new(facts);
+        *lock(&self.facts) = facts;
         Ok(())
     }
 

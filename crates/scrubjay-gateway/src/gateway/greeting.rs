@@ -108,7 +108,7 @@ impl Gateway {
 
     pub(super) async fn discover(self: &Arc<Self>, request: &Request) -> Answer {
         // Kept, so that what else the client says can be told to be its.
-        if let Err(full) = request.call.session.set_facts(ClientFacts::clone(&request.call.facts)) {
+        if let Err(full) = request.call.session.set_facts(request.call.facts.clone()) {
             return Answer::error(code::INTERNAL, &full.to_string());
         }
         self.warm_up(&request.call.session, &request.call.facts).await;

@@ -19,7 +19,7 @@ use crate::backend::connection::Connection;
 use crate::budget::{Charge, Full, Use};
 use crate::client_message::{ClientMessage, Params, text_in};
 use crate::record_first::RecordedEntry;
-use crate::session::{Call, CallGuard, ClientFacts, Demand, LEAST_LOG_LEVEL, Outbox, Session, log_level};
+use crate::session::{Call, CallGuard, Demand, LEAST_LOG_LEVEL, Outbox, Session, log_level};
 
 /// How many demands of one call may wait.
 const DEMANDS_MAX: usize = 16;
@@ -170,7 +170,7 @@ impl Gateway {
         if facts.era == Era::Modern
             && (session.is_inferred || !session.is_opened())
             // Every modern request states its client's facts; notifications between requests need them too.
-            && let Err(full) = session.set_facts(ClientFacts::clone(&facts))
+            && let Err(full) = session.set_facts(facts.clone())
         {
             return refuse_full(Some(&id), &full);
         }
