@@ -2,7 +2,7 @@
 
 use scrubjay_core::entry::Terminator;
 use scrubjay_core::envelope::Envelope;
-use scrubjay_core::framing::{Framer, Step};
+use scrubjay_core::framing::{Framer, FramerOutput};
 use scrubjay_core::oversize::Oversize;
 
 use crate::{Dice, pieces, settings};
@@ -44,18 +44,18 @@ pub fn check(data: &[u8]) {
 fn run(pieces: &[&[u8]], limit: usize) -> (Vec<Seen>, Vec<u8>) {
     let mut framer = Framer::new(limit);
     let (mut seen, mut forwarded) = (Vec::new(), Vec::new());
-    let mut take = |step: Step<'_>| match step {
-        Step::Batch(batch) => {
+    let mut take = |step: FramerOutput<'_>| match step {
+        FramerOutput::Batch(batch) => {
             forwarded.extend_from_slice(batch.bytes());
             assert!(batch.lines().len() > 0, "a batch has a line");
             seen.extend(batch.lines().map(|line| Seen::Line(line.bytes.to_vec(), line.terminator)));
             true
         }
-        Step::Oversize(oversize) => {
+        FramerOutput::Oversize(oversize) => {
             seen.push(Seen::TooLong(oversize));
             true
         }
-        Step::Starved => false,
+        FramerOutput::Starved => false,
     };
     for piece in pieces {
         framer.room().extend_from_slice(piece);

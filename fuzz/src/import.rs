@@ -2,7 +2,7 @@
 
 use scrubjay_core::entry::Entry;
 use scrubjay_core::export::{ImportedEntry, entry_json};
-use scrubjay_core::reading::Reader;
+use scrubjay_core::reading::EntryReader;
 use scrubjay_tape::format::frame::{self, DecodedFrame};
 use scrubjay_tape::format::header::{self, Header, Layout};
 use serde::Deserialize;
@@ -14,7 +14,7 @@ struct FirstLine {
 
 /// Checks a JSON Lines export.
 pub fn check(data: &[u8]) {
-    let mut reader = Reader::default();
+    let mut reader = EntryReader::default();
     let mut number = 0;
     for line in data.split(|byte| *byte == b'\n').take(16) {
         if let Ok(FirstLine { tape }) = serde_json::from_slice(line) {

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use scrubjay_core::redact::{Lines, Redactor, SENSITIVE_FIELDS};
+use scrubjay_core::redact::{LineContext, Redactor, SENSITIVE_FIELDS};
 use serde::de::IgnoredAny;
 use serde_json::json;
 
@@ -56,7 +56,7 @@ static SECRETS: LazyLock<Vec<String>> = LazyLock::new(|| {
 pub fn check(data: &[u8]) {
     let Some(([secret, how, place], text)) = settings(data) else { return };
     laws(text);
-    let mut lines = Lines::default();
+    let mut lines = LineContext::default();
     for line in text.split(|byte| *byte == b'\n') {
         let once = lines.redact(&STANDARD, line).into_owned();
         // A line of a key may be nothing but digits: it is a number by accident.

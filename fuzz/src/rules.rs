@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use scrubjay_core::entry::{Acts, Direction};
+use scrubjay_core::entry::{RuleEffects, Direction};
 use scrubjay_core::glob::Glob;
 use scrubjay_core::rules::{
-    Action, Change, Check, Condition, DELAY_MAX, JsonPath, Judge, Judgement, Match, Onward, Rule, Rules,
+    RuleAction, RuleChange, ValueCheck, Condition, DELAY_MAX, JsonPath, Judge, Judgement, RuleMatch, Onward, Rule, Rules,
 };
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::json;
@@ -22,35 +22,35 @@ fn rules() -> Vec<Rule> {
     let globs = |names: &[&str]| names.iter().map(|name| Glob::new(name)).collect::<Vec<_>>();
     let path = |text| JsonPath::parse(text).expect("it is a path");
     let tool =
-        |names: &[&str]| Match { methods: globs(&["tools/call"]), tools: globs(names), ..Match::default() };
+        |names: &[&str]| RuleMatch { methods: globs(&["tools/call"]), tools: globs(names), ..RuleMatch::default() };
     let rule = |name: &str, when, action| Rule { name: name.to_owned(), when, action };
-    let big = Condition { path: path("$.arguments.n"), check: Check::greater(10.0) };
+    let big = Condition { path: path("$.arguments.n"), check: ValueCheck::greater(10.0) };
     vec![
-        rule("seen", Match::default(), Action::Tag(vec!["seen".to_owned()])),
-        rule("no-deletes", tool(&["delete_*"]), Action::Block { code: -7, message: "no".to_owned() }),
+        rule("seen", RuleMatch::default(), RuleAction::Tag(vec!["seen".to_owned()])),
+        rule("no-deletes", tool(&["delete_*"]), RuleAction::Block { code: -7, message: "no".to_owned() }),
         rule(
             "no-prompts",
-            Match { methods: globs(&["prompts/*"]), ..Match::default() },
-            Action::Block { code: -8, message: "no".to_owned() },
+            RuleMatch { methods: globs(&["prompts/*"]), ..RuleMatch::default() },
+            RuleAction::Block { code: -8, message: "no".to_owned() },
         ),
         rule(
             "small",
-            Match { conditions: vec![big], ..tool(&["count"]) },
-            Action::Modify(vec![Change::set(path("$.arguments.n"), "10".to_owned())]),
+            RuleMatch { conditions: vec![big], ..tool(&["count"]) },
+            RuleAction::Modify(vec![RuleChange::set(path("$.arguments.n"), "10".to_owned())]),
         ),
         rule(
             "clean",
             tool(&["*"]),
-            Action::Modify(vec![
-                Change::remove(path("$..secret")),
-                Change::replace(path("$.arguments.*"), "pass[a-z]*", "[gone]".to_owned())
+            RuleAction::Modify(vec![
+                RuleChange::remove(path("$..secret")),
+                RuleChange::replace(path("$.arguments.*"), "pass[a-z]*", "[gone]".to_owned())
                     .expect("it is an expression"),
-                Change::set(path("$._meta.seen"), json!({ "by": ["us"] }).to_string()),
+                RuleChange::set(path("$._meta.seen"), json!({ "by": ["us"] }).to_string()),
             ]),
         ),
-        rule("slow", tool(&["slow"]), Action::Delay(Duration::from_secs(40))),
-        rule("slower", tool(&["slow"]), Action::Delay(Duration::from_secs(40))),
-        rule("made", tool(&["now"]), Action::Mock { result: json!({ "content": [] }).to_string() }),
+        rule("slow", tool(&["slow"]), RuleAction::Delay(Duration::from_secs(40))),
+        rule("slower", tool(&["slow"]), RuleAction::Delay(Duration::from_secs(40))),
+        rule("made", tool(&["now"]), RuleAction::Mock { result: json!({ "content": [] }).to_string() }),
     ]
 }
 
@@ -78,9 +78,9 @@ fn judged(line: &[u8], judgement: &Judgement) {
         Onward::Other(other) => Some(other.as_slice()),
         Onward::Nothing => None,
     };
-    let acts = judgement.marks.judged().acts;
+    let effects = judgement.marks.as_marks().effects;
     if let Onward::Other(other) = &judgement.onward {
-        assert_ne!(acts, Acts::default(), "a change is told: {}", shown());
+        assert_ne!(effects, RuleEffects::default(), "a change is told: {}", shown());
         assert!(
             !is_json(line) || is_json(other),
             "JSON stays JSON: {} {}",
@@ -89,11 +89,11 @@ fn judged(line: &[u8], judgement: &Judgement) {
         );
     }
     if judgement.onward == Onward::Nothing {
-        let told = [Acts::BLOCKED, Acts::MOCKED, Acts::REFUSED].into_iter().any(|act| acts.has(act));
+        let told = [RuleEffects::BLOCKED, RuleEffects::MOCKED, RuleEffects::REFUSED].into_iter().any(|act| effects.has(act));
         assert!(told || line.trim_ascii().is_empty(), "what goes nowhere is told: {}", shown());
     }
     assert!(judgement.delay <= DELAY_MAX);
-    assert_eq!(judgement.delay > Duration::ZERO, acts.has(Acts::DELAYED));
+    assert_eq!(judgement.delay > Duration::ZERO, effects.has(RuleEffects::DELAYED));
     if let Some(onward) = onward {
         let messages = messages(onward);
         let forbidden = |(method, tool): &(String, String)| {

@@ -362,7 +362,7 @@ fn make_tape(
                 via: None,
                 connection: 0,
                 operation: None,
-                judged: scrubjay_core::entry::Judged::default(),
+                rule_marks: scrubjay_core::entry::RuleMarks::default(),
                 payload: line.as_bytes(),
             };
             let redacted = off.redact(line.as_bytes());

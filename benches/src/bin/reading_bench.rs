@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use scrubjay_bench::clock::now;
-use scrubjay_core::entry::{Direction, Entry, EntryKind, Judged, Terminator, Transport};
+use scrubjay_core::entry::{Direction, Entry, EntryKind, RuleMarks, Terminator, Transport};
 use scrubjay_core::id::TapeId;
 use scrubjay_core::redact::{RedactionConfig, Redactor};
 use scrubjay_tape::format::header::{Compression, Header, Origin, SessionRef, TapeKind};
@@ -120,7 +120,7 @@ fn make_tape(home: &Home, number: u64, entries: u64) -> Outcome<()> {
             via: is_backend.then_some("files"),
             connection: u32::from(is_backend),
             operation: None,
-            judged: Judged::default(),
+            rule_marks: RuleMarks::default(),
             payload: line.as_bytes(),
         };
         let redacted = off.redact(line.as_bytes());

@@ -483,7 +483,7 @@ fn the_environment_says_what_is_recorded() {
         .set("SCRUBJAY_RECORDER_SAMPLING_ALWAYS_SAMPLE", "errors,slow_requests");
     let selection = place.load().policy().unwrap().selection;
     let threshold = std::time::Duration::from_secs(1);
-    assert_eq!(selection.strategy, scrubjay_core::selection::Strategy::Performance { threshold });
+    assert_eq!(selection.strategy, scrubjay_core::selection::SelectionStrategy::Performance { threshold });
     assert_eq!(selection.filters.exclude_methods.len(), 2);
     assert!(selection.always.errors && selection.always.slow == Some(threshold));
     let wrong = Place::new().set("SCRUBJAY_RECORDER_STRATEGY", "half").problems();

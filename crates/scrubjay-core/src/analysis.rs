@@ -24,15 +24,15 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::exchange::{Definition, ToolLists, What};
+use crate::exchange::{Definition, ExchangeKind, ToolLists};
 
 pub use anomalies::{Anomaly, AnomalyKind, definitions_to_compare};
 pub use changes::changes;
 pub use context::{ContextCost, TOKENS_LIKE, ToolCost};
 pub use errors::ErrorGroup;
 pub use finding::{Finding, FindingKind};
-pub use flow::{Flow, Silence, Stretch};
-pub use performance::{Bin, Bottleneck, Profile, Remedy};
+pub use flow::{Flow, FlowInterval, Silence};
+pub use performance::{Bottleneck, LatencyBin, LatencyProfile, Remedy};
 pub use sequences::Sequence;
 
 /// So many entries are shown for one finding.
@@ -48,7 +48,7 @@ pub struct Call {
     /// When it began, nanoseconds since the tape did.
     pub since_start_ns: u64,
     /// What it is.
-    pub what: What,
+    pub what: ExchangeKind,
     /// Whether the client asked or said it.
     pub by_client: bool,
     /// Whether the gateway asked it for the client, as a router does.
@@ -83,7 +83,7 @@ impl Call {
 
     /// Tells whether it asked for an answer.
     fn is_request(&self) -> bool {
-        self.what == What::Request
+        self.what == ExchangeKind::Request
     }
 
     /// Tells whether the client asked for something.
@@ -124,7 +124,7 @@ pub struct Analysis {
     /// What failed, the most frequent first.
     pub common_errors: Vec<ErrorGroup>,
     /// How long things took, what took most in all first.
-    pub performance_profile: Vec<Profile>,
+    pub performance_profile: Vec<LatencyProfile>,
     /// What to speed up first.
     pub bottlenecks: Vec<Bottleneck>,
     /// What the tape shows by itself to be wrong, what matters most first.

@@ -3,17 +3,17 @@
 //! Shared by the relay that makes entries and the store that keeps them. How an entry is laid out in a
 //! file is the store's business.
 
-mod ended;
-mod judged;
-mod moved;
+mod backend_ended;
+mod rule_marks;
+mod session_moved;
 mod undelivered;
 
 use serde::{Deserialize, Serialize};
 
-pub use ended::BackendEnded;
-pub(crate) use judged::add_line;
-pub use judged::{Acts, Judged, NAME_BYTES_MAX, is_name};
-pub use moved::SessionMoved;
+pub use backend_ended::BackendEnded;
+pub(crate) use rule_marks::add_line;
+pub use rule_marks::{NAME_BYTES_MAX, RuleEffects, RuleMarks, is_name};
+pub use session_moved::SessionMoved;
 pub use undelivered::{Undelivered, WhyUndelivered};
 
 /// Which way a message travelled.
@@ -117,7 +117,7 @@ pub struct Entry<'a, P = &'a [u8]> {
     /// The operation of the client that a message to or from a backend belongs to: the entry that began it.
     pub operation: Option<u64>,
     /// What rules did to it.
-    pub judged: Judged<'a>,
+    pub rule_marks: RuleMarks<'a>,
     /// The message (or line, or JSON facts), without its line ending.
     pub payload: P,
 }
@@ -137,7 +137,7 @@ impl<'a, P> Entry<'a, P> {
             via: self.via,
             connection: self.connection,
             operation: self.operation,
-            judged: self.judged,
+            rule_marks: self.rule_marks,
             payload,
         }
     }

@@ -132,7 +132,7 @@ pub struct Envelope {
     /// Size of `params` or `result` as raw JSON.
     pub body_bytes: usize,
     /// What ties it to other messages.
-    pub ties: Ties,
+    pub ties: References,
     /// The messages of a batch.
     pub batch: Vec<Self>,
     /// What is wrong with it.
@@ -141,7 +141,7 @@ pub struct Envelope {
 
 /// The values by which one message refers to another.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Ties {
+pub struct References {
     /// The token under which a request wants progress, or progress is reported.
     pub progress_token: Option<JsonId>,
     /// The request that a cancellation names.
@@ -286,7 +286,7 @@ impl Envelope {
             _ => None,
         };
         let token = if method == method::NOTIFICATIONS_PROGRESS { progress_token } else { meta_token };
-        self.ties = Ties {
+        self.ties = References {
             progress_token: token.map(|t| JsonId::from_raw(t.get())),
             cancels: request_id
                 .filter(|_| method == method::NOTIFICATIONS_CANCELLED)

@@ -9,10 +9,10 @@
 mod costs;
 mod definition;
 mod identity;
+mod kind;
 mod legs;
 mod shape;
 mod text;
-mod what;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,17 +20,17 @@ use serde_json::value::RawValue;
 
 use crate::entry::{BackendEnded, Direction, Entry, EntryKind};
 use crate::envelope::{Envelope, JsonId, MessageKind};
-use crate::operation::{Link, OPEN_MAX, Role, short_id};
+use crate::operation::{OPEN_MAX, OperationLink, OperationRole, short_id};
 use crate::protocol::method;
-use crate::reading::Reading;
+use crate::reading::EntryReading;
 
 use legs::Legs;
 
 pub use definition::{Definition, DefinitionHash, ListedTool, ToolList, ToolLists};
 pub use identity::{answer_identity, request_identity};
+pub use kind::ExchangeKind;
 pub use shape::shape;
 pub use text::{TEXT_BYTES_MAX, searchable, searchable_marks};
-pub use what::What;
 
 /// How much text of unanswered requests is held on to; the oldest go first.
 const WAITING_BYTES_MAX: usize = 64 << 20;
@@ -53,9 +53,9 @@ pub struct Exchange {
     /// When it began, nanoseconds since the tape did.
     pub since_start_ns: u64,
     /// What began it.
-    pub what: What,
+    pub what: ExchangeKind,
     /// What answered it: a response or an error.
-    pub answered_with: Option<What>,
+    pub answered_with: Option<ExchangeKind>,
     /// The method.
     pub method: Option<String>,
     /// The tool, prompt or resource.
@@ -100,7 +100,7 @@ pub struct Exchange {
 
 /// An exchange that is settled: nothing on the tape can change it any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settled {
+pub struct SettledExchange {
     /// The exchange.
     pub exchange: Exchange,
     /// Whether [`Exchanges::waiting`] gave it out before.
@@ -108,7 +108,7 @@ pub struct Settled {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct OpenExchange {
     exchange: Exchange,
     was_given: bool,
     /// Whether it is as it was given.
@@ -124,21 +124,21 @@ pub struct Exchanges {
     /// Counted as the reading counts them: where entries are lost, numbers are left out.
     observed: u64,
     next_place: u64,
-    waiting: BTreeMap<(u64, JsonId), Waiting>,
+    waiting: BTreeMap<(u64, JsonId), OpenExchange>,
     waiting_bytes: usize,
-    settled: Vec<Settled>,
+    settled: Vec<SettledExchange>,
     definitions: Vec<Definition>,
     known_definitions: BTreeSet<Definition>,
 }
 
 impl Exchanges {
     /// Takes the next entry and what the reading made of it.
-    pub fn observe(&mut self, number: u64, entry: &Entry<'_>, reading: &Reading) {
+    pub fn observe(&mut self, number: u64, entry: &Entry<'_>, reading: &EntryReading) {
         let envelope = &reading.envelope;
         self.observed += 1;
         if entry.kind != EntryKind::Message {
             self.settle_original();
-            let mut exchange = begin(number, entry, What::of_entry(entry.kind), entry.payload);
+            let mut exchange = begin(number, entry, ExchangeKind::of_entry(entry.kind), entry.payload);
             if entry.kind == EntryKind::Original {
                 let came = Envelope::parse(entry.payload);
                 (exchange.method, exchange.name) = (came.method, came.name);
@@ -152,22 +152,27 @@ impl Exchanges {
             }
         } else if envelope.batch.is_empty() {
             self.original = None;
-            let said =
-                Said { number, entry, message: envelope, link: reading.link(), payload: entry.payload };
+            let said = ObservedMessage {
+                number,
+                entry,
+                message: envelope,
+                link: reading.link(),
+                payload: entry.payload,
+            };
             self.observe_message(&said, reading.original.as_deref());
         } else {
             self.original = None;
             let parts: Vec<&RawValue> = serde_json::from_slice(entry.payload).unwrap_or_default();
             for (at, message) in envelope.batch.iter().enumerate() {
                 let payload = parts.get(at).map_or(&b""[..], |part| part.get().as_bytes());
-                let said = Said { number, entry, message, link: reading.links.get(at), payload };
+                let said = ObservedMessage { number, entry, message, link: reading.links.get(at), payload };
                 self.observe_message(&said, reading.original.as_deref().filter(|_| at == 0));
             }
         }
     }
 
     /// Takes what is settled since the last call.
-    pub fn take_settled(&mut self) -> Vec<Settled> {
+    pub fn take_settled(&mut self) -> Vec<SettledExchange> {
         std::mem::take(&mut self.settled)
     }
 
@@ -192,14 +197,14 @@ impl Exchanges {
         })
     }
 
-    fn observe_message(&mut self, said: &Said<'_>, original: Option<&[u8]>) {
-        let Said { number, entry, message, link, payload } = *said;
+    fn observe_message(&mut self, said: &ObservedMessage<'_>, original: Option<&[u8]>) {
+        let ObservedMessage { number, entry, message, link, payload } = *said;
         let asked = link.and_then(|l| l.answers).zip(message.id.as_ref().map(|id| short_id(id).into_owned()));
         if let Some(waiting) = asked.and_then(|key| self.waiting.remove(&key)) {
             self.waiting_bytes -= waiting.exchange.text.len();
             return self.answer(said, waiting, original);
         }
-        let mut exchange = begin(number, entry, What::of_message(message.kind), payload);
+        let mut exchange = begin(number, entry, ExchangeKind::of_message(message.kind), payload);
         // Its own names are whole; those of a link may be shortened.
         exchange.method = message.method.clone().or_else(|| link.and_then(|l| l.method.clone()));
         exchange.name = message.name.clone().or_else(|| link.and_then(|l| l.name.clone()));
@@ -222,11 +227,11 @@ impl Exchanges {
         }
     }
 
-    fn answer(&mut self, said: &Said<'_>, waiting: Waiting, original: Option<&[u8]>) {
-        let Said { number, entry, message, link, payload } = *said;
-        let Waiting { mut exchange, was_given, .. } = waiting;
+    fn answer(&mut self, said: &ObservedMessage<'_>, waiting: OpenExchange, original: Option<&[u8]>) {
+        let ObservedMessage { number, entry, message, link, payload } = *said;
+        let OpenExchange { mut exchange, was_given, .. } = waiting;
         exchange.answer = Some(number);
-        exchange.answered_with = Some(What::of_message(message.kind));
+        exchange.answered_with = Some(ExchangeKind::of_message(message.kind));
         exchange.took_ns = link.and_then(|l| l.response_ns);
         exchange.answered_bytes = payload.len() as u64;
         exchange.answered_tokens = costs::of_answer(exchange.method.as_deref(), payload);
@@ -245,10 +250,10 @@ impl Exchanges {
 
     /// Ends a request that nobody will answer: its backend ended, as the note of this number tells.
     fn abandon(&mut self, key: &(u64, JsonId), number: u64, note: &[u8]) {
-        let Some(Waiting { mut exchange, was_given, .. }) = self.waiting.remove(key) else { return };
+        let Some(OpenExchange { mut exchange, was_given, .. }) = self.waiting.remove(key) else { return };
         self.waiting_bytes -= exchange.text.len();
         exchange.answer = Some(number);
-        exchange.answered_with = Some(What::Note);
+        exchange.answered_with = Some(ExchangeKind::Note);
         exchange.failed = true;
         exchange.error_shape = BackendEnded::from_note(note).map(|ended| ended.how());
         self.settle(exchange, was_given);
@@ -268,7 +273,7 @@ impl Exchanges {
         exchange.place = self.place();
         self.waiting_bytes += exchange.text.len();
         if let Some(same) =
-            self.waiting.insert(key, Waiting { exchange, was_given: false, is_current: false })
+            self.waiting.insert(key, OpenExchange { exchange, was_given: false, is_current: false })
         {
             self.forget(same);
         }
@@ -279,7 +284,7 @@ impl Exchanges {
     }
 
     /// Gives up waiting: an answer that comes all the same stands alone.
-    fn forget(&mut self, waiting: Waiting) {
+    fn forget(&mut self, waiting: OpenExchange) {
         self.waiting_bytes -= waiting.exchange.text.len();
         self.settle(waiting.exchange, waiting.was_given);
     }
@@ -300,24 +305,24 @@ impl Exchanges {
         if exchange.place == UNPLACED {
             exchange.place = self.place();
         }
-        self.settled.push(Settled { exchange, was_given });
+        self.settled.push(SettledExchange { exchange, was_given });
     }
 }
 
 /// A message with what is known of it.
 #[derive(Clone, Copy)]
-struct Said<'a> {
+struct ObservedMessage<'a> {
     number: u64,
     entry: &'a Entry<'a>,
     message: &'a Envelope,
-    link: Option<&'a Link>,
+    link: Option<&'a OperationLink>,
     payload: &'a [u8],
 }
 
 /// The place of what has none yet.
 const UNPLACED: u64 = u64::MAX;
 
-fn begin(number: u64, entry: &Entry<'_>, what: What, payload: &[u8]) -> Exchange {
+fn begin(number: u64, entry: &Entry<'_>, what: ExchangeKind, payload: &[u8]) -> Exchange {
     let mut text = String::new();
     let clipped = searchable(payload, &mut text);
     Exchange {
@@ -353,7 +358,7 @@ fn begin(number: u64, entry: &Entry<'_>, what: What, payload: &[u8]) -> Exchange
 
 /// Notes what rules did to a message, and what it was before.
 fn mark(exchange: &mut Exchange, entry: &Entry<'_>, original: Option<&[u8]>) {
-    let judged = entry.judged;
+    let judged = entry.rule_marks;
     exchange.intercepted |= judged.is_intercepted();
     exchange.has_original |= original.is_some();
     let room = |names: &BTreeSet<String>| NAMES_MAX.saturating_sub(names.len());
@@ -367,8 +372,8 @@ fn mark(exchange: &mut Exchange, entry: &Entry<'_>, original: Option<&[u8]>) {
     searchable_marks(judged, &mut exchange.text);
 }
 
-fn is_asking(role: Role) -> bool {
-    matches!(role, Role::Request | Role::Round | Role::Poll)
+fn is_asking(role: OperationRole) -> bool {
+    matches!(role, OperationRole::Request | OperationRole::Round | OperationRole::Poll)
 }
 
 fn fail(exchange: &mut Exchange, message: &Envelope, payload: &[u8]) {

@@ -7,10 +7,10 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::entry::{Acts, Direction, Entry, EntryKind, Judged, Terminator, Transport, is_name};
+use crate::entry::{Direction, Entry, EntryKind, RuleEffects, RuleMarks, Terminator, Transport, is_name};
 use crate::envelope::{Defect, MessageKind};
-use crate::operation::{Flag, Role};
-use crate::reading::Reading;
+use crate::operation::{OperationFlag, OperationRole};
+use crate::reading::EntryReading;
 use crate::redact::marks;
 
 /// One entry as JSON.
@@ -53,7 +53,7 @@ pub struct EntryJson<'a> {
     pub operation: Option<u64>,
     /// What it is to that operation.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub role: Option<Role>,
+    pub role: Option<OperationRole>,
     /// The entry it answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answers: Option<u64>,
@@ -72,7 +72,7 @@ pub struct EntryJson<'a> {
     pub defects: &'a [Defect],
     /// What is odd about it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub flags: Vec<Flag>,
+    pub flags: Vec<OperationFlag>,
     /// Why it did not reach its receiver, where it did not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub undelivered: Option<&'a str>,
@@ -107,7 +107,7 @@ pub struct EntryJson<'a> {
 
 /// Describes an entry.
 #[must_use]
-pub fn entry_json<'a>(number: u64, entry: &Entry<'a>, reading: &'a Reading) -> EntryJson<'a> {
+pub fn entry_json<'a>(number: u64, entry: &Entry<'a>, reading: &'a EntryReading) -> EntryJson<'a> {
     let envelope = &reading.envelope;
     let link = reading.link();
     let raw = std::str::from_utf8(entry.payload).ok();
@@ -135,10 +135,10 @@ pub fn entry_json<'a>(number: u64, entry: &Entry<'a>, reading: &'a Reading) -> E
         defects: &envelope.defects,
         flags: reading.links.iter().flat_map(|l| l.flags.iter().copied()).collect(),
         undelivered: reading.undelivered.as_deref(),
-        intercepted: entry.judged.is_intercepted(),
-        interception: entry.judged.acts.names(),
-        applied_rules: entry.judged.rule_names(),
-        tags: entry.judged.tag_names(),
+        intercepted: entry.rule_marks.is_intercepted(),
+        interception: entry.rule_marks.effects.names(),
+        applied_rules: entry.rule_marks.rule_names(),
+        tags: entry.rule_marks.tag_names(),
         original_message: reading.original.as_deref().and_then(|raw| std::str::from_utf8(raw).ok()),
         redactions: marks(entry.payload),
         size_bytes: entry.payload.len(),
@@ -209,8 +209,8 @@ impl ImportedEntry {
             connection: self.connection,
             // On the client's leg it follows from the messages; only a backend's leg has it written down.
             operation: self.operation.filter(|_| self.via.is_some()),
-            judged: Judged {
-                acts: Acts::of_names(self.interception.lines()),
+            rule_marks: RuleMarks {
+                effects: RuleEffects::of_names(self.interception.lines()),
                 rules: &self.applied_rules,
                 tags: &self.tags,
             },

@@ -1,6 +1,6 @@
 //! Cuts a byte stream into lines, as it arrives, without copying them.
 //!
-//! The relay reads into [`Framer::room`] and takes back whole [`Batch`]es: all complete lines that arrived
+//! The relay reads into [`Framer::room`] and takes back whole [`LineBatch`]es: all complete lines that arrived
 //! together, contiguous, so that they can be forwarded with one write. A line beyond the limit is not kept:
 //! it is measured while it streams past and comes out as an [`Oversize`]. Bytes are never altered; a byte
 //! order mark or a stray carriage return is part of its line.
@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use crate::entry::Terminator;
-use crate::oversize::{Oversize, Skim};
+use crate::oversize::{Oversize, OversizeScanner};
 
 /// How much is read at once when nothing larger is under way.
 const READ_BYTES: usize = 64 * 1024;
@@ -44,15 +44,15 @@ pub struct Framer {
     /// Ends (past the terminator) of the lines of the current batch.
     ends: Vec<usize>,
     line_bytes_max: usize,
-    skim: Option<Skim>,
+    skim: Option<OversizeScanner>,
     roomy: u32,
 }
 
 /// What the bytes so far amount to.
 #[derive(Debug)]
-pub enum Step<'a> {
+pub enum FramerOutput<'a> {
     /// Complete lines.
-    Batch(Batch<'a>),
+    Batch(LineBatch<'a>),
     /// A line beyond the limit has ended; it was not kept.
     Oversize(Oversize),
     /// Nothing complete: read more.
@@ -61,7 +61,7 @@ pub enum Step<'a> {
 
 /// Complete lines that arrived together.
 #[derive(Clone, Copy, Debug)]
-pub struct Batch<'a> {
+pub struct LineBatch<'a> {
     bytes: &'a [u8],
     ends: &'a [usize],
     base: usize,
@@ -69,14 +69,14 @@ pub struct Batch<'a> {
 
 /// One line of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Line<'a> {
+pub struct FramedLine<'a> {
     /// The line without its ending.
     pub bytes: &'a [u8],
     /// How it ended.
     pub terminator: Terminator,
 }
 
-impl<'a> Batch<'a> {
+impl<'a> LineBatch<'a> {
     /// Returns all lines with their endings, as they were on the wire.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
@@ -84,7 +84,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Returns the lines one by one.
-    pub fn lines(&self) -> impl ExactSizeIterator<Item = Line<'a>> + Clone + use<'a> {
+    pub fn lines(&self) -> impl ExactSizeIterator<Item = FramedLine<'a>> + Clone + use<'a> {
         let (bytes, base) = (self.bytes, self.base);
         let mut start = 0;
         self.ends.iter().map(move |end| {
@@ -152,7 +152,7 @@ impl Framer {
     }
 
     /// Takes what is complete.
-    pub fn step(&mut self) -> Step<'_> {
+    pub fn step(&mut self) -> FramerOutput<'_> {
         if self.skim.is_some() {
             return self.skim_on();
         }
@@ -173,38 +173,38 @@ impl Framer {
             self.taken = line_start;
             self.searched = oversized.unwrap_or(self.buffer.len());
             self.note_use(line_start - start);
-            return Step::Batch(Batch {
+            return FramerOutput::Batch(LineBatch {
                 bytes: &self.buffer[start..line_start],
                 ends: &self.ends,
                 base: start,
             });
         }
         if oversized.is_some() || self.buffer.len() - start > self.line_bytes_max {
-            self.skim = Some(Skim::default());
+            self.skim = Some(OversizeScanner::default());
             return self.skim_on();
         }
         self.searched = self.buffer.len();
-        Step::Starved
+        FramerOutput::Starved
     }
 
     /// Takes what is left when the stream has ended: a last line without an ending.
-    pub fn finish(&mut self) -> Step<'_> {
+    pub fn finish(&mut self) -> FramerOutput<'_> {
         if let Some(skim) = self.skim.take() {
-            return Step::Oversize(skim.finish());
+            return FramerOutput::Oversize(skim.finish());
         }
         let rest = self.taken..self.buffer.len();
         if rest.is_empty() {
-            return Step::Starved;
+            return FramerOutput::Starved;
         }
         self.taken = rest.end;
         self.searched = rest.end;
         self.ends.clear();
         self.ends.push(rest.end);
-        Step::Batch(Batch { base: rest.start, bytes: &self.buffer[rest], ends: &self.ends })
+        FramerOutput::Batch(LineBatch { base: rest.start, bytes: &self.buffer[rest], ends: &self.ends })
     }
 
     /// Measures and drops the bytes of a line that is too long, up to its end.
-    fn skim_on(&mut self) -> Step<'_> {
+    fn skim_on(&mut self) -> FramerOutput<'_> {
         let fresh: Range<usize> = self.taken..self.buffer.len();
         let skim = self.skim.get_or_insert_default();
         match memchr::memchr(b'\n', &self.buffer[fresh.clone()]) {
@@ -213,14 +213,14 @@ impl Framer {
                 self.taken = fresh.start + at + 1;
                 self.searched = self.taken;
                 let skim = self.skim.take().expect("set just above");
-                Step::Oversize(skim.finish())
+                FramerOutput::Oversize(skim.finish())
             }
             None => {
                 skim.feed(&self.buffer[fresh]);
                 self.buffer.clear();
                 self.taken = 0;
                 self.searched = 0;
-                Step::Starved
+                FramerOutput::Starved
             }
         }
     }
@@ -230,11 +230,11 @@ impl Framer {
     }
 }
 
-fn split_terminator(line: &[u8]) -> Line<'_> {
+fn split_terminator(line: &[u8]) -> FramedLine<'_> {
     match line {
-        [bytes @ .., b'\r', b'\n'] => Line { bytes, terminator: Terminator::Crlf },
-        [bytes @ .., b'\n'] => Line { bytes, terminator: Terminator::Lf },
-        bytes => Line { bytes, terminator: Terminator::Eof },
+        [bytes @ .., b'\r', b'\n'] => FramedLine { bytes, terminator: Terminator::Crlf },
+        [bytes @ .., b'\n'] => FramedLine { bytes, terminator: Terminator::Lf },
+        bytes => FramedLine { bytes, terminator: Terminator::Eof },
     }
 }
 
@@ -248,8 +248,8 @@ mod tests {
     fn run(pieces: &[&[u8]], limit: usize) -> (Vec<String>, Vec<u8>) {
         let mut framer = Framer::new(limit);
         let (mut lines, mut forwarded) = (Vec::new(), Vec::new());
-        let mut take = |step: Step<'_>| match step {
-            Step::Batch(batch) => {
+        let mut take = |step: FramerOutput<'_>| match step {
+            FramerOutput::Batch(batch) => {
                 forwarded.extend_from_slice(batch.bytes());
                 let before = lines.len();
                 lines.extend(batch.lines().map(|l| {
@@ -257,11 +257,11 @@ mod tests {
                 }));
                 lines.len() > before
             }
-            Step::Oversize(oversize) => {
+            FramerOutput::Oversize(oversize) => {
                 lines.push(format!("!{}", oversize.bytes));
                 true
             }
-            Step::Starved => false,
+            FramerOutput::Starved => false,
         };
         for piece in pieces {
             framer.room().extend_from_slice(piece);
@@ -306,10 +306,10 @@ mod tests {
         let mut framer = Framer::new(1 << 24);
         framer.room().extend(std::iter::repeat_n(b'x', 1 << 20));
         framer.room().push(b'\n');
-        assert!(matches!(framer.step(), Step::Batch(_)));
+        assert!(matches!(framer.step(), FramerOutput::Batch(_)));
         for _ in 0..=ROOMY_BATCHES_MAX {
             framer.room().extend_from_slice(b"small\n");
-            assert!(matches!(framer.step(), Step::Batch(_)));
+            assert!(matches!(framer.step(), FramerOutput::Batch(_)));
         }
         assert!(framer.room().capacity() < 1 << 20);
     }

@@ -16,7 +16,7 @@ pub fn merge(base: &str, ours: &str, theirs: &str) -> Option<String> {
     }
     let (base, ours, theirs) = (paragraphs(base), paragraphs(ours), paragraphs(theirs));
     let (mine, other) = (changes(&base, &ours), changes(&base, &theirs));
-    let mut all: Vec<&Change<'_>> = mine.iter().collect();
+    let mut all: Vec<&ParagraphChange<'_>> = mine.iter().collect();
     for change in &other {
         if !mine.contains(change) {
             if mine.iter().any(|own| own.touches(change)) {
@@ -44,13 +44,13 @@ fn paragraphs(text: &str) -> Vec<&str> {
 
 /// Some paragraphs of the base, and what stands in their place.
 #[derive(PartialEq)]
-struct Change<'a> {
+struct ParagraphChange<'a> {
     start: usize,
     end: usize,
     with: &'a [&'a str],
 }
 
-impl Change<'_> {
+impl ParagraphChange<'_> {
     /// Tells whether two changes are about the same place; two that only meet at an edge are not, unless one
     /// of them inserts there and the order of the two would be a guess.
     fn touches(&self, other: &Self) -> bool {
@@ -61,10 +61,10 @@ impl Change<'_> {
     }
 }
 
-fn changes<'a>(base: &[&str], new: &'a [&'a str]) -> Vec<Change<'a>> {
+fn changes<'a>(base: &[&str], new: &'a [&'a str]) -> Vec<ParagraphChange<'a>> {
     let change = |op: DiffOp| {
         let (old, with) = (op.old_range(), op.new_range());
-        (op.tag() != similar::DiffTag::Equal).then(|| Change {
+        (op.tag() != similar::DiffTag::Equal).then(|| ParagraphChange {
             start: old.start,
             end: old.end,
             with: &new[with],

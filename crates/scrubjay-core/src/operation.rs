@@ -1,7 +1,7 @@
 //! Finds the messages that belong together: a request with its answer, progress, cancellation, further
 //! rounds and task polls.
 //!
-//! A pure state machine: envelopes in, [`Link`]s out. An operation is named by the number of the entry that
+//! A pure state machine: envelopes in, [`OperationLink`]s out. An operation is named by the number of the entry that
 //! began it. Both sides may ask, so ids are told apart by direction. Every table is bounded; what falls out
 //! of one is forgotten, oldest first, and its answer is then flagged as unmatched. What is kept of a message is short,
 //! however long its id and names are.
@@ -29,7 +29,7 @@ const REMEMBERED_MAX: usize = 16_384;
 /// What a message is to its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum OperationRole {
     /// Began it.
     Request,
     /// Went on with it: the answer to a demand for input.
@@ -51,7 +51,7 @@ pub enum Role {
 /// Something odd about how a message fits the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Flag {
+pub enum OperationFlag {
     /// An answer to no request on this tape.
     UnmatchedAnswer,
     /// A second answer to one request.
@@ -66,11 +66,11 @@ pub enum Flag {
 
 /// How one message fits the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Link {
+pub struct OperationLink {
     /// The operation, named by the entry that began it.
     pub operation: Option<u64>,
     /// What the message is to it.
-    pub role: Role,
+    pub role: OperationRole,
     /// The entry this message answers.
     pub answers: Option<u64>,
     /// Nanoseconds between that entry and this one.
@@ -80,12 +80,12 @@ pub struct Link {
     /// The tool, prompt or resource of the request, also on its answer.
     pub name: Option<String>,
     /// What is odd.
-    pub flags: Vec<Flag>,
+    pub flags: Vec<OperationFlag>,
 }
 
 /// When and where a message was recorded.
 #[derive(Clone, Copy, Debug)]
-pub struct At {
+pub struct EntryPosition {
     /// The number of its entry.
     pub entry: u64,
     /// Which way it went.
@@ -95,9 +95,9 @@ pub struct At {
 }
 
 #[derive(Clone, Debug)]
-struct Open {
+struct OpenOperation {
     operation: u64,
-    at: At,
+    at: EntryPosition,
     method: Option<String>,
     name: Option<String>,
     progress_token: Option<JsonId>,
@@ -109,7 +109,7 @@ type Key = (Direction, JsonId);
 #[derive(Debug)]
 pub struct Operations {
     /// Requests without an answer; a repeated id queues behind the first.
-    open: Bounded<Key, VecDeque<Open>>,
+    open: Bounded<Key, VecDeque<OpenOperation>>,
     answered: Bounded<Key, u64>,
     progress: Bounded<Key, u64>,
     states: Bounded<(Direction, String), u64>,
@@ -133,7 +133,7 @@ impl Default for Operations {
 
 impl Operations {
     /// Takes the next message; a batch gives one link for each of its messages.
-    pub fn observe(&mut self, at: At, envelope: &Envelope) -> Vec<Link> {
+    pub fn observe(&mut self, at: EntryPosition, envelope: &Envelope) -> Vec<OperationLink> {
         let envelope = &*shortened(envelope);
         if envelope.kind == MessageKind::Batch {
             envelope.batch.iter().map(|one| self.observe_one(at, one)).collect()
@@ -161,18 +161,18 @@ impl Operations {
         open
     }
 
-    fn observe_one(&mut self, at: At, envelope: &Envelope) -> Link {
+    fn observe_one(&mut self, at: EntryPosition, envelope: &Envelope) -> OperationLink {
         match envelope.kind {
             MessageKind::Request => self.request(at, envelope),
             MessageKind::Response | MessageKind::Error => self.answer(at, envelope),
             MessageKind::Notification => self.notification(at, envelope),
-            MessageKind::Batch | MessageKind::Opaque => Link::alone(envelope),
+            MessageKind::Batch | MessageKind::Opaque => OperationLink::alone(envelope),
         }
     }
 
-    fn request(&mut self, at: At, envelope: &Envelope) -> Link {
-        let Some(id) = envelope.id.clone() else { return Link::alone(envelope) };
-        let mut link = Link::alone(envelope);
+    fn request(&mut self, at: EntryPosition, envelope: &Envelope) -> OperationLink {
+        let Some(id) = envelope.id.clone() else { return OperationLink::alone(envelope) };
+        let mut link = OperationLink::alone(envelope);
         let (operation, role) = self.belongs_to(at, envelope);
         link.operation = Some(operation);
         link.role = role;
@@ -180,7 +180,7 @@ impl Operations {
         if let Some(token) = &ties.progress_token {
             self.progress.insert((at.direction, token.clone()), operation);
         }
-        let open = Open {
+        let open = OpenOperation {
             operation,
             at,
             method: envelope.method.clone(),
@@ -189,44 +189,44 @@ impl Operations {
         };
         let key = (at.direction, id);
         if let Some(queue) = self.open.get_mut(&key) {
-            link.flags.push(Flag::RepeatedId);
+            link.flags.push(OperationFlag::RepeatedId);
             if queue.len() >= SAME_ID_MAX {
-                link.flags.push(Flag::Forgotten);
+                link.flags.push(OperationFlag::Forgotten);
                 queue.pop_front();
             }
             queue.push_back(open);
         } else if self.open.insert(key, VecDeque::from([open])) {
-            link.flags.push(Flag::Forgotten);
+            link.flags.push(OperationFlag::Forgotten);
         }
         link
     }
 
     /// Finds the operation that a request goes on with, or begins one.
-    fn belongs_to(&mut self, at: At, envelope: &Envelope) -> (u64, Role) {
+    fn belongs_to(&mut self, at: EntryPosition, envelope: &Envelope) -> (u64, OperationRole) {
         let ties = &envelope.ties;
         if let Some(state) = &ties.request_state
             && let Some(operation) = self.states.get(&(at.direction, state.clone()))
         {
-            return (*operation, Role::Round);
+            return (*operation, OperationRole::Round);
         }
         if ties.answers_input && ties.request_state.is_none() {
             let key = demand_key(at.direction, envelope.method.as_deref(), envelope.name.as_deref());
             if let Some(operation) = self.demands.remove(&key) {
-                return (operation, Role::Round);
+                return (operation, OperationRole::Round);
             }
         }
         if let Some(task) = &ties.task
             && let Some(operation) = self.tasks.get(task)
         {
-            return (*operation, Role::Poll);
+            return (*operation, OperationRole::Poll);
         }
-        (at.entry, Role::Request)
+        (at.entry, OperationRole::Request)
     }
 
-    fn answer(&mut self, at: At, envelope: &Envelope) -> Link {
-        let mut link = Link::alone(envelope);
+    fn answer(&mut self, at: EntryPosition, envelope: &Envelope) -> OperationLink {
+        let mut link = OperationLink::alone(envelope);
         let Some(id) = envelope.id.clone() else {
-            link.flags.push(Flag::UnmatchedAnswer);
+            link.flags.push(OperationFlag::UnmatchedAnswer);
             return link;
         };
         let asked = at.direction.reversed();
@@ -234,7 +234,11 @@ impl Operations {
         let Some(open) = self.close(&key) else {
             let earlier = self.answered.get(&key).copied();
             link.operation = earlier;
-            link.flags.push(if earlier.is_some() { Flag::RepeatedAnswer } else { Flag::UnmatchedAnswer });
+            link.flags.push(if earlier.is_some() {
+                OperationFlag::RepeatedAnswer
+            } else {
+                OperationFlag::UnmatchedAnswer
+            });
             return link;
         };
         self.answered.insert(key, open.operation);
@@ -256,7 +260,7 @@ impl Operations {
             self.tasks.insert(task.clone(), open.operation);
         }
         link.operation = Some(open.operation);
-        link.role = Role::Answer;
+        link.role = OperationRole::Answer;
         link.answers = Some(open.at.entry);
         link.response_ns = Some(at.since_start_ns.saturating_sub(open.at.since_start_ns));
         link.method = open.method;
@@ -264,7 +268,7 @@ impl Operations {
         link
     }
 
-    fn close(&mut self, key: &Key) -> Option<Open> {
+    fn close(&mut self, key: &Key) -> Option<OpenOperation> {
         let queue = self.open.get_mut(key)?;
         let open = queue.pop_front();
         if queue.is_empty() {
@@ -273,40 +277,40 @@ impl Operations {
         open
     }
 
-    fn notification(&mut self, at: At, envelope: &Envelope) -> Link {
-        let mut link = Link::alone(envelope);
+    fn notification(&mut self, at: EntryPosition, envelope: &Envelope) -> OperationLink {
+        let mut link = OperationLink::alone(envelope);
         let ties = &envelope.ties;
         let asked = at.direction.reversed();
         let (role, found) = if let Some(request) = &ties.cancels {
             // The side that asked calls it off; a server may also end a subscription it serves.
             let open = [at.direction, asked].into_iter().find_map(|d| self.open.get(&(d, request.clone())));
-            (Role::Cancellation, open.and_then(|q| q.front()).map(|o| o.operation))
+            (OperationRole::Cancellation, open.and_then(|q| q.front()).map(|o| o.operation))
         } else if let (Some(method::NOTIFICATIONS_PROGRESS), Some(token)) =
             (envelope.method.as_deref(), &ties.progress_token)
         {
-            (Role::Progress, self.progress.get(&(asked, token.clone())).copied())
+            (OperationRole::Progress, self.progress.get(&(asked, token.clone())).copied())
         } else if let Some(listen) = &ties.subscription {
             let open = self.open.get(&(asked, listen.clone()));
-            (Role::Notice, open.and_then(|q| q.front()).map(|o| o.operation))
+            (OperationRole::Notice, open.and_then(|q| q.front()).map(|o| o.operation))
         } else if let Some(task) = &ties.task {
-            (Role::Notice, self.tasks.get(task).copied())
+            (OperationRole::Notice, self.tasks.get(task).copied())
         } else {
             return link;
         };
         link.role = role;
         link.operation = found;
         if found.is_none() {
-            link.flags.push(Flag::UnknownOperation);
+            link.flags.push(OperationFlag::UnknownOperation);
         }
         link
     }
 }
 
-impl Link {
+impl OperationLink {
     fn alone(envelope: &Envelope) -> Self {
         Self {
             operation: None,
-            role: Role::Alone,
+            role: OperationRole::Alone,
             answers: None,
             response_ns: None,
             method: envelope.method.clone(),
@@ -396,14 +400,14 @@ mod tests {
         let long = "x".repeat(100_000);
         let mut operations = Operations::default();
         for entry in 0..3 {
-            let at = At { entry, direction: C, since_start_ns: entry };
+            let at = EntryPosition { entry, direction: C, since_start_ns: entry };
             let line = format!(
                 r#"{{"id":"{long}{entry}","method":"{long}","params":{{"name":"{long}","requestState":"{long}","_meta":{{"progressToken":"{long}{entry}"}}}}}}"#
             );
             operations.observe(at, &Envelope::parse(line.as_bytes()));
         }
         let answer = format!(r#"{{"id":"{long}1","result":{{}}}}"#);
-        let at = At { entry: 3, direction: S, since_start_ns: 3 };
+        let at = EntryPosition { entry: 3, direction: S, since_start_ns: 3 };
         let link = operations.observe(at, &Envelope::parse(answer.as_bytes())).remove(0);
         assert_eq!(link.answers, Some(1), "it is found by its hash");
         let kept = format!("{operations:?}");
@@ -418,7 +422,7 @@ mod tests {
             .enumerate()
             .flat_map(|(entry, (direction, line))| {
                 let entry = entry as u64;
-                let at = At { entry, direction: *direction, since_start_ns: entry * 1_000_000 };
+                let at = EntryPosition { entry, direction: *direction, since_start_ns: entry * 1_000_000 };
                 operations.observe(at, &Envelope::parse(line.as_bytes()))
             })
             .map(|link| {

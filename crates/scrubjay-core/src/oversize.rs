@@ -28,7 +28,7 @@ pub struct Oversize {
 /// answer under that id.
 #[must_use]
 pub fn id_of_request(line: &[u8]) -> Option<String> {
-    let mut skim = Skim::default();
+    let mut skim = OversizeScanner::default();
     skim.feed(line);
     let skimmed = skim.finish();
     skimmed.id.filter(|_| skimmed.method.is_some())
@@ -36,7 +36,7 @@ pub fn id_of_request(line: &[u8]) -> Option<String> {
 
 /// Follows a line that is not kept.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Skim {
+pub(crate) struct OversizeScanner {
     bytes: u64,
     hasher: blake3::Hasher,
     depth: usize,
@@ -51,7 +51,7 @@ pub(crate) struct Skim {
     method: Option<String>,
 }
 
-impl Skim {
+impl OversizeScanner {
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         self.hasher.update(bytes);
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     fn skim(pieces: &[&[u8]]) -> Oversize {
-        let mut skim = Skim::default();
+        let mut skim = OversizeScanner::default();
         pieces.iter().for_each(|p| skim.feed(p));
         skim.finish()
     }

@@ -13,11 +13,11 @@ mod words;
 
 use serde::{Deserialize, Serialize};
 
-use crate::exchange::What;
+use crate::exchange::ExchangeKind;
 
-pub use field::{FieldFilter, Member, Test, field_path};
+pub use field::{FieldFilter, MessageMember, ValueTest, field_path};
 pub use syntax::{QueryError, QueryProblem, parse};
-pub use time::{Edge, moment};
+pub use time::{DayEdge, moment};
 
 /// No answer lists more than this at once.
 pub const LIMIT_MAX: usize = 1000;
@@ -64,7 +64,7 @@ pub struct Conditions {
     /// About one of these tools, prompts or resources; a `*` stands for anything.
     pub names: Vec<String>,
     /// Holding a message of one of these types.
-    pub types: Vec<What>,
+    pub types: Vec<ExchangeKind>,
     /// Of a session whose id begins so, that its host calls so, or `latest`.
     pub sessions: Vec<String>,
     /// On a tape whose id begins so; `latest` is the newest conversation.
@@ -78,7 +78,7 @@ pub struct Conditions {
     /// Rules gave it one of these tags, on either leg; a `*` stands for anything.
     pub tags: Vec<String>,
     /// Holding all of this text.
-    pub text: Vec<Term>,
+    pub text: Vec<SearchTerm>,
     /// What the parameters must be like.
     pub params: Vec<FieldFilter>,
     /// What the result must be like.
@@ -117,13 +117,16 @@ impl Conditions {
 
     /// Lists the tests of fields, in the order of the parts they are in.
     #[must_use]
-    pub fn fields(&self) -> Vec<(Member, &FieldFilter)> {
+    pub fn fields(&self) -> Vec<(MessageMember, &FieldFilter)> {
         self.parts().into_iter().flat_map(Self::own_fields).collect()
     }
 
-    fn own_fields(&self) -> impl Iterator<Item = (Member, &FieldFilter)> {
-        let lists =
-            [(Member::Params, &self.params), (Member::Result, &self.results), (Member::Error, &self.errors)];
+    fn own_fields(&self) -> impl Iterator<Item = (MessageMember, &FieldFilter)> {
+        let lists = [
+            (MessageMember::Params, &self.params),
+            (MessageMember::Result, &self.results),
+            (MessageMember::Error, &self.errors),
+        ];
         lists.into_iter().flat_map(|(member, filters)| filters.iter().map(move |filter| (member, filter)))
     }
 
@@ -162,7 +165,7 @@ impl Conditions {
 
     /// Lists the texts that may be found in what fits, to be shown.
     #[must_use]
-    pub fn wanted_text(&self) -> Vec<Term> {
+    pub fn wanted_text(&self) -> Vec<SearchTerm> {
         let within = self.any_of.iter().flatten().flat_map(Self::wanted_text);
         self.text.iter().cloned().chain(within).collect()
     }
@@ -177,14 +180,14 @@ impl Conditions {
 /// A piece of text to be found, whatever its case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Term {
+pub enum SearchTerm {
     /// These words, one right after the other.
     Phrase(String),
     /// A word that begins so.
     Prefix(String),
 }
 
-impl Term {
+impl SearchTerm {
     /// Reads a text: these words, one right after the other; with a `*` at the end the beginning of a word.
     ///
     /// # Errors

@@ -6,7 +6,7 @@
 use crate::delivery::UndeliveredSum;
 use crate::entry::{BackendEnded, Entry, EntryKind, Gap, SessionMoved, Undelivered};
 use crate::envelope::{Envelope, JsonId};
-use crate::operation::{At, Bounded, Link, Operations};
+use crate::operation::{Bounded, EntryPosition, OperationLink, Operations};
 use crate::selection::LeftOut;
 use crate::stats::{Collector, TapeMetadata};
 
@@ -15,11 +15,11 @@ const CONNECTIONS_MAX: usize = 1024;
 
 /// An entry, understood.
 #[derive(Clone, Debug)]
-pub struct Reading {
+pub struct EntryReading {
     /// The outside of the message; empty for an entry that is none.
     pub envelope: Envelope,
     /// How the message, or each message of a batch, fits the others.
-    pub links: Vec<Link>,
+    pub links: Vec<OperationLink>,
     /// The message as it came, where rules changed it before it went on.
     pub original: Option<Box<[u8]>>,
     /// The requests that will never be answered, because this entry tells that the backend ended.
@@ -28,10 +28,10 @@ pub struct Reading {
     pub undelivered: Option<String>,
 }
 
-impl Reading {
+impl EntryReading {
     /// Returns the link of a single message, or of the first of a batch.
     #[must_use]
-    pub fn link(&self) -> Option<&Link> {
+    pub fn link(&self) -> Option<&OperationLink> {
         self.links.first()
     }
 
@@ -44,7 +44,7 @@ impl Reading {
 
 /// The fold over the entries of one tape, in order.
 #[derive(Debug)]
-pub struct Reader {
+pub struct EntryReader {
     /// Of the client's leg.
     operations: Operations,
     /// Of each connection to a backend: ids are its own.
@@ -57,7 +57,7 @@ pub struct Reader {
     undelivered: UndeliveredSum,
 }
 
-impl Default for Reader {
+impl Default for EntryReader {
     fn default() -> Self {
         Self {
             operations: Operations::default(),
@@ -70,7 +70,7 @@ impl Default for Reader {
     }
 }
 
-impl Reader {
+impl EntryReader {
     /// Makes a reader that knows beforehand which entries the notes of the tape name as undelivered.
     #[must_use]
     pub fn knowing(undelivered: UndeliveredSum) -> Self {
@@ -78,20 +78,20 @@ impl Reader {
     }
 
     /// Reads an entry with its number on the tape: where entries are lost, numbers are left out.
-    pub fn read_numbered(&mut self, number: u64, entry: &Entry<'_>) -> Reading {
+    pub fn read_numbered(&mut self, number: u64, entry: &Entry<'_>) -> EntryReading {
         let undelivered = match entry.kind {
             EntryKind::Message => self.undelivered.why(number).map(str::to_owned),
             _ => None,
         };
-        Reading { undelivered, ..self.read(entry) }
+        EntryReading { undelivered, ..self.read(entry) }
     }
 
     /// Takes the next entry.
-    pub fn read(&mut self, entry: &Entry<'_>) -> Reading {
+    pub fn read(&mut self, entry: &Entry<'_>) -> EntryReading {
         let number = self.next_entry;
         self.next_entry += 1;
         let original = self.original.take();
-        if entry.judged.is_intercepted() && entry.kind == EntryKind::Message {
+        if entry.rule_marks.is_intercepted() && entry.kind == EntryKind::Message {
             self.collector.observe_interception();
         }
         if entry.kind != EntryKind::Message {
@@ -120,10 +120,17 @@ impl Reader {
                 abandoned = operations.map(Operations::end).unwrap_or_default();
             }
             let envelope = Envelope::default();
-            return Reading { envelope, links: Vec::new(), original: None, abandoned, undelivered: None };
+            return EntryReading {
+                envelope,
+                links: Vec::new(),
+                original: None,
+                abandoned,
+                undelivered: None,
+            };
         }
         let envelope = Envelope::parse(entry.payload);
-        let at = At { entry: number, direction: entry.direction, since_start_ns: entry.since_start_ns };
+        let at =
+            EntryPosition { entry: number, direction: entry.direction, since_start_ns: entry.since_start_ns };
         let links = match entry.via {
             None => {
                 let links = self.operations.observe(at, &envelope);
@@ -146,7 +153,7 @@ impl Reader {
                 links
             }
         };
-        Reading { envelope, links, original, abandoned: Vec::new(), undelivered: None }
+        EntryReading { envelope, links, original, abandoned: Vec::new(), undelivered: None }
     }
 
     /// Returns what the tape adds up to.
@@ -164,7 +171,7 @@ fn gap_messages(payload: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::{Acts, Direction, Judged, Terminator, Transport};
+    use crate::entry::{Direction, RuleEffects, RuleMarks, Terminator, Transport};
 
     #[test]
     fn a_conversation_adds_up() {
@@ -189,7 +196,7 @@ mod tests {
                 r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32601,"message":"no such method"}}"#,
             ),
         ];
-        let mut reader = Reader::default();
+        let mut reader = EntryReader::default();
         for (number, (direction, line)) in script.iter().enumerate() {
             let reading = reader.read(&Entry {
                 kind: EntryKind::Message,
@@ -202,7 +209,7 @@ mod tests {
                 via: None,
                 connection: 0,
                 operation: None,
-                judged: Judged::default(),
+                rule_marks: RuleMarks::default(),
                 payload: line.as_bytes(),
             });
             assert_eq!(reading.is_failure(), number == 4 || number == 6);
@@ -222,7 +229,7 @@ mod tests {
     #[test]
     fn a_greeting_is_no_conversation_unless_it_fails() {
         let check = |lines: &[(Direction, &str)], expected: bool| {
-            let mut reader = Reader::default();
+            let mut reader = EntryReader::default();
             for (direction, payload) in lines {
                 reader.read(&Entry {
                     kind: EntryKind::Message,
@@ -235,7 +242,7 @@ mod tests {
                     via: None,
                     connection: 0,
                     operation: None,
-                    judged: Judged::default(),
+                    rule_marks: RuleMarks::default(),
                     payload: payload.as_bytes(),
                 });
             }
@@ -262,7 +269,7 @@ mod tests {
 
     /// Reads `(direction, connection to backend "b", line)`, and describes how each fits the others.
     fn read_legs(script: &[(Direction, u32, &str)]) -> (Vec<String>, Vec<Vec<u64>>, TapeMetadata) {
-        let mut reader = Reader::default();
+        let mut reader = EntryReader::default();
         let (mut links, mut abandoned) = (Vec::new(), Vec::new());
         for (number, (direction, connection, line)) in (0u64..).zip(script) {
             let kind = if line.contains("event") { EntryKind::Note } else { EntryKind::Message };
@@ -277,7 +284,7 @@ mod tests {
                 via: (kind == EntryKind::Message).then_some("b"),
                 connection: *connection,
                 operation: None,
-                judged: Judged::default(),
+                rule_marks: RuleMarks::default(),
                 payload: line.as_bytes(),
             });
             links.push(reading.link().map_or_else(String::new, |link| {
@@ -350,7 +357,7 @@ mod tests {
 
     #[test]
     fn what_rules_changed_is_counted_once_and_shows_how_it_came() {
-        let entry = |kind: EntryKind, direction: Direction, acts: Acts, line: &'static str| Entry {
+        let entry = |kind: EntryKind, direction: Direction, effects: RuleEffects, line: &'static str| Entry {
             kind,
             direction,
             transport: Transport::Stdio,
@@ -361,18 +368,18 @@ mod tests {
             via: None,
             connection: 0,
             operation: None,
-            judged: Judged { acts, ..Judged::default() },
+            rule_marks: RuleMarks { effects, ..RuleMarks::default() },
             payload: line.as_bytes(),
         };
         let (client, server) = (Direction::ClientToServer, Direction::ServerToClient);
         let (came, went) = (r#"{"id":1,"method":"a"}"#, r#"{"id":1,"method":"a","params":{}}"#);
-        let mut reader = Reader::default();
+        let mut reader = EntryReader::default();
         let mut original = |entry| reader.read(&entry).original;
-        assert_eq!(original(entry(EntryKind::Original, client, Acts::default(), came)), None);
-        let seen = original(entry(EntryKind::Message, client, Acts::CHANGED, went));
+        assert_eq!(original(entry(EntryKind::Original, client, RuleEffects::default(), came)), None);
+        let seen = original(entry(EntryKind::Message, client, RuleEffects::CHANGED, went));
         assert_eq!(seen.as_deref(), Some(came.as_bytes()));
         assert_eq!(
-            original(entry(EntryKind::Message, server, Acts::default(), r#"{"id":1,"result":{}}"#)),
+            original(entry(EntryKind::Message, server, RuleEffects::default(), r#"{"id":1,"result":{}}"#)),
             None
         );
         let sums = reader.finish();

@@ -16,11 +16,11 @@ mod encoded;
 mod engine;
 mod lines;
 mod name;
+mod placeholder;
 mod prefilter;
 mod redacted_text;
 mod rules;
 mod shape;
-mod standin;
 mod text;
 mod walk;
 
@@ -28,14 +28,14 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 
-pub use self::action::{Action, Key, marks};
+pub use self::action::{RedactionAction, RedactionKey, marks};
 pub use self::cut::cut;
-pub use self::decrypt::{Decrypted, Unread, WhyUnread, decrypt};
+pub use self::decrypt::{Decrypted, UnreadableMark, UnreadableReason, decrypt};
 pub use self::engine::Redactor;
-pub use self::lines::Lines;
+pub use self::lines::LineContext;
 pub use self::name::SENSITIVE as SENSITIVE_FIELDS;
 pub use self::redacted_text::RedactedText;
-pub use self::rules::{Pattern, Rule, RuleError};
+pub use self::rules::{RedactionPattern, RedactionRule, RuleError};
 
 /// What a redactor is told.
 #[derive(Clone, Debug)]
@@ -47,11 +47,11 @@ pub struct RedactionConfig {
     /// Whether ids are replaced by keyed hashes.
     pub hash_ids: bool,
     /// Rules beyond names and the built-in formats; the first that applies to a value counts.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<RedactionRule>,
     /// What happens to what no rule of the user's names.
-    pub action: Action,
+    pub action: RedactionAction,
     /// The key of all hashes.
-    pub hash_key: Key,
+    pub hash_key: RedactionKey,
 }
 
 impl Default for RedactionConfig {
@@ -61,8 +61,8 @@ impl Default for RedactionConfig {
             sensitive_fields: Vec::new(),
             hash_ids: false,
             rules: Vec::new(),
-            action: Action::Mark,
-            hash_key: Key([0; 32]),
+            action: RedactionAction::Mark,
+            hash_key: RedactionKey([0; 32]),
         }
     }
 }
@@ -120,7 +120,7 @@ impl<'a> Payload<'a> {
 
 /// What was taken out, for a person who asks. The secret itself is not told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct RedactionFinding {
     /// The rule that applied.
     pub rule: String,
     /// Where it stood: a path in JSON, else a byte.

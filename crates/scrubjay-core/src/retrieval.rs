@@ -3,14 +3,14 @@
 //! Words against words, no model: BM25 over weighted fields, with stems, synonyms and near misses. What is
 //! then called is the router's to decide; this only knows the catalog.
 
-mod asked;
 mod confidence;
 mod hints;
 mod index;
+mod learned;
 pub mod measure;
-mod near;
 mod query;
 mod score;
+mod similar_terms;
 mod synonyms;
 #[cfg(test)]
 mod tests;
@@ -19,7 +19,7 @@ mod words;
 
 use serde::Serialize;
 
-pub use index::Index;
+pub use index::ToolIndex;
 pub use tool::ToolText;
 
 /// Below this a shortlist is more likely wrong than right, and the router abstains.
@@ -29,7 +29,7 @@ pub const ACT_MIN: f32 = 0.5;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
-pub enum Field {
+pub enum ToolField {
     /// Its name.
     Name,
     /// Its title.
@@ -48,7 +48,7 @@ pub enum Field {
     AskedAs,
 }
 
-impl Field {
+impl ToolField {
     /// Every field, in order.
     pub const ALL: [Self; 8] = [
         Self::Name,
@@ -68,7 +68,7 @@ impl Field {
 
 /// How tools are found. Two are worth having: the full one, and the plain one that it must beat.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settings {
+pub struct RetrievalSettings {
     /// How much a word counts, field by field.
     pub weights: [f32; 8],
     /// Whether all fields that count are one.
@@ -89,7 +89,7 @@ pub struct Settings {
     pub coverage: f32,
 }
 
-impl Settings {
+impl RetrievalSettings {
     /// Everything there is.
     #[must_use]
     pub const fn full() -> Self {
@@ -127,11 +127,11 @@ impl Settings {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Shortlist {
     /// The tools.
-    pub hits: Vec<Hit>,
+    pub hits: Vec<ToolHit>,
     /// How likely the first few hold the right one, 0 to 1.
     pub confidence: f32,
     /// What the confidence is made of.
-    pub signs: Signs,
+    pub signs: ScoreShape,
 }
 
 impl Shortlist {
@@ -144,29 +144,29 @@ impl Shortlist {
 
 /// A tool that was found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Hit {
+pub struct ToolHit {
     /// Its place in the catalog.
     pub tool: usize,
     /// How well it fits; comparable within one shortlist.
     pub score: f32,
     /// Which words fit where.
-    pub why: Vec<Match>,
+    pub why: Vec<WordMatch>,
 }
 
 /// A word of the task that stands in a tool's definition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Match {
+pub struct WordMatch {
     /// The word, as asked.
     pub word: String,
     /// The stem that stands there: of the word itself, a synonym or something near.
     pub found: String,
     /// Where.
-    pub fields: Vec<Field>,
+    pub fields: Vec<ToolField>,
 }
 
 /// The shape of a shortlist's scores, from which confidence follows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Signs {
+pub struct ScoreShape {
     /// The best score as a part of what a perfect tool would have.
     pub fit: f32,
     /// How much of the task's informative words the best tool covers.

@@ -9,12 +9,12 @@ mod apply;
 mod change;
 mod condition;
 mod document;
-mod fits;
+mod json_in_text;
 mod judge;
 mod judgement;
 mod lenient;
-mod packed;
-mod plain;
+mod matching;
+mod portable;
 mod refusal;
 mod salvage;
 mod strict;
@@ -26,16 +26,16 @@ use crate::entry::Direction;
 use crate::glob::Glob;
 use crate::protocol::{code, method};
 
-pub use self::change::Change;
-pub use self::condition::{Check, Condition};
+pub use self::change::RuleChange;
+pub use self::condition::{Condition, ValueCheck};
 pub use self::document::JsonPath;
-pub use self::fits::RULES_MAX;
 pub use self::judge::{Judge, refuse_unreadable};
-pub use self::judgement::{Judgement, Marks, Onward};
+pub use self::judgement::{Judgement, Onward, OwnedRuleMarks};
+pub use self::matching::RULES_MAX;
 pub use self::refusal::STRICT_PREFIX;
 
 use self::document::Document;
-use self::fits::{Fits, Fitting};
+use self::matching::{MatchingRules, RuleSet};
 
 /// No message waits longer than this, however many rules delay it.
 pub const DELAY_MAX: Duration = Duration::from_secs(60);
@@ -50,25 +50,25 @@ pub struct Rule {
     /// What it is called on tapes and in errors.
     pub name: String,
     /// What it is about.
-    pub when: Match,
+    pub when: RuleMatch,
     /// What is done to that.
-    pub action: Action,
+    pub action: RuleAction,
 }
 
 impl Rule {
     /// Lists where it looks.
     fn places(&self) -> impl Iterator<Item = &JsonPath> {
         let changes = match &self.action {
-            Action::Modify(changes) => changes.as_slice(),
+            RuleAction::Modify(changes) => changes.as_slice(),
             _ => &[],
         };
-        self.when.conditions.iter().map(|one| &one.path).chain(changes.iter().map(Change::path))
+        self.when.conditions.iter().map(|one| &one.path).chain(changes.iter().map(RuleChange::path))
     }
 }
 
 /// What a rule is about; what is empty or absent does not narrow it.
 #[derive(Clone, Debug, Default)]
-pub struct Match {
+pub struct RuleMatch {
     /// What goes this way.
     pub direction: Option<Direction>,
     /// Of one of these methods; an answer is of the method it answers.
@@ -83,7 +83,7 @@ pub struct Match {
 
 /// What a rule does.
 #[derive(Clone, Debug)]
-pub enum Action {
+pub enum RuleAction {
     /// Lets it pass, whatever rules come later.
     Allow,
     /// Does not let it pass: whoever waits for an answer gets an error.
@@ -94,7 +94,7 @@ pub enum Action {
         message: String,
     },
     /// Changes it.
-    Modify(Vec<Change>),
+    Modify(Vec<RuleChange>),
     /// Lets it wait.
     Delay(Duration),
     /// Answers it from here.
@@ -133,9 +133,9 @@ impl Rules {
     fn that_block_everything() -> Self {
         let message =
             "the rules changed while this was under way, and nobody knows any more which apply: ask again";
-        let action = Action::Block { code: code::BLOCKED, message: message.to_owned() };
+        let action = RuleAction::Block { code: code::BLOCKED, message: message.to_owned() };
         let name = format!("{STRICT_PREFIX}rules-changed");
-        Self::new(vec![Rule { name, when: Match::default(), action }])
+        Self::new(vec![Rule { name, when: RuleMatch::default(), action }])
     }
 
     /// Returns the names of those that are about none of these backends.
@@ -150,39 +150,39 @@ impl Rules {
     }
 
     /// Finds the rules that the method and the tool of a request or notification fit.
-    fn fitting(&self, document: &Document<'_>) -> Fits {
+    fn fitting(&self, document: &Document<'_>) -> RuleSet {
         let (method, tool) = (document.method(), document.tool());
         let fits = |globs: &[Glob], name: &Option<Cow<'_, [u8]>>| {
             globs.is_empty()
                 || name.as_ref().is_some_and(|name| globs.iter().any(|glob| glob.matches_bytes(name)))
         };
-        Fits::of(&self.list, |rule| fits(&rule.when.methods, &method) && fits(&rule.when.tools, &tool))
+        RuleSet::of(&self.list, |rule| fits(&rule.when.methods, &method) && fits(&rule.when.tools, &tool))
     }
 
     /// Returns what is known of an answer to a request that is not known.
-    fn of_unknown(&self) -> Fitting {
+    fn of_unknown(&self) -> MatchingRules {
         let certain = self.of_any_method();
-        let any = Fits::of(&self.list, |_| true);
-        Fitting { any, all: certain, own: certain, is_about_task: false }
+        let any = RuleSet::of(&self.list, |_| true);
+        MatchingRules { any, all: certain, own: certain, is_about_task: false }
     }
 
     /// Returns what is known of an answer to a demand for input that is not known: it can be one of a few.
-    fn of_unknown_input(&self) -> Fitting {
+    fn of_unknown_input(&self) -> MatchingRules {
         let fits = |rule: &Rule| {
             let methods = &rule.when.methods;
             let is_one = INPUT_METHODS.iter().any(|method| methods.iter().any(|glob| glob.matches(method)));
             rule.when.tools.is_empty() && (methods.is_empty() || is_one)
         };
-        Fitting { any: Fits::of(&self.list, fits), ..self.of_unknown() }
+        MatchingRules { any: RuleSet::of(&self.list, fits), ..self.of_unknown() }
     }
 
     /// Finds the rules that fit whatever the method is.
-    fn of_any_method(&self) -> Fits {
-        Fits::of(&self.list, |rule| rule.when.methods.is_empty() && rule.when.tools.is_empty())
+    fn of_any_method(&self) -> RuleSet {
+        RuleSet::of(&self.list, |rule| rule.when.methods.is_empty() && rule.when.tools.is_empty())
     }
 }
 
-impl Match {
+impl RuleMatch {
     fn concerns(&self, direction: Direction, backend: &str) -> bool {
         self.direction.is_none_or(|wanted| wanted == direction) && self.is_about(backend)
     }

@@ -6,25 +6,27 @@
 //! randomness of its own.
 
 mod deciding;
-mod held;
+mod failure_window;
 mod left_out;
-mod near;
 mod sampling;
 mod settings;
+mod undecided;
 
 use crate::entry::Direction;
 use crate::envelope::{Envelope, MessageKind};
-use crate::operation::{At, Bounded, Link, Operations, Role};
+use crate::operation::{Bounded, EntryPosition, OperationLink, OperationRole, Operations};
 use crate::protocol::method;
 
-pub use self::held::{HELD_BYTES_MAX, HELD_MAX, PATIENCE_NS};
-pub use self::left_out::{Amount, LeftOut, Reason};
+pub use self::left_out::{LeftOut, LeftOutAmount, LeftOutReason};
 pub use self::sampling::share;
-pub use self::settings::{Always, Capture, Filters, PriorityRule, Sampling, Settings, Strategy};
+pub use self::settings::{
+    AlwaysKept, Capture, Filters, PriorityRule, Sampling, SelectionSettings, SelectionStrategy,
+};
+pub use self::undecided::{UNDECIDED_BYTES_MAX, UNDECIDED_MAX, UNDECIDED_NS_MAX};
 
-use self::held::{Held, Verdict};
-use self::near::Near;
+use self::failure_window::FailureWindow;
 use self::sampling::Sampler;
+use self::undecided::{OperationVerdict, UndecidedOperations};
 
 /// How many connections to backends are told apart; the oldest are forgotten.
 const LEGS_MAX: usize = 1024;
@@ -33,7 +35,7 @@ const GREETINGS: [&str; 3] = [method::INITIALIZE, method::SERVER_DISCOVER, metho
 
 /// A message to decide about.
 #[derive(Clone, Copy, Debug)]
-pub struct Offer<'a> {
+pub struct OfferedMessage<'a> {
     /// Which way it goes.
     pub direction: Direction,
     /// The backend and the connection to it, for a message between the gateway and one.
@@ -52,7 +54,7 @@ pub struct Offer<'a> {
 
 /// What becomes of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ruling {
+pub struct KeepDecision {
     /// Its number.
     pub message: u64,
     /// Whether it is kept.
@@ -62,24 +64,24 @@ pub struct Ruling {
 /// Decides which messages of one connection are kept.
 #[derive(Debug)]
 pub struct Selection {
-    settings: Settings,
+    settings: SelectionSettings,
     sampler: Sampler,
-    near: Option<Near>,
+    near: Option<FailureWindow>,
     operations: Operations,
     /// Of what the gateway says to backends on its own account: ids are each connection's.
     legs: Bounded<(String, u32), Operations>,
-    held: Held,
+    held: UndecidedOperations,
     next: u64,
-    rulings: Vec<Ruling>,
+    rulings: Vec<KeepDecision>,
     left_out: LeftOut,
 }
 
 impl Selection {
     /// Begins with a seed for chance, and where the session stands among all sessions, 0 to 1.
     #[must_use]
-    pub fn new(settings: Settings, seed: u64, session_share: f64) -> Self {
+    pub fn new(settings: SelectionSettings, seed: u64, session_share: f64) -> Self {
         let near = match settings.strategy {
-            Strategy::ErrorFocused { before, after } => Some(Near::new(before, after)),
+            SelectionStrategy::ErrorFocused { before, after } => Some(FailureWindow::new(before, after)),
             _ => None,
         };
         Self {
@@ -88,7 +90,7 @@ impl Selection {
             settings,
             operations: Operations::default(),
             legs: Bounded::new(LEGS_MAX),
-            held: Held::new(),
+            held: UndecidedOperations::new(),
             next: 0,
             rulings: Vec::new(),
             left_out: LeftOut::default(),
@@ -104,12 +106,12 @@ impl Selection {
     /// Takes something that is no message, and is kept; returns its number.
     pub fn fact(&mut self) -> u64 {
         let number = self.number();
-        self.rulings.push(Ruling { message: number, is_kept: true });
+        self.rulings.push(KeepDecision { message: number, is_kept: true });
         number
     }
 
     /// Takes the next message; returns its number.
-    pub fn offer(&mut self, offer: &Offer<'_>) -> u64 {
+    pub fn offer(&mut self, offer: &OfferedMessage<'_>) -> u64 {
         self.pass_time(offer.at_ns);
         let message = self.number();
         let links = self.link(message, offer);
@@ -125,7 +127,9 @@ impl Selection {
             several => {
                 // One entry for several operations: as long as one of them is kept, so is it.
                 several.iter().for_each(|unit| self.keep(*unit));
-                let kept = several.iter().find(|unit| !matches!(self.held.verdict(**unit), Verdict::Drop(_)));
+                let kept = several
+                    .iter()
+                    .find(|unit| !matches!(self.held.verdict(**unit), OperationVerdict::Drop(_)));
                 self.follow(*kept.unwrap_or(&several[0]), message, offer);
             }
         }
@@ -137,7 +141,7 @@ impl Selection {
 
     /// Decides about what has waited too long.
     pub fn pass_time(&mut self, at_ns: u64) {
-        let Some(until_ns) = at_ns.checked_sub(PATIENCE_NS) else { return };
+        let Some(until_ns) = at_ns.checked_sub(UNDECIDED_NS_MAX) else { return };
         while let Some(oldest) = self.held.oldest_open(until_ns) {
             self.keep(oldest);
         }
@@ -148,7 +152,7 @@ impl Selection {
         for id in self.held.ids() {
             let Some(unit) = self.held.get_mut(id) else { continue };
             if unit.is_done() {
-                self.drop_for(id, Reason::Strategy);
+                self.drop_for(id, LeftOutReason::Strategy);
             } else {
                 self.keep(id);
             }
@@ -156,7 +160,7 @@ impl Selection {
     }
 
     /// Returns what was decided since the last call, in the order in which the messages came.
-    pub fn rulings(&mut self) -> Vec<Ruling> {
+    pub fn rulings(&mut self) -> Vec<KeepDecision> {
         let mut rulings = std::mem::take(&mut self.rulings);
         rulings.sort_unstable();
         rulings
@@ -179,8 +183,8 @@ impl Selection {
     }
 
     /// Finds out what a message belongs to, within its leg.
-    fn link(&mut self, entry: u64, offer: &Offer<'_>) -> Vec<Link> {
-        let at = At { entry, direction: offer.direction, since_start_ns: offer.at_ns };
+    fn link(&mut self, entry: u64, offer: &OfferedMessage<'_>) -> Vec<OperationLink> {
+        let at = EntryPosition { entry, direction: offer.direction, since_start_ns: offer.at_ns };
         match (offer.via, offer.operation) {
             (None, _) => self.operations.observe(at, offer.envelope),
             (Some(_), Some(_)) => Vec::new(),
@@ -192,14 +196,14 @@ impl Selection {
     }
 
     /// Takes a message that belongs to an operation, or begins one.
-    fn belongs(&mut self, id: u64, message: u64, offer: &Offer<'_>, links: &[Link]) {
+    fn belongs(&mut self, id: u64, message: u64, offer: &OfferedMessage<'_>, links: &[OperationLink]) {
         if id == message {
             self.begin(id, offer);
         }
         let failed = is_failure(offer.envelope);
         let Some(unit) = self.held.get_mut(id) else {
             self.follow(id, message, offer);
-            if failed && !matches!(self.held.verdict(id), Verdict::Drop(Reason::Filter)) {
+            if failed && !matches!(self.held.verdict(id), OperationVerdict::Drop(LeftOutReason::Filter)) {
                 self.around_failure();
             } else if let Some(near) = &mut self.near {
                 near.is_behind();
@@ -209,13 +213,16 @@ impl Selection {
         unit.failed |= failed;
         for (link, one) in links.iter().zip(messages(offer.envelope)) {
             match link.role {
-                Role::Request | Role::Round | Role::Poll => unit.unanswered += 1,
-                Role::Answer => {
+                OperationRole::Request | OperationRole::Round | OperationRole::Poll => unit.unanswered += 1,
+                OperationRole::Answer => {
                     unit.unanswered = unit.unanswered.saturating_sub(1);
                     unit.goes_on = one.input_required || one.ties.task.is_some() && !one.is_failure();
                     unit.took_ns = unit.took_ns.max(link.response_ns.unwrap_or(0));
                 }
-                Role::Progress | Role::Cancellation | Role::Notice | Role::Alone => {}
+                OperationRole::Progress
+                | OperationRole::Cancellation
+                | OperationRole::Notice
+                | OperationRole::Alone => {}
             }
         }
         let is_done = unit.is_done();
@@ -223,12 +230,12 @@ impl Selection {
         if self.settings.capture.has(offer.envelope) {
             self.held.add(id, message, offer.bytes);
         } else {
-            self.rule_out(message, offer.bytes, Reason::Filter);
+            self.rule_out(message, offer.bytes, LeftOutReason::Filter);
         }
         if failed && self.near.is_some() {
             self.force(id);
             self.around_failure();
-        } else if self.near.as_mut().is_some_and(Near::is_behind) {
+        } else if self.near.as_mut().is_some_and(FailureWindow::is_behind) {
             self.approach(id);
         }
         self.remember(id);

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::delivery::UndeliveredSum;
 use crate::entry::{Direction, EntryKind, Undelivered};
 use crate::envelope::{Envelope, MessageKind};
-use crate::operation::{Link, Role};
+use crate::operation::{OperationLink, OperationRole};
 use crate::protocol::method;
 use crate::selection::LeftOut;
 
@@ -186,7 +186,13 @@ impl Collector {
     }
 
     /// Takes a message entry with its links.
-    pub fn observe_message(&mut self, direction: Direction, bytes: u64, envelope: &Envelope, links: &[Link]) {
+    pub fn observe_message(
+        &mut self,
+        direction: Direction,
+        bytes: u64,
+        envelope: &Envelope,
+        links: &[OperationLink],
+    ) {
         self.sums.total_entries += 1;
         match direction {
             Direction::ClientToServer => self.sums.total_bytes_sent += bytes,
@@ -199,7 +205,7 @@ impl Collector {
         }
     }
 
-    fn observe_one(&mut self, direction: Direction, message: &Envelope, link: &Link) {
+    fn observe_one(&mut self, direction: Direction, message: &Envelope, link: &OperationLink) {
         self.sums.total_messages += 1;
         if direction == Direction::ClientToServer {
             // An answer is as much as what it answers: a server may ask whether anybody is there.
@@ -220,7 +226,7 @@ impl Collector {
         }
     }
 
-    fn asked(&mut self, direction: Direction, message: &Envelope, link: &Link) {
+    fn asked(&mut self, direction: Direction, message: &Envelope, link: &OperationLink) {
         let body_bytes = message.body_bytes as u64;
         self.for_each_sum(link, |sums| {
             sums.count += 1;
@@ -234,7 +240,7 @@ impl Collector {
         }
     }
 
-    fn answered(&mut self, message: &Envelope, link: &Link) {
+    fn answered(&mut self, message: &Envelope, link: &OperationLink) {
         self.sums.total_responses += u64::from(message.kind == MessageKind::Response);
         self.answers += 1;
         let failed = message.is_failure();
@@ -243,7 +249,7 @@ impl Collector {
             *self.sums.error_codes.entry(code).or_default() += 1;
         }
         let body_bytes = message.body_bytes as u64;
-        if link.role == Role::Answer {
+        if link.role == OperationRole::Answer {
             let response_ns = link.response_ns.unwrap_or(0);
             self.response_times_ns.push(response_ns);
             self.for_each_sum(link, |sums| {
@@ -255,7 +261,7 @@ impl Collector {
         }
     }
 
-    fn for_each_sum(&mut self, link: &Link, add: impl Fn(&mut Sums)) {
+    fn for_each_sum(&mut self, link: &OperationLink, add: impl Fn(&mut Sums)) {
         let Some(method) = &link.method else { return };
         add(self.methods.entry(method.clone()).or_default());
         if method == method::TOOLS_CALL

@@ -14,7 +14,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use scrubjay_core::redact::{Finding, Redactor, cut};
+use scrubjay_core::redact::{RedactionFinding, Redactor, cut};
 use thiserror::Error;
 
 pub use server::{
@@ -97,10 +97,10 @@ impl Definitions {
             return (redacted, Vec::new());
         }
         let (_, findings) = self.redactor.explain(text.as_bytes());
-        let stretch = |finding: &Finding| &text.as_bytes()[finding.range.clone()];
+        let stretch = |finding: &RedactionFinding| &text.as_bytes()[finding.range.clone()];
         let short = |bytes: &[u8]| blake3::keyed_hash(&self.key, bytes).to_hex()[..8].to_owned();
         let (named, others) = findings.split_at(findings.len().min(STRETCHES_MAX));
-        let line = |finding: &Finding| {
+        let line = |finding: &RedactionFinding| {
             let (rule, place, hash) =
                 (&finding.rule, cut(&finding.place, PLACE_CHARS_MAX), short(stretch(finding)));
             format!("{rule} at {place}, {} bytes, #{hash}", finding.bytes)

@@ -12,7 +12,7 @@ use std::io;
 use std::rc::Rc;
 
 use scrubjay_core::entry::{Direction, EntryKind, Terminator, WhyUndelivered};
-use scrubjay_core::framing::{Batch, Framer, Step};
+use scrubjay_core::framing::{Framer, FramerOutput, LineBatch};
 use scrubjay_core::oversize::Oversize;
 use scrubjay_core::rules::Judge;
 use scrubjay_tape::clock::{self, Moment};
@@ -220,9 +220,9 @@ impl Relay {
             loop {
                 let step = if read == 0 { framer.finish() } else { framer.step() };
                 let passed = match step {
-                    Step::Batch(batch) => self.pass(direction, arrived, batch).await,
-                    Step::Oversize(line) => self.refuse(direction, arrived, &line).await,
-                    Step::Starved => break,
+                    FramerOutput::Batch(batch) => self.pass(direction, arrived, batch).await,
+                    FramerOutput::Oversize(line) => self.refuse(direction, arrived, &line).await,
+                    FramerOutput::Starved => break,
                 };
                 if let Err(ReceiverGone) = passed {
                     return Ok(());
@@ -266,15 +266,15 @@ impl Relay {
             let arrived = clock::now();
             loop {
                 match if read == 0 { framer.finish() } else { framer.step() } {
-                    Step::Batch(batch) => self.record_stderr(arrived, stderr_items(batch)),
-                    Step::Oversize(line) => {
+                    FramerOutput::Batch(batch) => self.record_stderr(arrived, stderr_items(batch)),
+                    FramerOutput::Oversize(line) => {
                         let facts = serde_json::to_vec(&line)?;
                         self.record_stderr(
                             arrived,
                             std::iter::once(oversize_item(Direction::ServerToClient, &facts)),
                         );
                     }
-                    Step::Starved => break,
+                    FramerOutput::Starved => break,
                 }
             }
             if let Some(open) = &sink
@@ -314,7 +314,7 @@ impl Relay {
         &self,
         direction: Direction,
         arrived: Moment,
-        batch: Batch<'_>,
+        batch: LineBatch<'_>,
     ) -> Result<(), ReceiverGone> {
         if let Some(judge) = &self.judge {
             return self.pass_judged(judge, direction, arrived, batch).await;
@@ -361,7 +361,7 @@ impl Relay {
     async fn fail(
         &self,
         direction: Direction,
-        batch: Batch<'_>,
+        batch: LineBatch<'_>,
         error: &RecordError,
     ) -> Result<(), ReceiverGone> {
         if self.note_failure(batch.lines().len() as u64, batch.bytes().len() as u64, error) {
@@ -445,7 +445,7 @@ impl Relay {
     }
 }
 
-fn stderr_items(batch: Batch<'_>) -> impl Iterator<Item = Item<'_>> + Clone {
+fn stderr_items(batch: LineBatch<'_>) -> impl Iterator<Item = Item<'_>> + Clone {
     batch
         .lines()
         .map(|line| Item::new(EntryKind::Stderr, Direction::ServerToClient, line.terminator, line.bytes))

@@ -64,7 +64,7 @@ pub(crate) fn items<'a>(
     judgement: &'a Judgement,
 ) -> Vec<Item<'a>> {
     let marked = |direction, terminator, payload| Item {
-        judged: judgement.marks.judged(),
+        rule_marks: judgement.marks.as_marks(),
         ..Item::new(EntryKind::Message, direction, terminator, payload)
     };
     let mut items = Vec::with_capacity(3);

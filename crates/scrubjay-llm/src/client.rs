@@ -11,11 +11,11 @@ use scrubjay_core::redact::Redactor;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::config::{BadConfig, LlmConfig};
+use crate::config::{LlmConfig, LlmConfigError};
 use crate::reply::{ChatReply, complaint};
 use crate::request::ChatRequest;
 use crate::retry;
-use crate::transport::{Answer, Failed, Transport};
+use crate::transport::{HttpReply, Transport, TransportError};
 
 /// No more calls wait for their turn.
 const WAITING_MAX: usize = 256;
@@ -96,7 +96,7 @@ impl LlmError {
 
 /// What all calls of a client came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct LlmTotals {
     /// Calls.
     pub calls: u64,
     /// Calls without an answer.
@@ -123,7 +123,7 @@ impl Client {
     ///
     /// # Errors
     /// The endpoint's address or the key is of no use.
-    pub fn new(config: LlmConfig) -> Result<Self, BadConfig> {
+    pub fn new(config: LlmConfig) -> Result<Self, LlmConfigError> {
         Ok(Self {
             transport: Transport::new(&config)?,
             turns: Semaphore::new(config.concurrency.max(1)),
@@ -141,9 +141,9 @@ impl Client {
 
     /// Returns what all calls so far came to.
     #[must_use]
-    pub fn usage(&self) -> Totals {
+    pub fn usage(&self) -> LlmTotals {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Totals {
+        LlmTotals {
             calls: read(&self.totals.calls),
             failed: read(&self.totals.failed),
             attempts: read(&self.totals.attempts),
@@ -223,7 +223,7 @@ impl Client {
 
     async fn attempt(&self, body: &[u8], deadline: Instant) -> Result<ChatReply, LlmError> {
         let _turn = {
-            let _place = Place::take(&self.waiting)?;
+            let _place = QueuePermit::take(&self.waiting)?;
             let turn = timeout_at(deadline, self.turns.acquire()).await;
             turn.map_err(|_| LlmError::TimedOut)?.expect("the turns are never closed")
         };
@@ -241,13 +241,13 @@ impl Client {
                 }
                 self.read(&answer)
             }
-            Err(Failed::Unreachable(what)) => Err(LlmError::Unreachable(what)),
-            Err(Failed::Broken) => Err(LlmError::Malformed("it broke off")),
-            Err(Failed::TooLong) => Err(LlmError::Malformed("it is longer than 1 MiB")),
+            Err(TransportError::Unreachable(what)) => Err(LlmError::Unreachable(what)),
+            Err(TransportError::Broken) => Err(LlmError::Malformed("it broke off")),
+            Err(TransportError::TooLong) => Err(LlmError::Malformed("it is longer than 1 MiB")),
         }
     }
 
-    fn read(&self, answer: &Answer) -> Result<ChatReply, LlmError> {
+    fn read(&self, answer: &HttpReply) -> Result<ChatReply, LlmError> {
         let key = self.config.key();
         match answer.status {
             StatusCode::UNAUTHORIZED => Err(LlmError::Unauthorized),
@@ -276,16 +276,16 @@ impl std::fmt::Debug for Client {
 }
 
 /// A place among those that wait; given back when dropped.
-struct Place<'a>(&'a AtomicUsize);
+struct QueuePermit<'a>(&'a AtomicUsize);
 
-impl<'a> Place<'a> {
+impl<'a> QueuePermit<'a> {
     fn take(waiting: &'a AtomicUsize) -> Result<Self, LlmError> {
         let place = Self(waiting);
         if waiting.fetch_add(1, Ordering::Relaxed) < WAITING_MAX { Ok(place) } else { Err(LlmError::Busy) }
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuePermit<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -48,7 +48,7 @@ impl Default for LlmConfig {
 
 /// Why no client can be made; each is said of `llm.base_url`.
 #[derive(Debug, thiserror::Error)]
-pub enum BadConfig {
+pub enum LlmConfigError {
     /// The endpoint's address makes no sense.
     #[error("must be a URL like {OPENAI}, without user, query or fragment")]
     NotAUrl,
@@ -74,7 +74,7 @@ impl LlmConfig {
     ///
     /// # Errors
     /// It makes no sense, or the key would travel in the clear.
-    pub fn check(&self) -> Result<(), BadConfig> {
+    pub fn check(&self) -> Result<(), LlmConfigError> {
         self.endpoint().map(drop)
     }
 
@@ -84,19 +84,19 @@ impl LlmConfig {
     }
 
     /// Returns the address that is asked.
-    pub(crate) fn endpoint(&self) -> Result<Uri, BadConfig> {
+    pub(crate) fn endpoint(&self) -> Result<Uri, LlmConfigError> {
         let base = self.base_url.trim_end_matches('/');
         if base.contains(['?', '#', '@']) {
-            return Err(BadConfig::NotAUrl);
+            return Err(LlmConfigError::NotAUrl);
         }
-        let url: Uri = format!("{base}/chat/completions").parse().map_err(|_| BadConfig::NotAUrl)?;
-        let (Some(scheme), Some(_)) = (url.scheme(), url.host()) else { return Err(BadConfig::NotAUrl) };
+        let url: Uri = format!("{base}/chat/completions").parse().map_err(|_| LlmConfigError::NotAUrl)?;
+        let (Some(scheme), Some(_)) = (url.scheme(), url.host()) else { return Err(LlmConfigError::NotAUrl) };
         if *scheme == Scheme::HTTP {
-            if is_loopback(&url) || self.allow_insecure { Ok(url) } else { Err(BadConfig::Insecure) }
+            if is_loopback(&url) || self.allow_insecure { Ok(url) } else { Err(LlmConfigError::Insecure) }
         } else if *scheme == Scheme::HTTPS {
             Ok(url)
         } else {
-            Err(BadConfig::NotAUrl)
+            Err(LlmConfigError::NotAUrl)
         }
     }
 
@@ -166,11 +166,11 @@ mod tests {
     #[test]
     fn a_key_goes_to_another_machine_only_with_tls() {
         for far in ["http://example.com/v1", "http://127.0.0.1.example.com", "http://10.0.0.1"] {
-            assert!(matches!(at(far).endpoint(), Err(BadConfig::Insecure)), "{far}");
+            assert!(matches!(at(far).endpoint(), Err(LlmConfigError::Insecure)), "{far}");
             assert!(LlmConfig { allow_insecure: true, ..at(far) }.endpoint().is_ok(), "{far}");
         }
         for wrong in ["", "api.openai.com", "ftp://a", "https://u:p@a", "https://a?x=1", "https://", "/v1"] {
-            assert!(matches!(at(wrong).endpoint(), Err(BadConfig::NotAUrl)), "{wrong}");
+            assert!(matches!(at(wrong).endpoint(), Err(LlmConfigError::NotAUrl)), "{wrong}");
         }
     }
 

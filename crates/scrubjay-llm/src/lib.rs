@@ -12,7 +12,7 @@ mod retry;
 pub mod scripted;
 mod transport;
 
-pub use client::{Client, LlmError, Totals};
-pub use config::{BadConfig, LlmConfig, Secret};
+pub use client::{Client, LlmError, LlmTotals};
+pub use config::{LlmConfig, LlmConfigError, Secret};
 pub use reply::{ChatReply, ToolCall, Usage};
 pub use request::{ChatRequest, Message, Tool, ToolChoice};

@@ -17,7 +17,7 @@ const REQUEST_BYTES_MAX: usize = 16 << 20;
 
 /// What the endpoint was asked.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct ReceivedRequest {
     /// The path.
     pub path: String,
     /// The header `authorization`.
@@ -26,7 +26,7 @@ pub struct Asked {
     pub body: Value,
 }
 
-impl Asked {
+impl ReceivedRequest {
     /// Returns the text of the last message.
     #[must_use]
     pub fn last_text(&self) -> &str {
@@ -37,7 +37,7 @@ impl Asked {
 
 /// What the endpoint answers.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct ScriptedAnswer {
     status: u16,
     headers: Vec<(String, String)>,
     body: String,
@@ -51,7 +51,7 @@ enum End {
     Never,
 }
 
-impl Answer {
+impl ScriptedAnswer {
     /// Answers with words.
     #[must_use]
     pub fn text(text: &str) -> Self {
@@ -111,11 +111,11 @@ impl Answer {
     }
 }
 
-type Script = Box<dyn FnMut(&Asked) -> Answer + Send>;
+type Script = Box<dyn FnMut(&ReceivedRequest) -> ScriptedAnswer + Send>;
 
 struct State {
     script: Mutex<Script>,
-    asked: Mutex<Vec<Asked>>,
+    asked: Mutex<Vec<ReceivedRequest>>,
     /// How many requests are being answered, and the most that were at once.
     open: Mutex<(usize, usize)>,
     arrived: watch::Sender<usize>,
@@ -123,19 +123,19 @@ struct State {
 }
 
 /// The endpoint; it is gone when dropped.
-pub struct Scripted {
+pub struct ScriptedEndpoint {
     address: SocketAddr,
     state: Arc<State>,
     task: JoinHandle<()>,
 }
 
-impl Scripted {
+impl ScriptedEndpoint {
     /// Answers each request with the next of these, and every further one with the last.
     ///
     /// # Panics
     /// There is no answer, or no port.
-    pub async fn answering(answers: impl IntoIterator<Item = Answer>) -> Self {
-        let mut queue: VecDeque<Answer> = answers.into_iter().collect();
+    pub async fn answering(answers: impl IntoIterator<Item = ScriptedAnswer>) -> Self {
+        let mut queue: VecDeque<ScriptedAnswer> = answers.into_iter().collect();
         assert!(!queue.is_empty(), "a script needs an answer");
         Self::start(move |_| {
             if queue.len() > 1 { queue.pop_front() } else { queue.front().cloned() }
@@ -148,7 +148,7 @@ impl Scripted {
     ///
     /// # Panics
     /// There is no port.
-    pub async fn start(script: impl FnMut(&Asked) -> Answer + Send + 'static) -> Self {
+    pub async fn start(script: impl FnMut(&ReceivedRequest) -> ScriptedAnswer + Send + 'static) -> Self {
         let server = Self::held(script).await;
         server.release(Semaphore::MAX_PERMITS);
         server
@@ -158,7 +158,7 @@ impl Scripted {
     ///
     /// # Panics
     /// There is no port.
-    pub async fn held(script: impl FnMut(&Asked) -> Answer + Send + 'static) -> Self {
+    pub async fn held(script: impl FnMut(&ReceivedRequest) -> ScriptedAnswer + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
         let state = Arc::new(State {
@@ -199,7 +199,7 @@ impl Scripted {
 
     /// Returns everything it was asked, in order.
     #[must_use]
-    pub fn asked(&self) -> Vec<Asked> {
+    pub fn asked(&self) -> Vec<ReceivedRequest> {
         lock(&self.state.asked).clone()
     }
 
@@ -210,7 +210,7 @@ impl Scripted {
     }
 }
 
-impl Drop for Scripted {
+impl Drop for ScriptedEndpoint {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -247,7 +247,7 @@ async fn converse(stream: TcpStream, state: &State) -> std::io::Result<()> {
     stream.shutdown().await
 }
 
-async fn read_request(stream: &mut BufReader<TcpStream>) -> std::io::Result<Asked> {
+async fn read_request(stream: &mut BufReader<TcpStream>) -> std::io::Result<ReceivedRequest> {
     let mut lines = Vec::new();
     loop {
         let mut line = String::new();
@@ -267,7 +267,7 @@ async fn read_request(stream: &mut BufReader<TcpStream>) -> std::io::Result<Aske
     let length: usize = header("content-length").and_then(|n| n.parse().ok()).unwrap_or(0);
     let mut body = vec![0; length.min(REQUEST_BYTES_MAX)];
     stream.read_exact(&mut body).await?;
-    Ok(Asked {
+    Ok(ReceivedRequest {
         path: lines.first().and_then(|line| line.split(' ').nth(1)).unwrap_or_default().to_owned(),
         authorization: header("authorization"),
         body: serde_json::from_slice(&body).unwrap_or(Value::Null),

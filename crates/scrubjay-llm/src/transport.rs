@@ -14,7 +14,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::ClientConfig;
 use rustls::crypto::ring;
 
-use crate::config::{BadConfig, LlmConfig};
+use crate::config::{LlmConfig, LlmConfigError};
 
 /// No answer is read further.
 const BODY_BYTES_MAX: usize = 1 << 20;
@@ -29,14 +29,14 @@ pub(crate) struct Transport {
 }
 
 /// An answer, whatever it says.
-pub(crate) struct Answer {
+pub(crate) struct HttpReply {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
 /// Why there is no answer.
-pub(crate) enum Failed {
+pub(crate) enum TransportError {
     /// No connection, or it broke before the answer began.
     Unreachable(String),
     /// The answer broke off.
@@ -47,16 +47,16 @@ pub(crate) enum Failed {
 
 impl Transport {
     /// Makes a client for an endpoint; only one for HTTPS reads the system's roots.
-    pub(crate) fn new(config: &LlmConfig) -> Result<Self, BadConfig> {
+    pub(crate) fn new(config: &LlmConfig) -> Result<Self, LlmConfigError> {
         let url = config.endpoint()?;
         let authorization = config.key().map(|key| {
             let fits = key.reveal().bytes().all(|b| b.is_ascii_graphic());
             let header = HeaderValue::from_str(&format!("Bearer {}", key.reveal()));
-            let mut header = header.ok().filter(|_| fits).ok_or(BadConfig::BadKey)?;
+            let mut header = header.ok().filter(|_| fits).ok_or(LlmConfigError::BadKey)?;
             header.set_sensitive(true);
             Ok(header)
         });
-        let connector = connector(&url).map_err(BadConfig::Roots)?;
+        let connector = connector(&url).map_err(LlmConfigError::Roots)?;
         let inner = legacy::Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_MAX)
@@ -66,7 +66,7 @@ impl Transport {
     }
 
     /// Sends one request and reads the whole answer.
-    pub(crate) async fn post(&self, body: Vec<u8>) -> Result<Answer, Failed> {
+    pub(crate) async fn post(&self, body: Vec<u8>) -> Result<HttpReply, TransportError> {
         let mut request = Request::post(self.url.clone())
             .header(CONTENT_TYPE, "application/json")
             .header(ACCEPT, "application/json")
@@ -80,12 +80,16 @@ impl Transport {
         let (head, body) = answer.into_parts();
         let body = Limited::new(body, BODY_BYTES_MAX).collect().await;
         let body = body.map_err(|e| {
-            if e.is::<http_body_util::LengthLimitError>() { Failed::TooLong } else { Failed::Broken }
+            if e.is::<http_body_util::LengthLimitError>() {
+                TransportError::TooLong
+            } else {
+                TransportError::Broken
+            }
         })?;
-        Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
+        Ok(HttpReply { status: head.status, headers: head.headers, body: body.to_bytes() })
     }
 
-    fn unreachable(&self, error: &legacy::Error) -> Failed {
+    fn unreachable(&self, error: &legacy::Error) -> TransportError {
         let authority = self.url.authority().map(ToString::to_string).unwrap_or_default();
         let what = if error.is_connect() { "cannot be reached" } else { "did not answer" };
         // The outer causes only say that something failed.
@@ -93,7 +97,7 @@ impl Transport {
         while let Some(deeper) = cause.source() {
             cause = deeper;
         }
-        Failed::Unreachable(format!("{authority} {what}: {cause}"))
+        TransportError::Unreachable(format!("{authority} {what}: {cause}"))
     }
 }
 

@@ -5,8 +5,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::arguments::problems;
-use crate::functions::{Functions, Meant, PLAN};
-use crate::{Plan, Tool};
+use crate::functions::{FunctionTarget, Functions, PLAN};
+use crate::{PlannedCall, Tool};
 use scrubjay_core::protocol::method;
 
 /// No more of a model's words is passed on.
@@ -23,7 +23,7 @@ const OWN_METHODS: [&str; 6] = [
 
 /// Why an answer is no call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadAnswer {
+pub enum AnswerError {
     /// The model calls nothing.
     #[error("the model chose no tool")]
     NoCall {
@@ -62,11 +62,11 @@ struct Step {
 }
 
 /// Reads an answer: one call, or the steps of a plan where there may be several.
-pub(crate) fn plans(reply: &ChatReply, functions: &Functions<'_>) -> Result<Vec<Plan>, BadAnswer> {
+pub(crate) fn plans(reply: &ChatReply, functions: &Functions<'_>) -> Result<Vec<PlannedCall>, AnswerError> {
     let call = match reply.tool_calls.as_slice() {
-        [] => return Err(BadAnswer::NoCall { said: short(&reply.text) }),
+        [] => return Err(AnswerError::NoCall { said: short(&reply.text) }),
         [call] => call,
-        several => return Err(BadAnswer::Several(several.len())),
+        several => return Err(AnswerError::Several(several.len())),
     };
     let arguments: Value = serde_json::from_str(&call.arguments).map_err(|_| wrong("they are not JSON"))?;
     if functions.steps_max == 1 || call.name != PLAN {
@@ -81,21 +81,21 @@ pub(crate) fn plans(reply: &ChatReply, functions: &Functions<'_>) -> Result<Vec<
 }
 
 /// Reads the call of one function.
-fn plan(name: &str, arguments: Value, functions: &Functions<'_>) -> Result<Plan, BadAnswer> {
-    let meant = functions.meant(name).ok_or(BadAnswer::Unknown)?;
+fn plan(name: &str, arguments: Value, functions: &Functions<'_>) -> Result<PlannedCall, AnswerError> {
+    let meant = functions.meant(name).ok_or(AnswerError::Unknown)?;
     if !arguments.is_object() {
         return Err(wrong("they are not an object"));
     }
     match meant {
-        Meant::Tool(tool) => {
+        FunctionTarget::Tool(tool) => {
             check(tool, &arguments)?;
-            Ok(Plan {
+            Ok(PlannedCall {
                 backend_id: tool.backend.clone(),
                 mcp_method: method::TOOLS_CALL.to_owned(),
                 mcp_params: json!({"name": tool.name(), "arguments": arguments}),
             })
         }
-        Meant::Backend(id, tools) => {
+        FunctionTarget::Backend(id, tools) => {
             let Method { mcp_method, mcp_params } = serde_json::from_value(arguments)
                 .map_err(|_| wrong("mcp_method must be a string and mcp_params an object"))?;
             if mcp_method.trim().is_empty() {
@@ -110,18 +110,18 @@ fn plan(name: &str, arguments: Value, functions: &Functions<'_>) -> Result<Plan,
                 let tool = tool.ok_or_else(|| wrong("mcp_params.name is no tool of this server"))?;
                 check(tool, mcp_params.get("arguments").unwrap_or(&json!({})))?;
             }
-            Ok(Plan { backend_id: (*id).to_owned(), mcp_method, mcp_params: mcp_params.into() })
+            Ok(PlannedCall { backend_id: (*id).to_owned(), mcp_method, mcp_params: mcp_params.into() })
         }
     }
 }
 
-fn check(tool: &Tool, arguments: &Value) -> Result<(), BadAnswer> {
+fn check(tool: &Tool, arguments: &Value) -> Result<(), AnswerError> {
     let problems = problems(tool.schema(), arguments);
-    if problems.is_empty() { Ok(()) } else { Err(BadAnswer::Arguments { problems }) }
+    if problems.is_empty() { Ok(()) } else { Err(AnswerError::Arguments { problems }) }
 }
 
-fn wrong(what: &str) -> BadAnswer {
-    BadAnswer::Arguments { problems: vec![what.to_owned()] }
+fn wrong(what: &str) -> AnswerError {
+    AnswerError::Arguments { problems: vec![what.to_owned()] }
 }
 
 fn short(said: &str) -> String {

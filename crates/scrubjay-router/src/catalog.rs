@@ -2,11 +2,11 @@
 
 use std::sync::{PoisonError, RwLock};
 
-use scrubjay_core::retrieval::{Index, Match, Settings, Shortlist, ToolText};
+use scrubjay_core::retrieval::{RetrievalSettings, Shortlist, ToolIndex, ToolText, WordMatch};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{Lesson, Task};
+use crate::{Lesson, RouteTask};
 
 /// A tool of a backend.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,7 +54,7 @@ pub struct Candidate {
     /// How well it fits; comparable within one answer.
     pub score: f32,
     /// Which words fit where.
-    pub why: Vec<Match>,
+    pub why: Vec<WordMatch>,
     /// The arguments that it cannot do without.
     pub needs: Vec<String>,
 }
@@ -64,7 +64,7 @@ pub struct Catalog {
     backends: Vec<String>,
     tools: Vec<Tool>,
     /// It learns while others look.
-    index: RwLock<Index>,
+    index: RwLock<ToolIndex>,
 }
 
 impl Catalog {
@@ -73,7 +73,7 @@ impl Catalog {
     pub fn new(backends: Vec<String>, tools: Vec<Tool>) -> Self {
         let texts: Vec<ToolText> =
             tools.iter().map(|tool| ToolText::from_definition(&tool.backend, &tool.definition)).collect();
-        Self { backends, tools, index: RwLock::new(Index::new(&texts, Settings::full())) }
+        Self { backends, tools, index: RwLock::new(ToolIndex::new(&texts, RetrievalSettings::full())) }
     }
 
     /// Remembers that a task meant a tool; one that is not there is passed over.
@@ -111,7 +111,7 @@ impl Catalog {
         (self.candidates(shortlist), confidence)
     }
 
-    pub(crate) fn search(&self, task: &Task, limit: usize) -> Shortlist {
+    pub(crate) fn search(&self, task: &RouteTask, limit: usize) -> Shortlist {
         match &task.asked {
             Some((_, answer)) => self.search_text(&format!("{} {answer}", task.query), limit),
             None => self.search_text(&task.query, limit),
@@ -127,7 +127,7 @@ impl Catalog {
     }
 
     pub(crate) fn candidates(&self, shortlist: Shortlist) -> Vec<Candidate> {
-        let candidate = |hit: scrubjay_core::retrieval::Hit| {
+        let candidate = |hit: scrubjay_core::retrieval::ToolHit| {
             let tool = &self.tools[hit.tool];
             Candidate {
                 name: tool.listed_as.clone(),

@@ -41,7 +41,7 @@ const KNOWN_BACKENDS: [(&str, &str); 2] = [
 
 /// How tools are put before a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
+pub enum ToolPresentation {
     /// A function for each tool of the shortlist, with the tool's own schema.
     #[default]
     Catalog,
@@ -50,7 +50,7 @@ pub enum Mode {
 }
 
 /// What a function stands for.
-pub(crate) enum Meant<'t> {
+pub(crate) enum FunctionTarget<'t> {
     /// A tool.
     Tool(&'t Tool),
     /// A backend, with its tools.
@@ -59,7 +59,7 @@ pub(crate) enum Meant<'t> {
 
 /// The functions of one question.
 pub(crate) struct Functions<'t> {
-    list: Vec<(String, Meant<'t>)>,
+    list: Vec<(String, FunctionTarget<'t>)>,
     /// So many calls may be planned at once.
     pub(crate) steps_max: usize,
 }
@@ -70,7 +70,7 @@ impl<'t> Functions<'t> {
         let mut taken = HashSet::from([PLAN.to_owned()]);
         let name = |tool: &&'t Tool| {
             let name = free_name(&format!("{}__{}", tool.backend, tool.name()), &mut taken);
-            (name, Meant::Tool(tool))
+            (name, FunctionTarget::Tool(tool))
         };
         Self { list: tools.iter().map(name).collect(), steps_max: 1 }
     }
@@ -78,8 +78,9 @@ impl<'t> Functions<'t> {
     /// Makes a function of each backend.
     pub(crate) fn of_backends(catalog: &'t Catalog) -> Self {
         let mut taken = HashSet::from([PLAN.to_owned()]);
-        let name =
-            |(id, tools): (&'t str, Vec<&'t Tool>)| (free_name(id, &mut taken), Meant::Backend(id, tools));
+        let name = |(id, tools): (&'t str, Vec<&'t Tool>)| {
+            (free_name(id, &mut taken), FunctionTarget::Backend(id, tools))
+        };
         Self { list: catalog.by_backend().map(name).collect(), steps_max: 1 }
     }
 
@@ -89,19 +90,19 @@ impl<'t> Functions<'t> {
     }
 
     /// Returns what a function stands for.
-    pub(crate) fn meant(&self, name: &str) -> Option<&Meant<'t>> {
+    pub(crate) fn meant(&self, name: &str) -> Option<&FunctionTarget<'t>> {
         self.list.iter().find(|(known, _)| known == name).map(|(_, meant)| meant)
     }
 
     /// Returns the functions as a model is told of them.
     pub(crate) fn offered(&self) -> Vec<scrubjay_llm::Tool> {
-        let offer = |(name, meant): &(String, Meant<'_>)| match meant {
-            Meant::Tool(tool) => scrubjay_llm::Tool {
+        let offer = |(name, meant): &(String, FunctionTarget<'_>)| match meant {
+            FunctionTarget::Tool(tool) => scrubjay_llm::Tool {
                 name: name.clone(),
                 description: tool.description().chars().take(DESCRIPTION_CHARS_MAX).collect(),
                 parameters: shown(tool.schema()),
             },
-            Meant::Backend(id, tools) => scrubjay_llm::Tool {
+            FunctionTarget::Backend(id, tools) => scrubjay_llm::Tool {
                 name: name.clone(),
                 description: describe(id, tools),
                 parameters: json!({
@@ -208,7 +209,9 @@ mod tests {
         let names: Vec<String> = functions.offered().into_iter().map(|f| f.name).collect();
         assert_eq!(names[..2], ["a__b_c", "a__b_c_2"]);
         assert!(names[2] != names[3] && names.iter().all(|name| name.len() <= NAME_CHARS_MAX), "{names:?}");
-        assert!(matches!(functions.meant("a__b_c_2"), Some(Meant::Tool(tool)) if tool.name() == "b/c"));
+        assert!(
+            matches!(functions.meant("a__b_c_2"), Some(FunctionTarget::Tool(tool)) if tool.name() == "b/c")
+        );
         assert!(functions.meant("other").is_none());
     }
 

@@ -8,8 +8,8 @@ mod arguments;
 mod catalog;
 mod functions;
 mod lessons;
+mod no_call;
 mod prompt;
-mod undecided;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,12 +21,12 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::time::Instant;
 
-pub use answer::BadAnswer;
+pub use answer::AnswerError;
 pub use catalog::{Candidate, Catalog, Tool};
 use functions::Functions;
-pub use functions::Mode;
+pub use functions::ToolPresentation;
 pub use lessons::{Lesson, Lessons};
-pub use undecided::Undecided;
+pub use no_call::NoCall;
 
 /// No more tools are ever put before a model: among more it chooses worse.
 pub const SHORTLIST_MAX: usize = 15;
@@ -40,7 +40,7 @@ const ATTEMPTS: u32 = 3;
 
 /// A task.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Task {
+pub struct RouteTask {
     /// What is wanted, in plain language.
     pub query: String,
     /// What the client knows besides: the open document, the working directory, the selection.
@@ -52,7 +52,7 @@ pub struct Task {
 /// The one call that a task means.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Plan {
+pub struct PlannedCall {
     /// Which backend is called.
     pub backend_id: String,
     /// The method.
@@ -61,7 +61,7 @@ pub struct Plan {
     pub mcp_params: Value,
 }
 
-impl Plan {
+impl PlannedCall {
     /// Returns the tool it calls, where it calls one.
     #[must_use]
     pub fn tool(&self) -> Option<&str> {
@@ -71,11 +71,11 @@ impl Plan {
 
 /// What came of a task.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Routed {
+pub struct RouteResult {
     /// The call that is meant, or why none can be told.
-    pub decided: Result<Plan, Undecided>,
+    pub decided: Result<PlannedCall, NoCall>,
     /// The calls that follow it, where several are planned.
-    pub then: Vec<Plan>,
+    pub then: Vec<PlannedCall>,
     /// How likely the shortlist holds the right tool, 0 to 1.
     pub confidence: f32,
     /// The tools that come nearest, best first.
@@ -86,16 +86,16 @@ pub struct Routed {
 
 /// Chooses calls: how, how surely, and with which model.
 pub struct Router {
-    mode: Mode,
+    mode: ToolPresentation,
     threshold: f32,
     steps_max: usize,
     shortlist: usize,
-    model: Mutex<Model>,
+    model: Mutex<ModelSource>,
 }
 
 /// How the model is reached; its client is made when it is first needed.
 #[derive(Default)]
-struct Model {
+struct ModelSource {
     config: Option<LlmConfig>,
     client: Option<Arc<Client>>,
 }
@@ -103,7 +103,7 @@ struct Model {
 impl Router {
     /// Makes a router that acts on a confidence of at least the threshold, and knows no model yet.
     #[must_use]
-    pub fn new(mode: Mode, threshold: f32) -> Self {
+    pub fn new(mode: ToolPresentation, threshold: f32) -> Self {
         Self { mode, threshold, steps_max: 1, shortlist: SHORTLIST, model: Mutex::default() }
     }
 
@@ -122,12 +122,12 @@ impl Router {
     /// Asks this model from now on; one that cannot be called counts as none.
     pub fn use_model(&self, config: LlmConfig) {
         let config = Some(config).filter(LlmConfig::is_usable);
-        *self.model.lock().unwrap_or_else(PoisonError::into_inner) = Model { config, client: None };
+        *self.model.lock().unwrap_or_else(PoisonError::into_inner) = ModelSource { config, client: None };
     }
 
     /// Returns how tools are put before a model.
     #[must_use]
-    pub fn mode(&self) -> Mode {
+    pub fn mode(&self) -> ToolPresentation {
         self.mode
     }
 
@@ -145,30 +145,30 @@ impl Router {
     }
 
     /// Finds the call that a task means; without a model, or where it is not to be told, the nearest tools.
-    pub async fn route(&self, catalog: &Catalog, task: &Task) -> Routed {
+    pub async fn route(&self, catalog: &Catalog, task: &RouteTask) -> RouteResult {
         let shortlist = catalog.search(task, self.shortlist());
         // A model that sees only backends may know better than the words of their tools.
-        let falls_short = |of: f32| self.mode == Mode::Catalog && shortlist.confidence < of;
+        let falls_short = |of: f32| self.mode == ToolPresentation::Catalog && shortlist.confidence < of;
         let unsure = falls_short(self.threshold);
         // Of the words of several calls each tool has only its part.
         let hopeless = falls_short(self.threshold / self.steps_max as f32);
         let decided = match self.client() {
             Err(why) => Err(why.into()),
-            Ok(_) if hopeless => Err(Undecided::of(&shortlist)),
+            Ok(_) if hopeless => Err(NoCall::of(&shortlist)),
             Ok(client) => {
                 let mut functions = match self.mode {
-                    Mode::Catalog => Functions::of_tools(&catalog.chosen(&shortlist)),
-                    Mode::Backends => Functions::of_backends(catalog),
+                    ToolPresentation::Catalog => Functions::of_tools(&catalog.chosen(&shortlist)),
+                    ToolPresentation::Backends => Functions::of_backends(catalog),
                 };
                 functions.steps_max = self.steps_max;
                 let mut routed = self.routed(catalog, shortlist, task, &client, &functions).await;
                 if unsure && routed.decided.is_ok() && routed.then.is_empty() {
-                    routed.decided = Err(Undecided::Unsure);
+                    routed.decided = Err(NoCall::Unsure);
                 }
                 return routed;
             }
         };
-        Routed {
+        RouteResult {
             decided,
             then: Vec::new(),
             confidence: shortlist.confidence,
@@ -178,7 +178,7 @@ impl Router {
     }
 
     /// Lets the model fill in the arguments of the one tool that somebody chose; none where it is not there.
-    pub async fn fill(&self, catalog: &Catalog, task: &Task, tool: &Candidate) -> Option<Routed> {
+    pub async fn fill(&self, catalog: &Catalog, task: &RouteTask, tool: &Candidate) -> Option<RouteResult> {
         let client = self.client().ok()?;
         let functions = Functions::of_tools(&[catalog.tool(&tool.backend, &tool.tool)?]);
         Some(self.routed(catalog, catalog.search(task, self.shortlist()), task, &client, &functions).await)
@@ -188,10 +188,10 @@ impl Router {
         &self,
         catalog: &Catalog,
         shortlist: Shortlist,
-        task: &Task,
+        task: &RouteTask,
         client: &Client,
         functions: &Functions<'_>,
-    ) -> Routed {
+    ) -> RouteResult {
         let request = ChatRequest {
             tools: functions.offered(),
             max_tokens: Some(ANSWER_TOKENS_MAX),
@@ -202,7 +202,7 @@ impl Router {
             Ok(mut plans) => (Ok(plans.remove(0)), plans),
             Err(why) => (Err(why), Vec::new()),
         };
-        Routed {
+        RouteResult {
             decided,
             then,
             confidence: shortlist.confidence,
@@ -231,14 +231,14 @@ async fn decide(
     mut request: ChatRequest,
     functions: &Functions<'_>,
     deadline: Instant,
-) -> Result<Vec<Plan>, Undecided> {
+) -> Result<Vec<PlannedCall>, NoCall> {
     if functions.is_empty() {
-        return Err(Undecided::NothingFits);
+        return Err(NoCall::NothingFits);
     }
     let reply = client.chat(&request, deadline).await?;
     let wrong = match answer::plans(&reply, functions) {
         Ok(plans) => return Ok(plans),
-        Err(wrong @ BadAnswer::Arguments { .. }) => wrong,
+        Err(wrong @ AnswerError::Arguments { .. }) => wrong,
         Err(other) => return Err(other.into()),
     };
     request.messages.extend(mend(reply, &wrong));
@@ -247,7 +247,7 @@ async fn decide(
 }
 
 /// Says what was wrong with a call, in the form of its result.
-fn mend(reply: ChatReply, wrong: &BadAnswer) -> Vec<Message> {
+fn mend(reply: ChatReply, wrong: &AnswerError) -> Vec<Message> {
     let id = reply.tool_calls.first().map(|call| call.id.clone()).unwrap_or_default();
     let text = format!("{wrong}. Call the same function again with arguments that fit its schema.");
     vec![Message::Assistant { text: reply.text, tool_calls: reply.tool_calls }, Message::Tool { id, text }]

@@ -1,15 +1,15 @@
 //! What a model is told.
 
-use crate::{Mode, Task};
+use crate::{RouteTask, ToolPresentation};
 
 /// A selection, or any other text of a context, is cut to so many characters.
 const CONTEXT_CHARS_MAX: usize = 8000;
 
 /// Says what the model shall be. With backends the wording is the gateway's contract.
-pub(crate) fn system(mode: Mode) -> String {
+pub(crate) fn system(mode: ToolPresentation) -> String {
     let what = match mode {
-        Mode::Backends => "its `mcp_method` and `mcp_params`",
-        Mode::Catalog => "its parameters",
+        ToolPresentation::Backends => "its `mcp_method` and `mcp_params`",
+        ToolPresentation::Catalog => "its parameters",
     };
     format!(
         "You are an expert AI assistant. Based on the user's query, provided context (such as \
@@ -21,7 +21,7 @@ pub(crate) fn system(mode: Mode) -> String {
 }
 
 /// Writes a task as the user's message.
-pub(crate) fn user(task: &Task) -> String {
+pub(crate) fn user(task: &RouteTask) -> String {
     let mut text = format!("User query: \"{}\"", task.query);
     if let Some(context) = task.context.as_ref().filter(|context| !context.is_null()) {
         let context: String = context.to_string().chars().take(CONTEXT_CHARS_MAX).collect();
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn a_task_with_and_without_context() {
-        let task = |context| Task { query: "read it".to_owned(), context, asked: None };
+        let task = |context| RouteTask { query: "read it".to_owned(), context, asked: None };
         assert_eq!(user(&task(None)), "User query: \"read it\"");
         assert_eq!(user(&task(Some(json!(null)))), "User query: \"read it\"");
         let context = json!({"currentWorkingDirectory": "/w"});
@@ -51,6 +51,6 @@ mod tests {
         assert!(user(&task(Some(long))).len() < 9000);
         let asked = Some(("Which?".to_owned(), "a.txt".to_owned()));
         let expected = "User query: \"read it\"\nYou asked: \"Which?\"\nThe user answered: \"a.txt\"";
-        assert_eq!(user(&Task { asked, ..task(None) }), expected);
+        assert_eq!(user(&RouteTask { asked, ..task(None) }), expected);
     }
 }

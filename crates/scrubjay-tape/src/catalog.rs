@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use scrubjay_core::reading::Reader;
+use scrubjay_core::reading::EntryReader;
 use scrubjay_core::stats::TapeMetadata;
 
 use crate::clock;
@@ -74,7 +74,7 @@ impl Overview {
             return Ok(());
         }
         // No footer: a live tape, one left by a crash, or a damaged one. Add it up.
-        let mut reader = Reader::default();
+        let mut reader = EntryReader::default();
         let mut entries = tape.entries()?;
         while let Some((_, entry)) = entries.next()? {
             self.duration_ns = self.duration_ns.max(entry.since_start_ns);

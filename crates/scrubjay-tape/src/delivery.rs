@@ -9,7 +9,7 @@ use std::io;
 
 use scrubjay_core::delivery::UndeliveredSum;
 use scrubjay_core::id::TapeId;
-use scrubjay_core::reading::Reader;
+use scrubjay_core::reading::EntryReader;
 
 use crate::format::header::{Header, TapeKind};
 use crate::format::reader::{Tape, peek_header};
@@ -43,8 +43,8 @@ impl Home {
     ///
     /// # Errors
     /// The same as of [`Home::undelivered`].
-    pub fn reader(&self, tape: &Tape) -> io::Result<Reader> {
-        Ok(Reader::knowing(self.undelivered(tape)?))
+    pub fn reader(&self, tape: &Tape) -> io::Result<EntryReader> {
+        Ok(EntryReader::knowing(self.undelivered(tape)?))
     }
 }
 

@@ -26,7 +26,7 @@ use std::thread::JoinHandle;
 
 use scrubjay_core::entry::{Direction, EntryKind, Gap, Terminator, Transport};
 use scrubjay_core::id::TapeId;
-use scrubjay_core::redact::{Lines, Payload, Redacted, Redactor};
+use scrubjay_core::redact::{LineContext, Payload, Redacted, Redactor};
 use thiserror::Error;
 
 use crate::clock::{self, Moment};
@@ -93,9 +93,9 @@ pub struct Recording {
     limits: RotationLimits,
     redactor: Arc<Redactor>,
     /// The redaction of the server's standard error, where a secret may span lines.
-    stderr: Lines,
+    stderr: LineContext,
     /// The same for lines on standard output that are no messages.
-    stray: Lines,
+    stray: LineContext,
     writer: Option<Writer>,
     /// The digest of the current tape, computed on another thread.
     digest: BackgroundDigest,
@@ -129,8 +129,8 @@ impl Recording {
             subject,
             limits,
             redactor,
-            stderr: Lines::default(),
-            stray: Lines::default(),
+            stderr: LineContext::default(),
+            stray: LineContext::default(),
             writer: None,
             digest: BackgroundDigest::default(),
             before: None,

@@ -5,8 +5,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use scrubjay_core::reading::Reader;
-use scrubjay_core::routed::{FIND_TOOL, Lists, TASK_METHOD, TASK_TOOL, Task, Tasks};
+use scrubjay_core::reading::EntryReader;
+use scrubjay_core::tasks_on_tape::{
+    FIND_TOOL, TASK_METHOD, TASK_TOOL, TaskOnTape, TaskReader, ToolListReader,
+};
 use serde_json::Value;
 
 use crate::clock;
@@ -30,7 +32,7 @@ pub struct ReadLimits {
 #[derive(Debug, Default)]
 pub struct TasksOnTape {
     /// Tasks with their session; the newest tapes first.
-    pub tasks: Vec<(String, Task)>,
+    pub tasks: Vec<(String, TaskOnTape)>,
     /// Tool definitions by backend and name, from the newest list.
     pub tools: BTreeMap<(String, String), Value>,
     /// How many tapes were read.
@@ -82,7 +84,8 @@ fn read_tape(
     deadline: Instant,
     told: &mut TasksOnTape,
 ) -> std::io::Result<()> {
-    let (mut reader, mut tasks, mut lists) = (Reader::default(), Tasks::default(), Lists::default());
+    let (mut reader, mut tasks, mut lists) =
+        (EntryReader::default(), TaskReader::default(), ToolListReader::default());
     let mut entries = tape.entries()?;
     let read = loop {
         match entries.next() {

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
-use scrubjay_core::redact::{Action, Key, Pattern, RedactionConfig, Redactor, Rule, RuleError};
+use scrubjay_core::redact::{
+    RedactionAction, RedactionConfig, RedactionKey, RedactionPattern, RedactionRule, Redactor, RuleError,
+};
 use scrubjay_tape::home::Home;
 use serde_json::{Value as Json, json};
 
@@ -48,7 +50,7 @@ pub(crate) struct Fields(Vec<String>);
 
 impl Setting for Fields {
     fn read(at: &Cursor<'_>) -> Option<Self> {
-        at.each(|name| Pattern::Field(name.to_owned()).check().map(|()| name.to_owned())).map(Self)
+        at.each(|name| RedactionPattern::Field(name.to_owned()).check().map(|()| name.to_owned())).map(Self)
     }
 
     fn json(&self) -> Json {
@@ -125,7 +127,7 @@ impl Setting for Keys {
 
 /// The user's rules, each with the key it encrypts with and its place.
 #[derive(Clone)]
-pub(crate) struct RedactionRules(Vec<(Rule, Option<String>, Origin)>);
+pub(crate) struct RedactionRules(Vec<(RedactionRule, Option<String>, Origin)>);
 
 impl Setting for RedactionRules {
     const FITS_VARIABLE: bool = false;
@@ -143,7 +145,7 @@ impl Setting for RedactionRules {
 const RULE_KEYS: [&str; 10] =
     ["name", "field", "path", "regex", "method", "param", "action", "with", "visible_chars", "key_id"];
 
-fn read_rule(at: &Cursor<'_>) -> Option<(Rule, Option<String>, Origin)> {
+fn read_rule(at: &Cursor<'_>) -> Option<(RedactionRule, Option<String>, Origin)> {
     at.entries(&RULE_KEYS);
     let given = |key: &str| at.member(key)?.text().map(str::to_owned);
     let (name, action) = (given("name"), given("action"));
@@ -154,11 +156,11 @@ fn read_rule(at: &Cursor<'_>) -> Option<(Rule, Option<String>, Origin)> {
         wrong("name", "is required");
     }
     let pattern = match patterns {
-        [Some(field), None, None, None, None] => Some(("field", Pattern::Field(field))),
-        [None, Some(path), None, None, None] => Some(("path", Pattern::Path(path))),
-        [None, None, Some(regex), None, None] => Some(("regex", Pattern::Regex(regex))),
+        [Some(field), None, None, None, None] => Some(("field", RedactionPattern::Field(field))),
+        [None, Some(path), None, None, None] => Some(("path", RedactionPattern::Path(path))),
+        [None, None, Some(regex), None, None] => Some(("regex", RedactionPattern::Regex(regex))),
         [None, None, None, Some(method), Some(param)] => {
-            Some(("param", Pattern::MethodParam { method, param }))
+            Some(("param", RedactionPattern::MethodParam { method, param }))
         }
         _ => {
             wrong("", "must have one of field, path, regex, or method with param");
@@ -173,23 +175,28 @@ fn read_rule(at: &Cursor<'_>) -> Option<(Rule, Option<String>, Origin)> {
         wrong("visible_chars", "must be a whole number");
     }
     let action = match action.as_deref() {
-        None => Action::Mark,
-        Some("remove") => Action::Remove,
-        Some("replace") => with.map_or(Action::Mark, |with| Action::Replace(Json::from(with))),
-        Some("hash") => Action::Hash,
-        Some("mask") => Action::Mask { visible_chars: visible_chars.unwrap_or_default() },
+        None => RedactionAction::Mark,
+        Some("remove") => RedactionAction::Remove,
+        Some("replace") => {
+            with.map_or(RedactionAction::Mark, |with| RedactionAction::Replace(Json::from(with)))
+        }
+        Some("hash") => RedactionAction::Hash,
+        Some("mask") => RedactionAction::Mask { visible_chars: visible_chars.unwrap_or_default() },
         // The key is read when all layers are known.
-        Some("encrypt") => Action::Encrypt { key_id: key_id.clone().unwrap_or_default(), key: Key([0; 32]) },
+        Some("encrypt") => RedactionAction::Encrypt {
+            key_id: key_id.clone().unwrap_or_default(),
+            key: RedactionKey([0; 32]),
+        },
         Some(_) => {
             wrong("action", "must be remove, replace, hash, mask or encrypt");
-            Action::Mark
+            RedactionAction::Mark
         }
     };
-    let encrypts = matches!(action, Action::Encrypt { .. });
+    let encrypts = matches!(action, RedactionAction::Encrypt { .. });
     if encrypts && key_id.is_none() {
         wrong("key_id", "is required with the action encrypt");
     }
-    let rule = Rule { name: name?, pattern: pattern?.1, action };
+    let rule = RedactionRule { name: name?, pattern: pattern?.1, action };
     Some((rule, key_id.filter(|_| encrypts), at.origin().clone()))
 }
 
@@ -202,17 +209,17 @@ impl Loaded {
     pub fn redactor(&self, home: Option<&Home>) -> anyhow::Result<Arc<Redactor>> {
         let privacy = &self.settings.recorder.privacy;
         let mut problems = Vec::new();
-        let mut key = |id: &str, at: &str, origin: &Origin| -> Key {
+        let mut key = |id: &str, at: &str, origin: &Origin| -> RedactionKey {
             privacy.key(id).unwrap_or_else(|what| {
                 problems.push(Problem::new(origin, format!("{KEY}.{at}"), what));
-                Key([0; 32])
+                RedactionKey([0; 32])
             })
         };
         let mut rules = Vec::new();
         for (i, (mut rule, key_id, origin)) in privacy.rules.0.iter().cloned().enumerate() {
             if let Some(id) = key_id {
                 let key = key(&id, &format!("rules[{i}].key_id"), &origin);
-                rule.action = Action::Encrypt { key_id: id, key };
+                rule.action = RedactionAction::Encrypt { key_id: id, key };
             }
             rules.push(rule);
         }
@@ -220,15 +227,15 @@ impl Loaded {
         let action = if encryption.enabled {
             let (at, key_id) = ("encryption.key_id", encryption.key_id.0.clone());
             let key = key(&key_id, at, self.origin(&below(KEY, at)));
-            Action::Encrypt { key_id, key }
+            RedactionAction::Encrypt { key_id, key }
         } else {
-            Action::Mark
+            RedactionAction::Mark
         };
-        let hashes = privacy.hash_ids || rules.iter().any(|rule| rule.action == Action::Hash);
+        let hashes = privacy.hash_ids || rules.iter().any(|rule| rule.action == RedactionAction::Hash);
         let hash_key = match home {
             _ if privacy.keys.0.contains_key("hash") => key("hash", "keys.hash", &Origin::Default),
-            Some(home) if hashes => Key(home.hash_key().context("cannot make a key for hashes")?),
-            _ => Key([0; 32]),
+            Some(home) if hashes => RedactionKey(home.hash_key().context("cannot make a key for hashes")?),
+            _ => RedactionKey([0; 32]),
         };
         ConfigError::unless_empty(problems)?;
         let config = RedactionConfig {
@@ -251,7 +258,7 @@ impl Loaded {
     ///
     /// # Errors
     /// There is none, or it cannot be used; why, in words that follow its name.
-    pub fn redaction_key(&self, id: &str) -> Result<Key, String> {
+    pub fn redaction_key(&self, id: &str) -> Result<RedactionKey, String> {
         let privacy = &self.settings.recorder.privacy;
         match std::env::var(id) {
             Ok(secret) if !privacy.keys.0.contains_key(id) => derived(secret.as_bytes(), &format!("${id}")),
@@ -262,7 +269,7 @@ impl Loaded {
 
 impl Privacy {
     /// Reads a key by its name; the error's words follow the name.
-    fn key(&self, id: &str) -> Result<Key, String> {
+    fn key(&self, id: &str) -> Result<RedactionKey, String> {
         match self.keys.0.get(id) {
             None => Err(format!("names no key: give {KEY}.keys.{id} a file or an env")),
             Some((Source::File(path), _)) => {
@@ -281,12 +288,12 @@ impl Privacy {
 }
 
 /// Derives a key from the text that a person keeps as one.
-fn derived(secret: &[u8], place: &str) -> Result<Key, String> {
+fn derived(secret: &[u8], place: &str) -> Result<RedactionKey, String> {
     let secret = secret.trim_ascii();
     if secret.len() < KEY_BYTES_MIN {
         return Err(format!("has too short a key in {place}: it needs at least {KEY_BYTES_MIN} bytes"));
     }
-    Ok(Key(blake3::derive_key("scrubjay redaction key v1", secret)))
+    Ok(RedactionKey(blake3::derive_key("scrubjay redaction key v1", secret)))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use scrubjay_gateway::gateway::Consent;
-use scrubjay_router::{Mode, Router};
+use scrubjay_router::{Router, ToolPresentation};
 
 use crate::loaded::Loaded;
 use crate::section::section;
@@ -41,8 +41,8 @@ impl Loaded {
     pub fn router(&self) -> Option<(Arc<Router>, Consent)> {
         let router = &self.settings.router;
         let mode = match router.mode {
-            RouterMode::Catalog => Mode::Catalog,
-            RouterMode::Backends => Mode::Backends,
+            RouterMode::Catalog => ToolPresentation::Catalog,
+            RouterMode::Backends => ToolPresentation::Backends,
             RouterMode::Off => return None,
         };
         let consent = Consent {
@@ -71,13 +71,13 @@ mod tests {
     fn the_section_is_read() {
         let read = |text: &str| loaded(text).router();
         let (router, consent) = read("{}").unwrap();
-        assert_eq!((router.mode(), router.threshold()), (Mode::Catalog, 0.5));
+        assert_eq!((router.mode(), router.threshold()), (ToolPresentation::Catalog, 0.5));
         assert!(consent.confirm_destructive && consent.allowed.is_empty());
         assert_eq!(router.shortlist(), 10);
         assert_eq!(read("router: { shortlist: 15 }").unwrap().0.shortlist(), 15);
         let text = "router: { mode: backends, threshold: 0.25, destructive: ['web/*'], allowed: [a/b] }";
         let (router, consent) = read(text).unwrap();
-        assert_eq!((router.mode(), router.threshold()), (Mode::Backends, 0.25));
+        assert_eq!((router.mode(), router.threshold()), (ToolPresentation::Backends, 0.25));
         assert_eq!(
             (consent.destructive, consent.allowed),
             (vec!["web/*".to_owned()], vec!["a/b".to_owned()])

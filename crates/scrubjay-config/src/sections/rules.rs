@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use scrubjay_core::entry::is_name;
 use scrubjay_core::protocol::code;
-use scrubjay_core::rules::{Action, DELAY_MAX, JsonPath, Match, RULES_MAX, Rule, Rules, STRICT_PREFIX};
+use scrubjay_core::rules::{
+    DELAY_MAX, JsonPath, RULES_MAX, Rule, RuleAction, RuleMatch, Rules, STRICT_PREFIX,
+};
 use scrubjay_core::units::parse_duration;
 use serde_json::{Value as Json, json};
 
@@ -79,13 +81,13 @@ fn read_rule(at: &Cursor<'_>) -> Option<(Verb, Rule)> {
     if let Some(own) = own {
         at.entries(&[&["name", "match", "action"], own].concat());
     }
-    let when = at.member("match").map_or_else(Match::default, |at| read_match(&at));
+    let when = at.member("match").map_or_else(RuleMatch::default, |at| read_match(&at));
     let action = verb.and_then(|verb| match verb {
-        Verb::Allow => Some(Action::Allow),
+        Verb::Allow => Some(RuleAction::Allow),
         Verb::Block => read_block(at, name.as_deref().unwrap_or_default()),
-        Verb::Modify => read_changes(at).map(Action::Modify),
+        Verb::Modify => read_changes(at).map(RuleAction::Modify),
         Verb::Delay => read_delay(&required(at, "delay")?),
-        Verb::Mock => Some(Action::Mock { result: json_text(&required(at, "result")?)? }),
+        Verb::Mock => Some(RuleAction::Mock { result: json_text(&required(at, "result")?)? }),
         Verb::Tag => read_tags(&required(at, "tags")?),
     });
     Some((verb?, Rule { name: name?, when, action: action? }))
@@ -109,24 +111,24 @@ fn read_path(at: &Cursor<'_>) -> Option<JsonPath> {
     at.reported(JsonPath::parse(at.text()?))
 }
 
-fn read_block(at: &Cursor<'_>, name: &str) -> Option<Action> {
+fn read_block(at: &Cursor<'_>, name: &str) -> Option<RuleAction> {
     let code = at.get_or("code", code::BLOCKED, |at| at.parse("a whole number", |text| text.parse().ok()))?;
     let message =
         at.get_or("message", format!("blocked by the rule {name}"), |at| Some(at.text()?.to_owned()))?;
-    Some(Action::Block { code, message })
+    Some(RuleAction::Block { code, message })
 }
 
-fn read_delay(at: &Cursor<'_>) -> Option<Action> {
+fn read_delay(at: &Cursor<'_>) -> Option<RuleAction> {
     let must_be = format!("a duration of up to {}, like 200ms", write_duration(DELAY_MAX));
     at.parse(&must_be, |text| {
         let delay = parse_duration(text).ok();
-        delay.filter(|delay| !delay.is_zero() && *delay <= DELAY_MAX).map(Action::Delay)
+        delay.filter(|delay| !delay.is_zero() && *delay <= DELAY_MAX).map(RuleAction::Delay)
     })
 }
 
-fn read_tags(at: &Cursor<'_>) -> Option<Action> {
+fn read_tags(at: &Cursor<'_>) -> Option<RuleAction> {
     let tags = at.each(|tag| if is_name(tag) { Ok(tag.to_owned()) } else { Err(NAME) })?;
-    if tags.is_empty() { at.wrong("must name at least one") } else { Some(Action::Tag(tags)) }
+    if tags.is_empty() { at.wrong("must name at least one") } else { Some(RuleAction::Tag(tags)) }
 }
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use scrubjay_core::glob::Glob;
-use scrubjay_core::selection::{Always, Capture, Filters, PriorityRule, Sampling, Settings, Strategy};
+use scrubjay_core::selection::{
+    AlwaysKept, Capture, Filters, PriorityRule, Sampling, SelectionSettings, SelectionStrategy,
+};
 use serde_json::{Value as Json, json};
 
 use super::recorder::Recorder;
@@ -99,7 +101,7 @@ choice!(enum SampledBy: "session" = Session, "window" = Window);
 
 /// A strategy: its name, or a map of its name and its own keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct StrategySetting(Strategy);
+pub(crate) struct StrategySetting(SelectionStrategy);
 
 const STRATEGY_KEYS: [&str; 8] = ["kind", "by", "rate", "window", "every", "before", "after", "threshold"];
 const RATE: f64 = 0.1;
@@ -115,23 +117,25 @@ impl Setting for StrategySetting {
 
     fn json(&self) -> Json {
         match self.0 {
-            Strategy::Full => json!("full"),
-            Strategy::Sessions { rate } => json!({ "kind": "sampled", "by": "session", "rate": rate }),
-            Strategy::Windows { window, every } => json!({
+            SelectionStrategy::Full => json!("full"),
+            SelectionStrategy::Sessions { rate } => {
+                json!({ "kind": "sampled", "by": "session", "rate": rate })
+            }
+            SelectionStrategy::Windows { window, every } => json!({
                 "kind": "sampled", "by": "window",
                 "window": write_duration(window), "every": write_duration(every),
             }),
-            Strategy::ErrorFocused { before, after } => {
+            SelectionStrategy::ErrorFocused { before, after } => {
                 json!({ "kind": "error_focused", "before": before, "after": after })
             }
-            Strategy::Performance { threshold } => {
+            SelectionStrategy::Performance { threshold } => {
                 json!({ "kind": "performance", "threshold": write_duration(threshold) })
             }
         }
     }
 }
 
-fn read_strategy(at: &Cursor<'_>) -> Option<Strategy> {
+fn read_strategy(at: &Cursor<'_>) -> Option<SelectionStrategy> {
     let (written, kind) = match &at.node.value {
         Value::Map(_) => (at.entries(&STRATEGY_KEYS), StrategyName::read(&at.required("kind")?)?),
         _ => (Vec::new(), StrategyName::read(at)?),
@@ -151,30 +155,32 @@ fn read_strategy(at: &Cursor<'_>) -> Option<Strategy> {
     let span = |name, usual| at.get::<Span<1>>(name).map_or(usual, |span| span.0);
     let count = |name| at.get::<Count<0, 10_000>>(name).map_or(AROUND, |count| count.0);
     Some(match (kind, by) {
-        (StrategyName::Full, _) => Strategy::Full,
+        (StrategyName::Full, _) => SelectionStrategy::Full,
         (StrategyName::Sampled, SampledBy::Session) => {
-            Strategy::Sessions { rate: at.get("rate").unwrap_or(Share(RATE)).0 }
+            SelectionStrategy::Sessions { rate: at.get("rate").unwrap_or(Share(RATE)).0 }
         }
         (StrategyName::Sampled, SampledBy::Window) => {
             let (window, every) = (span("window", WINDOW), span("every", EVERY));
             if window > every {
                 at.place("window").wrong::<()>("must not be longer than every");
             }
-            Strategy::Windows { window, every }
+            SelectionStrategy::Windows { window, every }
         }
         (StrategyName::ErrorFocused, _) => {
-            Strategy::ErrorFocused { before: count("before"), after: count("after") }
+            SelectionStrategy::ErrorFocused { before: count("before"), after: count("after") }
         }
-        (StrategyName::Performance, _) => Strategy::Performance { threshold: span("threshold", THRESHOLD) },
+        (StrategyName::Performance, _) => {
+            SelectionStrategy::Performance { threshold: span("threshold", THRESHOLD) }
+        }
     })
 }
 
 impl Recorder {
     /// Returns which messages are kept.
-    pub(crate) fn selection(&self) -> Settings {
+    pub(crate) fn selection(&self) -> SelectionSettings {
         let (capture, filters, sampling) = (&self.capture, &self.filters, &self.sampling);
         let rate = sampling.rate.0;
-        Settings {
+        SelectionSettings {
             capture: Capture {
                 requests: capture.requests,
                 responses: capture.responses,
@@ -193,7 +199,7 @@ impl Recorder {
                 SamplingName::Adaptive => Sampling::Adaptive { target_rate: sampling.target_rate.0 },
                 SamplingName::Priority => Sampling::Priority { rules: sampling.rules.0.clone(), rate },
             },
-            always: Always {
+            always: AlwaysKept {
                 errors: sampling.always_sample.errors,
                 slow: sampling.always_sample.slow_requests.then_some(sampling.slow_threshold.0),
             },
@@ -207,17 +213,17 @@ mod tests {
     use super::*;
     use crate::tests::{loaded, problems};
 
-    fn settings(text: &str) -> Settings {
+    fn settings(text: &str) -> SelectionSettings {
         loaded(text).policy().unwrap().selection
     }
 
-    fn strategy(text: &str) -> Strategy {
+    fn strategy(text: &str) -> SelectionStrategy {
         settings(&format!("recorder: {{ strategy: {text} }}")).strategy
     }
 
     #[test]
     fn nothing_is_left_out_unless_asked_for() {
-        assert_eq!(settings(""), Settings::default());
+        assert_eq!(settings(""), SelectionSettings::default());
         assert!(settings("recorder: { sampling: { rate: 0.5, always_sample: [errors] } }").keeps_all());
     }
 
@@ -232,14 +238,15 @@ mod tests {
         let glob = |text| vec![Glob::parse(text).unwrap()];
         let rule = PriorityRule { methods: glob("tools/*"), names: glob("x"), rate: 1.0 };
         assert_eq!(rules, Sampling::Priority { rules: vec![rule], rate: 0.0 });
-        assert_eq!(strategy("full"), Strategy::Full);
-        assert_eq!(strategy("sampled"), Strategy::Sessions { rate: 0.1 });
-        let window = Strategy::Windows { window: Duration::from_secs(2), every: Duration::from_secs(600) };
+        assert_eq!(strategy("full"), SelectionStrategy::Full);
+        assert_eq!(strategy("sampled"), SelectionStrategy::Sessions { rate: 0.1 });
+        let window =
+            SelectionStrategy::Windows { window: Duration::from_secs(2), every: Duration::from_secs(600) };
         assert_eq!(strategy("{ kind: sampled, by: window, window: 2s }"), window);
-        assert_eq!(strategy("error_focused"), Strategy::ErrorFocused { before: 10, after: 10 });
-        let focused = Strategy::ErrorFocused { before: 0, after: 3 };
+        assert_eq!(strategy("error_focused"), SelectionStrategy::ErrorFocused { before: 10, after: 10 });
+        let focused = SelectionStrategy::ErrorFocused { before: 0, after: 3 };
         assert_eq!(strategy("{ kind: error_focused, before: 0, after: 3 }"), focused);
-        let slow = Strategy::Performance { threshold: Duration::from_millis(250) };
+        let slow = SelectionStrategy::Performance { threshold: Duration::from_millis(250) };
         assert_eq!(strategy("{ kind: performance, threshold: 250ms }"), slow);
     }
 

@@ -11,7 +11,7 @@ use crate::units::counted;
 use serde::Serialize;
 
 use super::changes::changes;
-use super::errors::{Kind, kind};
+use super::errors::{FailureKind, kind};
 use super::numbers::{median, median_and_spread};
 use super::tools::summarised;
 use super::{Call, SHOWN_MAX, TapeCalls};
@@ -244,9 +244,9 @@ fn failures(subject: &str, calls: &[&Call], earlier: &[&[&Call]]) -> Vec<Anomaly
     if before < BEFORE_MIN {
         return Vec::new();
     }
-    let known: HashSet<Kind<'_>> =
+    let known: HashSet<FailureKind<'_>> =
         earlier.iter().flat_map(|calls| calls.iter()).filter(|c| c.failed).map(|c| kind(c)).collect();
-    let mut kinds: BTreeMap<Kind<'_>, Vec<&Call>> = BTreeMap::new();
+    let mut kinds: BTreeMap<FailureKind<'_>, Vec<&Call>> = BTreeMap::new();
     for call in calls.iter().filter(|call| call.failed) {
         kinds.entry(kind(call)).or_default().push(call);
     }

@@ -23,7 +23,7 @@ const CAUTION: [(&str, bool); 4] =
 /// Says what changed, what matters most first; nothing where a tool is what it was.
 #[must_use]
 pub fn changes(old: &Value, new: &Value) -> Vec<String> {
-    let mut told = Told::default();
+    let mut told = ReportedChanges::default();
     annotations(&old["annotations"], &new["annotations"], &mut told);
     for key in ["description", "title"] {
         text(key, &old[key], &new[key], &mut told);
@@ -46,11 +46,11 @@ pub fn changes(old: &Value, new: &Value) -> Vec<String> {
 
 /// What was found to have changed.
 #[derive(Default)]
-struct Told {
+struct ReportedChanges {
     all: Vec<String>,
 }
 
-impl Told {
+impl ReportedChanges {
     fn say(&mut self, change: String) {
         if self.all.len() < CHANGES_MAX {
             self.all.push(change);
@@ -70,7 +70,7 @@ fn keys<'a>(old: &'a Value, new: &'a Value) -> Vec<&'a str> {
     keys
 }
 
-fn annotations(old: &Value, new: &Value, told: &mut Told) {
+fn annotations(old: &Value, new: &Value, told: &mut ReportedChanges) {
     let mut calm = Vec::new();
     for key in keys(old, new) {
         let (before, after) = (&old[key], &new[key]);
@@ -91,7 +91,7 @@ fn annotations(old: &Value, new: &Value, told: &mut Told) {
     calm.into_iter().for_each(|line| told.say(line));
 }
 
-fn text(what: &str, old: &Value, new: &Value, told: &mut Told) {
+fn text(what: &str, old: &Value, new: &Value, told: &mut ReportedChanges) {
     if same(old, new) {
         return;
     }
@@ -155,7 +155,7 @@ fn value(value: &Value) -> String {
 }
 
 /// Compares two schemas of objects: which members came and went, and what became of the others.
-fn schema(what: &str, path: &str, old: &Value, new: &Value, told: &mut Told, depth: usize) {
+fn schema(what: &str, path: &str, old: &Value, new: &Value, told: &mut ReportedChanges, depth: usize) {
     if same(old, new) {
         return;
     }
@@ -195,7 +195,7 @@ fn schema(what: &str, path: &str, old: &Value, new: &Value, told: &mut Told, dep
 }
 
 /// Compares one member of an object.
-fn member(what: &str, name: &str, old: &Value, new: &Value, told: &mut Told, depth: usize) {
+fn member(what: &str, name: &str, old: &Value, new: &Value, told: &mut ReportedChanges, depth: usize) {
     if same(old, new) {
         return;
     }
@@ -220,7 +220,7 @@ fn member(what: &str, name: &str, old: &Value, new: &Value, told: &mut Told, dep
 }
 
 /// Says which other keywords of a schema changed.
-fn rest(what: &str, path: &str, old: &Value, new: &Value, told: &mut Told) {
+fn rest(what: &str, path: &str, old: &Value, new: &Value, told: &mut ReportedChanges) {
     let known = ["properties", "required", "type", "enum", "description", "items", "$schema", "title"];
     for key in keys(old, new).into_iter().filter(|key| !known.contains(key)) {
         let (before, after) = (&old[key], &new[key]);
@@ -233,7 +233,7 @@ fn rest(what: &str, path: &str, old: &Value, new: &Value, told: &mut Told) {
 }
 
 /// Says which values an argument may have now and could not before, and the other way round.
-fn values(what: &str, name: &str, old: &Value, new: &Value, told: &mut Told) {
+fn values(what: &str, name: &str, old: &Value, new: &Value, told: &mut ReportedChanges) {
     let all =
         |value: &Value| value.as_array().map(|all| all.iter().map(self::value).collect::<Vec<String>>());
     let list =

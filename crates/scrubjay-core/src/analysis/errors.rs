@@ -28,14 +28,14 @@ pub struct ErrorGroup {
 }
 
 /// What failures of one kind have in common.
-pub(super) type Kind<'a> = (&'a Arc<str>, Option<i64>, &'a str);
+pub(super) type FailureKind<'a> = (&'a Arc<str>, Option<i64>, &'a str);
 
-pub(super) fn kind(call: &Call) -> Kind<'_> {
+pub(super) fn kind(call: &Call) -> FailureKind<'_> {
     (&call.subject, call.code, call.shape.as_deref().unwrap_or_default())
 }
 
 pub(super) fn errors(calls: &[Call]) -> Vec<ErrorGroup> {
-    let mut groups: HashMap<Kind<'_>, ErrorGroup> = HashMap::new();
+    let mut groups: HashMap<FailureKind<'_>, ErrorGroup> = HashMap::new();
     let mut counts: HashMap<&Arc<str>, u64> = HashMap::new();
     for call in calls {
         *counts.entry(&call.subject).or_default() += 1;

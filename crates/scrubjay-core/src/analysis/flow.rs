@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::Call;
-use crate::exchange::What;
+use crate::exchange::ExchangeKind;
 
 /// Into so many stretches a tape is divided.
 const STRETCHES: u64 = 24;
@@ -34,7 +34,7 @@ pub struct Flow {
     /// The longest time without any request beginning or under way.
     pub longest_silence: Option<Silence>,
     /// Requests and failures in stretches of equal length.
-    pub stretches: Vec<Stretch>,
+    pub stretches: Vec<FlowInterval>,
 }
 
 /// A time in which nothing happened.
@@ -50,7 +50,7 @@ pub struct Silence {
 
 /// One stretch of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Stretch {
+pub struct FlowInterval {
     /// When it begins, since the tape did.
     pub from_ns: u64,
     /// Requests that began in it.
@@ -63,13 +63,19 @@ pub(super) fn flow(calls: &[Call]) -> Flow {
     let mut flow = Flow::default();
     for call in calls {
         match call.what {
-            What::Request if call.by_client => flow.client_requests += 1,
-            What::Request if call.by_gateway => flow.gateway_requests += 1,
-            What::Request => flow.server_requests += 1,
-            What::Notification => flow.notifications += 1,
-            What::Stderr => flow.stderr_lines += 1,
-            What::Opaque | What::Batch | What::Response | What::Error => flow.odd += 1,
-            What::TooLong | What::Gap | What::End | What::Note | What::Original => {}
+            ExchangeKind::Request if call.by_client => flow.client_requests += 1,
+            ExchangeKind::Request if call.by_gateway => flow.gateway_requests += 1,
+            ExchangeKind::Request => flow.server_requests += 1,
+            ExchangeKind::Notification => flow.notifications += 1,
+            ExchangeKind::Stderr => flow.stderr_lines += 1,
+            ExchangeKind::Opaque | ExchangeKind::Batch | ExchangeKind::Response | ExchangeKind::Error => {
+                flow.odd += 1
+            }
+            ExchangeKind::TooLong
+            | ExchangeKind::Gap
+            | ExchangeKind::End
+            | ExchangeKind::Note
+            | ExchangeKind::Original => {}
         }
         flow.unanswered += u64::from(call.is_request() && call.answer.is_none());
         flow.duration_ns = flow.duration_ns.max(call.end_ns().unwrap_or(call.since_start_ns));
@@ -84,8 +90,9 @@ fn add_stretches(flow: &mut Flow, calls: &[Call]) {
     if flow.client_requests + flow.gateway_requests + flow.server_requests == 0 {
         return;
     }
-    flow.stretches =
-        (0..STRETCHES).map(|n| Stretch { from_ns: n.saturating_mul(length), ..Stretch::default() }).collect();
+    flow.stretches = (0..STRETCHES)
+        .map(|n| FlowInterval { from_ns: n.saturating_mul(length), ..FlowInterval::default() })
+        .collect();
     for call in calls.iter().filter(|call| call.is_request()) {
         let place = usize::try_from(call.since_start_ns / length).unwrap_or(usize::MAX);
         if let Some(stretch) = flow.stretches.get_mut(place) {

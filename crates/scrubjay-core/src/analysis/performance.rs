@@ -16,7 +16,7 @@ const BOTTLENECKS_MAX: usize = 5;
 
 /// How long the calls of one method or tool took.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Profile {
+pub struct LatencyProfile {
     /// What was called.
     pub subject: String,
     /// How often.
@@ -44,12 +44,12 @@ pub struct Profile {
     /// The median size of the answers.
     pub answered_bytes: u64,
     /// How many took how long; each bin reaches to twice the one before.
-    pub histogram: Vec<Bin>,
+    pub histogram: Vec<LatencyBin>,
 }
 
 /// Calls that took about as long.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Bin {
+pub struct LatencyBin {
     /// They took less than this.
     pub below_ns: u64,
     /// How many.
@@ -100,8 +100,8 @@ fn by_subject(calls: &[Call]) -> HashMap<&Arc<str>, Vec<&Call>> {
     groups
 }
 
-pub(super) fn profile(calls: &[Call]) -> Vec<Profile> {
-    let mut profiles: Vec<Profile> =
+pub(super) fn profile(calls: &[Call]) -> Vec<LatencyProfile> {
+    let mut profiles: Vec<LatencyProfile> =
         by_subject(calls).into_iter().map(|(subject, calls)| profile_of(subject, &calls)).collect();
     let total: u64 = profiles.iter().fold(0, |sum, profile| sum.saturating_add(profile.total_ns));
     #[expect(clippy::cast_precision_loss, reason = "a share needs no more than 52 bits")]
@@ -112,7 +112,7 @@ pub(super) fn profile(calls: &[Call]) -> Vec<Profile> {
     profiles
 }
 
-fn profile_of(subject: &Arc<str>, calls: &[&Call]) -> Profile {
+fn profile_of(subject: &Arc<str>, calls: &[&Call]) -> LatencyProfile {
     let mut took: Vec<u64> = calls.iter().filter_map(|call| call.took_ns).collect();
     took.sort_unstable();
     let mut asked: Vec<u64> = calls.iter().map(|call| call.asked_bytes).collect();
@@ -120,15 +120,15 @@ fn profile_of(subject: &Arc<str>, calls: &[&Call]) -> Profile {
         calls.iter().filter(|c| c.answer.is_some()).map(|call| call.answered_bytes).collect();
     let slowest =
         calls.iter().filter(|c| c.took_ns.is_some()).max_by_key(|c| (c.took_ns, std::cmp::Reverse(c.entry)));
-    let mut histogram: Vec<Bin> = Vec::new();
+    let mut histogram: Vec<LatencyBin> = Vec::new();
     for ns in &took {
         let below_ns = (ns + 1).checked_next_power_of_two().unwrap_or(u64::MAX).max(1024);
         match histogram.last_mut() {
             Some(bin) if bin.below_ns == below_ns => bin.count += 1,
-            _ => histogram.push(Bin { below_ns, count: 1 }),
+            _ => histogram.push(LatencyBin { below_ns, count: 1 }),
         }
     }
-    Profile {
+    LatencyProfile {
         subject: subject.to_string(),
         count: calls.len() as u64,
         failed: calls.iter().filter(|call| call.failed).count() as u64,

@@ -69,7 +69,7 @@ fn raw(value: Option<&RawValue>) -> u64 {
 
 /// A piece of the content of an answer.
 #[derive(Deserialize)]
-struct Block<'a> {
+struct ContentBlock<'a> {
     #[serde(rename = "type", borrow, default)]
     kind: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -88,11 +88,11 @@ struct Embedded<'a> {
 
 fn of_content(result: &RawValue) -> Option<u64> {
     let [content, structured] = members(Some(result), ["content", "structuredContent"]);
-    let blocks: Vec<Block<'_>> = serde_json::from_str(content?.get()).ok()?;
+    let blocks: Vec<ContentBlock<'_>> = serde_json::from_str(content?.get()).ok()?;
     if blocks.is_empty() {
         return structured.map(|structured| tokens(structured.get()));
     }
-    let one = |block: &Block<'_>| {
+    let one = |block: &ContentBlock<'_>| {
         let embedded = block.resource.as_ref().map_or(0, |resource| tokens(&resource.text));
         let image = if matches!(&*block.kind, "image" | "audio") { IMAGE_TOKENS } else { 0 };
         tokens(&block.text) + embedded + image + tokens(&block.uri)

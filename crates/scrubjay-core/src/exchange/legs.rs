@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Exchange, Exchanges, Said, mark, searchable};
+use super::{Exchange, Exchanges, ObservedMessage, mark, searchable};
 use crate::entry::Direction;
 use crate::envelope::{Envelope, JsonId, MessageKind};
 use crate::operation::Bounded;
@@ -46,11 +46,11 @@ impl Exchanges {
     pub(super) fn place_leg(
         &mut self,
         exchange: &mut Exchange,
-        said: &Said<'_>,
+        said: &ObservedMessage<'_>,
         original: Option<&[u8]>,
         is_asking: bool,
     ) {
-        let Said { number, entry, message, .. } = *said;
+        let ObservedMessage { number, entry, message, .. } = *said;
         let by_client = entry.direction == Direction::ClientToServer;
         let observed = self.observed - 1;
         match (entry.via, entry.operation) {
@@ -118,8 +118,8 @@ impl Exchanges {
     }
 
     /// Tells the client's leg of an operation what only the other shows: what rules did.
-    pub(super) fn tell_client_leg(&mut self, said: &Said<'_>, original: Option<&[u8]>) {
-        let judged = said.entry.judged;
+    pub(super) fn tell_client_leg(&mut self, said: &ObservedMessage<'_>, original: Option<&[u8]>) {
+        let judged = said.entry.rule_marks;
         if judged.rules.is_empty() && judged.tags.is_empty() && original.is_none() {
             return;
         }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::entry::{Direction, Terminator, Transport};
-use crate::reading::Reader;
+use crate::reading::EntryReader;
 use Direction::{ClientToServer as C, ServerToClient as S};
 
 const CALL: &str =
@@ -22,13 +22,13 @@ fn entry(kind: EntryKind, direction: Direction, at: u64, payload: &str) -> Entry
         via: None,
         connection: 0,
         operation: None,
-        judged: crate::entry::Judged::default(),
+        rule_marks: crate::entry::RuleMarks::default(),
         payload: payload.as_bytes(),
     }
 }
 
 fn fold(script: &[(Direction, &str)]) -> Exchanges {
-    let (mut reader, mut exchanges) = (Reader::default(), Exchanges::default());
+    let (mut reader, mut exchanges) = (EntryReader::default(), Exchanges::default());
     for (number, (direction, line)) in (0..).zip(script) {
         let entry = entry(EntryKind::Message, *direction, number * 10, line);
         let reading = reader.read(&entry);
@@ -54,7 +54,7 @@ fn a_call_whose_backend_ended_failed_and_is_over() {
         leg(entry(EntryKind::Message, C, 20, CALL), 2),
         leg(entry(EntryKind::Message, S, 30, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#), 2),
     ];
-    let (mut reader, mut exchanges) = (Reader::default(), Exchanges::default());
+    let (mut reader, mut exchanges) = (EntryReader::default(), Exchanges::default());
     for (number, entry) in (0..).zip(&script) {
         let reading = reader.read(entry);
         exchanges.observe(number, entry, &reading);
@@ -63,7 +63,7 @@ fn a_call_whose_backend_ended_failed_and_is_over() {
     let settled: Vec<Exchange> = exchanges.take_settled().into_iter().map(|one| one.exchange).collect();
     let [_, dead, alive] = settled.as_slice() else { panic!("{settled:?}") };
     assert_eq!((dead.entry, dead.answer, dead.failed), (0, Some(1), true));
-    assert_eq!(dead.answered_with, Some(What::Note));
+    assert_eq!(dead.answered_with, Some(ExchangeKind::Note));
     assert_eq!(dead.error_shape.as_deref(), Some("backend b ended: exit status 1"));
     assert_eq!((alive.entry, alive.answer, alive.failed), (2, Some(3), false));
 }
@@ -79,14 +79,14 @@ fn a_request_and_its_answer_are_one() {
     ]);
     let settled = exchanges.take_settled();
     let [notice, call, alone] = settled.as_slice() else { panic!("{settled:?}") };
-    assert_eq!((notice.exchange.place, notice.exchange.what), (1, What::Notification));
+    assert_eq!((notice.exchange.place, notice.exchange.what), (1, ExchangeKind::Notification));
     let call = &call.exchange;
     assert_eq!((call.place, call.entry, call.answer, call.took_ns), (0, 0, Some(2), Some(20)));
     assert_eq!((call.method.as_deref(), call.name.as_deref()), (Some("tools/call"), Some("t")));
     assert_eq!((call.failed, call.error_shape.as_deref()), (true, Some("no file '…'")));
     assert_eq!(call.text, "tools/call\nt\n/a\n\ntext\nno file '/a'\n");
     assert_eq!((call.asked_bytes, call.answered_bytes), (CALL.len() as u64, FAILED.len() as u64));
-    assert_eq!((alone.exchange.what, alone.exchange.entry), (What::Response, 4));
+    assert_eq!((alone.exchange.what, alone.exchange.entry), (ExchangeKind::Response, 4));
     let waiting: Vec<u64> = exchanges.waiting().map(|(e, _)| e.entry).collect();
     assert_eq!(waiting, [3]);
     assert_eq!(exchanges.waiting().count(), 0);
@@ -94,7 +94,7 @@ fn a_request_and_its_answer_are_one() {
 
 #[test]
 fn what_was_given_while_it_waited_says_so() {
-    let (mut reader, mut exchanges) = (Reader::default(), Exchanges::default());
+    let (mut reader, mut exchanges) = (EntryReader::default(), Exchanges::default());
     let asked = entry(EntryKind::Message, C, 0, CALL);
     exchanges.observe(0, &asked, &reader.read(&asked));
     assert_eq!(exchanges.waiting().count(), 1);
@@ -134,12 +134,12 @@ fn definitions_are_told_apart() {
 
 #[test]
 fn every_kind_has_a_name_and_a_number() {
-    for (at, (what, name)) in (0..).zip(What::ALL) {
+    for (at, (what, name)) in (0..).zip(ExchangeKind::ALL) {
         assert_eq!((what.code(), what.as_str()), (at, name));
-        assert_eq!((What::of_code(at), What::parse(name)), (Some(what), Some(what)));
-        assert!(What::NAMES.contains(name));
+        assert_eq!((ExchangeKind::of_code(at), ExchangeKind::parse(name)), (Some(what), Some(what)));
+        assert!(ExchangeKind::NAMES.contains(name));
     }
-    assert_eq!(What::of_code(12), None);
+    assert_eq!(ExchangeKind::of_code(12), None);
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn long_ids_are_paired_and_names_stay_whole() {
     let ended = crate::entry::BackendEnded { backend: "b".to_owned(), connection: 1, ..Default::default() };
     let note = String::from_utf8(ended.note()).unwrap();
     let asked = Entry { via: Some("b"), connection: 1, ..entry(EntryKind::Message, C, 0, &call) };
-    let (mut reader, mut exchanges) = (Reader::default(), Exchanges::default());
+    let (mut reader, mut exchanges) = (EntryReader::default(), Exchanges::default());
     for (number, entry) in (0..).zip([asked, entry(EntryKind::Note, S, 10, &note)]) {
         let reading = reader.read(&entry);
         exchanges.observe(number, &entry, &reading);

@@ -7,7 +7,7 @@ use std::fmt::{self, Write};
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::entry::Judged;
+use crate::entry::RuleMarks;
 
 /// So much text of one message is found.
 pub const TEXT_BYTES_MAX: usize = 256 * 1024;
@@ -17,7 +17,7 @@ const WORD_BYTES_MAX: usize = 256;
 /// Appends the text of a message; returns whether some of it had to be left out.
 pub fn searchable(payload: &[u8], out: &mut String) -> bool {
     let begin = out.len();
-    let mut gather = Gather { out, begin, clipped: false, depth: 0 };
+    let mut gather = TextCollector { out, begin, clipped: false, depth: 0 };
     let read = {
         let mut json = serde_json::Deserializer::from_slice(payload);
         (&mut gather).deserialize(&mut json).and_then(|()| json.end())
@@ -31,21 +31,21 @@ pub fn searchable(payload: &[u8], out: &mut String) -> bool {
 }
 
 /// Adds the names of the rules that applied to a message, and its tags: it is found by them too.
-pub fn searchable_marks(judged: Judged<'_>, out: &mut String) {
-    for name in judged.rules.lines().chain(judged.tags.lines()) {
+pub fn searchable_marks(marks: RuleMarks<'_>, out: &mut String) {
+    for name in marks.rules.lines().chain(marks.tags.lines()) {
         out.push_str(name);
         out.push('\n');
     }
 }
 
-struct Gather<'a> {
+struct TextCollector<'a> {
     out: &'a mut String,
     begin: usize,
     clipped: bool,
     depth: usize,
 }
 
-impl Gather<'_> {
+impl TextCollector<'_> {
     fn push(&mut self, text: &str) {
         let text = &*without_colours(text);
         let room = TEXT_BYTES_MAX.saturating_sub(self.out.len() - self.begin);
@@ -104,7 +104,7 @@ fn without_colours(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-impl<'de> DeserializeSeed<'de> for &mut Gather<'_> {
+impl<'de> DeserializeSeed<'de> for &mut TextCollector<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -112,7 +112,7 @@ impl<'de> DeserializeSeed<'de> for &mut Gather<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for &mut Gather<'_> {
+impl<'de> Visitor<'de> for &mut TextCollector<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

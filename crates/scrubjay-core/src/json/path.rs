@@ -5,11 +5,11 @@ use std::collections::HashSet;
 
 use super::escape::Unescaped;
 use super::fold::fold;
-use super::tree::{Kind, Tree};
+use super::tree::{NodeKind, Tree};
 
 /// Where a path leads for readers that differ on the case of keys.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Places {
+pub(crate) struct PathMatches {
     /// To a reader for whom case counts.
     pub(crate) exact: Vec<usize>,
     /// To a reader for whom it does not.
@@ -21,11 +21,11 @@ pub(crate) struct Places {
 /// A compiled path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Path {
-    steps: Vec<Step>,
+    steps: Vec<PathStep>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Step {
+struct PathStep {
     /// At any depth (`..`).
     deep: bool,
     to: To,
@@ -68,7 +68,7 @@ impl Path {
                     plain => (To::Name(plain.to_owned()), &name[end..]),
                 }
             };
-            steps.push(Step { deep, to });
+            steps.push(PathStep { deep, to });
             rest = after;
         }
         if steps.is_empty() { wrong(rest, "no step") } else { Ok(Self { steps }) }
@@ -84,9 +84,9 @@ impl Path {
     }
 
     /// Finds where the path leads from a node, for every reader.
-    pub(crate) fn look(&self, text: &[u8], tree: &Tree, from: usize) -> Places {
+    pub(crate) fn look(&self, text: &[u8], tree: &Tree, from: usize) -> PathMatches {
         let exact = walk(&self.steps, text, tree, from);
-        let mut places = Places { exact, folded: vec![from], is_ambiguous: false };
+        let mut places = PathMatches { exact, folded: vec![from], is_ambiguous: false };
         for step in &self.steps {
             let mut there = Vec::new();
             for node in std::mem::take(&mut places.folded) {
@@ -104,7 +104,7 @@ impl Path {
     /// Returns the name that the path ends in, where it ends in one.
     pub(crate) fn last_name(&self) -> Option<&str> {
         match self.steps.last() {
-            Some(Step { to: To::Name(name), .. }) => Some(name),
+            Some(PathStep { to: To::Name(name), .. }) => Some(name),
             _ => None,
         }
     }
@@ -117,7 +117,7 @@ impl Path {
     /// Lists the nodes below which the path ends in a plain name, and that name; none where it ends otherwise.
     pub(crate) fn find_holders(&self, text: &[u8], tree: &Tree, from: usize) -> Option<(Vec<usize>, &str)> {
         match self.steps.split_last()? {
-            (Step { deep: false, to: To::Name(name) }, before) => {
+            (PathStep { deep: false, to: To::Name(name) }, before) => {
                 Some((walk(before, text, tree, from), name))
             }
             _ => None,
@@ -125,7 +125,7 @@ impl Path {
     }
 }
 
-fn walk(steps: &[Step], text: &[u8], tree: &Tree, from: usize) -> Vec<usize> {
+fn walk(steps: &[PathStep], text: &[u8], tree: &Tree, from: usize) -> Vec<usize> {
     let mut here = vec![from];
     for step in steps {
         let mut there = Vec::new();
@@ -141,7 +141,7 @@ fn walk(steps: &[Step], text: &[u8], tree: &Tree, from: usize) -> Vec<usize> {
     here
 }
 
-impl Step {
+impl PathStep {
     /// Lists the nodes whose members or elements are chosen from.
     fn parents(&self, tree: &Tree, node: usize) -> std::ops::Range<usize> {
         if self.deep { node..tree.nodes[node].next } else { node..node + 1 }
@@ -158,13 +158,13 @@ impl To {
     /// Chooses as a reader does for whom case does not count; returns whether it has a choice of keys.
     fn choose_folded(&self, text: &[u8], tree: &Tree, parent: usize, out: &mut Vec<usize>) -> bool {
         match self {
-            Self::Name(name) if tree.nodes[parent].kind == Kind::Object => {
+            Self::Name(name) if tree.nodes[parent].kind == NodeKind::Object => {
                 let name = Cow::Borrowed(name.as_bytes());
                 let (wanted, before) = (fold(&name), out.len());
                 out.extend(tree.children(parent).filter(|child| folded_key(text, tree, *child) == wanted));
                 out.len() > before + 1
             }
-            Self::All if tree.nodes[parent].kind == Kind::Object => {
+            Self::All if tree.nodes[parent].kind == NodeKind::Object => {
                 out.extend(tree.children(parent));
                 let mut seen = HashSet::new();
                 !tree.children(parent).all(|child| seen.insert(folded_key(text, tree, child)))
@@ -183,7 +183,7 @@ impl To {
                 let key = tree.nodes[*child].key.clone();
                 key.is_some_and(|key| *Unescaped::new(&text[key]).text == *name.as_bytes())
             })),
-            Self::Element(number) if tree.nodes[parent].kind == Kind::Array => {
+            Self::Element(number) if tree.nodes[parent].kind == NodeKind::Array => {
                 let children: Vec<usize> = tree.children(parent).collect();
                 let back = usize::try_from(number.unsigned_abs()).unwrap_or(usize::MAX);
                 let at = if *number < 0 { children.len().checked_sub(back) } else { Some(back) };

@@ -11,7 +11,7 @@ pub(crate) const VALUES_MAX: usize = 1 << 20;
 
 /// What is wrong with a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flaw {
+pub(crate) enum JsonProblem {
     NotUtf8,
     ByteOrderMark,
     /// A character at which some readers begin another line.
@@ -27,15 +27,15 @@ pub(crate) enum Flaw {
 }
 
 /// What is wrong, and at which byte.
-pub(crate) type Found = (Flaw, usize);
+pub(crate) type ProblemAt = (JsonProblem, usize);
 
 /// Reads a text; returns where its strings hold U+0085, U+2028 or U+2029.
-pub(crate) fn scan(text: &[u8]) -> Result<Vec<usize>, Found> {
+pub(crate) fn scan(text: &[u8]) -> Result<Vec<usize>, ProblemAt> {
     if let Err(e) = std::str::from_utf8(text) {
-        return Err((Flaw::NotUtf8, e.valid_up_to()));
+        return Err((JsonProblem::NotUtf8, e.valid_up_to()));
     }
     if text.starts_with(b"\xef\xbb\xbf") {
-        return Err((Flaw::ByteOrderMark, 0));
+        return Err((JsonProblem::ByteOrderMark, 0));
     }
     let mut scanner = Scanner { text, at: 0, open: Vec::new(), values: 0, separators: Vec::new() };
     scanner.whole()?;
@@ -70,7 +70,7 @@ struct Scanner<'a> {
 }
 
 impl Scanner<'_> {
-    fn whole(&mut self) -> Result<(), Found> {
+    fn whole(&mut self) -> Result<(), ProblemAt> {
         loop {
             self.space();
             if let Some(bracket) = self.value()? {
@@ -90,7 +90,7 @@ impl Scanner<'_> {
     }
 
     /// Reads on behind a value, up to where the next one begins; true where the text is over.
-    fn after_value(&mut self) -> Result<bool, Found> {
+    fn after_value(&mut self) -> Result<bool, ProblemAt> {
         loop {
             self.space();
             let Some(bracket) = self.open.last().copied() else {
@@ -116,7 +116,7 @@ impl Scanner<'_> {
         self.open.pop();
     }
 
-    fn key(&mut self) -> Result<(), Found> {
+    fn key(&mut self) -> Result<(), ProblemAt> {
         if self.peek() != Some(b'"') {
             return Err(self.wrong());
         }
@@ -130,15 +130,15 @@ impl Scanner<'_> {
     }
 
     /// Reads a value, or the bracket that begins one: then returns that.
-    fn value(&mut self) -> Result<Option<u8>, Found> {
+    fn value(&mut self) -> Result<Option<u8>, ProblemAt> {
         self.values += 1;
         if self.values > VALUES_MAX {
-            return Err((Flaw::TooManyValues, self.at));
+            return Err((JsonProblem::TooManyValues, self.at));
         }
         match self.peek() {
             Some(bracket @ (b'{' | b'[')) => {
                 if self.open.len() == DEPTH_MAX {
-                    return Err((Flaw::TooDeep, self.at));
+                    return Err((JsonProblem::TooDeep, self.at));
                 }
                 self.open.push(bracket);
                 self.at += 1;
@@ -155,7 +155,7 @@ impl Scanner<'_> {
         Ok(None)
     }
 
-    fn number(&mut self) -> Result<(), Found> {
+    fn number(&mut self) -> Result<(), ProblemAt> {
         if self.peek() == Some(b'-') {
             self.at += 1;
         }
@@ -178,18 +178,18 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    fn digits(&mut self) -> Result<(), Found> {
+    fn digits(&mut self) -> Result<(), ProblemAt> {
         let rest = &self.text[self.at..];
         let count = rest.iter().position(|b| !b.is_ascii_digit()).unwrap_or(rest.len());
         self.at += count;
         if count == 0 { Err(self.wrong()) } else { Ok(()) }
     }
 
-    fn string(&mut self) -> Result<(), Found> {
+    fn string(&mut self) -> Result<(), ProblemAt> {
         self.at += 1;
         loop {
             match &self.text[self.at..] {
-                [] => return Err((Flaw::NotJson, self.at)),
+                [] => return Err((JsonProblem::NotJson, self.at)),
                 [b'"', ..] => {
                     self.at += 1;
                     return Ok(());
@@ -209,16 +209,16 @@ impl Scanner<'_> {
         }
     }
 
-    fn escape(&mut self) -> Result<(), Found> {
+    fn escape(&mut self) -> Result<(), ProblemAt> {
         match self.text.get(self.at + 1) {
             Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 2,
             Some(b'u') => match (self.unit(self.at), self.unit(self.at + 6)) {
                 (Some(0xd800..0xdc00), Some(0xdc00..0xe000)) => self.at += 12,
-                (Some(0xd800..0xe000), _) => return Err((Flaw::Surrogate, self.at)),
+                (Some(0xd800..0xe000), _) => return Err((JsonProblem::Surrogate, self.at)),
                 (Some(_), _) => self.at += 6,
-                (None, _) => return Err((Flaw::NotJson, self.at)),
+                (None, _) => return Err((JsonProblem::NotJson, self.at)),
             },
-            _ => return Err((Flaw::NotJson, self.at)),
+            _ => return Err((JsonProblem::NotJson, self.at)),
         }
         Ok(())
     }
@@ -240,16 +240,16 @@ impl Scanner<'_> {
     }
 
     /// Says what is wrong with what stands here, outside of a string.
-    fn wrong(&self) -> Found {
+    fn wrong(&self) -> ProblemAt {
         let is_line_end = match &self.text[self.at..] {
             [0xc2, 0x85, ..] | [0xe2, 0x80, 0xa8 | 0xa9, ..] => true,
             rest => rest.first().is_some_and(|byte| is_line_end(*byte)),
         };
-        (if is_line_end { Flaw::LineEnd } else { Flaw::NotJson }, self.at)
+        (if is_line_end { JsonProblem::LineEnd } else { JsonProblem::NotJson }, self.at)
     }
 
-    fn wrong_in_string(&self) -> Flaw {
-        if is_line_end(self.text[self.at]) { Flaw::LineEnd } else { Flaw::Control }
+    fn wrong_in_string(&self) -> JsonProblem {
+        if is_line_end(self.text[self.at]) { JsonProblem::LineEnd } else { JsonProblem::Control }
     }
 }
 
@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(text: impl AsRef<[u8]>, expected: Result<&[usize], Found>) {
+    fn check(text: impl AsRef<[u8]>, expected: Result<&[usize], ProblemAt>) {
         let text = text.as_ref();
         assert_eq!(scan(text).as_deref().map_err(|e| *e), expected, "{}", text.escape_ascii());
     }
@@ -290,8 +290,10 @@ mod tests {
 
     #[test]
     fn everything_else_is_named() {
-        use Flaw::{ByteOrderMark, Control, LineEnd, NotJson, NotUtf8, Surrogate, TooDeep, TooManyValues};
-        let cases: [(&[u8], Found); 32] = [
+        use JsonProblem::{
+            ByteOrderMark, Control, LineEnd, NotJson, NotUtf8, Surrogate, TooDeep, TooManyValues,
+        };
+        let cases: [(&[u8], ProblemAt); 32] = [
             (b"", (NotJson, 0)),
             (b"{} {}", (NotJson, 3)),
             (b"[1,]", (NotJson, 3)),

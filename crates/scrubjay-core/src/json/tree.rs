@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-use super::strict::Flaw;
+use super::strict::JsonProblem;
 
 /// Deeper texts are looked into as if they were no JSON.
 pub(crate) const DEPTH_MAX: usize = 200;
 
 /// What a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum NodeKind {
     Object,
     Array,
     String,
@@ -21,7 +21,7 @@ pub(crate) enum Kind {
 /// A value in a JSON text.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
-    pub(crate) kind: Kind,
+    pub(crate) kind: NodeKind,
     /// Where it stands, quotes and brackets included.
     pub(crate) range: Range<usize>,
     /// Its key, without quotes, where it is a member of an object.
@@ -58,13 +58,13 @@ impl Tree {
     }
 
     /// Reads a text as Python does, to which `NaN` and `Infinity` are values.
-    pub(crate) fn parse_loosely(text: &[u8], nodes_max: usize) -> Result<Self, Flaw> {
+    pub(crate) fn parse_loosely(text: &[u8], nodes_max: usize) -> Result<Self, JsonProblem> {
         let mut parser = Parser { text, at: 0, nodes: Vec::new(), nodes_max, is_loose: true };
         match parser.whole() {
             Some(()) => Ok(Self { nodes: parser.nodes }),
-            None if parser.nodes.len() > nodes_max => Err(Flaw::TooManyValues),
-            None if parser.depth() > DEPTH_MAX => Err(Flaw::TooDeep),
-            None => Err(Flaw::NotJson),
+            None if parser.nodes.len() > nodes_max => Err(JsonProblem::TooManyValues),
+            None if parser.depth() > DEPTH_MAX => Err(JsonProblem::TooDeep),
+            None => Err(JsonProblem::NotJson),
         }
     }
 
@@ -106,7 +106,7 @@ impl Parser<'_> {
                     return (self.at == self.text.len()).then_some(());
                 };
                 let is_first = self.nodes.len() == parent + 1;
-                let is_object = self.nodes[parent].kind == Kind::Object;
+                let is_object = self.nodes[parent].kind == NodeKind::Object;
                 let end = if is_object { b'}' } else { b']' };
                 match self.peek()? {
                     b if b == end => {
@@ -152,28 +152,28 @@ impl Parser<'_> {
     fn value(&mut self, key: Option<Range<usize>>, parent: Option<usize>) -> Option<bool> {
         let start = self.at;
         let kind = match self.peek()? {
-            b'{' => Kind::Object,
-            b'[' => Kind::Array,
-            b'"' => Kind::String,
-            b'-' if self.is_loose && self.word().is_some() => Kind::Word,
-            b'-' | b'0'..=b'9' => Kind::Number,
-            _ => Kind::Word,
+            b'{' => NodeKind::Object,
+            b'[' => NodeKind::Array,
+            b'"' => NodeKind::String,
+            b'-' if self.is_loose && self.word().is_some() => NodeKind::Word,
+            b'-' | b'0'..=b'9' => NodeKind::Number,
+            _ => NodeKind::Word,
         };
         match kind {
-            Kind::Object | Kind::Array => self.at += 1,
-            Kind::String => {
+            NodeKind::Object | NodeKind::Array => self.at += 1,
+            NodeKind::String => {
                 self.string()?;
             }
-            Kind::Number => {
+            NodeKind::Number => {
                 let rest = &self.text[start..];
                 let in_number = |b: &u8| b.is_ascii_digit() || matches!(b, b'+' | b'-' | b'.' | b'e' | b'E');
                 self.at += rest.iter().position(|b| !in_number(b)).unwrap_or(rest.len());
             }
-            Kind::Word => self.at += self.word()?.len(),
+            NodeKind::Word => self.at += self.word()?.len(),
         }
         let next = self.nodes.len() + 1;
         self.nodes.push(Node { kind, range: start..self.at, key, next, parent });
-        Some(matches!(kind, Kind::Object | Kind::Array))
+        Some(matches!(kind, NodeKind::Object | NodeKind::Array))
     }
 
     fn string(&mut self) -> Option<Range<usize>> {
@@ -212,9 +212,10 @@ mod tests {
     fn places_are_told() {
         let text = br#" {"a" : [1, "x\"y", {}], "b":null} "#;
         let tree = Tree::parse(text).unwrap();
-        let told: Vec<(Kind, &[u8])> = tree.nodes.iter().map(|n| (n.kind, &text[n.range.clone()])).collect();
-        assert_eq!(told[1], (Kind::Array, &br#"[1, "x\"y", {}]"#[..]));
-        assert_eq!(told[3], (Kind::String, &br#""x\"y""#[..]));
+        let told: Vec<(NodeKind, &[u8])> =
+            tree.nodes.iter().map(|n| (n.kind, &text[n.range.clone()])).collect();
+        assert_eq!(told[1], (NodeKind::Array, &br#"[1, "x\"y", {}]"#[..]));
+        assert_eq!(told[3], (NodeKind::String, &br#""x\"y""#[..]));
         assert_eq!(tree.children(0).collect::<Vec<_>>(), [1, 5]);
         assert_eq!(tree.children(1).collect::<Vec<_>>(), [2, 3, 4]);
         assert_eq!(&text[tree.nodes[5].key.clone().unwrap()], b"b");
@@ -227,10 +228,10 @@ mod tests {
             assert_eq!(read(text), Ok(2), "{text}");
         }
         assert!(Tree::parse(b"[NaN]").is_none() && Tree::parse(b"[-Infinity]").is_none());
-        assert_eq!(read("[hello]"), Err(Flaw::NotJson));
-        assert_eq!(read(&format!("[{}1]", "1,".repeat(9))), Err(Flaw::TooManyValues));
+        assert_eq!(read("[hello]"), Err(JsonProblem::NotJson));
+        assert_eq!(read(&format!("[{}1]", "1,".repeat(9))), Err(JsonProblem::TooManyValues));
         let deep = "[".repeat(DEPTH_MAX + 1);
-        assert_eq!(Tree::parse_loosely(deep.as_bytes(), 1000).err(), Some(Flaw::TooDeep));
+        assert_eq!(Tree::parse_loosely(deep.as_bytes(), 1000).err(), Some(JsonProblem::TooDeep));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// The member of a message in which a field is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Member {
+pub enum MessageMember {
     /// The parameters, of what began an exchange.
     Params,
     /// The result, of the answer.
@@ -14,7 +14,7 @@ pub enum Member {
     Error,
 }
 
-impl Member {
+impl MessageMember {
     /// Returns its name in a message.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -55,13 +55,13 @@ pub struct FieldFilter {
     pub path: Vec<String>,
     /// What it must be like.
     #[serde(flatten)]
-    pub test: Test,
+    pub test: ValueTest,
 }
 
 /// What a value must be like.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "test", content = "value")]
-pub enum Test {
+pub enum ValueTest {
     /// There.
     Exists,
     /// This; text that reads like a number equals that number.
@@ -77,12 +77,12 @@ pub enum Test {
 impl FieldFilter {
     /// Tells whether a message has such a field in the given member.
     #[must_use]
-    pub fn holds(&self, message: &Value, member: Member) -> bool {
+    pub fn holds(&self, message: &Value, member: MessageMember) -> bool {
         message.get(member.as_str()).is_some_and(|body| self.test.reaches(body, &self.path))
     }
 }
 
-impl Test {
+impl ValueTest {
     fn reaches(&self, value: &Value, path: &[String]) -> bool {
         let Some((step, rest)) = path.split_first() else { return self.holds(value) };
         match value {
@@ -129,35 +129,35 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn check(path: &str, test: Test, expected: bool) {
+    fn check(path: &str, test: ValueTest, expected: bool) {
         let message = json!({"params": {"name": "read", "arguments": {
             "path": "/Tmp/a", "depth": 3, "size": "12", "list": [{"n": 1}, {"n": 7}]}}});
         let filter = FieldFilter { path: field_path(path).unwrap(), test: test.clone() };
-        assert_eq!(filter.holds(&message, Member::Params), expected, "{path} {test:?}");
-        assert!(!filter.holds(&message, Member::Result));
+        assert_eq!(filter.holds(&message, MessageMember::Params), expected, "{path} {test:?}");
+        assert!(!filter.holds(&message, MessageMember::Result));
     }
 
     #[test]
     fn fields_are_tested() {
-        check("arguments.path", Test::Exists, true);
-        check("arguments.nothing", Test::Exists, false);
-        check("arguments.path", Test::Equals(json!("/Tmp/a")), true);
-        check("arguments.path", Test::Equals(json!("/tmp/a")), false);
-        check("arguments.depth", Test::Equals(json!(3.0)), true);
-        check("arguments.size", Test::Equals(json!(12)), true);
-        check("arguments.path", Test::Contains("TMP".to_owned()), true);
-        check("arguments", Test::Contains("tmp/a".to_owned()), true);
-        check("arguments.depth", Test::Greater(2.5), true);
-        check("arguments.depth", Test::Greater(3.0), false);
-        check("arguments.depth", Test::Less(3.5), true);
-        check("arguments.path", Test::Less(3.5), false);
-        check("arguments.list.1.n", Test::Equals(json!(7)), true);
-        check("arguments.list[1].n", Test::Equals(json!(7)), true);
-        check("arguments.list[0].n", Test::Equals(json!(7)), false);
-        check("arguments.list[*].n", Test::Equals(json!(7)), true);
-        check("arguments.list.*.n", Test::Greater(6.0), true);
-        check("arguments.list.*.n", Test::Greater(7.0), false);
-        check("*.path", Test::Exists, true);
+        check("arguments.path", ValueTest::Exists, true);
+        check("arguments.nothing", ValueTest::Exists, false);
+        check("arguments.path", ValueTest::Equals(json!("/Tmp/a")), true);
+        check("arguments.path", ValueTest::Equals(json!("/tmp/a")), false);
+        check("arguments.depth", ValueTest::Equals(json!(3.0)), true);
+        check("arguments.size", ValueTest::Equals(json!(12)), true);
+        check("arguments.path", ValueTest::Contains("TMP".to_owned()), true);
+        check("arguments", ValueTest::Contains("tmp/a".to_owned()), true);
+        check("arguments.depth", ValueTest::Greater(2.5), true);
+        check("arguments.depth", ValueTest::Greater(3.0), false);
+        check("arguments.depth", ValueTest::Less(3.5), true);
+        check("arguments.path", ValueTest::Less(3.5), false);
+        check("arguments.list.1.n", ValueTest::Equals(json!(7)), true);
+        check("arguments.list[1].n", ValueTest::Equals(json!(7)), true);
+        check("arguments.list[0].n", ValueTest::Equals(json!(7)), false);
+        check("arguments.list[*].n", ValueTest::Equals(json!(7)), true);
+        check("arguments.list.*.n", ValueTest::Greater(6.0), true);
+        check("arguments.list.*.n", ValueTest::Greater(7.0), false);
+        check("*.path", ValueTest::Exists, true);
     }
 
     #[test]

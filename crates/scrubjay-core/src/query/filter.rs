@@ -3,12 +3,12 @@
 use jiff::tz::TimeZone;
 use serde_json::Value;
 
-use super::field::{FieldFilter, Test, field_path};
+use super::field::{FieldFilter, ValueTest, field_path};
 use super::syntax::QueryProblem;
-use super::time::{Edge, moment};
-use super::words::Word;
-use super::{Conditions, LIMIT_MAX, SearchQuery, SortField, SortOrder, Term};
-use crate::exchange::What;
+use super::time::{DayEdge, moment};
+use super::words::QueryWord;
+use super::{Conditions, LIMIT_MAX, SearchQuery, SearchTerm, SortField, SortOrder};
+use crate::exchange::ExchangeKind;
 use crate::units::parse_duration;
 
 /// The filters.
@@ -18,15 +18,19 @@ const FILTERS: [&str; 18] = [
 ];
 
 /// What time it is, and where.
-pub(super) struct Clock<'a> {
+pub(super) struct QueryTime<'a> {
     pub(super) now_ns: u64,
     pub(super) zone: &'a TimeZone,
 }
 
 /// Adds what a word says to conditions; a `-` before it is the caller's business.
-pub(super) fn add(conditions: &mut Conditions, word: &Word, clock: &Clock<'_>) -> Result<(), QueryProblem> {
+pub(super) fn add(
+    conditions: &mut Conditions,
+    word: &QueryWord,
+    clock: &QueryTime<'_>,
+) -> Result<(), QueryProblem> {
     if word.is_quoted {
-        conditions.text.push(Term::phrase(word.text.clone())?);
+        conditions.text.push(SearchTerm::phrase(word.text.clone())?);
     } else if let Some(bound) = word.text.strip_prefix(['>', '<']) {
         let ns = response_time(&word.text, bound.trim_start_matches('='))?;
         let is_least = word.text.starts_with('>');
@@ -43,13 +47,13 @@ pub(super) fn add(conditions: &mut Conditions, word: &Word, clock: &Clock<'_>) -
         let operator = word.text[name.len()..].chars().next().unwrap_or('=');
         return Err(QueryProblem::Unknown(format!("{name}{operator}"), word.text.clone()));
     } else {
-        conditions.text.push(Term::of(plain(word)?)?);
+        conditions.text.push(SearchTerm::of(plain(word)?)?);
     }
     Ok(())
 }
 
 /// Refuses what somebody meant as a word of the language, and which would be looked for as a text.
-fn plain(word: &Word) -> Result<String, QueryProblem> {
+fn plain(word: &QueryWord) -> Result<String, QueryProblem> {
     let text = word.text.as_str();
     let meant = match text {
         "AND" => "all words must be there anyway: leave AND out",
@@ -89,7 +93,7 @@ fn token_count(conditions: &mut Conditions, value: &str) -> Option<()> {
 /// Tells whether a word is about a field, of what, and how the way to it begins.
 fn field_target<'q>(
     conditions: &'q mut Conditions,
-    word: &Word,
+    word: &QueryWord,
 ) -> Option<(&'q mut Vec<FieldFilter>, &'static [&'static str])> {
     let (member, _) = word.text.split_once('.').filter(|(member, _)| member.len() < word.quoted_from)?;
     match member {
@@ -102,12 +106,12 @@ fn field_target<'q>(
 }
 
 /// Reads `target.path`, `target.path=value`, `~part`, `>number` or `<number`.
-fn field(begin: &[&str], word: &Word) -> Result<FieldFilter, QueryProblem> {
+fn field(begin: &[&str], word: &QueryWord) -> Result<FieldFilter, QueryProblem> {
     let typed = word.text.as_str();
     let bad = |what: String| QueryProblem::Value(format!("\"{typed}\"{what}"));
     let (_, rest) = typed.split_once('.').unwrap_or_default();
     let (path, test) = match rest.find(['=', '~', '>', '<']) {
-        None => (rest, Test::Exists),
+        None => (rest, ValueTest::Exists),
         Some(at) => {
             let value = &rest[at + 1..];
             let is_quoted = word.quoted_from != usize::MAX;
@@ -123,12 +127,12 @@ fn field(begin: &[&str], word: &Word) -> Result<FieldFilter, QueryProblem> {
                 number.ok_or_else(told)
             };
             let test = match &rest[at..=at] {
-                "=" => Test::Equals(
+                "=" => ValueTest::Equals(
                     serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned())),
                 ),
-                "~" => Test::Contains(value.to_owned()),
-                ">" => Test::Greater(number()?),
-                _ => Test::Less(number()?),
+                "~" => ValueTest::Contains(value.to_owned()),
+                ">" => ValueTest::Greater(number()?),
+                _ => ValueTest::Less(number()?),
             };
             (&rest[..at], test)
         }
@@ -145,7 +149,7 @@ fn narrow(
     name: &str,
     value: &str,
     typed: &str,
-    clock: &Clock<'_>,
+    clock: &QueryTime<'_>,
 ) -> Result<(), QueryProblem> {
     let bad = |expected: &str| QueryProblem::Value(format!("\"{typed}\": {expected}"));
     let time = |edge| moment(value, clock.now_ns, clock.zone, edge).map_err(|e| bad(&e));
@@ -164,7 +168,7 @@ fn narrow(
         "tag" => conditions.tags.push(value.to_owned()),
         "type" => conditions
             .types
-            .push(What::parse(value).ok_or_else(|| bad(&format!("known types are {}", What::NAMES)))?),
+            .push(ExchangeKind::parse(value).ok_or_else(|| bad(&format!("known types are {}", ExchangeKind::NAMES)))?),
         "error" if matches!(value, "true" | "yes") => conditions.has_errors = Some(true),
         "error" if matches!(value, "false" | "no") => conditions.has_errors = Some(false),
         "error" | "code" => conditions
@@ -173,8 +177,8 @@ fn narrow(
         "tokens" => token_count(conditions, value).ok_or_else(|| {
             bad("it counts tokens of request and answer: write it like tokens:>5000, tokens:<200 or tokens:>10k")
         })?,
-        "since" => conditions.from_ns = Some(time(Edge::Start)?),
-        "until" => conditions.to_ns = Some(time(Edge::End)?),
+        "since" => conditions.from_ns = Some(time(DayEdge::Start)?),
+        "until" => conditions.to_ns = Some(time(DayEdge::End)?),
         "sort" | "limit" | "offset" => {
             return Err(bad("it is about the whole answer: write it outside of OR and ( ), and without a -"));
         }
@@ -184,7 +188,7 @@ fn narrow(
         }
         // Somebody's own capitals are text, as in TypeError:x.
         _ if name.bytes().any(|b| b.is_ascii_uppercase()) => {
-            conditions.text.push(Term::of(typed.to_owned())?);
+            conditions.text.push(SearchTerm::of(typed.to_owned())?);
         }
         _ => return Err(QueryProblem::Unknown(format!("{name}:"), typed.to_owned())),
     }
@@ -192,7 +196,7 @@ fn narrow(
 }
 
 /// Takes a word that says which page is wanted; tells whether it is one.
-pub(super) fn page(query: &mut SearchQuery, word: &Word) -> Result<bool, QueryProblem> {
+pub(super) fn page(query: &mut SearchQuery, word: &QueryWord) -> Result<bool, QueryProblem> {
     let Some((name, value)) = word.filter().filter(|_| !word.is_negated && !word.is_quoted) else {
         return Ok(false);
     };

@@ -11,8 +11,8 @@ use std::vec::IntoIter;
 use jiff::tz::TimeZone;
 use thiserror::Error;
 
-use super::filter::{Clock, add, page};
-use super::words::{Token, Word, tokens};
+use super::filter::{QueryTime, add, page};
+use super::words::{QueryToken, QueryWord, tokens};
 use super::{Conditions, SearchQuery};
 
 /// A query is no longer than this.
@@ -78,7 +78,7 @@ pub fn parse(text: &str, now_ns: u64, zone: &TimeZone) -> Result<SearchQuery, Qu
     }
     let mut parser = Parser {
         tokens: tokens(text)?.into_iter().peekable(),
-        clock: Clock { now_ns, zone },
+        clock: QueryTime { now_ns, zone },
         query: SearchQuery::default(),
         units: 0,
     };
@@ -87,16 +87,16 @@ pub fn parse(text: &str, now_ns: u64, zone: &TimeZone) -> Result<SearchQuery, Qu
 }
 
 struct Parser<'a> {
-    tokens: Peekable<IntoIter<Token>>,
-    clock: Clock<'a>,
+    tokens: Peekable<IntoIter<QueryToken>>,
+    clock: QueryTime<'a>,
     /// The page that is asked for.
     query: SearchQuery,
     units: usize,
 }
 
 /// A word or a group, which may be one of several alternatives.
-enum Unit {
-    Word(Word),
+enum QueryUnit {
+    Word(QueryWord),
     Group { conditions: Box<Conditions>, is_negated: bool },
 }
 
@@ -107,15 +107,15 @@ impl Parser<'_> {
         let mut is_empty = true;
         loop {
             match self.tokens.peek() {
-                Some(Token::Close { at }) if opened.is_none() => {
+                Some(QueryToken::Close { at }) if opened.is_none() => {
                     let problem = QueryProblem::Parenthesis("there is no ( for this )");
                     return Err(QueryError { problem, at: at.clone() });
                 }
-                Some(Token::Close { at }) if is_empty => {
+                Some(QueryToken::Close { at }) if is_empty => {
                     let problem = QueryProblem::Parenthesis("there is nothing between ( and )");
                     return Err(QueryError { problem, at: at.clone() });
                 }
-                Some(Token::Close { .. }) => {
+                Some(QueryToken::Close { .. }) => {
                     self.tokens.next();
                     return Ok(conditions);
                 }
@@ -137,8 +137,10 @@ impl Parser<'_> {
     fn item(&mut self, conditions: &mut Conditions, is_outside: bool) -> Result<(), QueryError> {
         let first = self.unit()?;
         let mut alternatives = Vec::new();
-        while let Some(Token::Or { at }) = self.tokens.next_if(|token| matches!(token, Token::Or { .. })) {
-            if !matches!(self.tokens.peek(), Some(Token::Word(_) | Token::Open { .. })) {
+        while let Some(QueryToken::Or { at }) =
+            self.tokens.next_if(|token| matches!(token, QueryToken::Or { .. }))
+        {
+            if !matches!(self.tokens.peek(), Some(QueryToken::Word(_) | QueryToken::Open { .. })) {
                 return Err(QueryError { problem: QueryProblem::Or, at });
             }
             alternatives.push(self.unit()?);
@@ -151,34 +153,36 @@ impl Parser<'_> {
             return Ok(());
         }
         match first {
-            Unit::Word(word) if is_outside && self.is_page(&word)? => {}
-            Unit::Word(word) if !word.is_negated => self.add(conditions, &word)?,
-            Unit::Word(_) | Unit::Group { is_negated: true, .. } => {
+            QueryUnit::Word(word) if is_outside && self.is_page(&word)? => {}
+            QueryUnit::Word(word) if !word.is_negated => self.add(conditions, &word)?,
+            QueryUnit::Word(_) | QueryUnit::Group { is_negated: true, .. } => {
                 let negated = self.alone(first)?;
                 conditions.none_of.extend(negated.none_of);
             }
-            Unit::Group { conditions: group, .. } => Self::join(conditions, *group),
+            QueryUnit::Group { conditions: group, .. } => Self::join(conditions, *group),
         }
         Ok(())
     }
 
-    fn unit(&mut self) -> Result<Unit, QueryError> {
+    fn unit(&mut self) -> Result<QueryUnit, QueryError> {
         match self.tokens.next() {
-            Some(Token::Open { is_negated, at }) => {
+            Some(QueryToken::Open { is_negated, at }) => {
                 self.count(&at)?;
-                Ok(Unit::Group { conditions: Box::new(self.all(Some(&at))?), is_negated })
+                Ok(QueryUnit::Group { conditions: Box::new(self.all(Some(&at))?), is_negated })
             }
-            Some(Token::Word(word)) => Ok(Unit::Word(word)),
-            Some(Token::Or { at } | Token::Close { at }) => Err(QueryError { problem: QueryProblem::Or, at }),
+            Some(QueryToken::Word(word)) => Ok(QueryUnit::Word(word)),
+            Some(QueryToken::Or { at } | QueryToken::Close { at }) => {
+                Err(QueryError { problem: QueryProblem::Or, at })
+            }
             None => Err(QueryError { problem: QueryProblem::Or, at: 0..0 }),
         }
     }
 
     /// Makes conditions of a unit alone.
-    fn alone(&mut self, unit: Unit) -> Result<Conditions, QueryError> {
+    fn alone(&mut self, unit: QueryUnit) -> Result<Conditions, QueryError> {
         let (conditions, is_negated) = match unit {
-            Unit::Group { conditions, is_negated } => (*conditions, is_negated),
-            Unit::Word(word) => {
+            QueryUnit::Group { conditions, is_negated } => (*conditions, is_negated),
+            QueryUnit::Word(word) => {
                 self.count(&word.at)?;
                 let mut conditions = Conditions::default();
                 self.add(&mut conditions, &word)?;
@@ -202,11 +206,11 @@ impl Parser<'_> {
         }
     }
 
-    fn add(&mut self, conditions: &mut Conditions, word: &Word) -> Result<(), QueryError> {
+    fn add(&mut self, conditions: &mut Conditions, word: &QueryWord) -> Result<(), QueryError> {
         add(conditions, word, &self.clock).map_err(|problem| QueryError { problem, at: word.at.clone() })
     }
 
-    fn is_page(&mut self, word: &Word) -> Result<bool, QueryError> {
+    fn is_page(&mut self, word: &QueryWord) -> Result<bool, QueryError> {
         page(&mut self.query, word).map_err(|problem| QueryError { problem, at: word.at.clone() })
     }
 

@@ -8,7 +8,7 @@ use crate::units::parse_duration;
 
 /// Which end of a day is meant where only a day is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Edge {
+pub enum DayEdge {
     /// Its first moment: what lies behind that is since that day.
     Start,
     /// The first moment of the next day: what lies before that is until that day, which counts as a whole.
@@ -19,15 +19,15 @@ pub enum Edge {
 ///
 /// # Errors
 /// It is none of these; the text says what is expected.
-pub fn moment(value: &str, now_ns: u64, zone: &TimeZone, edge: Edge) -> Result<u64, String> {
+pub fn moment(value: &str, now_ns: u64, zone: &TimeZone, edge: DayEdge) -> Result<u64, String> {
     if let Ok(ago) = parse_duration(value) {
         return Ok(now_ns.saturating_sub(u64::try_from(ago.as_nanos()).unwrap_or(u64::MAX)));
     }
     let read = || -> Option<Timestamp> {
         let local = |time: DateTime| time.to_zoned(zone.clone()).ok().map(|zoned| zoned.timestamp());
         let day = |day: Date| match edge {
-            Edge::Start => local(day.into()),
-            Edge::End => local(day.tomorrow().ok()?.into()),
+            DayEdge::Start => local(day.into()),
+            DayEdge::End => local(day.tomorrow().ok()?.into()),
         };
         let now = Timestamp::from_nanosecond(now_ns.into()).ok()?;
         let today = now.to_zoned(zone.clone()).date();
@@ -56,7 +56,7 @@ mod tests {
         // 2027-01-15T08:00:00Z, which is another day in Auckland than in Honolulu.
         const NOW: u64 = 1_800_000_000_000_000_000;
         let check = |value: &str, zone: &TimeZone, start: &str, end: &str| {
-            for (edge, expected) in [(Edge::Start, start), (Edge::End, end)] {
+            for (edge, expected) in [(DayEdge::Start, start), (DayEdge::End, end)] {
                 let expected: Timestamp = expected.parse().unwrap();
                 let expected = u64::try_from(expected.as_nanosecond()).unwrap();
                 assert_eq!(moment(value, NOW, zone, edge), Ok(expected), "{value} {edge:?}");
@@ -75,7 +75,7 @@ mod tests {
         check("today", honolulu, "2027-01-14T10:00:00Z", "2027-01-15T10:00:00Z");
         check("2026-11-01", honolulu, "2026-11-01T10:00:00Z", "2026-11-02T10:00:00Z");
         for wrong in ["", "tomorrow", "2026-13-01", "1.11.2026", "2026-11", "5"] {
-            assert!(moment(wrong, NOW, utc, Edge::Start).is_err(), "{wrong}");
+            assert!(moment(wrong, NOW, utc, DayEdge::Start).is_err(), "{wrong}");
         }
     }
 }

@@ -8,9 +8,9 @@ use super::syntax::{QueryError, QueryProblem};
 
 /// A piece of a query.
 #[derive(Debug)]
-pub(super) enum Token {
+pub(super) enum QueryToken {
     /// A word or a quoted text.
-    Word(Word),
+    Word(QueryWord),
     /// `(`, or `-(`.
     Open { is_negated: bool, at: Range<usize> },
     /// `)`.
@@ -21,7 +21,7 @@ pub(super) enum Token {
 
 /// One word of a query; a `-` in front and quotation marks around it or within it are gone.
 #[derive(Debug)]
-pub(super) struct Word {
+pub(super) struct QueryWord {
     pub(super) text: String,
     /// Whether a `-` stood before it.
     pub(super) is_negated: bool,
@@ -33,7 +33,7 @@ pub(super) struct Word {
     pub(super) at: Range<usize>,
 }
 
-impl Word {
+impl QueryWord {
     /// Splits `name:value`; a name is of letters, and `://` is an address.
     pub(super) fn filter(&self) -> Option<(&str, &str)> {
         let (name, value) = self.text.split_once(':')?;
@@ -51,28 +51,28 @@ impl Word {
 }
 
 /// Takes a query apart.
-pub(super) fn tokens(text: &str) -> Result<Vec<Token>, QueryError> {
+pub(super) fn tokens(text: &str) -> Result<Vec<QueryToken>, QueryError> {
     let mut tokens = Vec::new();
     let mut at = 0;
     while let Some(c) = text[at..].chars().next() {
         if c.is_whitespace() {
             at += c.len_utf8();
         } else if c == '(' {
-            tokens.push(Token::Open { is_negated: false, at: at..at + 1 });
+            tokens.push(QueryToken::Open { is_negated: false, at: at..at + 1 });
             at += 1;
         } else if text[at..].starts_with("-(") {
-            tokens.push(Token::Open { is_negated: true, at: at..at + 2 });
+            tokens.push(QueryToken::Open { is_negated: true, at: at..at + 2 });
             at += 2;
         } else if c == ')' {
-            tokens.push(Token::Close { at: at..at + 1 });
+            tokens.push(QueryToken::Close { at: at..at + 1 });
             at += 1;
         } else {
             let word = word(text, at)?;
             at = word.at.end;
             if text[word.at.clone()] == *"OR" {
-                tokens.push(Token::Or { at: word.at });
+                tokens.push(QueryToken::Or { at: word.at });
             } else {
-                tokens.push(Token::Word(word));
+                tokens.push(QueryToken::Word(word));
             }
         }
     }
@@ -80,11 +80,11 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token>, QueryError> {
 }
 
 /// Reads the word that begins here: up to a space, or a `)` that closes nothing within the word.
-fn word(text: &str, begin: usize) -> Result<Word, QueryError> {
+fn word(text: &str, begin: usize) -> Result<QueryWord, QueryError> {
     let rest = &text[begin..];
     let is_negated = rest.starts_with('-') && rest.len() > 1 && !rest[1..].starts_with(char::is_whitespace);
     let behind_minus = usize::from(is_negated);
-    let mut word = Word {
+    let mut word = QueryWord {
         text: String::new(),
         is_negated,
         is_quoted: rest[behind_minus..].starts_with('"'),

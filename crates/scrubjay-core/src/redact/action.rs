@@ -15,9 +15,9 @@ use serde_json::Value;
 
 /// A key for hashing or encryption. It does not show.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Key(pub [u8; 32]);
+pub struct RedactionKey(pub [u8; 32]);
 
-impl std::fmt::Debug for Key {
+impl std::fmt::Debug for RedactionKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("***")
     }
@@ -25,7 +25,7 @@ impl std::fmt::Debug for Key {
 
 /// What to do with a secret.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Action {
+pub enum RedactionAction {
     /// Put a mark in its place that names the rule.
     Mark,
     /// Take it out: a member with its key, an element, a stretch of text.
@@ -44,13 +44,13 @@ pub enum Action {
         /// With which key.
         key_id: String,
         /// The key itself.
-        key: Key,
+        key: RedactionKey,
     },
 }
 
 /// What stands in place of a secret.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Left {
+pub(super) enum Replacement {
     Nothing,
     Text(String),
     Json(Value),
@@ -60,17 +60,17 @@ pub(super) enum Left {
 const VISIBLE_CHARS_MAX: usize = 16;
 const HASH_BYTES: usize = 16;
 
-impl Action {
+impl RedactionAction {
     /// Applies the action to a value.
-    pub(super) fn apply(&self, rule: &str, value: &[u8], hash_key: &Key) -> Left {
+    pub(super) fn apply(&self, rule: &str, value: &[u8], hash_key: &RedactionKey) -> Replacement {
         match self {
-            Self::Mark => Left::Text(format!("[redacted:{}]", slug(rule))),
-            Self::Remove => Left::Nothing,
-            Self::Replace(Value::String(text)) => Left::Text(text.clone()),
-            Self::Replace(value) => Left::Json(value.clone()),
-            Self::Hash => Left::Text(hash(value, hash_key)),
-            Self::Mask { visible_chars } => Left::Text(mask(value, *visible_chars)),
-            Self::Encrypt { key_id, key } => Left::Text(encrypt(key_id, key, value)),
+            Self::Mark => Replacement::Text(format!("[redacted:{}]", slug(rule))),
+            Self::Remove => Replacement::Nothing,
+            Self::Replace(Value::String(text)) => Replacement::Text(text.clone()),
+            Self::Replace(value) => Replacement::Json(value.clone()),
+            Self::Hash => Replacement::Text(hash(value, hash_key)),
+            Self::Mask { visible_chars } => Replacement::Text(mask(value, *visible_chars)),
+            Self::Encrypt { key_id, key } => Replacement::Text(encrypt(key_id, key, value)),
         }
     }
 
@@ -86,7 +86,7 @@ impl Action {
 }
 
 /// Hashes a value under a key.
-pub(super) fn hash(value: &[u8], key: &Key) -> String {
+pub(super) fn hash(value: &[u8], key: &RedactionKey) -> String {
     let hash = blake3::keyed_hash(&key.0, value);
     let hex = hash.to_hex();
     format!("[hash:{}]", &hex[..HASH_BYTES * 2])
@@ -101,7 +101,7 @@ fn mask(value: &[u8], visible_chars: usize) -> String {
     format!("[masked:{tail}]")
 }
 
-fn encrypt(key_id: &str, key: &Key, value: &[u8]) -> String {
+fn encrypt(key_id: &str, key: &RedactionKey, value: &[u8]) -> String {
     let nonce_key = blake3::derive_key("scrubjay redaction nonce v1", &key.0);
     let digest = blake3::keyed_hash(&nonce_key, value);
     let mut nonce = [0; 24];
@@ -175,17 +175,17 @@ pub fn marks(payload: &[u8]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn left(action: &Action, value: &str) -> String {
-        match action.apply("my rule", value.as_bytes(), &Key([7; 32])) {
-            Left::Text(text) => text,
+    fn left(action: &RedactionAction, value: &str) -> String {
+        match action.apply("my rule", value.as_bytes(), &RedactionKey([7; 32])) {
+            Replacement::Text(text) => text,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn marks_are_found_where_they_stand() {
-        let encrypt = Action::Encrypt { key_id: "k1".to_owned(), key: Key([1; 32]) };
-        let (mark, hash) = (left(&Action::Mark, "x"), left(&Action::Hash, "x"));
+        let encrypt = RedactionAction::Encrypt { key_id: "k1".to_owned(), key: RedactionKey([1; 32]) };
+        let (mark, hash) = (left(&RedactionAction::Mark, "x"), left(&RedactionAction::Hash, "x"));
         let text =
             format!(r#"{{"a":"{}","b":"Bearer {mark} and {hash}","c":[redacted:]}}"#, left(&encrypt, "x"));
         assert_eq!(marks(text.as_bytes()), ["[encrypted:k1]", "[redacted:my-rule]", &hash]);
@@ -194,8 +194,13 @@ mod tests {
 
     #[test]
     fn every_mark_is_known_for_one() {
-        let encrypt = Action::Encrypt { key_id: "default".to_owned(), key: Key([1; 32]) };
-        for action in [Action::Mark, Action::Hash, Action::Mask { visible_chars: 4 }, encrypt] {
+        let encrypt = RedactionAction::Encrypt { key_id: "default".to_owned(), key: RedactionKey([1; 32]) };
+        for action in [
+            RedactionAction::Mark,
+            RedactionAction::Hash,
+            RedactionAction::Mask { visible_chars: 4 },
+            encrypt,
+        ] {
             for value in ["", "hunter2", "a much longer secret value 12345"] {
                 let mark = left(&action, value);
                 assert!(is_mark(mark.as_bytes()), "{mark}");
@@ -209,21 +214,21 @@ mod tests {
 
     #[test]
     fn a_hash_needs_the_key() {
-        let one = hash(b"1234", &Key([1; 32]));
-        assert_eq!(one, hash(b"1234", &Key([1; 32])));
-        assert_ne!(one, hash(b"1234", &Key([2; 32])));
-        assert_ne!(one, hash(b"1235", &Key([1; 32])));
+        let one = hash(b"1234", &RedactionKey([1; 32]));
+        assert_eq!(one, hash(b"1234", &RedactionKey([1; 32])));
+        assert_ne!(one, hash(b"1234", &RedactionKey([2; 32])));
+        assert_ne!(one, hash(b"1235", &RedactionKey([1; 32])));
     }
 
     #[test]
     fn a_mask_shows_a_quarter_at_most() {
-        assert_eq!(left(&Action::Mask { visible_chars: 4 }, "hunter2"), "[masked:2]");
-        assert_eq!(left(&Action::Mask { visible_chars: 4 }, "4111111111111234"), "[masked:1234]");
+        assert_eq!(left(&RedactionAction::Mask { visible_chars: 4 }, "hunter2"), "[masked:2]");
+        assert_eq!(left(&RedactionAction::Mask { visible_chars: 4 }, "4111111111111234"), "[masked:1234]");
     }
 
     #[test]
     fn what_is_encrypted_can_be_read_with_the_key() {
-        let action = Action::Encrypt { key_id: "k1".to_owned(), key: Key([9; 32]) };
+        let action = RedactionAction::Encrypt { key_id: "k1".to_owned(), key: RedactionKey([9; 32]) };
         let mark = left(&action, "hunter2");
         let sealed = STANDARD_NO_PAD.decode(mark.strip_prefix("enc:v1:k1:").unwrap()).unwrap();
         let cipher = XChaCha20Poly1305::new(&[9; 32].into());

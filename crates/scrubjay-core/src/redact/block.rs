@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::standin::{Place, is_standin_alone};
-use super::text::{Between, Value, name_at};
+use super::placeholder::{ValuePosition, is_standin_alone};
+use super::text::{Separator, TextValue, name_at};
 
 /// No password has more lines than this.
 const BLOCK_LINES_MAX: usize = 64;
@@ -74,12 +74,12 @@ pub(super) fn opened_by(line: &[u8]) -> Option<(Range<usize>, bool)> {
 }
 
 /// Returns the value on the lines below a name, where they are indented deeper than it.
-pub(super) fn yaml(text: &[u8], name: &Range<usize>, at: usize) -> Option<Value> {
+pub(super) fn yaml(text: &[u8], name: &Range<usize>, at: usize) -> Option<TextValue> {
     let name_line = line_at(text, name.start);
     let before = &text[name_line.start..name.start];
     let indent = before.iter().take_while(|b| **b == b' ').count();
     if let Some(range) = flattened(text, at) {
-        return Some(Value { range, quoted: false, between: Between::Block });
+        return Some(TextValue { range, quoted: false, between: Separator::Block });
     }
     let range = match header(text, at) {
         Some(end) => lines_below(text, end, indent).filter(|range| !is_prose(&text[range.clone()]))?,
@@ -90,7 +90,7 @@ pub(super) fn yaml(text: &[u8], name: &Range<usize>, at: usize) -> Option<Value>
             is_alone.then(|| word_of(text, &below, indent)).flatten()?
         }
     };
-    Some(Value { range, quoted: false, between: Between::Block })
+    Some(TextValue { range, quoted: false, between: Separator::Block })
 }
 
 /// Returns the line around a place, without its end.
@@ -167,7 +167,7 @@ fn may_open(before: &[u8]) -> bool {
 }
 
 /// Returns what stands between the tags that a name opens and closes: `<password>…</password>`.
-pub(super) fn element(text: &[u8], name: &Range<usize>) -> Option<Value> {
+pub(super) fn element(text: &[u8], name: &Range<usize>) -> Option<TextValue> {
     let before = &text[name.start.saturating_sub(TAG_BYTES_MAX)..name.start];
     let namespace = before.strip_suffix(b":").map(|before| before.trim_ascii_end()).map(|before| {
         let prefix = before.iter().rev().take_while(|b| b.is_ascii_alphanumeric() || **b == b'-').count();
@@ -190,22 +190,22 @@ pub(super) fn element(text: &[u8], name: &Range<usize>) -> Option<Value> {
         Some(data) => (first + CDATA.len(), &data[..memchr::memmem::find(data, b"]]>")?]),
         None => (first, inside[..memchr::memmem::find(inside, b"</")?].trim_ascii()),
     };
-    let is_text = (data.is_some() || !value.contains(&b'<')) && !is_standin_alone(value, Place::Text);
+    let is_text = (data.is_some() || !value.contains(&b'<')) && !is_standin_alone(value, ValuePosition::Text);
     let is_label = value.iter().any(u8::is_ascii_whitespace) && !value.iter().any(u8::is_ascii_digit);
-    (is_text && !is_label).then(|| Value {
+    (is_text && !is_label).then(|| TextValue {
         range: first..first + value.len(),
         quoted: true,
-        between: Between::Block,
+        between: Separator::Block,
     })
 }
 
 /// Reads a string in three quotes, as TOML and Python have them over several lines.
-pub(super) fn three_quotes(text: &[u8], at: usize) -> Option<Value> {
+pub(super) fn three_quotes(text: &[u8], at: usize) -> Option<TextValue> {
     let quotes = text.get(at..at + 3).filter(|q| matches!(*q, b"\"\"\"" | b"'''"))?;
     let start = at + 3;
     let end = memchr::memmem::find(&text[start..], quotes).map_or(text.len(), |end| start + end);
     let inside = &text[start..end];
     let first = start + (inside.len() - inside.trim_ascii_start().len());
     let range = first.min(end)..first.min(end) + inside.trim_ascii().len();
-    Some(Value { range, quoted: true, between: Between::Block })
+    Some(TextValue { range, quoted: true, between: Separator::Block })
 }

@@ -10,10 +10,10 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use chacha20poly1305::aead::{Aead, KeyInit};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 
-use super::action::Key;
+use super::action::RedactionKey;
 use crate::json::edit;
 use crate::json::escape::{Unescaped, escape};
-use crate::json::tree::{Kind, Tree};
+use crate::json::tree::{NodeKind, Tree};
 
 const PREFIX: &[u8] = b"enc:v1:";
 const NONCE_BYTES: usize = 24;
@@ -32,21 +32,21 @@ pub struct Decrypted {
     /// How many values came back.
     pub found: usize,
     /// The marks that could not be read, which stay as they are.
-    pub failed: Vec<Unread>,
+    pub failed: Vec<UnreadableMark>,
 }
 
 /// A mark that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unread {
+pub struct UnreadableMark {
     /// The key it names.
     pub key_id: String,
     /// Why.
-    pub why: WhyUnread,
+    pub why: UnreadableReason,
 }
 
 /// Why a mark could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WhyUnread {
+pub enum UnreadableReason {
     /// Nobody has the key; why, in words.
     NoKey(String),
     /// It is cut, or not base64.
@@ -56,7 +56,7 @@ pub enum WhyUnread {
 }
 
 /// Puts the values in a line back in place of their marks.
-pub fn decrypt(line: &[u8], key: &mut dyn FnMut(&str) -> Result<Key, String>) -> Decrypted {
+pub fn decrypt(line: &[u8], key: &mut dyn FnMut(&str) -> Result<RedactionKey, String>) -> Decrypted {
     let mut reading = Reading { key, found: 0, failed: Vec::new() };
     let edits = if memchr::memmem::find(line, PREFIX).is_some() || memchr::memchr(b'\\', line).is_some() {
         reading.edits(line, 0)
@@ -69,9 +69,9 @@ pub fn decrypt(line: &[u8], key: &mut dyn FnMut(&str) -> Result<Key, String>) ->
 }
 
 struct Reading<'k> {
-    key: &'k mut dyn FnMut(&str) -> Result<Key, String>,
+    key: &'k mut dyn FnMut(&str) -> Result<RedactionKey, String>,
     found: usize,
-    failed: Vec<Unread>,
+    failed: Vec<UnreadableMark>,
 }
 
 type Edits = Vec<(Range<usize>, Vec<u8>)>;
@@ -87,7 +87,7 @@ impl Reading<'_> {
 
     fn in_json(&mut self, text: &[u8], tree: &Tree, depth: usize) -> Edits {
         let strings = tree.nodes.iter().flat_map(|node| {
-            let inside = (node.kind == Kind::String).then(|| node.inside());
+            let inside = (node.kind == NodeKind::String).then(|| node.inside());
             node.key.clone().into_iter().chain(inside)
         });
         let mut edits = Edits::new();
@@ -120,7 +120,7 @@ impl Reading<'_> {
                 }
                 Err(why) => {
                     done = sealed.end;
-                    self.failed.push(Unread { key_id: key_id.to_owned(), why });
+                    self.failed.push(UnreadableMark { key_id: key_id.to_owned(), why });
                 }
             }
         }
@@ -128,17 +128,17 @@ impl Reading<'_> {
     }
 
     /// Opens a mark; returns its value, and how many of the characters were its.
-    fn open(&mut self, key_id: &str, sealed: &[u8]) -> Result<(Vec<u8>, usize), WhyUnread> {
-        let key = (self.key)(key_id).map_err(WhyUnread::NoKey)?;
+    fn open(&mut self, key_id: &str, sealed: &[u8]) -> Result<(Vec<u8>, usize), UnreadableReason> {
+        let key = (self.key)(key_id).map_err(UnreadableReason::NoKey)?;
         let cipher = XChaCha20Poly1305::new(&key.0.into());
         let shortest = sealed.len().saturating_sub(BEHIND_MAX).max(SEALED_CHARS_MIN);
-        let mut why = WhyUnread::Damaged;
+        let mut why = UnreadableReason::Damaged;
         for chars in (shortest..=sealed.len()).rev() {
             let Ok(bytes) = STANDARD_NO_PAD.decode(&sealed[..chars]) else { continue };
             let nonce = XNonce::try_from(&bytes[..NONCE_BYTES]).expect("it is long enough");
             match cipher.decrypt(&nonce, &bytes[NONCE_BYTES..]) {
                 Ok(plain) => return Ok((plain, chars)),
-                Err(_) => why = WhyUnread::WrongKey,
+                Err(_) => why = UnreadableReason::WrongKey,
             }
         }
         Err(why)
@@ -160,15 +160,15 @@ fn mark_at(text: &[u8], at: usize) -> Option<(&str, Range<usize>)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Action, Pattern, RedactionConfig, Redactor, Rule};
+    use super::super::{RedactionAction, RedactionConfig, RedactionPattern, RedactionRule, Redactor};
     use super::*;
 
-    const KEY: Key = Key([7; 32]);
+    const KEY: RedactionKey = RedactionKey([7; 32]);
 
     fn redactor() -> Redactor {
-        let action = Action::Encrypt { key_id: "main".to_owned(), key: KEY };
-        let pattern = Pattern::Regex("jay-[0-9]+".to_owned());
-        let rules = vec![Rule { name: "jays".to_owned(), pattern, action: action.clone() }];
+        let action = RedactionAction::Encrypt { key_id: "main".to_owned(), key: KEY };
+        let pattern = RedactionPattern::Regex("jay-[0-9]+".to_owned());
+        let rules = vec![RedactionRule { name: "jays".to_owned(), pattern, action: action.clone() }];
         Redactor::new(&RedactionConfig { action, rules, ..RedactionConfig::default() }).unwrap()
     }
 
@@ -205,22 +205,22 @@ mod tests {
         let hidden = redactor();
         let hidden = hidden.redact(br#"{"a":{"password":"one"},"b":{"password":"two"}}"#).as_bytes().to_vec();
         let text = String::from_utf8(hidden.clone()).unwrap();
-        let check = |line: &str, found: usize, why: &[WhyUnread]| {
+        let check = |line: &str, found: usize, why: &[UnreadableReason]| {
             let back = read(line.as_bytes());
             assert_eq!(back.found, found, "{line}");
             assert_eq!(back.failed.iter().map(|f| f.why.clone()).collect::<Vec<_>>(), why, "{line}");
             back
         };
         let other = text.replacen("enc:v1:main:", "enc:v1:old:", 1);
-        let back = check(&other, 1, &[WhyUnread::NoKey("no key old".to_owned())]);
+        let back = check(&other, 1, &[UnreadableReason::NoKey("no key old".to_owned())]);
         assert!(
             back.line.starts_with(&other.as_bytes()[..60]) && back.line.ends_with(br#"{"password":"two"}}"#)
         );
         let changed = text.replacen("main:", "main:AAAA", 1);
-        check(&changed, 1, &[WhyUnread::WrongKey]);
+        check(&changed, 1, &[UnreadableReason::WrongKey]);
         let token = text.split('"').find(|part| part.starts_with("enc:")).unwrap();
-        check(&token[..40], 0, &[WhyUnread::Damaged]);
-        let back = decrypt(&hidden, &mut |_| Ok(Key([8; 32])));
+        check(&token[..40], 0, &[UnreadableReason::Damaged]);
+        let back = decrypt(&hidden, &mut |_| Ok(RedactionKey([8; 32])));
         assert_eq!((back.line, back.found, back.failed.len()), (hidden, 0, 2));
         // Words about marks are none.
         check("enc:v1:<key_id>:<base64> and enc:v1: too", 0, &[]);

@@ -18,7 +18,7 @@ use std::ops::Range;
 
 pub(super) use self::headers::is_pair;
 pub(super) use self::private_keys::LABEL_BYTES_MAX;
-use super::shape::{self, Class};
+use super::shape::{self, ByteClass};
 
 /// All families.
 const FAMILIES: &[&[Detector]] = &[
@@ -51,9 +51,9 @@ pub(super) struct Detector {
 #[derive(Debug)]
 pub(super) enum Form {
     /// The anchor, then so many bytes of a class.
-    Token(Class, Range<usize>),
+    Token(ByteClass, Range<usize>),
     /// The same, and what follows the anchor looks random.
-    Random(Class, Range<usize>),
+    Random(ByteClass, Range<usize>),
     /// Anything else: from the text and the anchor's place to the secret.
     By(fn(&[u8], usize) -> Option<Range<usize>>),
     /// One or several secrets, which escapes may hide from a look at raw bytes: there, the first of the two says whether
@@ -77,7 +77,7 @@ impl Detector {
 
     /// Returns the secrets whose anchor stands here: a command may have more than one.
     pub(super) fn find(&self, text: &[u8], at: usize) -> Vec<Range<usize>> {
-        let token = |class: Class, length: &Range<usize>| {
+        let token = |class: ByteClass, length: &Range<usize>| {
             let anchors = self.anchors.iter().filter(|anchor| text[at..].starts_with(anchor.as_bytes()));
             let prefix = anchors.map(|anchor| anchor.len()).max()?;
             Some((prefix, shape::token(text, at, prefix, class, length)?))
@@ -99,7 +99,7 @@ impl Detector {
 const fn token(
     name: &'static str,
     anchors: &'static [&'static str],
-    class: Class,
+    class: ByteClass,
     length: Range<usize>,
 ) -> Detector {
     Detector { name, anchors, any_case: false, form: Form::Token(class, length) }
@@ -109,7 +109,7 @@ const fn token(
 const fn random(
     name: &'static str,
     anchors: &'static [&'static str],
-    class: Class,
+    class: ByteClass,
     length: Range<usize>,
 ) -> Detector {
     Detector { name, anchors, any_case: false, form: Form::Random(class, length) }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::shape::Class;
+use super::shape::ByteClass;
 use crate::json::escape::unicode;
 
 /// Tells whether an escape here spells a character that names and tokens are made of.
@@ -91,7 +91,7 @@ fn line_before(text: &[u8], at: usize) -> Option<usize> {
 
 /// Where the digits of a line begin, read back from a place: the letter of an escape is none.
 fn line_start(text: &[u8], at: usize) -> usize {
-    let start = at - text[..at].iter().rev().take_while(|b| Class::Base64.has(**b)).count();
+    let start = at - text[..at].iter().rev().take_while(|b| ByteClass::Base64.has(**b)).count();
     let is_escape = text[..start].ends_with(b"\\") && matches!(text.get(start), Some(b'n' | b'r' | b't'));
     if is_escape && start < at { start + 1 } else { start }
 }
@@ -116,7 +116,7 @@ pub(super) fn digits_near(text: &[u8], at: usize) -> (Vec<u8>, usize) {
     let mut start = at;
     loop {
         let limit = text.len().min(start + BEHIND_BYTES - (digits.len() - place));
-        let end = Class::Base64.run(&text[..limit], start);
+        let end = ByteClass::Base64.run(&text[..limit], start);
         digits.extend_from_slice(&text[start..end]);
         match next_line(text, end).filter(|_| end > start && digits.len() - place < BEHIND_BYTES) {
             Some(next) => start = next,
@@ -139,11 +139,11 @@ pub(super) fn run(text: &[u8], at: usize) -> Range<usize> {
         }
         start = line;
     }
-    let (mut line, mut end) = (line_start(text, at), Class::Base64.run(text, at));
+    let (mut line, mut end) = (line_start(text, at), ByteClass::Base64.run(text, at));
     while end - line >= WRAPPED_BYTES_MIN
         && let Some(next) = next_line(text, end)
     {
-        let next_end = Class::Base64.run(text, next);
+        let next_end = ByteClass::Base64.run(text, next);
         if next_end == next {
             break;
         }

@@ -6,16 +6,16 @@ use std::ops::{ControlFlow, Range};
 
 use regex::bytes::Regex;
 
-use super::action::{Action, Key, Left, is_mark};
+use super::action::{RedactionAction, RedactionKey, Replacement, is_mark};
 use super::control::{self, Stripped};
 use super::detectors::{self, Detector};
 use super::encoded;
 use super::lines::{self, KeyLines};
 use super::name::{Names, PAIR_STEMS, SENSITIVE, STEMS, normal, spellings};
-use super::prefilter::{Hit, Kind, Prefilter};
-use super::rules::{self, Param, Pattern, RuleError};
+use super::prefilter::{PatternHit, PatternKind, Prefilter};
+use super::rules::{self, MethodParam, RedactionPattern, RuleError};
 use super::walk::Walk;
-use super::{Finding, Redacted, RedactionConfig, text};
+use super::{Redacted, RedactionConfig, RedactionFinding, text};
 use crate::expression;
 use crate::json::edit;
 use crate::json::escape::{Unescaped, escape};
@@ -91,16 +91,16 @@ pub struct Redactor {
     filter: Prefilter,
     owners: Vec<Owner>,
     pub(super) names: Names,
-    rules: Vec<(String, Action)>,
+    rules: Vec<(String, RedactionAction)>,
     pub(super) paths: Vec<(Path, u16)>,
-    pub(super) params: Vec<(Param, u16)>,
+    pub(super) params: Vec<(MethodParam, u16)>,
     regexes: Vec<(Regex, u16)>,
     pub(super) id_rule: Option<u16>,
     /// The rule for the lines of a private key.
     pub(super) key_rule: u16,
     /// Some rule cannot be searched for in raw bytes.
     always: bool,
-    hash_key: Key,
+    hash_key: RedactionKey,
 }
 
 /// Something to put in the place of something.
@@ -147,7 +147,7 @@ impl Redactor {
             redactor.add_name(field, field, config.action.clone(), true);
         }
         if config.hash_ids {
-            redactor.id_rule = Some(redactor.rule("hash-ids", Action::Hash));
+            redactor.id_rule = Some(redactor.rule("hash-ids", RedactionAction::Hash));
         }
         redactor.add_built_in(&config.action);
         if wrong.is_empty() { Ok(redactor) } else { Err(wrong) }
@@ -159,12 +159,12 @@ impl Redactor {
         Self::new(&RedactionConfig::default()).expect("no rule, no wrong rule")
     }
 
-    fn rule(&mut self, name: &str, action: Action) -> u16 {
+    fn rule(&mut self, name: &str, action: RedactionAction) -> u16 {
         self.rules.push((name.to_owned(), action));
         u16::try_from(self.rules.len() - 1).expect("a configuration has fewer rules")
     }
 
-    fn add_name(&mut self, name: &str, rule_name: &str, action: Action, is_built_in: bool) {
+    fn add_name(&mut self, name: &str, rule_name: &str, action: RedactionAction, is_built_in: bool) {
         let rule = self.rule(rule_name, action);
         if is_built_in {
             return self.names.list_built_in(name, rule);
@@ -174,28 +174,28 @@ impl Redactor {
         if name.len() < 4 || !name.is_ascii() {
             self.always = true;
         } else {
-            self.own(name.as_bytes(), Kind::Name, Owner::Name);
+            self.own(name.as_bytes(), PatternKind::Name, Owner::Name);
         }
     }
 
-    fn add_rule(&mut self, rule: &rules::Rule) -> Result<(), String> {
+    fn add_rule(&mut self, rule: &rules::RedactionRule) -> Result<(), String> {
         rule.pattern.check()?;
         let action = rule.action.clone();
         match &rule.pattern {
-            Pattern::Field(name) => self.add_name(name, &rule.name, action, false),
-            Pattern::Path(text) => {
+            RedactionPattern::Field(name) => self.add_name(name, &rule.name, action, false),
+            RedactionPattern::Path(text) => {
                 let path = Path::parse(text)?;
                 self.add_path_name(&path);
                 let number = self.rule(&rule.name, action);
                 self.paths.push((path, number));
             }
-            Pattern::Regex(text) => {
+            RedactionPattern::Regex(text) => {
                 let regex = expression::finding(text)?;
                 let number = self.rule(&rule.name, action);
                 self.regexes.push((regex, number));
             }
-            Pattern::MethodParam { method, param } => {
-                let param = Param::new(method, param)?;
+            RedactionPattern::MethodParam { method, param } => {
+                let param = MethodParam::new(method, param)?;
                 self.add_path_name(&param.path);
                 let number = self.rule(&rule.name, action);
                 self.params.push((param, number));
@@ -208,20 +208,20 @@ impl Redactor {
         match path.telling_name() {
             Some(name) if name.len() >= 3 && name.is_ascii() && !name.contains(['"', '\\', '/']) => {
                 let name = name.to_owned();
-                self.own(name.as_bytes(), Kind::Exact, Owner::PathName);
+                self.own(name.as_bytes(), PatternKind::Exact, Owner::PathName);
             }
             _ => self.always = true,
         }
     }
 
-    fn add_built_in(&mut self, action: &Action) {
+    fn add_built_in(&mut self, action: &RedactionAction) {
         for detector in detectors::all() {
             let rule = self.rule(detector.name, action.clone());
             if detector.name == PRIVATE_KEY {
                 self.key_rule = rule;
             }
             for anchor in detector.anchors {
-                let kind = if detector.any_case { Kind::Fold } else { Kind::Exact };
+                let kind = if detector.any_case { PatternKind::Fold } else { PatternKind::Exact };
                 self.own(anchor.as_bytes(), kind, Owner::Format(detector, rule));
                 self.own_base64(anchor);
                 if detector.any_case {
@@ -234,19 +234,19 @@ impl Redactor {
                 if anchor.contains(['_', '-']) {
                     for (low, dash) in [("%5F", "%2D"), ("%5f", "%2d")] {
                         let coded = anchor.replace('_', low).replace('-', dash);
-                        self.own(coded.as_bytes(), Kind::Exact, Owner::Percent);
+                        self.own(coded.as_bytes(), PatternKind::Exact, Owner::Percent);
                     }
                 }
             }
         }
         for anchor in PERCENT_ANCHORS {
-            self.own(anchor.as_bytes(), Kind::Exact, Owner::Percent);
+            self.own(anchor.as_bytes(), PatternKind::Exact, Owner::Percent);
         }
         for stem in PAIR_STEMS {
-            self.own(stem.as_bytes(), Kind::Fold, Owner::Name);
+            self.own(stem.as_bytes(), PatternKind::Fold, Owner::Name);
         }
         for spelling in STEMS.iter().copied().flat_map(spellings) {
-            self.own(spelling.as_bytes(), Kind::Fold, Owner::Name);
+            self.own(spelling.as_bytes(), PatternKind::Fold, Owner::Name);
         }
         for name in BASE64_NAMES {
             for case in [name, titled(name).as_str(), &name.to_ascii_uppercase()] {
@@ -262,13 +262,13 @@ impl Redactor {
         for digit in 0..10 {
             self.own_base64(&format!("{digit}:AA"));
         }
-        self.own(control::ESCAPED, Kind::Exact, Owner::Escape);
+        self.own(control::ESCAPED, PatternKind::Exact, Owner::Escape);
         for spelled in control::SPELLED {
-            self.own(spelled.as_bytes(), Kind::Exact, Owner::Control);
+            self.own(spelled.as_bytes(), PatternKind::Exact, Owner::Control);
         }
     }
 
-    fn own(&mut self, bytes: &[u8], kind: Kind, owner: Owner) {
+    fn own(&mut self, bytes: &[u8], kind: PatternKind, owner: Owner) {
         let number = u16::try_from(self.owners.len()).expect("there are few patterns");
         self.owners.push(owner);
         self.filter.add(bytes, kind, number);
@@ -279,7 +279,7 @@ impl Redactor {
             // Shorter ones stand in every picture.
             if fragment.len() >= 4 {
                 let fragment = &fragment[..fragment.len().min(8)];
-                self.own(fragment, Kind::Exact, Owner::Base64(encoded::PHASES[phase]));
+                self.own(fragment, PatternKind::Exact, Owner::Base64(encoded::PHASES[phase]));
             }
         }
     }
@@ -309,9 +309,9 @@ impl Redactor {
 
     /// The same, and says what was taken out.
     #[must_use]
-    pub fn explain<'a>(&self, raw: &'a [u8]) -> (Redacted<'a>, Vec<Finding>) {
+    pub fn explain<'a>(&self, raw: &'a [u8]) -> (Redacted<'a>, Vec<RedactionFinding>) {
         let edits = if self.enabled { self.edits(raw, 0, true) } else { Vec::new() };
-        let findings = edits.iter().map(|edit| Finding {
+        let findings = edits.iter().map(|edit| RedactionFinding {
             rule: self.rules[usize::from(edit.rule)].0.clone(),
             place: if edit.place.is_empty() {
                 format!("byte {}", edit.range.start)
@@ -492,7 +492,7 @@ impl Redactor {
     }
 
     /// Returns the secrets at a place of a text without control sequences, where those are taken for their borders.
-    fn secrets_between(&self, stripped: &Stripped, hit: Hit) -> Vec<(Range<usize>, u16)> {
+    fn secrets_between(&self, stripped: &Stripped, hit: PatternHit) -> Vec<(Range<usize>, u16)> {
         match self.owners[usize::from(hit.owner)] {
             Owner::Format(detector, rule) => with_rule(stripped.find(detector, hit.at), rule),
             Owner::Name => {
@@ -510,7 +510,7 @@ impl Redactor {
     fn secrets_at(
         &self,
         text: &[u8],
-        hit: Hit,
+        hit: PatternHit,
         base64_done: &mut usize,
         depth: usize,
     ) -> Vec<(Range<usize>, u16)> {
@@ -567,21 +567,21 @@ impl Redactor {
 
     pub(super) fn edit(&self, text: &[u8], range: Range<usize>, rule: u16) -> Edit {
         let with = match self.left(rule, &text[range.clone()]) {
-            Left::Nothing => String::new(),
-            Left::Text(text) => text,
-            Left::Json(value) => value.to_string(),
+            Replacement::Nothing => String::new(),
+            Replacement::Text(text) => text,
+            Replacement::Json(value) => value.to_string(),
         };
         Edit { range, with, rule, place: String::new() }
     }
 
     /// Applies a rule's action to a value.
-    pub(super) fn left(&self, rule: u16, value: &[u8]) -> Left {
+    pub(super) fn left(&self, rule: u16, value: &[u8]) -> Replacement {
         let (name, action) = &self.rules[usize::from(rule)];
         action.apply(name, value, &self.hash_key)
     }
 
     /// Returns what a rule does.
-    pub(super) fn action(&self, rule: u16) -> &Action {
+    pub(super) fn action(&self, rule: u16) -> &RedactionAction {
         &self.rules[usize::from(rule)].1
     }
 }

@@ -9,8 +9,8 @@ use serde::de::IgnoredAny;
 
 use super::action::is_mark;
 use super::detectors::LABEL_BYTES_MAX;
-use super::name::Telling;
-use super::shape::Class;
+use super::name::NameEvidence;
+use super::shape::ByteClass;
 use super::{Redacted, Redactor, block, control};
 use crate::json::edit;
 use crate::json::escape::escape;
@@ -36,7 +36,7 @@ const ANYWHERE_BYTES_MIN: usize = 32;
 
 /// What the lines before tell of the next.
 #[derive(Clone, Debug, Default)]
-pub struct Lines {
+pub struct LineContext {
     keys: KeyLines,
     /// A line that ends in a name, whose value stands on the lines below as YAML writes it.
     opening: Option<Opening>,
@@ -49,7 +49,7 @@ struct Opening {
     left: u32,
 }
 
-impl Lines {
+impl LineContext {
     /// Takes the secrets out of the next line.
     pub fn redact<'a>(&mut self, redactor: &Redactor, line: &'a [u8]) -> Redacted<'a> {
         if !redactor.is_enabled() {
@@ -110,7 +110,8 @@ fn opening(redactor: &Redactor, line: &[u8]) -> Option<Opening> {
     let (name, is_block) = block::opened_by(line)?;
     let telling = redactor.names.tell(line.get(name)?)?;
     let left = if is_block { BLOCK_LINES_MAX } else { 1 };
-    matches!(telling, Telling::Sensitive(_) | Telling::Strong).then(|| Opening { line: line.to_vec(), left })
+    matches!(telling, NameEvidence::Sensitive(_) | NameEvidence::Strong)
+        .then(|| Opening { line: line.to_vec(), left })
 }
 
 /// Puts a mark in the place of a line, which stays JSON if it is.
@@ -230,7 +231,7 @@ fn run(line: &[u8]) -> Option<Range<usize>> {
             _ => break,
         };
     }
-    let in_run = |b: &u8| Class::Base64.has(*b) || *b == b'=';
+    let in_run = |b: &u8| ByteClass::Base64.has(*b) || *b == b'=';
     let start = end - line[..end].iter().rev().take_while(|b| in_run(b)).count();
     let word = line[..start].iter().rposition(|b| matches!(b, b'[' | b' ' | b'"')).unwrap_or(0);
     let marks = [&line[word..line.len().min(end + 1)], &line[word..end], &line[(word + 1).min(end)..end]];
@@ -244,7 +245,7 @@ mod tests {
     #[test]
     fn a_key_of_putty_goes_line_by_line() {
         let redactor = Redactor::standard();
-        let mut lines = Lines::default();
+        let mut lines = LineContext::default();
         let text = "Private-Lines: 2\nAAAAc4n4ryc4n4ry\nBBBBc4n4ry==\nPrivate-MAC: 00ff\nQUJD";
         let redact = |line: &str| lines.redact(&redactor, line.as_bytes()).as_bytes().to_vec();
         let out = text.lines().map(redact).collect::<Vec<_>>().join(&b'\n');
@@ -256,7 +257,7 @@ mod tests {
     fn a_key_goes_line_by_line() {
         let redactor = Redactor::standard();
         let text = "start\n-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMHcCAQEEIc4n4ry\nlog: c4n4ryAA==\n-----END EC PRIVATE KEY-----\nQUJD\n";
-        let mut lines = Lines::default();
+        let mut lines = LineContext::default();
         let out: Vec<String> = text
             .lines()
             .map(|line| {
@@ -273,7 +274,7 @@ mod tests {
     /// Redacts a text line by line.
     fn redact_lines(text: &str) -> Vec<String> {
         let redactor = Redactor::standard();
-        let mut lines = Lines::default();
+        let mut lines = LineContext::default();
         let redact =
             |line: &str| String::from_utf8(lines.redact(&redactor, line.as_bytes()).as_bytes().to_vec());
         text.lines().map(redact).collect::<Result<_, _>>().unwrap()

@@ -10,7 +10,7 @@ use super::shape::is_random;
 
 /// How much a name says about its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Telling {
+pub(super) enum NameEvidence {
     /// It holds a secret: the number of its rule.
     Sensitive(u16),
     /// It ends in a word for a password: any value but a stand-in is one.
@@ -127,7 +127,7 @@ pub(super) const STEMS: &[(&str, &str)] = &[
     ("credential", ""),
 ];
 
-/// What leads to [`Telling::Pair`]: the word alone begins too many others.
+/// What leads to [`NameEvidence::Pair`]: the word alone begins too many others.
 pub(super) const PAIR_STEMS: &[&str] = &["auth\"", "auth\\", "auth'", "auth:", "auth=", "auth :", "auth ="];
 
 /// Lists the spellings of a stem.
@@ -231,51 +231,51 @@ impl Names {
     }
 
     /// Tells whether a value is a number that is no secret below a name: `"token": 1234`.
-    pub(super) fn is_count(&self, telling: Telling, value: &[u8]) -> bool {
+    pub(super) fn is_count(&self, telling: NameEvidence, value: &[u8]) -> bool {
         let is_number =
             value.iter().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'-' | b'+' | b'e' | b'E'));
-        matches!(telling, Telling::Sensitive(rule) if Some(rule) == self.token_rule)
+        matches!(telling, NameEvidence::Sensitive(rule) if Some(rule) == self.token_rule)
             && is_number
             && value.iter().filter(|b| b.is_ascii_digit()).count() < COUNT_DIGITS_MAX
     }
 
     /// Tells whether a value is what a name means besides a secret: `time per token: 23.5ms`, `PWD=/home/anna`.
-    pub(super) fn is_other_sense(&self, telling: Telling, name: &[u8], value: &[u8]) -> bool {
+    pub(super) fn is_other_sense(&self, telling: NameEvidence, name: &[u8], value: &[u8]) -> bool {
         match telling {
-            Telling::Sensitive(rule) if Some(rule) == self.token_rule => is_measure(value),
-            Telling::Sensitive(rule) if Some(rule) == self.pwd_rule => is_directory(value),
-            Telling::Strong => name.eq_ignore_ascii_case(b"oldpwd") && is_directory(value),
+            NameEvidence::Sensitive(rule) if Some(rule) == self.token_rule => is_measure(value),
+            NameEvidence::Sensitive(rule) if Some(rule) == self.pwd_rule => is_directory(value),
+            NameEvidence::Strong => name.eq_ignore_ascii_case(b"oldpwd") && is_directory(value),
             _ => false,
         }
     }
 
     /// Returns the rule that a telling name goes by.
-    pub(super) fn rule_of(&self, telling: Telling) -> u16 {
+    pub(super) fn rule_of(&self, telling: NameEvidence) -> u16 {
         match telling {
-            Telling::Sensitive(rule) => rule,
-            Telling::Strong | Telling::Weak | Telling::Pair => self.telling_rule,
+            NameEvidence::Sensitive(rule) => rule,
+            NameEvidence::Strong | NameEvidence::Weak | NameEvidence::Pair => self.telling_rule,
         }
     }
 
     /// Says what a name tells.
-    pub(super) fn tell(&self, name: &[u8]) -> Option<Telling> {
+    pub(super) fn tell(&self, name: &[u8]) -> Option<NameEvidence> {
         if name.is_empty() || name.len() > 128 {
             return None;
         }
         let name = normal(&String::from_utf8_lossy(name));
         if let Some(rule) = self.listed.get(&name) {
-            return Some(Telling::Sensitive(*rule));
+            return Some(NameEvidence::Sensitive(*rule));
         }
         if !self.built_in || HARMLESS.contains(&name.as_str()) {
             return None;
         }
         if STRONG.iter().any(|s| name.ends_with(s)) {
-            return Some(Telling::Strong);
+            return Some(NameEvidence::Strong);
         }
         if name == "auth" {
-            return Some(Telling::Pair);
+            return Some(NameEvidence::Pair);
         }
-        WEAK.iter().any(|s| name.ends_with(s)).then_some(Telling::Weak)
+        WEAK.iter().any(|s| name.ends_with(s)).then_some(NameEvidence::Weak)
     }
 }
 
@@ -288,11 +288,11 @@ mod tests {
         let mut names = Names::new(true, 9);
         names.list("api_key", 3);
         for name in ["api_key", "apiKey", "API-KEY", "ApiKey", "api key", "APIKEY"] {
-            assert_eq!(names.tell(name.as_bytes()), Some(Telling::Sensitive(3)), "{name}");
+            assert_eq!(names.tell(name.as_bytes()), Some(NameEvidence::Sensitive(3)), "{name}");
         }
-        assert_eq!(names.tell(b"PGPASSWORD"), Some(Telling::Strong));
-        assert_eq!(names.tell(b"githubToken"), Some(Telling::Weak));
-        assert_eq!(names.tell(b"_auth"), Some(Telling::Pair));
+        assert_eq!(names.tell(b"PGPASSWORD"), Some(NameEvidence::Strong));
+        assert_eq!(names.tell(b"githubToken"), Some(NameEvidence::Weak));
+        assert_eq!(names.tell(b"_auth"), Some(NameEvidence::Pair));
         for name in ["progressToken", "maxTokens", "public_key", "key", "passwords_changed", ""] {
             assert_eq!(names.tell(name.as_bytes()), None, "{name}");
         }

@@ -20,7 +20,7 @@ const COMMON: [&[u8; 3]; 5] = [b"key", b"ook", b"ok_", b" ke", b"th\""];
 
 /// How a pattern is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PatternKind {
     /// Byte by byte.
     Exact,
     /// In any case.
@@ -32,7 +32,7 @@ pub(super) enum Kind {
 #[derive(Clone, Debug)]
 struct Pattern {
     bytes: Vec<u8>,
-    kind: Kind,
+    kind: PatternKind,
     owner: u16,
 }
 
@@ -49,7 +49,7 @@ struct Window {
 
 /// A place where a pattern stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Hit {
+pub(super) struct PatternHit {
     /// Whose pattern it is.
     pub(super) owner: u16,
     /// Where it begins; for a name, a place within it.
@@ -75,7 +75,7 @@ impl Prefilter {
     }
 
     /// Adds a pattern of at least three bytes.
-    pub(super) fn add(&mut self, bytes: &[u8], kind: Kind, owner: u16) {
+    pub(super) fn add(&mut self, bytes: &[u8], kind: PatternKind, owner: u16) {
         debug_assert!(bytes.len() >= 3, "a shorter pattern is everywhere");
         let number = u16::try_from(self.patterns.len()).expect("there are few patterns");
         self.patterns.push(Pattern { bytes: bytes.to_vec(), kind, owner });
@@ -96,7 +96,7 @@ impl Prefilter {
         let offset = u8::try_from(best).unwrap_or(u8::MAX);
         self.window([a, b, c], number, offset);
         self.window([b, c, d], number, offset + 1);
-        if kind == Kind::Name {
+        if kind == PatternKind::Name {
             for s in SEPARATORS {
                 for window in [[a, s, b], [a, b, s], [s, b, c], [b, s, c], [b, c, s]] {
                     self.window(window, number, 0);
@@ -112,7 +112,7 @@ impl Prefilter {
 
     /// Leaves a window in each case that the pattern may be written in.
     fn window(&mut self, window: [u8; 3], pattern: u16, offset: u8) {
-        if self.patterns[usize::from(pattern)].kind == Kind::Exact {
+        if self.patterns[usize::from(pattern)].kind == PatternKind::Exact {
             return self.exact_window(window, pattern, offset);
         }
         for upper in 0..8 {
@@ -138,7 +138,11 @@ impl Prefilter {
     }
 
     /// Calls back for each place where a pattern stands, in order, until told to stop.
-    pub(super) fn hits(&self, text: &[u8], tell: impl FnMut(Hit) -> ControlFlow<()>) -> ControlFlow<()> {
+    pub(super) fn hits(
+        &self,
+        text: &[u8],
+        tell: impl FnMut(PatternHit) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
         self.hits_in(text, 0..text.len(), tell)
     }
 
@@ -147,7 +151,7 @@ impl Prefilter {
         &self,
         text: &[u8],
         part: Range<usize>,
-        mut tell: impl FnMut(Hit) -> ControlFlow<()>,
+        mut tell: impl FnMut(PatternHit) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let mut at = part.start;
         while at < part.end && at + BLOCK + BEYOND <= text.len() {
@@ -173,7 +177,7 @@ impl Prefilter {
         text: &[u8],
         block: &[u8; BLOCK + BEYOND],
         at: usize,
-        tell: &mut impl FnMut(Hit) -> ControlFlow<()>,
+        tell: &mut impl FnMut(PatternHit) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let mut places = 0u64;
         for at in (0..BLOCK).step_by(8) {
@@ -195,7 +199,7 @@ impl Prefilter {
         text: &[u8],
         bytes: u32,
         at: usize,
-        tell: &mut impl FnMut(Hit) -> ControlFlow<()>,
+        tell: &mut impl FnMut(PatternHit) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let mut next = self.heads[place(bytes)];
         while next != 0 {
@@ -206,7 +210,7 @@ impl Prefilter {
             }
             let pattern = &self.patterns[usize::from(window.pattern)];
             if let Some(at) = pattern.stands(text, at, usize::from(window.offset)) {
-                tell(Hit { owner: pattern.owner, at })?;
+                tell(PatternHit { owner: pattern.owner, at })?;
             }
         }
         ControlFlow::Continue(())
@@ -215,14 +219,14 @@ impl Prefilter {
 
 impl Pattern {
     fn stands(&self, text: &[u8], at: usize, offset: usize) -> Option<usize> {
-        if self.kind == Kind::Name {
+        if self.kind == PatternKind::Name {
             return (at < text.len()).then_some(at);
         }
         let start = at.checked_sub(offset)?;
         let found = text.get(start..start + self.bytes.len())?;
         let same = match self.kind {
-            Kind::Exact => found == self.bytes,
-            Kind::Fold | Kind::Name => found.eq_ignore_ascii_case(&self.bytes),
+            PatternKind::Exact => found == self.bytes,
+            PatternKind::Fold | PatternKind::Name => found.eq_ignore_ascii_case(&self.bytes),
         };
         same.then_some(start)
     }
@@ -256,9 +260,9 @@ mod tests {
     #[test]
     fn a_pattern_is_found_at_every_place() {
         let mut filter = Prefilter::new();
-        filter.add(b"ghp_", Kind::Exact, 1);
-        filter.add(b"eyJ", Kind::Exact, 2);
-        filter.add(b"bearer ", Kind::Fold, 3);
+        filter.add(b"ghp_", PatternKind::Exact, 1);
+        filter.add(b"eyJ", PatternKind::Exact, 2);
+        filter.add(b"bearer ", PatternKind::Fold, 3);
         for length in [0, 1, 3, 60, 64, 65, 130, 200] {
             for at in 0..=length {
                 for (owner, pattern) in [(1, "ghp_"), (2, "eyJ"), (3, "BeaRer ")] {
@@ -273,7 +277,7 @@ mod tests {
     #[test]
     fn a_name_is_near_however_it_is_written() {
         let mut filter = Prefilter::new();
-        filter.add(b"apikey", Kind::Name, 7);
+        filter.add(b"apikey", PatternKind::Name, 7);
         for name in ["apikey", "API_KEY", "api-key", "apiKey", "a_p_i_k_e_y", "api__key", "ap-ikey"] {
             for before in ["", "x", "xx", "xxx"] {
                 let text = format!("{before}{name}\": 1");

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::action::Action;
+use super::action::RedactionAction;
 use super::name::normal;
 use crate::expression;
 use crate::glob::Glob;
@@ -10,18 +10,18 @@ use crate::json::path::Path;
 
 /// A rule of the user's.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rule {
+pub struct RedactionRule {
     /// What it is called, in marks and explanations.
     pub name: String,
     /// What it matches.
-    pub pattern: Pattern,
+    pub pattern: RedactionPattern,
     /// What happens to that.
-    pub action: Action,
+    pub action: RedactionAction,
 }
 
 /// What a rule matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Pattern {
+pub enum RedactionPattern {
     /// The value of a member with this name, in any spelling of it.
     Field(String),
     /// What a JSONPath leads to.
@@ -37,7 +37,7 @@ pub enum Pattern {
     },
 }
 
-impl Pattern {
+impl RedactionPattern {
     /// Tells what is wrong with it, if anything is.
     ///
     /// # Errors
@@ -51,7 +51,7 @@ impl Pattern {
                 Err(e) => Err(format!("is not a JSONPath: {e}")),
             },
             Self::Regex(text) => expression::finding(text).map(drop),
-            Self::MethodParam { method, param } => Param::new(method, param).map(drop),
+            Self::MethodParam { method, param } => MethodParam::new(method, param).map(drop),
         }
     }
 }
@@ -68,12 +68,12 @@ pub struct RuleError {
 
 /// A parameter of some methods.
 #[derive(Clone, Debug)]
-pub(super) struct Param {
+pub(super) struct MethodParam {
     method: Glob,
     pub(super) path: Path,
 }
 
-impl Param {
+impl MethodParam {
     pub(super) fn new(method: &str, param: &str) -> Result<Self, String> {
         if method.is_empty() {
             return Err("has an empty method".to_owned());

@@ -6,7 +6,7 @@ use super::action::is_mark;
 
 /// Which bytes a token is made of.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Class {
+pub(super) enum ByteClass {
     /// Letters and digits.
     Alnum,
     /// And `_`.
@@ -25,7 +25,7 @@ pub(super) enum Class {
     Percent,
 }
 
-impl Class {
+impl ByteClass {
     pub(super) fn has(self, b: u8) -> bool {
         match self {
             Self::Alnum => b.is_ascii_alphanumeric(),
@@ -65,7 +65,7 @@ pub(super) fn token(
     text: &[u8],
     at: usize,
     prefix: usize,
-    class: Class,
+    class: ByteClass,
     length: &Range<usize>,
 ) -> Option<Range<usize>> {
     // A prefix like `&sig=` is a border by itself.
@@ -98,7 +98,7 @@ pub(super) fn parameters(text: &[u8], from: usize) -> Option<usize> {
     };
     let (mut at, mut end) = (from, None);
     for _ in 0..PARAMETERS_MAX {
-        let name_end = Class::Dotted.run(text, at);
+        let name_end = ByteClass::Dotted.run(text, at);
         if name_end == at {
             break;
         }

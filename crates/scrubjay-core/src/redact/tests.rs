@@ -19,12 +19,12 @@ fn redact(text: &str) -> String {
     String::from_utf8(STANDARD.redact(text.as_bytes()).as_bytes().to_vec()).unwrap()
 }
 
-fn with_rules(rules: Vec<Rule>) -> Redactor {
+fn with_rules(rules: Vec<RedactionRule>) -> Redactor {
     Redactor::new(&RedactionConfig { rules, ..RedactionConfig::default() }).unwrap()
 }
 
-fn rule(pattern: Pattern, action: Action) -> Rule {
-    Rule { name: "mine".to_owned(), pattern, action }
+fn rule(pattern: RedactionPattern, action: RedactionAction) -> RedactionRule {
+    RedactionRule { name: "mine".to_owned(), pattern, action }
 }
 
 /// A secret of each format, put together here so that no scanner takes this file for a leak.
@@ -219,7 +219,10 @@ fn a_coloured_name_tells_of_its_value() {
         let out = redact(text);
         assert!(!out.contains("c4n4ry-pw"), "{text:?}: {out:?}");
     }
-    let mine = with_rules(vec![rule(Pattern::Regex("internal-[0-9]{4}".to_owned()), Action::Mark)]);
+    let mine = with_rules(vec![rule(
+        RedactionPattern::Regex("internal-[0-9]{4}".to_owned()),
+        RedactionAction::Mark,
+    )]);
     for text in ["inter\x1b[1mnal-12\x1b[0m34", r#"{"a":"inter\u001b[1mnal-1234"}"#] {
         let out = mine.redact_text(text);
         assert!(!out.contains("34"), "{text:?}: {out:?}");
@@ -427,7 +430,7 @@ fn what_is_no_secret_stays() {
 
 #[test]
 fn actions_do_as_they_say() {
-    let field = |action| with_rules(vec![rule(Pattern::Field("card".to_owned()), action)]);
+    let field = |action| with_rules(vec![rule(RedactionPattern::Field("card".to_owned()), action)]);
     let out = |action, text: &str| {
         let redactor = field(action);
         let once = String::from_utf8(redactor.redact(text.as_bytes()).as_bytes().to_vec()).unwrap();
@@ -436,25 +439,31 @@ fn actions_do_as_they_say() {
         once
     };
     let text = r#"{"a":1, "card":"4111111111111234", "b":2}"#;
-    assert_eq!(out(Action::Remove, text), r#"{"a":1, "b":2}"#);
-    assert_eq!(out(Action::Remove, r#"{"card":1,"b":2}"#), r#"{"b":2}"#);
-    assert_eq!(out(Action::Remove, r#"{"card":1,"CARD":2}"#), "{}");
-    assert_eq!(out(Action::Remove, r#"{"a":{"x":0,"card":[1],"Card":2,"c_ard":3}}"#), r#"{"a":{"x":0}}"#);
-    assert_eq!(out(Action::Replace(json!("gone")), text), r#"{"a":1, "card":"gone", "b":2}"#);
-    assert_eq!(out(Action::Replace(json!({"n":0})), r#"{"card":5}"#), r#"{"card":{"n":0}}"#);
-    assert_eq!(out(Action::Mask { visible_chars: 4 }, text), r#"{"a":1, "card":"[masked:1234]", "b":2}"#);
-    assert!(out(Action::Hash, text).contains(r#""card":"[hash:"#));
-    let key = Action::Encrypt { key_id: "k".to_owned(), key: Key([3; 32]) };
+    assert_eq!(out(RedactionAction::Remove, text), r#"{"a":1, "b":2}"#);
+    assert_eq!(out(RedactionAction::Remove, r#"{"card":1,"b":2}"#), r#"{"b":2}"#);
+    assert_eq!(out(RedactionAction::Remove, r#"{"card":1,"CARD":2}"#), "{}");
+    assert_eq!(
+        out(RedactionAction::Remove, r#"{"a":{"x":0,"card":[1],"Card":2,"c_ard":3}}"#),
+        r#"{"a":{"x":0}}"#
+    );
+    assert_eq!(out(RedactionAction::Replace(json!("gone")), text), r#"{"a":1, "card":"gone", "b":2}"#);
+    assert_eq!(out(RedactionAction::Replace(json!({"n":0})), r#"{"card":5}"#), r#"{"card":{"n":0}}"#);
+    assert_eq!(
+        out(RedactionAction::Mask { visible_chars: 4 }, text),
+        r#"{"a":1, "card":"[masked:1234]", "b":2}"#
+    );
+    assert!(out(RedactionAction::Hash, text).contains(r#""card":"[hash:"#));
+    let key = RedactionAction::Encrypt { key_id: "k".to_owned(), key: RedactionKey([3; 32]) };
     assert!(out(key, text).contains(r#""card":"enc:v1:k:"#));
 }
 
 #[test]
 fn paths_parameters_and_expressions_match() {
     let check = |pattern, text: &str, expected: &str| {
-        let redactor = with_rules(vec![rule(pattern, Action::Mark)]);
+        let redactor = with_rules(vec![rule(pattern, RedactionAction::Mark)]);
         assert_eq!(String::from_utf8_lossy(redactor.redact(text.as_bytes()).as_bytes()), expected);
     };
-    let path = |p: &str| Pattern::Path(p.to_owned());
+    let path = |p: &str| RedactionPattern::Path(p.to_owned());
     check(
         path("$.params..note"),
         r#"{"params":{"a":[{"note":"x"}]},"note":"y"}"#,
@@ -466,14 +475,16 @@ fn paths_parameters_and_expressions_match() {
         r#"{"params":["[redacted:mine]","[redacted:mine]"]}"#,
     );
     check(path("$.note"), r#"[{"\u006eote":"x"}]"#, r#"[{"\u006eote":"[redacted:mine]"}]"#);
-    let param =
-        |method: &str| Pattern::MethodParam { method: method.to_owned(), param: "arguments.note".to_owned() };
+    let param = |method: &str| RedactionPattern::MethodParam {
+        method: method.to_owned(),
+        param: "arguments.note".to_owned(),
+    };
     let call = r#"{"method":"tools/call","params":{"arguments":{"note":"x"}}}"#;
     let gone = r#"{"method":"tools/call","params":{"arguments":{"note":"[redacted:mine]"}}}"#;
     check(param("tools/call"), call, gone);
     check(param("tools/*"), call, gone);
     check(param("prompts/get"), call, call);
-    let regex = || Pattern::Regex(r"EMP-\d+".to_owned());
+    let regex = || RedactionPattern::Regex(r"EMP-\d+".to_owned());
     check(regex(), r#"{"a":"who is \u0045MP-12?"}"#, r#"{"a":"who is [redacted:mine]?"}"#);
     check(regex(), "EMP-1 EMP-22", "[redacted:mine] [redacted:mine]");
 }
@@ -481,13 +492,13 @@ fn paths_parameters_and_expressions_match() {
 #[test]
 fn wrong_rules_are_all_told() {
     let patterns = [
-        Pattern::Regex("(".to_owned()),
-        Pattern::Field("ok".to_owned()),
-        Pattern::Path("$.a[".to_owned()),
-        Pattern::Regex("a*".to_owned()),
-        Pattern::Field("-".to_owned()),
+        RedactionPattern::Regex("(".to_owned()),
+        RedactionPattern::Field("ok".to_owned()),
+        RedactionPattern::Path("$.a[".to_owned()),
+        RedactionPattern::Regex("a*".to_owned()),
+        RedactionPattern::Field("-".to_owned()),
     ];
-    let rules = patterns.map(|p| rule(p, Action::Mark)).to_vec();
+    let rules = patterns.map(|p| rule(p, RedactionAction::Mark)).to_vec();
     let wrong = Redactor::new(&RedactionConfig { rules, ..RedactionConfig::default() }).unwrap_err();
     assert_eq!(wrong.iter().map(|e| e.rule).collect::<Vec<_>>(), [0, 2, 3, 4]);
     assert!(wrong[0].what.contains("unclosed group"), "{}", wrong[0].what);
@@ -495,7 +506,8 @@ fn wrong_rules_are_all_told() {
 
 #[test]
 fn hashed_ids_still_belong_together() {
-    let config = RedactionConfig { hash_ids: true, hash_key: Key([5; 32]), ..RedactionConfig::default() };
+    let config =
+        RedactionConfig { hash_ids: true, hash_key: RedactionKey([5; 32]), ..RedactionConfig::default() };
     let redactor = Redactor::new(&config).unwrap();
     let read = |text: &str| -> Value {
         serde_json::from_slice(redactor.redact(text.as_bytes()).as_bytes()).unwrap()

@@ -5,9 +5,9 @@ use std::ops::Range;
 use super::action::is_mark;
 use super::block;
 use super::detectors::is_pair;
-use super::name::{Names, Telling, is_password};
+use super::name::{NameEvidence, Names, is_password};
+use super::placeholder::{ValuePosition, is_standin, is_standin_alone, is_template};
 use super::shape::{is_random, parameters, quoted_end};
-use super::standin::{Place, is_standin, is_standin_alone, is_template};
 
 /// No name is looked at beyond this.
 const NAME_BYTES_MAX: usize = 96;
@@ -40,7 +40,7 @@ pub(super) fn name_at(text: &[u8], at: usize) -> Range<usize> {
 
 /// What stands between a name and its value.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Between {
+pub(super) enum Separator {
     /// `=` alone.
     Equals,
     /// `=` with spaces, or `:=`.
@@ -56,14 +56,14 @@ pub(super) enum Between {
 const ENTITIES: [&[u8]; 5] = [b"&quot;", b"&#34;", b"&apos;", b"&#39;", b"&#x27;"];
 
 /// A value in running text.
-pub(super) struct Value {
+pub(super) struct TextValue {
     pub(super) range: Range<usize>,
     pub(super) quoted: bool,
-    pub(super) between: Between,
+    pub(super) between: Separator,
 }
 
 /// Returns the secret that the name around a place tells of.
-pub(super) fn value_of(text: &[u8], at: usize, names: &Names) -> Option<(Range<usize>, Telling)> {
+pub(super) fn value_of(text: &[u8], at: usize, names: &Names) -> Option<(Range<usize>, NameEvidence)> {
     let name = name_at(text, at);
     if text[..name.start].ends_with(b"[redacted:") && text.get(name.end) == Some(&b']') {
         // The rule's name in a mark.
@@ -82,12 +82,12 @@ pub(super) fn value_of(text: &[u8], at: usize, names: &Names) -> Option<(Range<u
         return None;
     }
     let is_secret = match telling {
-        Telling::Weak if is_header(&text[name.clone()]) && !value.quoted => bytes
+        NameEvidence::Weak if is_header(&text[name.clone()]) && !value.quoted => bytes
             .split(|b| *b == b' ')
             .any(|word| is_random(word) && !is_standin_alone(word, value.place(text, &name))),
-        Telling::Weak => is_random(bytes) && !value.is_standin(text, &name),
-        Telling::Pair => is_pair(bytes),
-        Telling::Sensitive(_) | Telling::Strong => {
+        NameEvidence::Weak => is_random(bytes) && !value.is_standin(text, &name),
+        NameEvidence::Pair => is_pair(bytes),
+        NameEvidence::Sensitive(_) | NameEvidence::Strong => {
             bytes.len() >= 3 && !value.is_standin(text, &name) && fits(text, &name, &value)
         }
     };
@@ -100,23 +100,23 @@ fn begins_with_mark(text: &[u8]) -> bool {
     near.starts_with(b"[") && memchr::memchr(b']', near).is_some_and(|close| is_mark(&near[..=close]))
 }
 
-impl Value {
+impl TextValue {
     /// Returns all of a value that is a secret: on a line of its own, what follows a separator is more of it.
     fn whole(self, text: &[u8], name: &Range<usize>) -> Range<usize> {
         let Range { start, end } = self.range;
-        let is_setting = matches!(self.between, Between::Colon | Between::Assigns);
+        let is_setting = matches!(self.between, Separator::Colon | Separator::Assigns);
         let is_word = !self.quoted && is_setting && !is_header(&text[name.clone()]);
         let word = is_word.then(|| whole_word(text, name, start)).flatten();
         start..end.max(word.unwrap_or(end))
     }
 
     /// Says what may stand for a secret here.
-    fn place(&self, text: &[u8], name: &Range<usize>) -> Place {
+    fn place(&self, text: &[u8], name: &Range<usize>) -> ValuePosition {
         match self.between {
-            Between::Equals if is_variable(text, name) => Place::Setting,
-            Between::Equals if !text[..name.start].ends_with(b"-") && !self.quoted => Place::Code,
-            Between::Colon | Between::Assigns if !self.quoted => Place::Code,
-            _ => Place::Text,
+            Separator::Equals if is_variable(text, name) => ValuePosition::Setting,
+            Separator::Equals if !text[..name.start].ends_with(b"-") && !self.quoted => ValuePosition::Code,
+            Separator::Colon | Separator::Assigns if !self.quoted => ValuePosition::Code,
+            _ => ValuePosition::Text,
         }
     }
 
@@ -128,7 +128,7 @@ impl Value {
             let scheme = bytes.iter().take_while(|b| b.is_ascii_alphabetic()).count();
             let skipped = if bytes.get(scheme) == Some(&b' ') { scheme + 1 } else { 0 };
             // And a shell quotes again within what it runs: `"$(cat "$FILE")"`.
-            let runs = place == Place::Setting && bytes.starts_with(b"$(");
+            let runs = place == ValuePosition::Setting && bytes.starts_with(b"$(");
             return is_standin_alone(bytes, place)
                 || is_template(&bytes[skipped..])
                 || runs && is_standin(text, &self.range, place);
@@ -172,15 +172,15 @@ fn is_flag(text: &[u8], name: &Range<usize>) -> bool {
 }
 
 /// Prose has `password: must have…`; a setting has one word, or one that is no word.
-fn fits(text: &[u8], name: &Range<usize>, value: &Value) -> bool {
+fn fits(text: &[u8], name: &Range<usize>, value: &TextValue) -> bool {
     let bytes = &text[value.range.clone()];
     let odd = bytes.iter().any(|b| !b.is_ascii_alphabetic() && !matches!(b, b'.' | b'-' | b'_'));
     match value.between {
         _ if value.quoted => !bytes.contains(&b' ') || odd,
-        Between::Equals | Between::Block => true,
-        Between::Assigns => odd || is_setting(text, name, value),
-        Between::Space => !bytes.starts_with(b"-"),
-        Between::Colon => {
+        Separator::Equals | Separator::Block => true,
+        Separator::Assigns => odd || is_setting(text, name, value),
+        Separator::Space => !bytes.starts_with(b"-"),
+        Separator::Colon => {
             let rest = text[value.range.end..].iter().find(|b| !matches!(b, b' ' | b'\t' | b'\r'));
             let ends = matches!(rest, None | Some(b'\n' | b'\\' | b'"' | b'}' | b',' | b';'));
             let line = text[..name.start].iter().rev().find(|b| !matches!(b, b' ' | b'\t' | b'-'));
@@ -191,7 +191,7 @@ fn fits(text: &[u8], name: &Range<usize>, value: &Value) -> bool {
 }
 
 /// Tells whether a name for a password and its value are alone on their line, as settings are: `password = swordfish`.
-fn is_setting(text: &[u8], name: &Range<usize>, value: &Value) -> bool {
+fn is_setting(text: &[u8], name: &Range<usize>, value: &TextValue) -> bool {
     let bytes = &text[name.clone()];
     is_password(bytes)
         && !bytes.contains(&b'.')
@@ -199,7 +199,7 @@ fn is_setting(text: &[u8], name: &Range<usize>, value: &Value) -> bool {
         && is_line(text, name, value.range.end)
 }
 
-fn value_behind(text: &[u8], name: &Range<usize>) -> Option<Value> {
+fn value_behind(text: &[u8], name: &Range<usize>) -> Option<TextValue> {
     if let Some(value) = block::element(text, name) {
         return Some(value);
     }
@@ -212,20 +212,20 @@ fn value_behind(text: &[u8], name: &Range<usize>) -> Option<Value> {
     let before = spaces(at);
     let (between, length) = match &text[at + before..] {
         [b'=', b'=', ..] | [b':', b':', ..] => return None,
-        [b'=', b'>', ..] | [b':', b'=', ..] => (Between::Assigns, 2),
-        [b'=', ..] if before == 0 && text.get(at + 1) != Some(&b' ') => (Between::Equals, 1),
-        [b'=', ..] => (Between::Assigns, 1),
-        [b':', ..] => (Between::Colon, 1),
-        [b'%', b'3', b'D' | b'd', ..] => (Between::Equals, 3),
-        _ if is_flag(text, name) && closed == 0 => (Between::Space, 0),
+        [b'=', b'>', ..] | [b':', b'=', ..] => (Separator::Assigns, 2),
+        [b'=', ..] if before == 0 && text.get(at + 1) != Some(&b' ') => (Separator::Equals, 1),
+        [b'=', ..] => (Separator::Assigns, 1),
+        [b':', ..] => (Separator::Colon, 1),
+        [b'%', b'3', b'D' | b'd', ..] => (Separator::Equals, 3),
+        _ if is_flag(text, name) && closed == 0 => (Separator::Space, 0),
         _ => return None,
     };
     at += before + length;
     at += spaces(at);
-    if between == Between::Colon && closed == 0 && ends_label(text, name, at) {
+    if between == Separator::Colon && closed == 0 && ends_label(text, name, at) {
         return None;
     }
-    if between == Between::Colon && block::may_begin(text, at) {
+    if between == Separator::Colon && block::may_begin(text, at) {
         return block::yaml(text, name, at);
     }
     Some(read_value(text, name, at, between))
@@ -242,13 +242,13 @@ fn entity(text: &[u8]) -> usize {
     ENTITIES.iter().find(|entity| text.starts_with(entity)).map_or(0, |entity| entity.len())
 }
 
-fn read_value(text: &[u8], name: &Range<usize>, at: usize, between: Between) -> Value {
+fn read_value(text: &[u8], name: &Range<usize>, at: usize, between: Separator) -> TextValue {
     let entity = entity(&text[at..]);
     if entity > 0 {
         let start = at + entity;
         let end =
             memchr::memmem::find(&text[start..], &text[at..start]).map_or(text.len(), |end| start + end);
-        return Value { range: start..end, quoted: true, between };
+        return TextValue { range: start..end, quoted: true, between };
     }
     if let Some(value) = block::three_quotes(text, at) {
         return value;
@@ -256,14 +256,14 @@ fn read_value(text: &[u8], name: &Range<usize>, at: usize, between: Between) -> 
     let escapes = text[at..].iter().take(CLOSERS_MAX).take_while(|b| **b == b'\\').count();
     if let Some(quote @ (b'"' | b'\'' | b'`')) = text.get(at + escapes) {
         let start = at + escapes + 1;
-        return Value { range: start..quoted_end(text, start, *quote, escapes), quoted: true, between };
+        return TextValue { range: start..quoted_end(text, start, *quote, escapes), quoted: true, between };
     }
     let whole_line = is_header(&text[name.clone()]);
-    if between == Between::Equals
+    if between == Separator::Equals
         && !whole_line
         && let Some(end) = whole_word(text, name, at)
     {
-        return Value { range: at..end, quoted: false, between };
+        return TextValue { range: at..end, quoted: false, between };
     }
     let stop = |b: &u8| {
         let ends = matches!(b, b'\n' | b'\r' | b'"' | b'\\' | b'\'' | b'`' | 0);
@@ -277,7 +277,7 @@ fn read_value(text: &[u8], name: &Range<usize>, at: usize, between: Between) -> 
     let scheme = if whole_line && text[at..end].get(words) == Some(&b' ') { words + 1 } else { 0 };
     // The values of its parameters may be quoted, which ends other values.
     let parameters = whole_line.then(|| parameters(text, at + scheme)).flatten();
-    Value { range: at + scheme..end.max(parameters.unwrap_or(0)), quoted: false, between }
+    TextValue { range: at + scheme..end.max(parameters.unwrap_or(0)), quoted: false, between }
 }
 
 /// Returns the end of a word that is a value as a whole, separators and all: behind a variable's name that nothing but a

@@ -2,17 +2,17 @@
 
 use std::collections::HashMap;
 
-use super::action::Left;
+use super::action::Replacement;
 use super::control;
 use super::detectors::is_pair;
 use super::engine::{Edit, Redactor};
 use super::lines::KeyLines;
-use super::name::Telling;
+use super::name::NameEvidence;
+use super::placeholder::{ValuePosition, is_standin_alone};
 use super::shape::is_random;
-use super::standin::{Place, is_standin_alone};
 use crate::json::edit;
 use crate::json::escape::{Unescaped, escape};
-use crate::json::tree::{Kind, Node, Tree};
+use crate::json::tree::{Node, NodeKind, Tree};
 
 /// Words of JSON Schema: what a sensitive property is said to be is no secret.
 const SCHEMA_WORDS: &[&[u8]] = &[
@@ -88,13 +88,13 @@ impl<'r, 't> Walk<'r, 't> {
     /// Follows the user's paths, from the message or from each message of a batch.
     fn choose(&mut self) {
         let roots = match self.tree.nodes[0].kind {
-            Kind::Array => std::iter::once(0).chain(self.tree.children(0)).collect(),
+            NodeKind::Array => std::iter::once(0).chain(self.tree.children(0)).collect(),
             _ => vec![0],
         };
         let redactor = self.redactor;
         for root in roots {
             for (param, rule) in &redactor.params {
-                let method = self.member(root, b"method").filter(|m| self.node(*m).kind == Kind::String);
+                let method = self.member(root, b"method").filter(|m| self.node(*m).kind == NodeKind::String);
                 let params = self.member(root, b"params");
                 if let (Some(method), Some(params)) = (method, params)
                     && param.is_of(&self.inside(method).text)
@@ -134,16 +134,16 @@ impl<'r, 't> Walk<'r, 't> {
             return self.replace(node, *rule);
         }
         match (self.node(node).kind, under) {
-            (Kind::Object, _) => self.object(node, under),
-            (Kind::Array, _) => self.array(node, under),
-            (Kind::Number, Some(rule))
+            (NodeKind::Object, _) => self.object(node, under),
+            (NodeKind::Array, _) => self.array(node, under),
+            (NodeKind::Number, Some(rule))
                 if self
                     .redactor
                     .names
-                    .is_count(Telling::Sensitive(rule), &self.text[self.node(node).range.clone()]) => {}
-            (Kind::String | Kind::Number, Some(rule)) => self.replace(node, rule),
-            (Kind::String, None) => self.string(node),
-            (Kind::Number | Kind::Word, _) => {}
+                    .is_count(NameEvidence::Sensitive(rule), &self.text[self.node(node).range.clone()]) => {}
+            (NodeKind::String | NodeKind::Number, Some(rule)) => self.replace(node, rule),
+            (NodeKind::String, None) => self.string(node),
+            (NodeKind::Number | NodeKind::Word, _) => {}
         }
         self.take_out(node);
     }
@@ -176,26 +176,26 @@ impl<'r, 't> Walk<'r, 't> {
     }
 
     /// Looks at a value whose name tells something.
-    fn told(&mut self, node: usize, telling: Telling) {
+    fn told(&mut self, node: usize, telling: NameEvidence) {
         let is_secret = match telling {
             _ if self.has_other_sense(node, telling) => false,
-            Telling::Sensitive(_) => true,
-            _ if self.node(node).kind != Kind::String => false,
-            Telling::Strong => {
+            NameEvidence::Sensitive(_) => true,
+            _ if self.node(node).kind != NodeKind::String => false,
+            NameEvidence::Strong => {
                 let inside = self.inside(node);
-                inside.text.len() >= 4 && !is_standin_alone(&inside.text, Place::Setting)
+                inside.text.len() >= 4 && !is_standin_alone(&inside.text, ValuePosition::Setting)
             }
-            Telling::Weak => is_random(&self.inside(node).text),
-            Telling::Pair => is_pair(&self.inside(node).text),
+            NameEvidence::Weak => is_random(&self.inside(node).text),
+            NameEvidence::Pair => is_pair(&self.inside(node).text),
         };
         self.value(node, is_secret.then(|| self.redactor.names.rule_of(telling)));
     }
 
     /// Tells whether a text is what its name means besides a secret.
-    fn has_other_sense(&self, node: usize, telling: Telling) -> bool {
+    fn has_other_sense(&self, node: usize, telling: NameEvidence) -> bool {
         let key = self.key(node);
         let name = key.as_ref().map_or(&b""[..], |key| &key.text);
-        self.node(node).kind == Kind::String
+        self.node(node).kind == NodeKind::String
             && self.redactor.names.is_other_sense(telling, name, &self.inside(node).text)
     }
 
@@ -207,9 +207,9 @@ impl<'r, 't> Walk<'r, 't> {
             return self.replace(array, rule);
         }
         let is_pair = children.len() == 2;
-        let mut before: Option<Telling> = None;
+        let mut before: Option<NameEvidence> = None;
         for child in children {
-            let is_string = self.node(child).kind == Kind::String;
+            let is_string = self.node(child).kind == NodeKind::String;
             match before.take() {
                 Some(telling) if under.is_none() && is_string => self.told(child, telling),
                 _ => self.value(child, under),
@@ -220,7 +220,7 @@ impl<'r, 't> Walk<'r, 't> {
                 // A pair of words is no name with its value.
                 let is_named = is_pair && self.node(child).next < self.node(array).next && {
                     let value = self.node(self.node(child).next);
-                    value.kind == Kind::String
+                    value.kind == NodeKind::String
                         && self.text[value.inside()].iter().any(|b| !b.is_ascii_alphabetic())
                 };
                 let name = flag.or(is_named.then_some(&*inside.text));
@@ -230,9 +230,9 @@ impl<'r, 't> Walk<'r, 't> {
     }
 
     /// Returns what the name of a name-and-value object tells.
-    fn named(&self, children: &[usize]) -> Option<Telling> {
+    fn named(&self, children: &[usize]) -> Option<NameEvidence> {
         let naming = children.iter().find(|child| {
-            self.node(**child).kind == Kind::String
+            self.node(**child).kind == NodeKind::String
                 && self
                     .key(**child)
                     .is_some_and(|key| NAMING.iter().any(|n| key.text.eq_ignore_ascii_case(n)))
@@ -248,7 +248,7 @@ impl<'r, 't> Walk<'r, 't> {
     }
 
     fn is_id(&self, key: &[u8], node: usize) -> bool {
-        let scalar = matches!(self.node(node).kind, Kind::String | Kind::Number);
+        let scalar = matches!(self.node(node).kind, NodeKind::String | NodeKind::Number);
         let is_named = || {
             let ends = |tail: &[u8]| key.len() > tail.len() && key.ends_with(tail);
             key.eq_ignore_ascii_case(b"id")
@@ -318,20 +318,20 @@ impl<'r, 't> Walk<'r, 't> {
     /// Does to a whole value what its rule says.
     fn replace(&mut self, node: usize, rule: u16) {
         let (kind, range) = (self.node(node).kind, self.node(node).range.clone());
-        let inside = if kind == Kind::String { self.inside(node) } else { Unescaped::new(b"") };
+        let inside = if kind == NodeKind::String { self.inside(node) } else { Unescaped::new(b"") };
         let raw = &self.text[range.clone()];
-        let value: &[u8] = if kind == Kind::String { &inside.text } else { raw };
-        if kind == Kind::String && (value.is_empty() || self.redactor.action(rule).is_done(value)) {
+        let value: &[u8] = if kind == NodeKind::String { &inside.text } else { raw };
+        if kind == NodeKind::String && (value.is_empty() || self.redactor.action(rule).is_done(value)) {
             return;
         }
         let with = match self.redactor.left(rule, value) {
-            Left::Nothing if node == 0 => "null".to_owned(),
-            Left::Nothing => {
+            Replacement::Nothing if node == 0 => "null".to_owned(),
+            Replacement::Nothing => {
                 self.removed.insert(node, rule);
                 return;
             }
-            Left::Text(text) => format!("\"{}\"", escape(&text)),
-            Left::Json(value) => value.to_string(),
+            Replacement::Text(text) => format!("\"{}\"", escape(&text)),
+            Replacement::Json(value) => value.to_string(),
         };
         if with.as_bytes() != raw {
             let place = self.place(node, "");

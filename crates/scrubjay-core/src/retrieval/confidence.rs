@@ -4,7 +4,7 @@
 //! unserved tasks weighing the same; the other half says how well it does. How far the second tool is behind
 //! told nothing there, so it is shown and not counted: two tools may both serve.
 
-use super::Signs;
+use super::ScoreShape;
 
 const BIAS: f32 = -4.9;
 const FIT: f32 = 2.9;
@@ -12,7 +12,7 @@ const COVERED: f32 = 5.4;
 const KNOWN: f32 = 2.7;
 
 /// Returns a confidence in 0..1.
-pub(super) fn confidence(signs: &Signs) -> f32 {
+pub(super) fn confidence(signs: &ScoreShape) -> f32 {
     if signs.covered == 0.0 {
         return 0.0;
     }
@@ -26,13 +26,16 @@ mod tests {
 
     #[test]
     fn more_of_any_sign_is_more_confidence() {
-        let half = Signs { fit: 0.4, covered: 0.4, margin: 0.5, known: 0.4 };
+        let half = ScoreShape { fit: 0.4, covered: 0.4, margin: 0.5, known: 0.4 };
         let base = confidence(&half);
-        for more in [Signs { fit: 0.6, ..half }, Signs { covered: 0.6, ..half }, Signs { known: 0.6, ..half }]
-        {
+        for more in [
+            ScoreShape { fit: 0.6, ..half },
+            ScoreShape { covered: 0.6, ..half },
+            ScoreShape { known: 0.6, ..half },
+        ] {
             assert!(confidence(&more) > base);
         }
-        let all = Signs { fit: 1.0, covered: 1.0, margin: 1.0, known: 1.0 };
-        assert!(confidence(&all) > 0.95 && confidence(&Signs::default()) == 0.0);
+        let all = ScoreShape { fit: 1.0, covered: 1.0, margin: 1.0, known: 1.0 };
+        assert!(confidence(&all) > 0.95 && confidence(&ScoreShape::default()) == 0.0);
     }
 }

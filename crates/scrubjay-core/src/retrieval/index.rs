@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::asked::Asked;
 use super::confidence::confidence;
-use super::near::Near;
-use super::query::{self, Group};
+use super::learned::LearnedWords;
+use super::query::{self, TermGroup};
 use super::score::Scored;
+use super::similar_terms::SimilarTerms;
 use super::synonyms::Synonyms;
-use super::words::Reader;
-use super::{Field, Hit, Match, Settings, Shortlist, ToolText};
+use super::words::WordReader;
+use super::{RetrievalSettings, Shortlist, ToolField, ToolHit, ToolText, WordMatch};
 
 /// A word in a tool.
 #[derive(Clone, Copy, Debug)]
@@ -21,38 +21,38 @@ pub(super) struct Posting {
 }
 
 /// A catalog that can be searched.
-pub struct Index {
-    pub(super) settings: Settings,
-    pub(super) reader: Reader,
+pub struct ToolIndex {
+    pub(super) settings: RetrievalSettings,
+    pub(super) reader: WordReader,
     pub(super) synonyms: Synonyms,
-    pub(super) near: Near,
+    pub(super) near: SimilarTerms,
     ids: HashMap<String, u32>,
     terms: Vec<String>,
     pub(super) postings: Vec<Vec<Posting>>,
     pub(super) tools: usize,
-    pub(super) asked: Asked,
+    pub(super) asked: LearnedWords,
 }
 
-impl Index {
+impl ToolIndex {
     /// Reads a catalog.
     #[must_use]
-    pub fn new(tools: &[ToolText], settings: Settings) -> Self {
-        let reader = Reader::new(settings.stems);
+    pub fn new(tools: &[ToolText], settings: RetrievalSettings) -> Self {
+        let reader = WordReader::new(settings.stems);
         let mut index = Self {
             settings,
             synonyms: Synonyms::new(&reader),
             reader,
-            near: Near::default(),
+            near: SimilarTerms::default(),
             ids: HashMap::new(),
             terms: Vec::new(),
             postings: Vec::new(),
             tools: tools.len(),
-            asked: Asked::default(),
+            asked: LearnedWords::default(),
         };
         let read: Vec<_> = tools.iter().map(|tool| index.read(tool)).collect();
         let lengths = mean_lengths(&read);
         for (tool, fields) in (0..).zip(&read) {
-            for (field, terms) in Field::ALL.into_iter().zip(fields) {
+            for (field, terms) in ToolField::ALL.into_iter().zip(fields) {
                 index.post(tool, field, terms, &lengths, fields);
             }
         }
@@ -62,7 +62,7 @@ impl Index {
     /// Cuts a tool into the terms of its fields.
     fn read(&mut self, tool: &ToolText) -> [Vec<u32>; 8] {
         let mut fields: [Vec<u32>; 8] = Default::default();
-        for (field, terms) in Field::ALL.into_iter().zip(&mut fields) {
+        for (field, terms) in ToolField::ALL.into_iter().zip(&mut fields) {
             if self.settings.weights[field as usize] == 0.0 {
                 continue;
             }
@@ -75,8 +75,8 @@ impl Index {
         fields
     }
 
-    fn post(&mut self, tool: u32, field: Field, terms: &[u32], means: &[f32; 8], all: &[Vec<u32>; 8]) {
-        let Settings { weights, length, joined, .. } = self.settings;
+    fn post(&mut self, tool: u32, field: ToolField, terms: &[u32], means: &[f32; 8], all: &[Vec<u32>; 8]) {
+        let RetrievalSettings { weights, length, joined, .. } = self.settings;
         let relative = if joined {
             all.iter().map(Vec::len).sum::<usize>() as f32 / means.iter().sum::<f32>().max(1.0)
         } else {
@@ -142,7 +142,7 @@ impl Index {
     ///
     /// What several conversations asked counts more, up to a limit. The same one teaches a word only once.
     pub fn learn(&mut self, task: &str, tool: usize, conversation: u64) {
-        if tool >= self.tools || self.settings.weights[Field::AskedAs as usize] == 0.0 {
+        if tool >= self.tools || self.settings.weights[ToolField::AskedAs as usize] == 0.0 {
             return;
         }
         let tool = u32::try_from(tool).expect("a catalog has fewer than 2^32 tools");
@@ -165,12 +165,12 @@ impl Index {
         let mut order: Vec<usize> = (0..scores.len()).filter(|tool| scores[*tool] > 0.0).collect();
         order.sort_unstable_by(|a, b| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b)));
         order.truncate(limit);
-        let hit = |tool| Hit { tool, score: scores[tool], why: self.why(&groups, tool) };
+        let hit = |tool| ToolHit { tool, score: scores[tool], why: self.why(&groups, tool) };
         Shortlist { hits: order.into_iter().map(hit).collect(), confidence: confidence(&signs), signs }
     }
 
-    fn why(&self, groups: &[Group<'_>], tool: usize) -> Vec<Match> {
-        let found = |group: &Group<'_>| {
+    fn why(&self, groups: &[TermGroup<'_>], tool: usize) -> Vec<WordMatch> {
+        let found = |group: &TermGroup<'_>| {
             let here = group.variants.iter().filter_map(|(term, likeness)| {
                 let postings = &self.postings[*term as usize];
                 let at = postings.binary_search_by_key(&tool, |p| p.tool as usize).ok()?;
@@ -182,13 +182,13 @@ impl Index {
                 Some((term, _, fields)) => (self.term(term), fields),
                 None => {
                     self.asked.of(&group.term, 1).find(|(asked, _)| *asked == tool)?;
-                    (group.term.as_str(), Field::AskedAs.bit())
+                    (group.term.as_str(), ToolField::AskedAs.bit())
                 }
             };
-            Some(Match {
+            Some(WordMatch {
                 word: group.typed.to_owned(),
                 found: found.to_owned(),
-                fields: Field::ALL.into_iter().filter(|field| fields & field.bit() != 0).collect(),
+                fields: ToolField::ALL.into_iter().filter(|field| fields & field.bit() != 0).collect(),
             })
         };
         groups.iter().filter_map(found).collect()
@@ -224,11 +224,11 @@ mod tests {
         ]
     }
 
-    fn index() -> Index {
-        Index::new(&catalog(), Settings::full())
+    fn index() -> ToolIndex {
+        ToolIndex::new(&catalog(), RetrievalSettings::full())
     }
 
-    fn first(index: &Index, task: &str) -> Option<String> {
+    fn first(index: &ToolIndex, task: &str) -> Option<String> {
         let hits = index.search(task, 3).hits;
         hits.first().map(|hit| catalog()[hit.tool].full_name())
     }
@@ -253,14 +253,14 @@ mod tests {
     #[test]
     fn it_says_why() {
         let hits = index().search("erase the file", 1).hits;
-        let delete = Match {
+        let delete = WordMatch {
             word: "erase".to_owned(),
             found: "delet".to_owned(),
-            fields: vec![Field::Name, Field::Description],
+            fields: vec![ToolField::Name, ToolField::Description],
         };
         assert_eq!(hits[0].why[0], delete);
         assert_eq!(hits[0].why[1].found, "file");
-        assert!(hits[0].why[1].fields.contains(&Field::Backend), "files is one of its words");
+        assert!(hits[0].why[1].fields.contains(&ToolField::Backend), "files is one of its words");
     }
 
     #[test]
@@ -269,10 +269,10 @@ mod tests {
         assert_eq!(first(&index, "nuke it"), None);
         index.learn("nuke it", 1, 0);
         assert_eq!(first(&index, "nuke that").as_deref(), Some("files/deleteFile"));
-        assert_eq!(index.search("nuke", 1).hits[0].why[0].fields, [Field::AskedAs]);
+        assert_eq!(index.search("nuke", 1).hits[0].why[0].fields, [ToolField::AskedAs]);
         index.learn("nuke", 99, 0);
         // A word that many asked counts more, but not without end, and one who repeats himself counts once.
-        let score = |index: &Index| index.search("nuke", 1).hits[0].score;
+        let score = |index: &ToolIndex| index.search("nuke", 1).hits[0].score;
         let once = score(&index);
         (0..20).for_each(|_| index.learn("nuke", 1, 0));
         assert_eq!(score(&index), once);
@@ -323,7 +323,7 @@ mod tests {
             let word: String = format!("{i:03}").bytes().map(|b| char::from(b - b'0' + b'k')).collect();
             index.learn(&format!("qz{word}x"), 0, 0);
         }
-        assert_eq!(index.asked.words_of(0), crate::retrieval::asked::WORDS_MAX);
+        assert_eq!(index.asked.words_of(0), crate::retrieval::learned::WORDS_MAX);
     }
 
     #[test]
@@ -335,13 +335,13 @@ mod tests {
             assert_eq!(index().search(task, 10), expected);
         }
         let twins = vec![catalog()[0].clone(); 4];
-        let order = Index::new(&twins, Settings::full()).search("read", 9).hits;
+        let order = ToolIndex::new(&twins, RetrievalSettings::full()).search("read", 9).hits;
         assert_eq!(order.iter().map(|hit| hit.tool).collect::<Vec<_>>(), [0, 1, 2, 3]);
     }
 
     #[test]
     fn an_empty_catalog_has_nothing() {
-        let nothing = Index::new(&[], Settings::full()).search("read", 5);
+        let nothing = ToolIndex::new(&[], RetrievalSettings::full()).search("read", 5);
         assert!(nothing.hits.is_empty() && nothing.confidence == 0.0 && !nothing.acts());
     }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Hit, Shortlist};
+use super::{Shortlist, ToolHit};
 
 /// The depths at which recall is measured.
 pub const DEPTHS: [usize; 4] = [1, 3, 5, 10];
@@ -10,7 +10,7 @@ pub const DEPTHS: [usize; 4] = [1, 3, 5, 10];
 /// A task and the tools that serve it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Case {
+pub struct GradedCase {
     /// The task.
     pub query: String,
     /// `backend/tool` of each that serves it; nothing does where it is empty.
@@ -19,7 +19,7 @@ pub struct Case {
 
 /// What was answered to one case.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct GradedAnswer {
     /// The places (from 0) of the expected tools in the ranking, as far as they are in it.
     pub places: Vec<usize>,
     /// How many were expected.
@@ -28,11 +28,11 @@ pub struct Answer {
     pub acted: bool,
 }
 
-impl Answer {
+impl GradedAnswer {
     /// Compares a shortlist with what was expected; `name` gives the full name of a tool.
     #[must_use]
-    pub fn new<'n>(shortlist: &Shortlist, case: &Case, name: impl Fn(usize) -> &'n str) -> Self {
-        let expected = |(place, hit): (usize, &Hit)| {
+    pub fn new<'n>(shortlist: &Shortlist, case: &GradedCase, name: impl Fn(usize) -> &'n str) -> Self {
+        let expected = |(place, hit): (usize, &ToolHit)| {
             case.expected.iter().any(|expected| expected == name(hit.tool)).then_some(place)
         };
         Self {
@@ -45,7 +45,7 @@ impl Answer {
 
 /// The measures of many cases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Measures {
+pub struct RetrievalMeasures {
     /// Cases that some tool serves.
     pub served: usize,
     /// Cases that none does.
@@ -64,15 +64,16 @@ pub struct Measures {
 
 /// Measures answers.
 #[must_use]
-pub fn measure(answers: &[Answer]) -> Measures {
-    let (served, unserved): (Vec<&Answer>, Vec<&Answer>) = answers.iter().partition(|a| a.expected > 0);
+pub fn measure(answers: &[GradedAnswer]) -> RetrievalMeasures {
+    let (served, unserved): (Vec<&GradedAnswer>, Vec<&GradedAnswer>) =
+        answers.iter().partition(|a| a.expected > 0);
     let recall = |depth: usize| {
         mean(&served, |answer| {
             let found = answer.places.iter().filter(|place| **place < depth).count();
             found as f64 / answer.expected.min(depth) as f64
         })
     };
-    Measures {
+    RetrievalMeasures {
         served: served.len(),
         unserved: unserved.len(),
         recall: DEPTHS.map(recall),
@@ -90,7 +91,7 @@ pub fn measure(answers: &[Answer]) -> Measures {
     }
 }
 
-fn mean(answers: &[&Answer], of: impl Fn(&Answer) -> f64) -> f64 {
+fn mean(answers: &[&GradedAnswer], of: impl Fn(&GradedAnswer) -> f64) -> f64 {
     let sum: f64 = answers.iter().map(|answer| of(answer)).sum();
     if answers.is_empty() { 0.0 } else { sum / answers.len() as f64 }
 }
@@ -99,8 +100,8 @@ fn mean(answers: &[&Answer], of: impl Fn(&Answer) -> f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn answer(places: &[usize], expected: usize, acted: bool) -> Answer {
-        Answer { places: places.to_vec(), expected, acted }
+    fn answer(places: &[usize], expected: usize, acted: bool) -> GradedAnswer {
+        GradedAnswer { places: places.to_vec(), expected, acted }
     }
 
     fn check(measured: f64, expected: f64) {
@@ -130,6 +131,6 @@ mod tests {
 
     #[test]
     fn nothing_measures_nothing() {
-        assert_eq!(measure(&[]), Measures::default());
+        assert_eq!(measure(&[]), RetrievalMeasures::default());
     }
 }

@@ -1,8 +1,8 @@
 //! What a task asks for: its words, each with the ways to say it, and how much each tells.
 
 use super::hints;
-use super::index::Index;
-use super::words::{self, Kind};
+use super::index::ToolIndex;
+use super::words::{self, WordKind};
 
 /// A word that no tool knows counts against a shortlist, but less than one they know: it may be a value.
 const UNKNOWN: f32 = 0.6;
@@ -16,7 +16,7 @@ const SUGGESTED: f32 = 0.35;
 
 /// A word of a task.
 #[derive(Debug)]
-pub(super) struct Group<'t> {
+pub(super) struct TermGroup<'t> {
     pub(super) typed: &'t str,
     pub(super) term: String,
     /// Whether a tool may be remembered by it: a word that was said, not a value.
@@ -32,9 +32,9 @@ pub(super) struct Group<'t> {
 }
 
 /// Takes a task apart.
-pub(super) fn groups<'t>(index: &Index, task: &'t str) -> Vec<Group<'t>> {
+pub(super) fn groups<'t>(index: &ToolIndex, task: &'t str) -> Vec<TermGroup<'t>> {
     let asked = words::asked(task);
-    let mut groups = Groups { index, seen: Vec::new(), groups: Vec::new() };
+    let mut groups = TermGroups { index, seen: Vec::new(), groups: Vec::new() };
     for (i, word) in asked.iter().enumerate() {
         let whole = word.typed.to_lowercase();
         let parts = words::parts(word.typed);
@@ -43,7 +43,7 @@ pub(super) fn groups<'t>(index: &Index, task: &'t str) -> Vec<Group<'t>> {
         let early = index.settings.hints && i < 2 && !known;
         let command = early && hints::command(&whole).next().is_some();
         if command {
-            hints::command(&whole).for_each(|word| groups.add(word, Kind::Word, 1.0));
+            hints::command(&whole).for_each(|word| groups.add(word, WordKind::Word, 1.0));
         } else if known || parts.len() == 1 {
             groups.add(word.typed, word.kind, 1.0);
         } else {
@@ -55,20 +55,20 @@ pub(super) fn groups<'t>(index: &Index, task: &'t str) -> Vec<Group<'t>> {
         for word in &asked {
             let whole = word.typed.to_lowercase();
             let look = hints::look(word.chunk).chain(hints::question(&whole));
-            look.for_each(|word| groups.add(word, Kind::Word, SUGGESTED));
+            look.for_each(|word| groups.add(word, WordKind::Word, SUGGESTED));
         }
     }
     groups.groups
 }
 
-struct Groups<'i, 't> {
-    index: &'i Index,
+struct TermGroups<'i, 't> {
+    index: &'i ToolIndex,
     seen: Vec<String>,
-    groups: Vec<Group<'t>>,
+    groups: Vec<TermGroup<'t>>,
 }
 
-impl<'t> Groups<'_, 't> {
-    fn add(&mut self, typed: &'t str, kind: Kind, emphasis: f32) {
+impl<'t> TermGroups<'_, 't> {
+    fn add(&mut self, typed: &'t str, kind: WordKind, emphasis: f32) {
         let lower = typed.to_lowercase();
         let Some(term) = self.index.reader.term(&lower) else { return };
         if self.seen.iter().any(|seen| *seen == term) {
@@ -88,12 +88,12 @@ impl<'t> Groups<'_, 't> {
     }
 }
 
-fn group<'t>(index: &Index, typed: &'t str, term: &str, kind: Kind) -> Group<'t> {
+fn group<'t>(index: &ToolIndex, typed: &'t str, term: &str, kind: WordKind) -> TermGroup<'t> {
     let mut variants = Vec::new();
     let settings = &index.settings;
     variants.extend(index.id(term).map(|id| (id, 1.0)));
     add_synonyms(index, term, settings.synonyms, &mut variants);
-    if variants.is_empty() && settings.near > 0.0 && kind == Kind::Word {
+    if variants.is_empty() && settings.near > 0.0 && kind == WordKind::Word {
         for (id, likeness) in index.near.find(term, |id| index.term(id).to_owned()) {
             variants.push((id, settings.near * likeness));
             add_synonyms(index, index.term(id), settings.near * settings.synonyms * likeness, &mut variants);
@@ -104,16 +104,16 @@ fn group<'t>(index: &Index, typed: &'t str, term: &str, kind: Kind) -> Group<'t>
     let telling =
         variants.iter().map(|(id, likeness)| index.idf(*id).min(idf_max) * likeness).fold(0.0, f32::max);
     let (emphasis, importance) = match (kind, variants.is_empty()) {
-        (Kind::Value, false) => (VALUE, VALUE * telling),
+        (WordKind::Value, false) => (VALUE, VALUE * telling),
         (_, false) => (1.0, telling),
-        (Kind::Word, true) => (1.0, UNKNOWN * index.idf_of(0.0)),
+        (WordKind::Word, true) => (1.0, UNKNOWN * index.idf_of(0.0)),
         (_, true) => (1.0, UNKNOWN_VALUE * index.idf_of(0.0)),
     };
-    let (term, is_said) = (term.to_owned(), kind == Kind::Word);
-    Group { typed, term, is_said, variants, idf_max, emphasis, importance }
+    let (term, is_said) = (term.to_owned(), kind == WordKind::Word);
+    TermGroup { typed, term, is_said, variants, idf_max, emphasis, importance }
 }
 
-fn add_synonyms(index: &Index, term: &str, likeness: f32, variants: &mut Vec<(u32, f32)>) {
+fn add_synonyms(index: &ToolIndex, term: &str, likeness: f32, variants: &mut Vec<(u32, f32)>) {
     if likeness == 0.0 {
         return;
     }

@@ -1,11 +1,11 @@
 //! How well each tool fits a task: by the words of the catalog, and as far as that may count by what was asked
 //! before.
 
-use super::asked::{SURE_TIMES, TIMES_MAX};
 use super::confidence::confidence;
-use super::index::Index;
-use super::query::Group;
-use super::{ACT_MIN, Field, Signs};
+use super::index::ToolIndex;
+use super::learned::{SURE_TIMES, TIMES_MAX};
+use super::query::TermGroup;
+use super::{ACT_MIN, ScoreShape, ToolField};
 
 /// Where the catalog's own words are good enough to act on, what was asked before moves a tool by no more than
 /// this part of the best score.
@@ -14,12 +14,12 @@ const NUDGE: f32 = 0.1;
 /// The scores of all tools for one task, and what they tell.
 pub(super) struct Scored {
     pub(super) scores: Vec<f32>,
-    pub(super) signs: Signs,
+    pub(super) signs: ScoreShape,
 }
 
-impl Index {
+impl ToolIndex {
     /// Scores every tool by the catalog, and by what was asked before as far as that may count.
-    pub(super) fn score_with_past(&self, groups: &[Group<'_>]) -> Scored {
+    pub(super) fn score_with_past(&self, groups: &[TermGroup<'_>]) -> Scored {
         let plain = self.score(groups, usize::MAX);
         if groups.iter().all(|group| self.asked.of(&group.term, 1).next().is_none()) {
             return plain;
@@ -38,7 +38,7 @@ impl Index {
     }
 
     /// Scores every tool; words that it was asked as count from so many conversations on.
-    fn score(&self, groups: &[Group<'_>], least: usize) -> Scored {
+    fn score(&self, groups: &[TermGroup<'_>], least: usize) -> Scored {
         let sum: f32 = groups.iter().map(|group| group.importance).sum();
         let (mut scores, mut covered) = (vec![0.0_f32; self.tools], vec![0.0_f32; self.tools]);
         let mut best = vec![(0.0_f32, 0.0_f32); self.tools];
@@ -57,7 +57,8 @@ impl Index {
             let mut is_known = !group.variants.is_empty();
             let idf = self.idf_asked(group);
             for (tool, times) in self.asked.of(&group.term, least) {
-                let weight = self.settings.weights[Field::AskedAs as usize] * times as f32 / TIMES_MAX as f32;
+                let weight =
+                    self.settings.weights[ToolField::AskedAs as usize] * times as f32 / TIMES_MAX as f32;
                 let score = idf * group.emphasis * weight / (weight + self.settings.saturation);
                 best[tool] = (best[tool].0.max(score), 1.0);
                 is_known = true;
@@ -77,14 +78,14 @@ impl Index {
     }
 
     /// Returns how telling a word is that tools were asked as.
-    fn idf_asked(&self, group: &Group<'_>) -> f32 {
+    fn idf_asked(&self, group: &TermGroup<'_>) -> f32 {
         match self.id(&group.term) {
             Some(id) => self.idf(id),
             None => self.idf_of(self.asked.of(&group.term, 1).count() as f32),
         }
     }
 
-    fn signs(&self, scores: &[f32], covered: &[f32], sum: f32, known: f32) -> Signs {
+    fn signs(&self, scores: &[f32], covered: &[f32], sum: f32, known: f32) -> ScoreShape {
         let (mut first, mut second, mut best) = (0.0_f32, 0.0_f32, None);
         for (tool, score) in scores.iter().enumerate() {
             if *score > first {
@@ -94,8 +95,8 @@ impl Index {
             }
         }
         let part = |of: f32, whole: f32| if whole > 0.0 { (of / whole).clamp(0.0, 1.0) } else { 0.0 };
-        let name = self.settings.weights[Field::Name as usize];
-        Signs {
+        let name = self.settings.weights[ToolField::Name as usize];
+        ScoreShape {
             fit: part(first, sum * name / (name + self.settings.saturation)),
             covered: best.map_or(0.0, |tool| covered[tool]),
             margin: part(first - second, first),

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use super::words::Reader;
+use super::words::WordReader;
 
 const GROUPS: &[&str] = &[
     // What is done.
@@ -106,7 +106,7 @@ pub(super) struct Synonyms {
 }
 
 impl Synonyms {
-    pub(super) fn new(reader: &Reader) -> Self {
+    pub(super) fn new(reader: &WordReader) -> Self {
         let mut of: HashMap<String, Vec<String>> = HashMap::new();
         for group in GROUPS {
             let mut stems: Vec<String> =
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_word_finds_its_kin_whatever_its_ending() {
-        let reader = Reader::new(true);
+        let reader = WordReader::new(true);
         let synonyms = Synonyms::new(&reader);
         let kin = |word: &str| synonyms.of(&reader.term(word).unwrap()).to_vec();
         assert!(kin("folders").contains(&"directori".to_owned()));

@@ -3,8 +3,8 @@
 use proptest::prelude::{ProptestConfig, prop_assert, proptest};
 use serde_json::{Value, json};
 
-use super::measure::{Answer, Case, Measures, measure};
-use super::{Index, Settings, ToolText};
+use super::measure::{GradedAnswer, GradedCase, RetrievalMeasures, measure};
+use super::{RetrievalSettings, ToolIndex, ToolText};
 
 const CATALOG: &str = include_str!("../../../../tests/routing/catalog.json");
 const DEV: &str = include_str!("../../../../tests/routing/dev.jsonl");
@@ -27,14 +27,21 @@ impl Catalog {
         Self { tools, names }
     }
 
-    fn grade(&self, index: &Index, cases: &[Case]) -> Measures {
-        let answer =
-            |case: &Case| Answer::new(&index.search(&case.query, 10), case, |tool| &self.names[tool]);
+    fn grade(&self, index: &ToolIndex, cases: &[GradedCase]) -> RetrievalMeasures {
+        let answer = |case: &GradedCase| {
+            GradedAnswer::new(&index.search(&case.query, 10), case, |tool| &self.names[tool])
+        };
         measure(&cases.iter().map(answer).collect::<Vec<_>>())
     }
 
     /// Teaches what each case means, as so many conversations would.
-    fn teach(&self, index: &mut Index, cases: &[Case], conversations: u64, meant: impl Fn(usize) -> usize) {
+    fn teach(
+        &self,
+        index: &mut ToolIndex,
+        cases: &[GradedCase],
+        conversations: u64,
+        meant: impl Fn(usize) -> usize,
+    ) {
         for case in cases {
             for name in &case.expected {
                 let tool = self.names.iter().position(|known| known == name).unwrap();
@@ -44,15 +51,15 @@ impl Catalog {
     }
 }
 
-fn cases(lines: &str) -> Vec<Case> {
+fn cases(lines: &str) -> Vec<GradedCase> {
     lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn evaluate(lines: &str, settings: Settings) -> Measures {
+fn evaluate(lines: &str, settings: RetrievalSettings) -> RetrievalMeasures {
     let catalog = Catalog::read();
     let cases = cases(lines);
     assert!(cases.iter().flat_map(|case| &case.expected).all(|name| catalog.names.contains(name)));
-    catalog.grade(&Index::new(&catalog.tools, settings), &cases)
+    catalog.grade(&ToolIndex::new(&catalog.tools, settings), &cases)
 }
 
 #[test]
@@ -60,7 +67,7 @@ fn learning_lowers_no_recall() {
     let catalog = Catalog::read();
     let (dev, held_out) = (cases(DEV), cases(HELD_OUT));
     for (taught, asked) in [(&dev, &dev), (&dev, &held_out), (&held_out, &held_out), (&held_out, &dev)] {
-        let mut index = Index::new(&catalog.tools, Settings::full());
+        let mut index = ToolIndex::new(&catalog.tools, RetrievalSettings::full());
         let before = catalog.grade(&index, asked);
         for conversations in [1, 2, 5] {
             catalog.teach(&mut index, taught, conversations, |tool| tool);
@@ -78,7 +85,7 @@ fn learning_lowers_no_recall() {
 fn a_tape_full_of_lies_steers_nobody_off() {
     let catalog = Catalog::read();
     let held_out = cases(HELD_OUT);
-    let mut index = Index::new(&catalog.tools, Settings::full());
+    let mut index = ToolIndex::new(&catalog.tools, RetrievalSettings::full());
     let before = catalog.grade(&index, &held_out);
     // One conversation that says of every task that it means another tool.
     let wrong = |tool: usize| (tool + 97) % catalog.tools.len();
@@ -91,7 +98,8 @@ fn a_tape_full_of_lies_steers_nobody_off() {
 #[test]
 fn tools_are_found_and_better_than_by_plain_words() {
     for cases in [DEV, HELD_OUT] {
-        let (full, plain) = (evaluate(cases, Settings::full()), evaluate(cases, Settings::bm25()));
+        let (full, plain) =
+            (evaluate(cases, RetrievalSettings::full()), evaluate(cases, RetrievalSettings::bm25()));
         assert!(full.recall[2] >= 0.85, "{full:?}");
         for (full, plain) in full.recall.iter().zip(plain.recall) {
             assert!(*full >= plain, "{full} is below {plain}");
@@ -103,7 +111,7 @@ fn tools_are_found_and_better_than_by_plain_words() {
 #[test]
 fn it_acts_where_a_tool_serves_and_abstains_where_none_does() {
     for cases in [DEV, HELD_OUT] {
-        let full = evaluate(cases, Settings::full());
+        let full = evaluate(cases, RetrievalSettings::full());
         assert!(full.served > 100 && full.unserved > 30);
         assert!(full.acts >= 0.85 && full.abstains >= 0.9, "{full:?}");
     }
@@ -117,7 +125,7 @@ proptest! {
     fn any_text_will_do(name in "\\PC{0,20}", description in "(?s).{0,200}", task in "(?s).{0,200}") {
         let definition = json!({"name": name, "description": description, "inputSchema": {"title": task}});
         let tools = vec![ToolText::from_definition(&task, &definition); 3];
-        let mut index = Index::new(&tools, Settings::full());
+        let mut index = ToolIndex::new(&tools, RetrievalSettings::full());
         index.learn(&task, 1, 0);
         for task in [&task, &name, &description] {
             let found = index.search(task, 2);

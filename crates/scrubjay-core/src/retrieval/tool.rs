@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::Field;
+use super::ToolField;
 
 /// No schema is read deeper, nor further.
 const DEPTH_MAX: usize = 8;
@@ -72,16 +72,16 @@ impl ToolText {
     }
 
     /// Returns the texts of a field.
-    pub(super) fn texts(&self, field: Field) -> &[String] {
+    pub(super) fn texts(&self, field: ToolField) -> &[String] {
         match field {
-            Field::Name => std::slice::from_ref(&self.name),
-            Field::Title => std::slice::from_ref(&self.title),
-            Field::Backend => std::slice::from_ref(&self.backend),
-            Field::Description => std::slice::from_ref(&self.description),
-            Field::Parameter => &self.parameters,
-            Field::Schema => &self.schema,
-            Field::Enum => &self.enums,
-            Field::AskedAs => &[],
+            ToolField::Name => std::slice::from_ref(&self.name),
+            ToolField::Title => std::slice::from_ref(&self.title),
+            ToolField::Backend => std::slice::from_ref(&self.backend),
+            ToolField::Description => std::slice::from_ref(&self.description),
+            ToolField::Parameter => &self.parameters,
+            ToolField::Schema => &self.schema,
+            ToolField::Enum => &self.enums,
+            ToolField::AskedAs => &[],
         }
     }
 }

@@ -27,18 +27,18 @@ const TIME_WORDS: &str = "\
 
 /// A word of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Asked<'t> {
+pub(super) struct TaskWord<'t> {
     /// As it was typed.
     pub(super) typed: &'t str,
     /// What it looks like.
-    pub(super) kind: Kind,
+    pub(super) kind: WordKind,
     /// The whole of which it is a part: `/etc/hosts`.
     pub(super) chunk: &'t str,
 }
 
 /// What a word of a task looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum WordKind {
     /// A word.
     Word,
     /// The name of somebody or something.
@@ -48,12 +48,12 @@ pub(super) enum Kind {
 }
 
 /// Turns words into terms, as a setting has it.
-pub(super) struct Reader {
+pub(super) struct WordReader {
     stemmer: Option<Stemmer>,
     stop_words: HashSet<&'static str>,
 }
 
-impl Reader {
+impl WordReader {
     pub(super) fn new(stems: bool) -> Self {
         Self {
             stemmer: stems.then(|| Stemmer::create(Algorithm::English)),
@@ -110,7 +110,7 @@ pub(super) fn parts(word: &str) -> Vec<&str> {
 }
 
 /// Cuts a task into words, and tells which of them are mere values.
-pub(super) fn asked(task: &str) -> Vec<Asked<'_>> {
+pub(super) fn asked(task: &str) -> Vec<TaskWord<'_>> {
     let mut words = Vec::new();
     let mut quoted = false;
     for (i, chunk) in task.split_whitespace().enumerate() {
@@ -128,11 +128,11 @@ pub(super) fn asked(task: &str) -> Vec<Asked<'_>> {
             && parts(bare).len() == 1;
         let is_time = TIME_WORDS.split(' ').any(|time| time.eq_ignore_ascii_case(bare));
         let kind = match (quoted || odd || is_time, is_name) {
-            (true, _) => Kind::Value,
-            (_, true) => Kind::Name,
-            _ => Kind::Word,
+            (true, _) => WordKind::Value,
+            (_, true) => WordKind::Name,
+            _ => WordKind::Word,
         };
-        words.extend(typed_words(chunk).map(|typed| Asked { typed, kind, chunk: bare }));
+        words.extend(typed_words(chunk).map(|typed| TaskWord { typed, kind, chunk: bare }));
         if chunk.trim_end_matches(['.', ',', ';', '!', '?', ':']).ends_with(['"', '\'', '`', '”', '»']) {
             quoted = false;
         }
@@ -147,7 +147,7 @@ mod tests {
 
     fn terms(text: &str) -> Vec<String> {
         let mut terms = Vec::new();
-        Reader::new(true).terms(text, |term| terms.push(term.to_owned()));
+        WordReader::new(true).terms(text, |term| terms.push(term.to_owned()));
         terms
     }
 
@@ -166,7 +166,7 @@ mod tests {
     fn stems_remain_and_stop_words_do_not() {
         assert_eq!(terms("Please list all the directories of it"), ["list", "directori"]);
         let mut plain = Vec::new();
-        Reader::new(false).terms("Lists the fooBar", |term| plain.push(term.to_owned()));
+        WordReader::new(false).terms("Lists the fooBar", |term| plain.push(term.to_owned()));
         assert_eq!(plain, ["lists", "the", "foobar"]);
     }
 
@@ -174,7 +174,7 @@ mod tests {
     fn values_are_told_from_words() {
         let values = |task: &str| {
             let words = asked(task);
-            words.iter().filter(|w| w.kind != Kind::Word).map(|w| w.typed.to_owned()).collect::<Vec<_>>()
+            words.iter().filter(|w| w.kind != WordKind::Word).map(|w| w.typed.to_owned()).collect::<Vec<_>>()
         };
         assert_eq!(values("Read /etc/hosts for me."), ["etc", "hosts"]);
         assert_eq!(values("Mail \"see you\" to Anna Smith"), ["see", "you", "Anna", "Smith"]);

@@ -7,57 +7,57 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::change::TooLong;
-use super::condition::Need;
-use super::document::{Document, Nature};
-use super::fits::Fitting;
+use super::condition::Certainty;
+use super::document::{Document, MessageNature};
+use super::json_in_text::reach_into_text;
 use super::judgement::{Judgement, Onward};
-use super::packed::reach_into_text;
-use super::refusal::{Refused, Why};
+use super::matching::MatchingRules;
+use super::refusal::{RefusalReason, Refused};
 use super::strict::{check, check_places};
-use super::{Action, Change, DELAY_MAX, Rule, Rules};
-use crate::entry::{Acts, Direction};
+use super::{DELAY_MAX, Rule, RuleAction, RuleChange, Rules};
+use crate::entry::{Direction, RuleEffects};
 use crate::message;
 use crate::protocol::code;
 
 /// A message, alone or within another, before the rules.
-pub(super) struct Case<'a> {
+pub(super) struct RuleSubject<'a> {
     pub(super) document: Document<'a>,
-    pub(super) nature: Nature,
+    pub(super) nature: MessageNature,
     pub(super) rules: Arc<Rules>,
-    pub(super) fitting: Fitting,
+    pub(super) fitting: MatchingRules,
 }
 
 /// What rules made of a message.
-pub(super) struct Ruled<'a> {
+pub(super) struct RuleOutcome<'a> {
     /// As they left it.
     pub(super) document: Document<'a>,
     /// Which rules it fits, as it came or as it is now.
-    pub(super) fitting: Fitting,
+    pub(super) fitting: MatchingRules,
     /// How long it waits, and what its entry tells.
     pub(super) judgement: Judgement,
     /// Set where it does not go on.
-    pub(super) ending: Option<Ending>,
+    pub(super) ending: Option<RuleReply>,
 }
 
 /// What a rule says in the place of a message.
-pub(super) struct Ending {
+pub(super) struct RuleReply {
     pub(super) rule: String,
-    pub(super) reply: Reply,
+    pub(super) reply: ReplyBody,
 }
 
 /// An answer made here.
-pub(super) enum Reply {
+pub(super) enum ReplyBody {
     /// An error, as JSON.
     Error(String),
     /// A result, as JSON.
     Result(String),
 }
 
-impl Reply {
-    fn acts(&self) -> Acts {
+impl ReplyBody {
+    fn effects(&self) -> RuleEffects {
         match self {
-            Self::Error(_) => Acts::BLOCKED,
-            Self::Result(_) => Acts::MOCKED,
+            Self::Error(_) => RuleEffects::BLOCKED,
+            Self::Result(_) => RuleEffects::MOCKED,
         }
     }
 
@@ -70,44 +70,44 @@ impl Reply {
     }
 }
 
-impl Ending {
+impl RuleReply {
     pub(super) fn blocked(rule: &str, code: i64, message: &str) -> Self {
         let error = message::error(code, message, Some(&json!({ "rule": rule })));
-        Self { rule: rule.to_owned(), reply: Reply::Error(error) }
+        Self { rule: rule.to_owned(), reply: ReplyBody::Error(error) }
     }
 }
 
 impl Judgement {
     /// Ends the matter: the message does not go on, and whoever waits for an answer gets this one.
-    pub(super) fn end(mut self, document: &Document<'_>, nature: Nature, ending: &Ending) -> Self {
+    pub(super) fn end(mut self, document: &Document<'_>, nature: MessageNature, ending: &RuleReply) -> Self {
         // What earlier rules changed went nowhere.
-        self.marks.keep(Acts::DELAYED);
-        self.marks.note(&ending.rule, ending.reply.acts());
+        self.marks.keep(RuleEffects::DELAYED);
+        self.marks.note(&ending.rule, ending.reply.effects());
         let line = ending.reply.to(&document.id());
         match nature {
-            Nature::Request => {
+            MessageNature::Request => {
                 self.onward = Onward::Nothing;
                 self.back = Some(line);
             }
-            Nature::Answer => self.onward = Onward::Other(line),
-            Nature::Notification => self.onward = Onward::Nothing,
+            MessageNature::Answer => self.onward = Onward::Other(line),
+            MessageNature::Notification => self.onward = Onward::Nothing,
         }
         self
     }
 }
 
-impl<'a> Case<'a> {
+impl<'a> RuleSubject<'a> {
     /// Takes the message through the rules that are about what goes this way to or from this backend.
     pub(super) fn apply(
         self,
         mut judgement: Judgement,
         (direction, backend): (Direction, &str),
         bytes_max: usize,
-    ) -> Result<Ruled<'a>, Refused> {
+    ) -> Result<RuleOutcome<'a>, Refused> {
         let Self { mut document, nature, rules, mut fitting } = self;
         let concerned = rules.list.iter().enumerate();
         let concerned = concerned.filter(|(_, rule)| rule.when.concerns(direction, backend));
-        let look = |document: &Document<'_>, fitting: Fitting| {
+        let look = |document: &Document<'_>, fitting: MatchingRules| {
             let fitting = concerned.clone().filter(|(number, _)| fitting.any.has(*number));
             check_places(document, fitting.map(|(_, rule)| rule))
         };
@@ -119,59 +119,59 @@ impl<'a> Case<'a> {
                 continue;
             }
             match &rule.action {
-                Action::Allow => {
-                    judgement.marks.apply(rule, Acts::default());
+                RuleAction::Allow => {
+                    judgement.marks.apply(rule, RuleEffects::default());
                     break;
                 }
-                Action::Tag(tags) => {
-                    judgement.marks.apply(rule, Acts::default());
+                RuleAction::Tag(tags) => {
+                    judgement.marks.apply(rule, RuleEffects::default());
                     tags.iter().for_each(|tag| judgement.marks.tag(tag));
                 }
-                Action::Delay(delay) => {
-                    judgement.marks.apply(rule, Acts::DELAYED);
+                RuleAction::Delay(delay) => {
+                    judgement.marks.apply(rule, RuleEffects::DELAYED);
                     judgement.delay = judgement.delay.saturating_add(*delay).min(DELAY_MAX);
                 }
-                Action::Modify(changes) => match changed(&document, changes, bytes_max)? {
+                RuleAction::Modify(changes) => match changed(&document, changes, bytes_max)? {
                     Ok(None) => {}
                     Ok(Some(other)) => {
-                        judgement.marks.apply(rule, Acts::CHANGED);
+                        judgement.marks.apply(rule, RuleEffects::CHANGED);
                         document = other;
                         // What a rule writes is held to the same as what peers write.
                         check(&document)?;
-                        if nature != Nature::Answer {
-                            fitting = Fitting::exactly(rules.fitting(&document));
+                        if nature != MessageNature::Answer {
+                            fitting = MatchingRules::exactly(rules.fitting(&document));
                         }
                         look(&document, fitting)?;
                     }
                     Err(TooLong) => {
                         let why = "this message would become longer than messages may be";
-                        ending = Some(Ending::blocked(&rule.name, code::BLOCKED, why));
+                        ending = Some(RuleReply::blocked(&rule.name, code::BLOCKED, why));
                     }
                 },
-                Action::Block { code, message } => {
-                    ending = Some(Ending::blocked(&rule.name, *code, message));
+                RuleAction::Block { code, message } => {
+                    ending = Some(RuleReply::blocked(&rule.name, *code, message));
                 }
-                Action::Mock { .. } if nature == Nature::Notification => {}
-                Action::Mock { result } => {
-                    let reply = Reply::Result(result.clone());
-                    ending = Some(Ending { rule: rule.name.clone(), reply });
+                RuleAction::Mock { .. } if nature == MessageNature::Notification => {}
+                RuleAction::Mock { result } => {
+                    let reply = ReplyBody::Result(result.clone());
+                    ending = Some(RuleReply { rule: rule.name.clone(), reply });
                 }
             }
             if ending.is_some() {
                 break;
             }
         }
-        Ok(Ruled { document, fitting: fitting.or(as_it_came), judgement, ending })
+        Ok(RuleOutcome { document, fitting: fitting.or(as_it_came), judgement, ending })
     }
 }
 
-impl Fitting {
+impl MatchingRules {
     /// Tells whether a rule applies: to an allow it must be certain, and a note beside needs something to be beside.
     fn applies(&self, number: usize, rule: &Rule, document: &Document<'_>) -> bool {
         let (fits, need) = match rule.action {
-            Action::Allow => (self.all, Need::Certain),
-            Action::Tag(_) | Action::Delay(_) => (self.own, Need::Possible),
-            _ => (self.any, Need::Possible),
+            RuleAction::Allow => (self.all, Certainty::Certain),
+            RuleAction::Tag(_) | RuleAction::Delay(_) => (self.own, Certainty::Possible),
+            _ => (self.any, Certainty::Possible),
         };
         fits.has(number) && rule.when.conditions.iter().all(|condition| condition.holds(document, need))
     }
@@ -180,7 +180,7 @@ impl Fitting {
 /// Makes all changes of a rule, each on what the one before left.
 fn changed(
     document: &Document<'_>,
-    changes: &[Change],
+    changes: &[RuleChange],
     bytes_max: usize,
 ) -> Result<Result<Option<Document<'static>>, TooLong>, Refused> {
     let mut latest: Option<Document<'static>> = None;
@@ -200,7 +200,7 @@ fn changed(
         }
     }
     if reach_into_text(changes, latest.as_ref().unwrap_or(document)) {
-        return Err(Refused { why: Why::Packed, at: 0 });
+        return Err(Refused { why: RefusalReason::Packed, at: 0 });
     }
     Ok(Ok(latest))
 }

@@ -9,17 +9,17 @@ use super::document::{Document, JsonPath};
 use crate::expression;
 use crate::json::edit;
 use crate::json::escape::escape;
-use crate::json::tree::Kind;
+use crate::json::tree::NodeKind;
 
 /// One change.
 #[derive(Clone, Debug)]
-pub struct Change {
+pub struct RuleChange {
     path: JsonPath,
-    what: What,
+    what: RuleChangeKind,
 }
 
 #[derive(Clone, Debug)]
-enum What {
+enum RuleChangeKind {
     /// Puts a value there, as JSON.
     Set(String),
     Remove,
@@ -34,17 +34,17 @@ pub(super) struct TooLong;
 /// What is put in the place of what.
 pub(super) type Edits = Vec<(Range<usize>, Vec<u8>)>;
 
-impl Change {
+impl RuleChange {
     /// Puts a JSON value where the path leads; a path that ends in a name adds the member where it is missing.
     #[must_use]
     pub fn set(path: JsonPath, json: String) -> Self {
-        Self { path, what: What::Set(json) }
+        Self { path, what: RuleChangeKind::Set(json) }
     }
 
     /// Takes out the members and elements the path leads to.
     #[must_use]
     pub fn remove(path: JsonPath) -> Self {
-        Self { path, what: What::Remove }
+        Self { path, what: RuleChangeKind::Remove }
     }
 
     /// Replaces every match of a regular expression in the texts the path leads to; `$1` stands for a group.
@@ -52,7 +52,7 @@ impl Change {
     /// # Errors
     /// It is not one, or matches everywhere.
     pub fn replace(path: JsonPath, expression: &str, with: String) -> Result<Self, String> {
-        Ok(Self { path, what: What::Replace(expression::finding(expression)?, with) })
+        Ok(Self { path, what: RuleChangeKind::Replace(expression::finding(expression)?, with) })
     }
 
     /// Returns where it changes something.
@@ -69,9 +69,9 @@ impl Change {
         let mut edits = Edits::new();
         if let Some(body) = document.body() {
             match &self.what {
-                What::Set(json) => self.set_below(document, body, json.as_bytes(), &mut edits),
-                What::Remove => self.remove_below(document, body, &mut edits),
-                What::Replace(regex, with) => {
+                RuleChangeKind::Set(json) => self.set_below(document, body, json.as_bytes(), &mut edits),
+                RuleChangeKind::Remove => self.remove_below(document, body, &mut edits),
+                RuleChangeKind::Replace(regex, with) => {
                     self.replace_below(document, body, (regex, with.as_bytes()), &mut edits, bytes_max)?;
                 }
             }
@@ -113,7 +113,7 @@ impl Change {
         let there: HashSet<usize> = found.into_iter().filter_map(|node| tree.nodes[node].parent).collect();
         for holder in holders {
             let node = &tree.nodes[holder];
-            if node.kind == Kind::Object && !there.contains(&holder) {
+            if node.kind == NodeKind::Object && !there.contains(&holder) {
                 let comma = if tree.children(holder).next().is_some() { "," } else { "" };
                 let before = format!("{comma}\"{}\":", escape(name));
                 let end = node.range.end - 1;
@@ -144,7 +144,7 @@ impl Change {
     ) -> Result<(), TooLong> {
         let mut put = 0;
         for node in self.find(document, body) {
-            if document.tree.nodes[node].kind != Kind::String {
+            if document.tree.nodes[node].kind != NodeKind::String {
                 continue;
             }
             let (inside, start) = (document.inside(node), document.tree.nodes[node].inside().start);

@@ -5,11 +5,11 @@ use serde_json::Value;
 
 use super::document::{Document, JsonPath};
 use super::lenient::{may_equal, spelled};
-use super::plain::is_plain_number;
+use super::portable::is_plain_number;
 use crate::expression;
 use crate::json::escape::{Unescaped, escape};
-use crate::json::tree::Kind;
-use crate::query::Test;
+use crate::json::tree::NodeKind;
+use crate::query::ValueTest;
 
 /// What some value of a message must be like.
 #[derive(Clone, Debug)]
@@ -17,39 +17,39 @@ pub struct Condition {
     /// Where the value stands.
     pub path: JsonPath,
     /// What one that stands there must be like.
-    pub check: Check,
+    pub check: ValueCheck,
 }
 
 /// What a value must be like.
 #[derive(Clone, Debug)]
-pub struct Check(Kinds);
+pub struct ValueCheck(ValueKinds);
 
 #[derive(Clone, Debug)]
-enum Kinds {
+enum ValueKinds {
     Exists(bool),
-    Value(Test),
+    Value(ValueTest),
     Matches(Regex),
     Greater(f64),
     Less(f64),
 }
 
-impl Check {
+impl ValueCheck {
     /// There; or with `false`, not there.
     #[must_use]
     pub fn exists(wanted: bool) -> Self {
-        Self(Kinds::Exists(wanted))
+        Self(ValueKinds::Exists(wanted))
     }
 
     /// Equal to this, or something that lenient readers take for this.
     #[must_use]
     pub fn equals(value: Value) -> Self {
-        Self(Kinds::Value(Test::Equals(value)))
+        Self(ValueKinds::Value(ValueTest::Equals(value)))
     }
 
     /// A text that holds this, whatever its case; of anything else, its JSON.
     #[must_use]
     pub fn contains(part: String) -> Self {
-        Self(Kinds::Value(Test::Contains(part)))
+        Self(ValueKinds::Value(ValueTest::Contains(part)))
     }
 
     /// A text in which a regular expression is found; of anything else, its JSON.
@@ -57,25 +57,25 @@ impl Check {
     /// # Errors
     /// It is not one.
     pub fn matches(expression: &str) -> Result<Self, String> {
-        expression::compile(expression).map(|regex| Self(Kinds::Matches(regex)))
+        expression::compile(expression).map(|regex| Self(ValueKinds::Matches(regex)))
     }
 
     /// A number above this, or a text that spells one.
     #[must_use]
     pub fn greater(bound: f64) -> Self {
-        Self(Kinds::Greater(bound))
+        Self(ValueKinds::Greater(bound))
     }
 
     /// A number below this, or a text that spells one.
     #[must_use]
     pub fn less(bound: f64) -> Self {
-        Self(Kinds::Less(bound))
+        Self(ValueKinds::Less(bound))
     }
 }
 
 /// How sure it must be that a condition holds, where readers may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Need {
+pub(super) enum Certainty {
     /// It holds for some reader.
     Possible,
     /// It holds for every reader.
@@ -83,41 +83,42 @@ pub(super) enum Need {
 }
 
 impl Condition {
-    pub(super) fn holds(&self, document: &Document<'_>, need: Need) -> bool {
+    pub(super) fn holds(&self, document: &Document<'_>, need: Certainty) -> bool {
         let here = self.holds_in(document, need);
         // What is too much to look into was refused before.
         let unpacked = document.unpacked().unwrap_or_default();
         match need {
-            Need::Possible => here || unpacked.is_some_and(|unpacked| self.holds_in(unpacked, need)),
-            Need::Certain => here && unpacked.is_none_or(|unpacked| self.holds_in(unpacked, need)),
+            Certainty::Possible => here || unpacked.is_some_and(|unpacked| self.holds_in(unpacked, need)),
+            Certainty::Certain => here && unpacked.is_none_or(|unpacked| self.holds_in(unpacked, need)),
         }
     }
 
-    fn holds_in(&self, document: &Document<'_>, need: Need) -> bool {
+    fn holds_in(&self, document: &Document<'_>, need: Certainty) -> bool {
         let look = |body| self.path.0.look(&document.text, &document.tree, body);
         let places = document.body().map(look).unwrap_or_default();
         let holds = |found: &[usize]| match &self.check.0 {
-            Kinds::Exists(wanted) => found.is_empty() != *wanted,
+            ValueKinds::Exists(wanted) => found.is_empty() != *wanted,
             check => {
                 let mut each = found.iter().map(|node| check.holds(document, *node, need));
                 match need {
-                    Need::Possible => each.any(|holds| holds),
+                    Certainty::Possible => each.any(|holds| holds),
                     // Its reader may take any of them.
-                    Need::Certain => !found.is_empty() && each.all(|holds| holds),
+                    Certainty::Certain => !found.is_empty() && each.all(|holds| holds),
                 }
             }
         };
         match need {
-            Need::Possible => holds(&places.exact) || holds(&places.folded),
-            Need::Certain => holds(&places.exact) && holds(&places.folded),
+            Certainty::Possible => holds(&places.exact) || holds(&places.folded),
+            Certainty::Certain => holds(&places.exact) && holds(&places.folded),
         }
     }
 }
 
-impl Kinds {
-    fn holds(&self, document: &Document<'_>, node: usize, need: Need) -> bool {
-        let agree = |one: bool, other: bool| if need == Need::Possible { one || other } else { one && other };
-        if document.kind(node) == Kind::String {
+impl ValueKinds {
+    fn holds(&self, document: &Document<'_>, node: usize, need: Certainty) -> bool {
+        let agree =
+            |one: bool, other: bool| if need == Certainty::Possible { one || other } else { one && other };
+        if document.kind(node) == NodeKind::String {
             let text = document.inside(node).text;
             let whole = self.holds_for_text(&text, need);
             // To C a text ends at a NUL.
@@ -127,20 +128,21 @@ impl Kinds {
             };
         }
         let holds = self.holds_for_other(document, node, need);
-        if document.kind(node) == Kind::Array {
+        if document.kind(node) == NodeKind::Array {
             return agree(holds, self.holds_for_text(&coerced(document, node), need));
         }
         holds
     }
 
     /// Tells whether it holds for what is no text.
-    fn holds_for_other(&self, document: &Document<'_>, node: usize, need: Need) -> bool {
+    fn holds_for_other(&self, document: &Document<'_>, node: usize, need: Certainty) -> bool {
         let raw = document.raw(node);
-        let agree = |one: bool, other: bool| if need == Need::Possible { one || other } else { one && other };
+        let agree =
+            |one: bool, other: bool| if need == Certainty::Possible { one || other } else { one && other };
         let number = match document.kind(node) {
-            Kind::Number => Number::new(raw),
+            NodeKind::Number => Number::new(raw),
             // Many servers take a truth value for a number.
-            Kind::Word if need == Need::Possible => Number::of_truth(raw),
+            NodeKind::Word if need == Certainty::Possible => Number::of_truth(raw),
             _ => None,
         };
         match self {
@@ -152,29 +154,29 @@ impl Kinds {
             Self::Matches(regex) => agree(regex.is_match(raw), regex.is_match(&plain(document, node))),
             Self::Value(test) => match serde_json::from_slice(raw) {
                 Ok(value) => match need {
-                    Need::Possible => holds_for_some(test, &value),
-                    Need::Certain => number.is_none_or(|number| number.is_exact) && test.holds(&value),
+                    Certainty::Possible => holds_for_some(test, &value),
+                    Certainty::Certain => number.is_none_or(|number| number.is_exact) && test.holds(&value),
                 },
                 // A number beyond all bounds is no value here, and neither is what holds one: then its JSON, written
                 // anew, is looked at, and nothing is certain.
-                Err(_) => need == Need::Possible && test.holds(&text_value(&plain(document, node))),
+                Err(_) => need == Certainty::Possible && test.holds(&text_value(&plain(document, node))),
             },
         }
     }
 
-    fn holds_for_text(&self, text: &[u8], need: Need) -> bool {
+    fn holds_for_text(&self, text: &[u8], need: Certainty) -> bool {
         // Many servers take a text for the number it spells.
-        let number = || if need == Need::Possible { spelled(text) } else { None };
+        let number = || if need == Certainty::Possible { spelled(text) } else { None };
         match self {
             Self::Exists(wanted) => *wanted,
             Self::Greater(bound) => number().is_some_and(|number| number > *bound),
             Self::Less(bound) => number().is_some_and(|number| number < *bound),
             Self::Matches(regex) => regex.is_match(text),
             Self::Value(test) => match need {
-                Need::Possible => holds_for_some(test, &text_value(text)),
+                Certainty::Possible => holds_for_some(test, &text_value(text)),
                 // Nobody knows of a text whether its reader takes it for the number, or for `true`, that it spells.
-                Need::Certain => {
-                    let is_open = matches!(test, Test::Equals(wanted) if !wanted.is_string());
+                Certainty::Certain => {
+                    let is_open = matches!(test, ValueTest::Equals(wanted) if !wanted.is_string());
                     !is_open && test.holds(&text_value(text))
                 }
             },
@@ -183,8 +185,8 @@ impl Kinds {
 }
 
 /// Tells whether a test holds for some reader.
-fn holds_for_some(test: &Test, value: &Value) -> bool {
-    test.holds(value) || matches!(test, Test::Equals(wanted) if may_equal(value, wanted))
+fn holds_for_some(test: &ValueTest, value: &Value) -> bool {
+    test.holds(value) || matches!(test, ValueTest::Equals(wanted) if may_equal(value, wanted))
 }
 
 fn text_value(text: &[u8]) -> Value {
@@ -216,10 +218,10 @@ impl Number {
     }
 
     /// Compares it; `holds` hears whether readers may see a little more or less.
-    fn compares(self, need: Need, holds: impl Fn(f64, bool) -> bool) -> bool {
+    fn compares(self, need: Certainty, holds: impl Fn(f64, bool) -> bool) -> bool {
         match need {
-            Need::Possible => holds(self.nearest, !self.is_exact),
-            Need::Certain => self.is_exact && holds(self.nearest, false),
+            Certainty::Possible => holds(self.nearest, !self.is_exact),
+            Certainty::Certain => self.is_exact && holds(self.nearest, false),
         }
     }
 }
@@ -227,11 +229,11 @@ impl Number {
 /// Returns the text that JavaScript makes of an array where it wants one.
 fn coerced(document: &Document<'_>, array: usize) -> Vec<u8> {
     let texts = document.tree.children(array).map(|element| match document.kind(element) {
-        Kind::String => document.inside(element).text.into_owned(),
-        Kind::Array => coerced(document, element),
-        Kind::Object => b"[object Object]".to_vec(),
-        Kind::Word if document.raw(element) == b"null" => Vec::new(),
-        Kind::Word | Kind::Number => plain(document, element),
+        NodeKind::String => document.inside(element).text.into_owned(),
+        NodeKind::Array => coerced(document, element),
+        NodeKind::Object => b"[object Object]".to_vec(),
+        NodeKind::Word if document.raw(element) == b"null" => Vec::new(),
+        NodeKind::Word | NodeKind::Number => plain(document, element),
     });
     texts.collect::<Vec<_>>().join(&b","[..])
 }
@@ -239,7 +241,7 @@ fn coerced(document: &Document<'_>, array: usize) -> Vec<u8> {
 /// Returns the JSON of a value as one that wrote it anew would: without white space, escapes and odd numbers.
 fn plain(document: &Document<'_>, node: usize) -> Vec<u8> {
     let raw = document.raw(node);
-    if document.kind(node) == Kind::Number {
+    if document.kind(node) == NodeKind::Number {
         let number = std::str::from_utf8(raw).ok().and_then(|raw| raw.parse::<f64>().ok());
         return number.map_or_else(|| raw.to_vec(), |number| format!("{number}").into_bytes());
     }

@@ -6,11 +6,11 @@
 use std::borrow::Cow;
 use std::cell::OnceCell;
 
-use super::packed::unpack;
+use super::json_in_text::unpack;
 use crate::json::escape::Unescaped;
 use crate::json::path::Path;
-use crate::json::strict::Flaw;
-use crate::json::tree::{Kind, Tree};
+use crate::json::strict::JsonProblem;
+use crate::json::tree::{NodeKind, Tree};
 
 /// A JSONPath below a message's parameters, result or error.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl JsonPath {
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Nature {
+pub(super) enum MessageNature {
     Request,
     Notification,
     Answer,
@@ -39,14 +39,14 @@ pub(super) struct Document<'a> {
     pub(super) text: Cow<'a, [u8]>,
     pub(super) tree: Tree,
     /// As it is to a reader that looks into texts, once that was asked for.
-    unpacked: OnceCell<Result<Option<Box<Document<'static>>>, Flaw>>,
+    unpacked: OnceCell<Result<Option<Box<Document<'static>>>, JsonProblem>>,
 }
 
 impl<'a> Document<'a> {
     /// Reads a message; none where it is no JSON object, or nested too deeply.
     pub(super) fn new(text: Cow<'a, [u8]>) -> Option<Self> {
         let tree = Tree::parse(&text)?;
-        (tree.nodes[0].kind == Kind::Object).then(|| Self::of_tree(text, tree))
+        (tree.nodes[0].kind == NodeKind::Object).then(|| Self::of_tree(text, tree))
     }
 
     pub(super) fn of_tree(text: Cow<'a, [u8]>, tree: Tree) -> Self {
@@ -54,16 +54,16 @@ impl<'a> Document<'a> {
     }
 
     /// Returns it as it is to a reader that looks into texts, where that is something else.
-    pub(super) fn unpacked(&self) -> Result<Option<&Document<'static>>, Flaw> {
+    pub(super) fn unpacked(&self) -> Result<Option<&Document<'static>>, JsonProblem> {
         let unpacked = self.unpacked.get_or_init(|| unpack(self).map(|unpacked| unpacked.map(Box::new)));
         unpacked.as_ref().map(Option::as_deref).map_err(|flaw| *flaw)
     }
 
-    pub(super) fn nature(&self) -> Nature {
+    pub(super) fn nature(&self) -> MessageNature {
         match (self.method(), self.member(0, b"id")) {
-            (Some(_), Some(_)) => Nature::Request,
-            (Some(_), None) => Nature::Notification,
-            (None, _) => Nature::Answer,
+            (Some(_), Some(_)) => MessageNature::Request,
+            (Some(_), None) => MessageNature::Notification,
+            (None, _) => MessageNature::Answer,
         }
     }
 
@@ -110,12 +110,12 @@ impl<'a> Document<'a> {
         self.tree.children(object).find(|child| *self.key(*child) == *name)
     }
 
-    pub(super) fn kind(&self, node: usize) -> Kind {
+    pub(super) fn kind(&self, node: usize) -> NodeKind {
         self.tree.nodes[node].kind
     }
 
     fn string(&self, object: usize, name: &[u8]) -> Option<Cow<'_, [u8]>> {
-        let node = self.member(object, name).filter(|node| self.kind(*node) == Kind::String)?;
+        let node = self.member(object, name).filter(|node| self.kind(*node) == NodeKind::String)?;
         Some(self.inside(node).text)
     }
 }

@@ -9,18 +9,18 @@ use std::sync::Arc;
 use self::notes::Notes;
 use self::within::begun;
 use super::Rules;
-use super::apply::{Case, Ruled};
+use super::apply::{RuleOutcome, RuleSubject};
 use super::change::Edits;
-use super::document::{Document, Nature};
-use super::fits::{Fitting, Known, Memory, Open};
+use super::document::{Document, MessageNature};
 use super::judgement::{Judgement, Onward};
-use super::plain::plain_id;
-use super::refusal::{Refused, SEPARATORS_ESCAPED, Why};
+use super::matching::{MatchingRules, OpenRequests, ReferenceKey, ReferenceTable};
+use super::portable::plain_id;
+use super::refusal::{RefusalReason, Refused, SEPARATORS_ESCAPED};
 use super::strict::check;
-use crate::entry::{Acts, Direction};
+use crate::entry::{Direction, RuleEffects};
 use crate::envelope::BATCH_MAX;
 use crate::json::edit;
-use crate::json::strict::{Flaw, escape_separators, scan};
+use crate::json::strict::{JsonProblem, escape_separators, scan};
 use crate::json::tree::Tree;
 
 /// The rules before so many changes are not kept: the answer to a request that was made under them is blocked.
@@ -29,31 +29,31 @@ const EARLIER_MAX: usize = 4;
 /// The rules at work on one connection.
 #[derive(Debug)]
 pub struct Judge {
-    in_force: InForce,
+    in_force: ActiveRules,
     /// The backend, or the connection's name.
     backend: String,
     /// Rules that were in force before.
-    earlier: Vec<InForce>,
+    earlier: Vec<ActiveRules>,
     /// Requests that were made under rules which are not kept, or under several.
-    unjudgeable: Open,
+    unjudgeable: OpenRequests,
     bytes_max: usize,
 }
 
 /// Rules with the requests made under them.
 #[derive(Debug)]
-struct InForce {
+struct ActiveRules {
     rules: Arc<Rules>,
-    open: Open,
+    open: OpenRequests,
     /// What later messages may refer to: tasks, and demands for input.
-    memory: Memory,
+    memory: ReferenceTable,
     /// Whether one of them is about this connection.
     concerns: bool,
 }
 
-impl InForce {
+impl ActiveRules {
     fn new(rules: Arc<Rules>, backend: &str) -> Self {
         let concerns = rules.concern(backend);
-        Self { rules, open: Open::default(), memory: Memory::default(), concerns }
+        Self { rules, open: OpenRequests::default(), memory: ReferenceTable::default(), concerns }
     }
 }
 
@@ -62,10 +62,10 @@ impl Judge {
     #[must_use]
     pub fn new(rules: Arc<Rules>, backend: &str, bytes_max: usize) -> Self {
         Self {
-            in_force: InForce::new(rules, backend),
+            in_force: ActiveRules::new(rules, backend),
             backend: backend.to_owned(),
             earlier: Vec::new(),
-            unjudgeable: Open::default(),
+            unjudgeable: OpenRequests::default(),
             bytes_max,
         }
     }
@@ -73,7 +73,7 @@ impl Judge {
     /// Puts other rules in force. The answer to a request is still judged by the rules it was made under;
     /// a task that was begun under other rules counts as one that may be anything.
     pub fn replace_rules(&mut self, rules: Arc<Rules>) {
-        let new = InForce::new(rules, &self.backend);
+        let new = ActiveRules::new(rules, &self.backend);
         self.earlier.push(std::mem::replace(&mut self.in_force, new));
         self.earlier.retain(|earlier| !earlier.open.is_empty());
         if self.earlier.len() > EARLIER_MAX {
@@ -95,7 +95,7 @@ impl Judge {
     }
 
     /// Returns the rules that an answer is judged by, which of them its request fits, and whether that was made.
-    fn asked(&self, direction: Direction, id: &[u8], notes: &Notes) -> (Arc<Rules>, Fitting, bool) {
+    fn asked(&self, direction: Direction, id: &[u8], notes: &Notes) -> (Arc<Rules>, MatchingRules, bool) {
         for in_force in std::iter::once(&self.in_force).chain(self.earlier.iter().rev()) {
             if let Some(fitting) = in_force.open.find(direction, id) {
                 let is_now = Arc::ptr_eq(&in_force.rules, &self.in_force.rules);
@@ -113,7 +113,8 @@ impl Judge {
         let rules = &self.in_force.rules;
         // An error without an id answers nobody's request.
         let is_harmless = id == b"null";
-        let fitting = if is_harmless { Fitting::exactly(rules.of_any_method()) } else { rules.of_unknown() };
+        let fitting =
+            if is_harmless { MatchingRules::exactly(rules.of_any_method()) } else { rules.of_unknown() };
         (rules.clone(), fitting, false)
     }
 
@@ -140,7 +141,12 @@ impl Judge {
         let mut judgement = match line.trim_ascii_start().first() {
             Some(b'{') => self.message(direction, line, self.bytes_max, notes)?,
             Some(b'[') => self.batch(direction, line, notes)?,
-            _ => return Err(Refused { why: Why::NotAMessage("it is neither an object nor a batch"), at: 0 }),
+            _ => {
+                return Err(Refused {
+                    why: RefusalReason::NotAMessage("it is neither an object nor a batch"),
+                    at: 0,
+                });
+            }
         };
         // An id comes back as it was spelled.
         if let Some(back) = &mut judgement.back {
@@ -157,22 +163,23 @@ impl Judge {
         if !separators.is_empty() {
             let escaped = escape_separators(text, &separators);
             if escaped.len() > self.bytes_max {
-                return Err(Refused { why: Why::TooLong, at: separators[0] });
+                return Err(Refused { why: RefusalReason::TooLong, at: separators[0] });
             }
             judgement.onward = Onward::Other(escaped);
-            judgement.marks.note(SEPARATORS_ESCAPED, Acts::CHANGED);
+            judgement.marks.note(SEPARATORS_ESCAPED, RuleEffects::CHANGED);
         }
         Ok(judgement)
     }
 
     fn batch(&self, direction: Direction, text: &[u8], notes: &mut Notes) -> Result<Judgement, Refused> {
-        let tree = Tree::parse(text).ok_or(Refused { why: Why::Text(Flaw::NotJson), at: 0 })?;
+        let tree =
+            Tree::parse(text).ok_or(Refused { why: RefusalReason::Text(JsonProblem::NotJson), at: 0 })?;
         let mut whole = Judgement::default();
         let (mut edits, mut gone, mut back) = (Edits::new(), Vec::new(), Vec::new());
         let mut put = 0;
         let members: Vec<usize> = tree.children(0).collect();
         if !(1..=BATCH_MAX).contains(&members.len()) {
-            let why = Why::NotAMessage("it is a batch of no messages, or of more than 1024");
+            let why = RefusalReason::NotAMessage("it is a batch of no messages, or of more than 1024");
             return Err(Refused { why, at: 0 });
         }
         for member in &members {
@@ -198,7 +205,7 @@ impl Judge {
         if !gone.is_empty() && gone.len() == members.len() {
             whole.onward = Onward::Nothing;
         } else if !gone.is_empty() || !edits.is_empty() {
-            whole.marks.act(Acts::CHANGED);
+            whole.marks.act(RuleEffects::CHANGED);
             let taken = edit::take_out(&tree, 0, |member| gone.binary_search(&member).is_ok());
             edits.extend(taken.into_iter().map(|(_, range)| (range, Vec::new())));
             edits.sort_by_key(|(range, _)| range.start);
@@ -215,29 +222,29 @@ impl Judge {
         bytes_max: usize,
         notes: &mut Notes,
     ) -> Result<Judgement, Refused> {
-        let no_object = Refused { why: Why::NotAMessage("it is not an object"), at: 0 };
+        let no_object = Refused { why: RefusalReason::NotAMessage("it is not an object"), at: 0 };
         let document = Document::new(Cow::Borrowed(text)).ok_or(no_object)?;
         check(&document)?;
         let nature = document.nature();
         let id = plain_id(document.id().as_bytes());
         let (rules, fitting, is_asked) = match nature {
-            Nature::Request | Nature::Notification => {
+            MessageNature::Request | MessageNature::Notification => {
                 (self.in_force.rules.clone(), self.said(direction, &document), false)
             }
-            Nature::Answer => self.asked(direction.reversed(), &id, notes),
+            MessageNature::Answer => self.asked(direction.reversed(), &id, notes),
         };
-        let case = Case { document, nature, rules, fitting };
+        let case = RuleSubject { document, nature, rules, fitting };
         let ruled = self.judge(direction, case, (bytes_max, 0), notes)?;
-        if nature == Nature::Answer {
+        if nature == MessageNature::Answer {
             if is_asked && !fitting.is_about_task {
-                let tasks = begun(&ruled.document).map(|id| Known::task(direction, &id));
+                let tasks = begun(&ruled.document).map(|id| ReferenceKey::task(direction, &id));
                 tasks.for_each(|task| notes.know(task, fitting));
             }
             notes.answer(id);
-        } else if nature == Nature::Request && ruled.ending.is_none() {
+        } else if nature == MessageNature::Request && ruled.ending.is_none() {
             notes.open(id, self.opening(direction, &ruled));
         }
-        let Ruled { document, mut judgement, ending, .. } = ruled;
+        let RuleOutcome { document, mut judgement, ending, .. } = ruled;
         if let Some(ending) = ending {
             return Ok(judgement.end(&document, nature, &ending));
         }
@@ -248,8 +255,8 @@ impl Judge {
     }
 
     /// Returns which rules a request or a notification fits.
-    fn said(&self, direction: Direction, document: &Document<'_>) -> Fitting {
-        let fitting = Fitting::exactly(self.in_force.rules.fitting(document));
+    fn said(&self, direction: Direction, document: &Document<'_>) -> MatchingRules {
+        let fitting = MatchingRules::exactly(self.in_force.rules.fitting(document));
         let is_news = document.method().is_some_and(|method| method.starts_with(b"notifications/tasks"));
         // What is told of a task may be its outcome.
         match is_news.then(|| self.task(direction, document)).flatten() {
@@ -259,13 +266,13 @@ impl Judge {
     }
 
     /// Returns which rules the answer to a request will fit: what is answered about a task is of the call that began it.
-    fn opening(&self, direction: Direction, ruled: &Ruled<'_>) -> Fitting {
-        let Ruled { document, fitting, .. } = ruled;
+    fn opening(&self, direction: Direction, ruled: &RuleOutcome<'_>) -> MatchingRules {
+        let RuleOutcome { document, fitting, .. } = ruled;
         if !document.method().is_some_and(|method| method.starts_with(b"tasks/")) {
             return *fitting;
         }
         let fitting = self.task(direction.reversed(), document).map_or(*fitting, |task| fitting.or(task));
-        Fitting { is_about_task: true, ..fitting }
+        MatchingRules { is_about_task: true, ..fitting }
     }
 }
 
@@ -275,7 +282,7 @@ impl Judge {
 pub fn refuse_unreadable(direction: Direction, line: &[u8]) -> Option<Judgement> {
     let read = || -> Result<(), Refused> {
         scan(line)?;
-        let no_object = Refused { why: Why::NotAMessage("it is not an object"), at: 0 };
+        let no_object = Refused { why: RefusalReason::NotAMessage("it is not an object"), at: 0 };
         check(&Document::new(Cow::Borrowed(line)).ok_or(no_object)?)
     };
     read().err().map(|refused| refused.judgement(direction, line, |_| ()))

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Rule;
-use crate::entry::{Acts, Judged, add_line};
+use crate::entry::{RuleEffects, RuleMarks, add_line};
 
 /// What is to be done with a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct Judgement {
     /// How long it waits before anything goes either way.
     pub delay: Duration,
     /// What its entry tells.
-    pub marks: Marks,
+    pub marks: OwnedRuleMarks,
 }
 
 /// What goes on in the place of a line.
@@ -32,41 +32,41 @@ pub enum Onward {
 
 /// Which rules applied to a line, and what they did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Marks {
-    acts: Acts,
+pub struct OwnedRuleMarks {
+    effects: RuleEffects,
     rules: String,
     tags: String,
 }
 
-impl Marks {
+impl OwnedRuleMarks {
     /// Returns what an entry tells.
     #[must_use]
-    pub fn judged(&self) -> Judged<'_> {
-        Judged { acts: self.acts, rules: &self.rules, tags: &self.tags }
+    pub fn as_marks(&self) -> RuleMarks<'_> {
+        RuleMarks { effects: self.effects, rules: &self.rules, tags: &self.tags }
     }
 
     /// Tells whether the line was refused because readers may differ on it.
     #[must_use]
     pub fn is_refused(&self) -> bool {
-        self.acts.has(Acts::REFUSED)
+        self.effects.has(RuleEffects::REFUSED)
     }
 
-    pub(super) fn note(&mut self, name: &str, acts: Acts) {
+    pub(super) fn note(&mut self, name: &str, effects: RuleEffects) {
         add_line(&mut self.rules, name);
-        self.act(acts);
+        self.act(effects);
     }
 
-    pub(super) fn apply(&mut self, rule: &Rule, acts: Acts) {
-        self.note(&rule.name, acts);
+    pub(super) fn apply(&mut self, rule: &Rule, effects: RuleEffects) {
+        self.note(&rule.name, effects);
     }
 
-    pub(super) fn act(&mut self, acts: Acts) {
-        self.acts = self.acts.and(acts);
+    pub(super) fn act(&mut self, effects: RuleEffects) {
+        self.effects = self.effects.and(effects);
     }
 
     /// Forgets what was done, but for this.
-    pub(super) fn keep(&mut self, acts: Acts) {
-        self.acts = if self.acts.has(acts) { acts } else { Acts::default() };
+    pub(super) fn keep(&mut self, effects: RuleEffects) {
+        self.effects = if self.effects.has(effects) { effects } else { RuleEffects::default() };
     }
 
     pub(super) fn tag(&mut self, tag: &str) {
@@ -74,7 +74,7 @@ impl Marks {
     }
 
     pub(super) fn add(&mut self, other: &Self) {
-        self.acts = self.acts.and(other.acts);
+        self.effects = self.effects.and(other.effects);
         other.rules.lines().for_each(|name| add_line(&mut self.rules, name));
         other.tags.lines().for_each(|tag| add_line(&mut self.tags, tag));
     }

@@ -4,9 +4,9 @@
 use serde_json::json;
 
 use super::judgement::{Judgement, Onward};
-use super::salvage::{Salvaged, Sort, salvage};
-use crate::entry::{Acts, Direction};
-use crate::json::strict::{self, Flaw, VALUES_MAX};
+use super::salvage::{PartialKind, PartialMessage, salvage};
+use crate::entry::{Direction, RuleEffects};
+use crate::json::strict::{self, JsonProblem, VALUES_MAX};
 use crate::protocol::code;
 use crate::{envelope, message};
 
@@ -18,14 +18,14 @@ pub(super) const SEPARATORS_ESCAPED: &str = "strict/line-separator";
 /// Why a message was refused, and at which byte the reason stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refused {
-    pub(super) why: Why,
+    pub(super) why: RefusalReason,
     pub(super) at: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum RefusalReason {
     /// Not strict JSON.
-    Text(Flaw),
+    Text(JsonProblem),
     /// Not a JSON-RPC message, for this reason.
     NotAMessage(&'static str),
     DuplicateKey,
@@ -37,24 +37,24 @@ pub(super) enum Why {
     TooLong,
 }
 
-impl From<strict::Found> for Refused {
-    fn from((flaw, at): strict::Found) -> Self {
-        Self { why: Why::Text(flaw), at }
+impl From<strict::ProblemAt> for Refused {
+    fn from((flaw, at): strict::ProblemAt) -> Self {
+        Self { why: RefusalReason::Text(flaw), at }
     }
 }
 
-impl Why {
+impl RefusalReason {
     /// Returns what stands on the tape.
     fn name(self) -> &'static str {
         match self {
-            Self::Text(Flaw::NotUtf8) => "strict/utf-8",
-            Self::Text(Flaw::ByteOrderMark) => "strict/byte-order-mark",
-            Self::Text(Flaw::LineEnd) => "strict/line-end",
-            Self::Text(Flaw::Control) => "strict/control-character",
-            Self::Text(Flaw::Surrogate) => "strict/surrogate",
-            Self::Text(Flaw::NotJson) => "strict/json",
-            Self::Text(Flaw::TooDeep) => "strict/depth",
-            Self::Text(Flaw::TooManyValues) => "strict/values",
+            Self::Text(JsonProblem::NotUtf8) => "strict/utf-8",
+            Self::Text(JsonProblem::ByteOrderMark) => "strict/byte-order-mark",
+            Self::Text(JsonProblem::LineEnd) => "strict/line-end",
+            Self::Text(JsonProblem::Control) => "strict/control-character",
+            Self::Text(JsonProblem::Surrogate) => "strict/surrogate",
+            Self::Text(JsonProblem::NotJson) => "strict/json",
+            Self::Text(JsonProblem::TooDeep) => "strict/depth",
+            Self::Text(JsonProblem::TooManyValues) => "strict/values",
             Self::NotAMessage(_) => "strict/message",
             Self::DuplicateKey => "strict/duplicate-key",
             Self::Spelling => "strict/spelling",
@@ -68,7 +68,7 @@ impl Why {
 
     fn code(self) -> i64 {
         match self {
-            Self::Text(Flaw::TooDeep | Flaw::TooManyValues) => code::INVALID_REQUEST,
+            Self::Text(JsonProblem::TooDeep | JsonProblem::TooManyValues) => code::INVALID_REQUEST,
             Self::Text(_) => code::PARSE,
             _ => code::INVALID_REQUEST,
         }
@@ -76,16 +76,20 @@ impl Why {
 
     fn sentence(self) -> String {
         let text = match self {
-            Self::Text(Flaw::NotUtf8) => "it is not UTF-8",
-            Self::Text(Flaw::ByteOrderMark) => "it begins with a byte order mark",
-            Self::Text(Flaw::LineEnd) => "it holds a raw character at which some readers begin another line",
-            Self::Text(Flaw::Control) => "a string holds a raw control character",
-            Self::Text(Flaw::Surrogate) => "a string holds half of a surrogate pair",
-            Self::Text(Flaw::NotJson) => "it is not one JSON value (RFC 8259)",
-            Self::Text(Flaw::TooDeep) => {
+            Self::Text(JsonProblem::NotUtf8) => "it is not UTF-8",
+            Self::Text(JsonProblem::ByteOrderMark) => "it begins with a byte order mark",
+            Self::Text(JsonProblem::LineEnd) => {
+                "it holds a raw character at which some readers begin another line"
+            }
+            Self::Text(JsonProblem::Control) => "a string holds a raw control character",
+            Self::Text(JsonProblem::Surrogate) => "a string holds half of a surrogate pair",
+            Self::Text(JsonProblem::NotJson) => "it is not one JSON value (RFC 8259)",
+            Self::Text(JsonProblem::TooDeep) => {
                 return format!("it nests deeper than {} levels", envelope::DEPTH_MAX);
             }
-            Self::Text(Flaw::TooManyValues) => return format!("it holds more than {VALUES_MAX} values"),
+            Self::Text(JsonProblem::TooManyValues) => {
+                return format!("it holds more than {VALUES_MAX} values");
+            }
             Self::NotAMessage(what) => what,
             Self::DuplicateKey => {
                 "a key stands twice in an object, or twice to readers that do not mind case"
@@ -121,14 +125,14 @@ impl Refused {
         mut is_answered: impl FnMut(&str),
     ) -> Judgement {
         // Taking apart a batch that is too large is what was refused.
-        let whole = self.why != Why::Text(Flaw::TooManyValues);
+        let whole = self.why != RefusalReason::Text(JsonProblem::TooManyValues);
         let said = salvage(line, whole);
         let error = self.error();
         let (mut back, mut onward) = (Vec::new(), Vec::new());
-        for Salvaged { sort, id } in &said {
+        for PartialMessage { sort, id } in &said {
             match (sort, id) {
-                (Sort::Request, Some(id)) => back.push(message::raw_error(id, &error)),
-                (Sort::Answer, Some(id)) => {
+                (PartialKind::Request, Some(id)) => back.push(message::raw_error(id, &error)),
+                (PartialKind::Answer, Some(id)) => {
                     is_answered(id);
                     onward.push(message::raw_error(id, &error));
                 }
@@ -136,7 +140,7 @@ impl Refused {
             }
         }
         let is_told = !back.is_empty() || !onward.is_empty();
-        let waits = said.iter().any(|said| said.sort != Sort::Notification);
+        let waits = said.iter().any(|said| said.sort != PartialKind::Notification);
         // A server's stray output waits for nothing; a client may.
         if !is_told && waits && direction == Direction::ClientToServer {
             back.push(message::raw_error("null", &error));
@@ -152,7 +156,7 @@ impl Refused {
             back: joined(back),
             ..Judgement::default()
         };
-        judgement.marks.note(self.why.name(), Acts::REFUSED);
+        judgement.marks.note(self.why.name(), RuleEffects::REFUSED);
         judgement
     }
 }

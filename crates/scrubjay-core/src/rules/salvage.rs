@@ -4,15 +4,15 @@
 
 use std::ops::Range;
 
-use super::plain::is_plain_id;
+use super::portable::is_plain_id;
 use crate::json::escape::Unescaped;
 use crate::json::fold::fold;
 use crate::json::strict::scan;
-use crate::json::tree::{Kind, Tree};
+use crate::json::tree::{NodeKind, Tree};
 
 /// What a message seems to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sort {
+pub(super) enum PartialKind {
     Request,
     Answer,
     Notification,
@@ -21,24 +21,24 @@ pub(super) enum Sort {
 
 /// What is known of a message.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Salvaged<'a> {
-    pub(super) sort: Sort,
+pub(super) struct PartialMessage<'a> {
+    pub(super) sort: PartialKind,
     /// The id as it stands there, where no reader can take another for it.
     pub(super) id: Option<&'a str>,
 }
 
-const UNKNOWN: Salvaged<'static> = Salvaged { sort: Sort::Unknown, id: None };
+const UNKNOWN: PartialMessage<'static> = PartialMessage { sort: PartialKind::Unknown, id: None };
 
 /// Looks at a line; with `whole` at each message of a batch.
-pub(super) fn salvage(line: &[u8], whole: bool) -> Vec<Salvaged<'_>> {
+pub(super) fn salvage(line: &[u8], whole: bool) -> Vec<PartialMessage<'_>> {
     let text = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii();
     if text.first() != Some(&b'[') {
         return vec![one(text)];
     }
     let Some(tree) = whole.then(|| Tree::parse(text)).flatten() else { return vec![UNKNOWN] };
     let members = tree.children(0).map(|child| &tree.nodes[child]);
-    let all: Vec<Salvaged<'_>> = members
-        .map(|node| if node.kind == Kind::Object { one(&text[node.range.clone()]) } else { UNKNOWN })
+    let all: Vec<PartialMessage<'_>> = members
+        .map(|node| if node.kind == NodeKind::Object { one(&text[node.range.clone()]) } else { UNKNOWN })
         .collect();
     if all.is_empty() { vec![UNKNOWN] } else { all }
 }
@@ -51,7 +51,7 @@ enum Token {
     Colon,
 }
 
-fn one(text: &[u8]) -> Salvaged<'_> {
+fn one(text: &[u8]) -> PartialMessage<'_> {
     let mut members = Members::default();
     let (mut at, mut depth) = (0, 0_usize);
     while let Some((token, next)) = token(text, at) {
@@ -108,19 +108,19 @@ impl Members {
         }
     }
 
-    fn told<'t>(&self, text: &'t [u8]) -> Salvaged<'t> {
+    fn told<'t>(&self, text: &'t [u8]) -> PartialMessage<'t> {
         let id = match self.ids.as_slice() {
             [Some(id)] if !self.is_doubtful => Some(&text[id.clone()]),
             _ => None,
         };
         let id = id.filter(|id| scan(id).is_ok_and(|separators| separators.is_empty()) && is_plain_id(id));
         let sort = match (self.has_method, self.has_answer) {
-            (true, false) if self.ids.is_empty() => Sort::Notification,
-            (true, false) => Sort::Request,
-            (false, true) => Sort::Answer,
+            (true, false) if self.ids.is_empty() => PartialKind::Notification,
+            (true, false) => PartialKind::Request,
+            (false, true) => PartialKind::Answer,
             _ => return UNKNOWN,
         };
-        Salvaged { sort, id: id.and_then(|id| std::str::from_utf8(id).ok()) }
+        PartialMessage { sort, id: id.and_then(|id| std::str::from_utf8(id).ok()) }
     }
 }
 
@@ -158,14 +158,14 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(line: &str, expected: &[(Sort, Option<&str>)]) {
+    fn check(line: &str, expected: &[(PartialKind, Option<&str>)]) {
         let said: Vec<_> = salvage(line.as_bytes(), true).into_iter().map(|s| (s.sort, s.id)).collect();
         assert_eq!(said, expected, "{line}");
     }
 
     #[test]
     fn an_id_is_found_where_there_is_no_doubt() {
-        use Sort::{Answer, Notification, Request, Unknown};
+        use PartialKind::{Answer, Notification, Request, Unknown};
         check(r#"{"id":7,"method":"x","params":{"id":8,"n":NaN}}"#, &[(Request, Some("7"))]);
         check("{\"params\":[\r{\"id\":9}\r],\"id\":\"a\",\"method\":\"x\"}", &[(Request, Some("\"a\""))]);
         check(r#"{"id":7,"result":{"x":Infinity}}"#, &[(Answer, Some("7"))]);

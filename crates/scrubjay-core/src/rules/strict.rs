@@ -8,10 +8,10 @@ use std::collections::HashSet;
 
 use super::Rule;
 use super::document::{Document, JsonPath};
-use super::plain::{is_plain_id, is_plain_name};
-use super::refusal::{Refused, Why};
+use super::portable::{is_plain_id, is_plain_name};
+use super::refusal::{RefusalReason, Refused};
 use crate::json::fold::fold;
-use crate::json::tree::Kind;
+use crate::json::tree::NodeKind;
 use crate::protocol::meta;
 
 /// An object of more keys than this is looked through with a set.
@@ -82,7 +82,7 @@ const META: [&str; 8] = [
 
 /// Checks that a message is one, and the same one to every reader.
 pub(super) fn check(document: &Document<'_>) -> Result<(), Refused> {
-    let looking = Looking(document);
+    let looking = StrictCheck(document);
     looking.keys()?;
     looking.spelled(0, &ENVELOPE, true)?;
     looking.shape()
@@ -100,33 +100,33 @@ pub(super) fn check_places<'r>(
         body.is_some_and(|body| path.0.look(&document.text, &document.tree, body).is_ambiguous)
     };
     for path in rules.flat_map(Rule::places) {
-        let unpacked = document.unpacked().map_err(|flaw| Refused { why: Why::Text(flaw), at })?;
+        let unpacked = document.unpacked().map_err(|flaw| Refused { why: RefusalReason::Text(flaw), at })?;
         if is_ambiguous(path, document) || unpacked.is_some_and(|unpacked| is_ambiguous(path, unpacked)) {
-            return Err(Refused { why: Why::DuplicateKey, at });
+            return Err(Refused { why: RefusalReason::DuplicateKey, at });
         }
     }
     Ok(())
 }
 
-struct Looking<'d, 'a>(&'d Document<'a>);
+struct StrictCheck<'d, 'a>(&'d Document<'a>);
 
-impl Looking<'_, '_> {
-    fn refuse<T>(&self, why: Why, node: usize) -> Result<T, Refused> {
+impl StrictCheck<'_, '_> {
+    fn refuse<T>(&self, why: RefusalReason, node: usize) -> Result<T, Refused> {
         Err(Refused { why, at: self.0.tree.nodes[node].start() })
     }
 
     /// Checks that no object has a key twice, or one that some readers do not take for a key.
     fn keys(&self) -> Result<(), Refused> {
         let tree = &self.0.tree;
-        for object in (0..tree.nodes.len()).filter(|node| tree.nodes[*node].kind == Kind::Object) {
+        for object in (0..tree.nodes.len()).filter(|node| tree.nodes[*node].kind == NodeKind::Object) {
             let (mut few, mut many) = (Vec::<Cow<'_, [u8]>>::new(), HashSet::new());
             for child in tree.children(object) {
                 let key = self.0.key(child);
                 if key.contains(&0) {
-                    return self.refuse(Why::Nul, child);
+                    return self.refuse(RefusalReason::Nul, child);
                 }
                 if *key == *b"__proto__" {
-                    return self.refuse(Why::Prototype, child);
+                    return self.refuse(RefusalReason::Prototype, child);
                 }
                 let is_new = if few.len() < FEW_KEYS {
                     let is_new = !few.contains(&key);
@@ -136,7 +136,7 @@ impl Looking<'_, '_> {
                     !few.contains(&key) && many.insert(key)
                 };
                 if !is_new {
-                    return self.refuse(Why::DuplicateKey, child);
+                    return self.refuse(RefusalReason::DuplicateKey, child);
                 }
             }
         }
@@ -152,10 +152,10 @@ impl Looking<'_, '_> {
             let folded = fold(&key);
             let meant = known.iter().find(|known| known.as_bytes().eq_ignore_ascii_case(&folded));
             if meant.is_some_and(|meant| *key != *meant.as_bytes()) {
-                return self.refuse(Why::Spelling, child);
+                return self.refuse(RefusalReason::Spelling, child);
             }
             if all && !seen.insert(folded.into_owned()) {
-                return self.refuse(Why::DuplicateKey, child);
+                return self.refuse(RefusalReason::DuplicateKey, child);
             }
         }
         Ok(())
@@ -163,7 +163,7 @@ impl Looking<'_, '_> {
 
     fn shape(&self) -> Result<(), Refused> {
         let document = self.0;
-        let no_message = |what, node| self.refuse(Why::NotAMessage(what), node);
+        let no_message = |what, node| self.refuse(RefusalReason::NotAMessage(what), node);
         let [version, id, method, params, result, error] =
             ENVELOPE.map(|name| document.member(0, name.as_bytes()));
         if let Some(version) = version.filter(|version| document.raw(*version) != b"\"2.0\"") {
@@ -175,9 +175,9 @@ impl Looking<'_, '_> {
             return no_message("its id is neither a string nor a whole number below 2^53", id);
         }
         match (method, result, error) {
-            (Some(method), None, None) if document.kind(method) == Kind::String => {
+            (Some(method), None, None) if document.kind(method) == NodeKind::String => {
                 if !is_plain_name(&document.inside(method).text) {
-                    return self.refuse(Why::Name, method);
+                    return self.refuse(RefusalReason::Name, method);
                 }
                 params.map_or(Ok(()), |params| self.params(params))?;
                 self.tool_is_named()
@@ -185,7 +185,7 @@ impl Looking<'_, '_> {
             (Some(method), None, None) => no_message("its method is not a string", method),
             (None, Some(result), None) if id.is_some() => self.body(result, &RESULT),
             (None, Some(result), None) => no_message("it is a result without an id", result),
-            (None, None, Some(error)) if document.kind(error) == Kind::Object => self.body(error, &ERROR),
+            (None, None, Some(error)) if document.kind(error) == NodeKind::Object => self.body(error, &ERROR),
             (None, None, Some(error)) => no_message("its error is not an object", error),
             _ => no_message("it must have one of method, result and error", 0),
         }
@@ -193,17 +193,17 @@ impl Looking<'_, '_> {
 
     fn params(&self, params: usize) -> Result<(), Refused> {
         match self.0.kind(params) {
-            Kind::Object => {
+            NodeKind::Object => {
                 self.spelled(params, &PARAMS, true)?;
                 self.meta(params)
             }
             _ if self.0.raw(params) == b"null" => Ok(()),
-            _ => self.refuse(Why::NotAMessage("its params are not an object"), params),
+            _ => self.refuse(RefusalReason::NotAMessage("its params are not an object"), params),
         }
     }
 
     fn body(&self, body: usize, known: &[&str]) -> Result<(), Refused> {
-        if self.0.kind(body) != Kind::Object {
+        if self.0.kind(body) != NodeKind::Object {
             return Ok(());
         }
         self.spelled(body, known, false)?;
@@ -213,9 +213,9 @@ impl Looking<'_, '_> {
     fn meta(&self, holder: usize) -> Result<(), Refused> {
         let Some(meta) = self.0.member(holder, b"_meta") else { return Ok(()) };
         match self.0.kind(meta) {
-            Kind::Object => self.spelled(meta, &META, true),
+            NodeKind::Object => self.spelled(meta, &META, true),
             _ if self.0.raw(meta) == b"null" => Ok(()),
-            _ => self.refuse(Why::NotAMessage("its _meta is not an object"), meta),
+            _ => self.refuse(RefusalReason::NotAMessage("its _meta is not an object"), meta),
         }
     }
 
@@ -226,18 +226,22 @@ impl Looking<'_, '_> {
         if !matches!(&*method, b"tools/call" | b"prompts/get") {
             return Ok(());
         }
-        let params = document.member(0, b"params").filter(|params| document.kind(*params) == Kind::Object);
+        let params =
+            document.member(0, b"params").filter(|params| document.kind(*params) == NodeKind::Object);
         let name = params.and_then(|params| document.member(params, b"name"));
-        let Some(name) = name.filter(|name| document.kind(*name) == Kind::String) else {
-            return self.refuse(Why::Name, name.or(params).unwrap_or(0));
+        let Some(name) = name.filter(|name| document.kind(*name) == NodeKind::String) else {
+            return self.refuse(RefusalReason::Name, name.or(params).unwrap_or(0));
         };
         if !is_plain_name(&document.inside(name).text) {
-            return self.refuse(Why::Name, name);
+            return self.refuse(RefusalReason::Name, name);
         }
         let arguments = params.and_then(|params| document.member(params, b"arguments"));
-        let is_other = |node: &usize| document.kind(*node) != Kind::Object && document.raw(*node) != b"null";
+        let is_other =
+            |node: &usize| document.kind(*node) != NodeKind::Object && document.raw(*node) != b"null";
         match arguments.filter(is_other) {
-            Some(arguments) => self.refuse(Why::NotAMessage("its arguments are not an object"), arguments),
+            Some(arguments) => {
+                self.refuse(RefusalReason::NotAMessage("its arguments are not an object"), arguments)
+            }
             None => Ok(()),
         }
     }
@@ -248,7 +252,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check_why(line: &str, expected: Option<Why>) {
+    fn check_why(line: &str, expected: Option<RefusalReason>) {
         let document = Document::new(Cow::Borrowed(line.as_bytes())).unwrap();
         assert_eq!(check(&document).err().map(|refused| refused.why), expected, "{line}");
     }
@@ -273,7 +277,7 @@ mod tests {
 
     #[test]
     fn keys_that_readers_differ_on_are_refused() {
-        use Why::{DuplicateKey, Nul, Prototype, Spelling};
+        use RefusalReason::{DuplicateKey, Nul, Prototype, Spelling};
         for (line, why) in [
             (r#"{"id":1,"method":"a","method":"b"}"#, DuplicateKey),
             (r#"{"id":1,"method":"a","m\u0065thod":"b"}"#, DuplicateKey),
@@ -328,7 +332,7 @@ mod tests {
             r#"{"id":1,"method":"tools/call","params":{"name":"a","arguments":"{}"}}"#,
         ] {
             let document = Document::new(Cow::Borrowed(line.as_bytes())).unwrap();
-            assert!(matches!(check(&document).unwrap_err().why, Why::NotAMessage(_)), "{line}");
+            assert!(matches!(check(&document).unwrap_err().why, RefusalReason::NotAMessage(_)), "{line}");
         }
     }
 
@@ -352,7 +356,7 @@ mod tests {
             "a\\ufeff",
         ] {
             let line = format!(r#"{{"id":1,"method":"tools/call","params":{{"name":"{name}"}}}}"#);
-            check_why(&line, Some(Why::Name));
+            check_why(&line, Some(RefusalReason::Name));
         }
         for line in [
             r#"{"id":1,"method":"tools/call"}"#,
@@ -360,7 +364,7 @@ mod tests {
             r#"{"id":1,"method":"tools/call","params":{"name":["delete"]}}"#,
             r#"{"id":1,"method":"tools/call ","params":{"name":"x"}}"#,
         ] {
-            check_why(line, Some(Why::Name));
+            check_why(line, Some(RefusalReason::Name));
         }
         for name in ["a", "get_weather-2.x/y:z", "supprimé", "天気", "удалить", "a b", "ünï"] {
             check_why(&format!(r#"{{"id":1,"method":"tools/call","params":{{"name":"{name}"}}}}"#), None);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::entry::Acts;
+use crate::entry::RuleEffects;
 use Direction::{ClientToServer as C, ServerToClient as S};
 
 fn globs(names: &[&str]) -> Vec<Glob> {
@@ -22,16 +22,16 @@ fn path(text: &str) -> JsonPath {
     JsonPath::parse(text).unwrap()
 }
 
-fn rule(name: &str, when: Match, action: Action) -> Rule {
+fn rule(name: &str, when: RuleMatch, action: RuleAction) -> Rule {
     Rule { name: name.to_owned(), when, action }
 }
 
-fn tool(name: &str) -> Match {
-    Match { methods: globs(&["tools/call"]), tools: globs(&[name]), ..Match::default() }
+fn tool(name: &str) -> RuleMatch {
+    RuleMatch { methods: globs(&["tools/call"]), tools: globs(&[name]), ..RuleMatch::default() }
 }
 
-fn block() -> Action {
-    Action::Block { code: -7, message: "no".to_owned() }
+fn block() -> RuleAction {
+    RuleAction::Block { code: -7, message: "no".to_owned() }
 }
 
 fn judge(rules: Vec<Rule>) -> Judge {
@@ -58,10 +58,10 @@ fn back(judgement: &Judgement) -> Value {
 #[test]
 fn the_first_that_decides_ends_the_matter() {
     let mut judge = judge(vec![
-        rule("note", Match::default(), Action::Tag(vec!["seen".to_owned()])),
-        rule("fine", tool("delete_tmp"), Action::Allow),
+        rule("note", RuleMatch::default(), RuleAction::Tag(vec!["seen".to_owned()])),
+        rule("fine", tool("delete_tmp"), RuleAction::Allow),
         rule("no-deletes", tool("delete_*"), block()),
-        rule("never", Match::default(), Action::Tag(vec!["late".to_owned()])),
+        rule("never", RuleMatch::default(), RuleAction::Tag(vec!["late".to_owned()])),
     ]);
     let told = judge.line(C, call(1, "delete_all", &json!({})).as_bytes());
     assert_eq!(text(&told), "nothing");
@@ -69,49 +69,56 @@ fn the_first_that_decides_ends_the_matter() {
         back(&told),
         json!({ "jsonrpc": "2.0", "id": 1, "error": { "code": -7, "message": "no", "data": { "rule": "no-deletes" } } })
     );
-    let judged = told.marks.judged();
-    assert_eq!((judged.rule_names(), judged.acts), (vec!["note", "no-deletes"], Acts::BLOCKED));
+    let judged = told.marks.as_marks();
+    assert_eq!((judged.rule_names(), judged.effects), (vec!["note", "no-deletes"], RuleEffects::BLOCKED));
     let told = judge.line(C, call(2, "delete_tmp", &json!({})).as_bytes());
     assert_eq!((told.onward.clone(), told.back.clone()), (Onward::Same, None));
-    let judged = told.marks.judged();
+    let judged = told.marks.as_marks();
     assert_eq!((judged.rule_names(), judged.tag_names()), (vec!["note", "fine"], vec!["seen"]));
     assert!(!judged.is_intercepted());
 }
 
 #[test]
 fn what_a_rule_is_about_narrows_it() {
-    let by = |when: Match| {
+    let by = |when: RuleMatch| {
         let mut judge = judge(vec![rule("r", when, block())]);
         let one = judge.line(C, call(1, "read", &json!({ "path": "/etc/passwd", "n": 3 })).as_bytes());
         one.onward == Onward::Nothing
     };
-    assert!(by(Match::default()));
-    assert!(by(Match { direction: Some(C), ..Match::default() }));
-    assert!(!by(Match { direction: Some(S), ..Match::default() }));
-    assert!(by(Match { methods: globs(&["x", "tools/*"]), ..Match::default() }));
-    assert!(!by(Match { methods: globs(&["*/list"]), ..Match::default() }));
-    assert!(by(Match { backends: globs(&["fil*"]), ..Match::default() }));
-    assert!(!by(Match { backends: globs(&["web"]), ..Match::default() }));
+    assert!(by(RuleMatch::default()));
+    assert!(by(RuleMatch { direction: Some(C), ..RuleMatch::default() }));
+    assert!(!by(RuleMatch { direction: Some(S), ..RuleMatch::default() }));
+    assert!(by(RuleMatch { methods: globs(&["x", "tools/*"]), ..RuleMatch::default() }));
+    assert!(!by(RuleMatch { methods: globs(&["*/list"]), ..RuleMatch::default() }));
+    assert!(by(RuleMatch { backends: globs(&["fil*"]), ..RuleMatch::default() }));
+    assert!(!by(RuleMatch { backends: globs(&["web"]), ..RuleMatch::default() }));
     assert!(!by(tool("write")));
-    let with = |place: &str, check: Check| {
-        by(Match { conditions: vec![Condition { path: path(place), check }], ..Match::default() })
+    let with = |place: &str, check: ValueCheck| {
+        by(RuleMatch { conditions: vec![Condition { path: path(place), check }], ..RuleMatch::default() })
     };
-    assert!(with("$.arguments.path", Check::matches("^/etc/").unwrap()));
-    assert!(!with("$.arguments.path", Check::matches("^/tmp/").unwrap()));
-    assert!(with("$.arguments.path", Check::exists(true)) && !with("$.arguments.path", Check::exists(false)));
-    assert!(with("$.arguments.mode", Check::exists(false)));
+    assert!(with("$.arguments.path", ValueCheck::matches("^/etc/").unwrap()));
+    assert!(!with("$.arguments.path", ValueCheck::matches("^/tmp/").unwrap()));
     assert!(
-        with("$.arguments.n", Check::equals(json!(3))) && !with("$.arguments.n", Check::equals(json!(4)))
+        with("$.arguments.path", ValueCheck::exists(true))
+            && !with("$.arguments.path", ValueCheck::exists(false))
     );
-    assert!(with("$.arguments.path", Check::contains("PASSWD".to_owned())));
-    assert!(with("$.arguments.n", Check::greater(2.0)) && !with("$.arguments.n", Check::greater(3.0)));
-    assert!(with("$.arguments.n", Check::less(4.0)) && !with("$.arguments.path", Check::less(4.0)));
+    assert!(with("$.arguments.mode", ValueCheck::exists(false)));
+    assert!(
+        with("$.arguments.n", ValueCheck::equals(json!(3)))
+            && !with("$.arguments.n", ValueCheck::equals(json!(4)))
+    );
+    assert!(with("$.arguments.path", ValueCheck::contains("PASSWD".to_owned())));
+    assert!(
+        with("$.arguments.n", ValueCheck::greater(2.0)) && !with("$.arguments.n", ValueCheck::greater(3.0))
+    );
+    assert!(with("$.arguments.n", ValueCheck::less(4.0)) && !with("$.arguments.path", ValueCheck::less(4.0)));
 }
 
 #[test]
 fn an_answer_is_of_what_it_answers() {
-    let when = Match { direction: Some(S), ..tool("read") };
-    let mut judge = judge(vec![rule("r", when, Action::Modify(vec![Change::remove(path("$.secret"))]))]);
+    let when = RuleMatch { direction: Some(S), ..tool("read") };
+    let mut judge =
+        judge(vec![rule("r", when, RuleAction::Modify(vec![RuleChange::remove(path("$.secret"))]))]);
     for (id, tool) in [(1, "read"), (2, "write"), (3, "read")] {
         assert_eq!(text(&judge.line(C, call(id, tool, &json!({})).as_bytes())), "same");
     }
@@ -130,48 +137,49 @@ fn an_answer_is_of_what_it_answers() {
 
 #[test]
 fn an_answer_that_is_blocked_becomes_an_error_and_a_canned_one_stands_in() {
-    let when = |name: &str| Match { direction: Some(S), ..tool(name) };
+    let when = |name: &str| RuleMatch { direction: Some(S), ..tool(name) };
     let mut judge = judge(vec![
         rule("no", when("a"), block()),
-        rule("canned", when("b"), Action::Mock { result: r#"{"content":[]}"#.to_owned() }),
+        rule("canned", when("b"), RuleAction::Mock { result: r#"{"content":[]}"#.to_owned() }),
     ]);
     judge.line(C, call(1, "a", &json!({})).as_bytes());
     judge.line(C, call(2, "b", &json!({})).as_bytes());
     let told = judge.line(S, br#"{"jsonrpc":"2.0","id":1,"result":{"x":1}}"#);
     assert!(text(&told).contains(r#""id":1,"error":{"code":-7"#) && told.back.is_none());
-    assert_eq!(told.marks.judged().acts, Acts::BLOCKED);
+    assert_eq!(told.marks.as_marks().effects, RuleEffects::BLOCKED);
     let told = judge.line(S, br#"{"jsonrpc":"2.0","id":2,"error":{"code":1,"message":""}}"#);
     assert_eq!(text(&told), r#"{"jsonrpc":"2.0","id":2,"result":{"content":[]}}"#);
 }
 
 #[test]
 fn a_notification_vanishes_and_is_not_mocked() {
-    let canned = Action::Mock { result: "{}".to_owned() };
+    let canned = RuleAction::Mock { result: "{}".to_owned() };
     let line = br#"{"jsonrpc":"2.0","method":"notifications/message","params":{}}"#;
-    let told = judge(vec![rule("canned", Match::default(), canned.clone())]).line(S, line);
+    let told = judge(vec![rule("canned", RuleMatch::default(), canned.clone())]).line(S, line);
     assert_eq!(told, Judgement::default());
-    let told = judge(vec![rule("no", Match::default(), block())]).line(S, line);
+    let told = judge(vec![rule("no", RuleMatch::default(), block())]).line(S, line);
     assert_eq!((text(&told).as_str(), told.back.is_none()), ("nothing", true));
-    let told =
-        judge(vec![rule("canned", Match::default(), canned)]).line(C, call(5, "x", &json!({})).as_bytes());
+    let told = judge(vec![rule("canned", RuleMatch::default(), canned)])
+        .line(C, call(5, "x", &json!({})).as_bytes());
     assert_eq!(
-        (back(&told), told.marks.judged().acts),
-        (json!({"jsonrpc":"2.0","id":5,"result":{}}), Acts::MOCKED)
+        (back(&told), told.marks.as_marks().effects),
+        (json!({"jsonrpc":"2.0","id":5,"result":{}}), RuleEffects::MOCKED)
     );
 }
 
 #[test]
 fn changes_add_up_and_delays_have_an_end() {
-    let set = |json: &str| Action::Modify(vec![Change::set(path("$.arguments.limit"), json.to_owned())]);
-    let capped = Match {
-        conditions: vec![Condition { path: path("$.arguments.limit"), check: Check::greater(10.0) }],
+    let set =
+        |json: &str| RuleAction::Modify(vec![RuleChange::set(path("$.arguments.limit"), json.to_owned())]);
+    let capped = RuleMatch {
+        conditions: vec![Condition { path: path("$.arguments.limit"), check: ValueCheck::greater(10.0) }],
         ..tool("search")
     };
     let mut judge = judge(vec![
         rule("raise", tool("search"), set("20")),
         rule("cap", capped, set("10")),
-        rule("slow", Match::default(), Action::Delay(Duration::from_secs(50))),
-        rule("slower", Match::default(), Action::Delay(Duration::from_secs(50))),
+        rule("slow", RuleMatch::default(), RuleAction::Delay(Duration::from_secs(50))),
+        rule("slower", RuleMatch::default(), RuleAction::Delay(Duration::from_secs(50))),
     ]);
     let told = judge.line(C, br#"{"id":1,"method":"tools/call","params":{"name":"search","arguments":{ }}}"#);
     assert_eq!(
@@ -179,15 +187,15 @@ fn changes_add_up_and_delays_have_an_end() {
         r#"{"id":1,"method":"tools/call","params":{"name":"search","arguments":{ "limit":10}}}"#
     );
     assert_eq!(told.delay, DELAY_MAX);
-    let judged = told.marks.judged();
+    let judged = told.marks.as_marks();
     assert_eq!(judged.rule_names(), ["raise", "cap", "slow", "slower"]);
-    assert_eq!(judged.acts.names(), ["changed", "delayed"]);
+    assert_eq!(judged.effects.names(), ["changed", "delayed"]);
 }
 
 #[test]
 fn a_change_that_changes_nothing_is_none() {
-    let change = Change::set(path("$.arguments.limit"), "10".to_owned());
-    let mut judge = judge(vec![rule("cap", Match::default(), Action::Modify(vec![change]))]);
+    let change = RuleChange::set(path("$.arguments.limit"), "10".to_owned());
+    let mut judge = judge(vec![rule("cap", RuleMatch::default(), RuleAction::Modify(vec![change]))]);
     for line in [
         call(1, "x", &json!({ "limit": 10 })),
         r#"{"id":1,"method":"tools/call","params":{"name":"x"}}"#.to_owned(),
@@ -198,15 +206,15 @@ fn a_change_that_changes_nothing_is_none() {
 }
 
 #[track_caller]
-fn check_change(change: Change, params: &str, expected: &str) {
-    let mut judge = judge(vec![rule("r", Match::default(), Action::Modify(vec![change]))]);
+fn check_change(change: RuleChange, params: &str, expected: &str) {
+    let mut judge = judge(vec![rule("r", RuleMatch::default(), RuleAction::Modify(vec![change]))]);
     let line = |params: &str| format!(r#"{{ "method":"m", "params" : {params} ,"id":1}}"#);
     assert_eq!(text(&judge.line(C, line(params).as_bytes())), line(expected));
 }
 
 #[test]
 fn changes_touch_nothing_else() {
-    let set = |place: &str, json: &str| Change::set(path(place), json.to_owned());
+    let set = |place: &str, json: &str| RuleChange::set(path(place), json.to_owned());
     check_change(
         set("$.a", "1"),
         r#"{"b": 1e400, "a" : [1, 2] , "c":18446744073709551616}"#,
@@ -219,14 +227,14 @@ fn changes_touch_nothing_else() {
         r#"{"a":[{"k":0},{"k":0},{"j":2,"k":0}]}"#,
     );
     check_change(set("$..k", "0"), r#"{"k":{"k":1},"j":{"k":2}}"#, r#"{"k":0,"j":{"k":0}}"#);
-    let remove = |place: &str| Change::remove(path(place));
+    let remove = |place: &str| RuleChange::remove(path(place));
     check_change(remove("$.a"), r#"{"a":1, "b":2}"#, r#"{"b":2}"#);
     check_change(remove("$.b"), r#"{"a":1 , "b":2 }"#, r#"{"a":1 }"#);
     check_change(remove("$.*"), r#"{"a":1,"b":{"c":[]}}"#, "{}");
     check_change(remove("$.a[1]"), r#"{"a":[1, 2 ,3]}"#, r#"{"a":[1 ,3]}"#);
     check_change(remove("$..a"), r#"{"a":{"a":1},"b":{"x":1,"a":2}}"#, r#"{"b":{"x":1}}"#);
     let replace =
-        |place: &str, pattern: &str, with: &str| Change::replace(path(place), pattern, with.to_owned());
+        |place: &str, pattern: &str, with: &str| RuleChange::replace(path(place), pattern, with.to_owned());
     check_change(
         replace("$.q", "fo+", "b\"$0").unwrap(),
         r#"{"q":"foo \ud83d\ude00 \u0066oo","n":1.10}"#,
@@ -242,8 +250,8 @@ fn changes_touch_nothing_else() {
 
 #[test]
 fn a_message_does_not_grow_beyond_what_messages_may_be() {
-    let change = Change::replace(path("$.q"), "a", "b".repeat(100)).unwrap();
-    let mut judge = judge(vec![rule("grow", Match::default(), Action::Modify(vec![change]))]);
+    let change = RuleChange::replace(path("$.q"), "a", "b".repeat(100)).unwrap();
+    let mut judge = judge(vec![rule("grow", RuleMatch::default(), RuleAction::Modify(vec![change]))]);
     let line = format!(r#"{{"id":1,"method":"m","params":{{"q":"{}"}}}}"#, "a".repeat(50));
     let told = judge.line(C, line.as_bytes());
     assert_eq!(text(&told), "nothing");
@@ -252,10 +260,10 @@ fn a_message_does_not_grow_beyond_what_messages_may_be() {
 
 #[test]
 fn messages_of_a_batch_are_judged_each_by_itself() {
-    let change = Change::set(path("$.arguments.limit"), "1".to_owned());
+    let change = RuleChange::set(path("$.arguments.limit"), "1".to_owned());
     let mut judge = judge(vec![
         rule("no", tool("bad"), block()),
-        rule("cap", tool("search"), Action::Modify(vec![change])),
+        rule("cap", tool("search"), RuleAction::Modify(vec![change])),
     ]);
     let (good, bad, search) = (
         call(1, "good", &json!({})),
@@ -265,7 +273,7 @@ fn messages_of_a_batch_are_judged_each_by_itself() {
     let told = judge.line(C, format!("[{good}, {bad} ,{search}]").as_bytes());
     assert_eq!(text(&told), format!("[{good} ,{}]", search.replace("{}", r#"{"limit":1}"#)));
     assert_eq!(back(&told)[0]["id"], 2);
-    assert_eq!(told.marks.judged().rule_names(), ["no", "cap"]);
+    assert_eq!(told.marks.as_marks().rule_names(), ["no", "cap"]);
     let told = judge.line(C, format!("[{bad},{bad}]").as_bytes());
     assert_eq!((text(&told).as_str(), back(&told).as_array().map(Vec::len)), ("nothing", Some(2)));
     assert_eq!(judge.line(C, format!("[{good}]").as_bytes()), Judgement::default());
@@ -273,7 +281,7 @@ fn messages_of_a_batch_are_judged_each_by_itself() {
 
 #[test]
 fn readers_that_differ_cannot_be_played_off_against_each_other() {
-    let rules = || vec![rule("fine", tool("good"), Action::Allow), rule("no", tool("bad"), block())];
+    let rules = || vec![rule("fine", tool("good"), RuleAction::Allow), rule("no", tool("bad"), block())];
     for line in [
         r#"{"id":1,"method":"tools/call","params":{"name":"good","name":"bad"}}"#,
         r#"{"id":1,"method":"tools/call","params":{"name":"bad","name":"good"}}"#,
@@ -286,7 +294,7 @@ fn readers_that_differ_cannot_be_played_off_against_each_other() {
         assert_eq!(text(&judge(rules()).line(C, line.as_bytes())), "nothing", "{line}");
     }
     let good = r#"{"id":1,"method":"tools/call","params":{"name":"good"}}"#;
-    assert_eq!(judge(rules()).line(C, good.as_bytes()).marks.judged().rule_names(), ["fine"]);
+    assert_eq!(judge(rules()).line(C, good.as_bytes()).marks.as_marks().rule_names(), ["fine"]);
 }
 
 #[test]
@@ -306,8 +314,9 @@ fn what_is_too_deep_to_look_into_does_not_pass_by_a_rule() {
 
 #[test]
 fn numbers_of_any_size_are_compared() {
-    let large = Condition { path: path("$.n"), check: Check::greater(1e300) };
-    let mut judge = judge(vec![rule("no", Match { conditions: vec![large], ..Match::default() }, block())]);
+    let large = Condition { path: path("$.n"), check: ValueCheck::greater(1e300) };
+    let mut judge =
+        judge(vec![rule("no", RuleMatch { conditions: vec![large], ..RuleMatch::default() }, block())]);
     for (number, stops) in [("1e400", true), ("1e10", false), ("\"1e301\"", true), ("\"x\"", false)] {
         let line = format!(r#"{{"id":1,"method":"m","params":{{"n":{number}}}}}"#);
         assert_eq!(judge.line(C, line.as_bytes()).onward == Onward::Nothing, stops, "{number}");
@@ -316,7 +325,7 @@ fn numbers_of_any_size_are_compared() {
 
 #[test]
 fn an_answer_is_judged_by_the_rules_its_request_was_made_under() {
-    let when = Match { direction: Some(S), ..tool("x") };
+    let when = RuleMatch { direction: Some(S), ..tool("x") };
     let mut judge = judge(vec![rule("old", when.clone(), block())]);
     let answer = |id: u64| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
     judge.line(C, call(1, "x", &json!({})).as_bytes());
@@ -324,6 +333,6 @@ fn an_answer_is_judged_by_the_rules_its_request_was_made_under() {
     judge.line(C, call(2, "x", &json!({})).as_bytes());
     for (id, name) in [(1, "old"), (2, "new")] {
         let told = judge.line(S, answer(id).as_bytes());
-        assert_eq!(told.marks.judged().rule_names(), [name]);
+        assert_eq!(told.marks.as_marks().rule_names(), [name]);
     }
 }

@@ -7,7 +7,7 @@ use crate::units;
 
 /// Why something was left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum LeftOutReason {
     /// By what it is.
     Filter,
     /// By chance.
@@ -18,14 +18,14 @@ pub enum Reason {
 
 /// So much.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Amount {
+pub struct LeftOutAmount {
     /// Entries of messages.
     pub messages: u64,
     /// Their length.
     pub bytes: u64,
 }
 
-impl Amount {
+impl LeftOutAmount {
     fn add(&mut self, other: Self) {
         // What an imported tape says of itself may be anything.
         self.messages = self.messages.saturating_add(other.messages);
@@ -38,13 +38,13 @@ impl Amount {
 pub struct LeftOut {
     /// By what it is: filters and capture flags.
     #[serde(default)]
-    pub filter: Amount,
+    pub filter: LeftOutAmount,
     /// By chance.
     #[serde(default)]
-    pub sample: Amount,
+    pub sample: LeftOutAmount,
     /// By what became of it.
     #[serde(default)]
-    pub strategy: Amount,
+    pub strategy: LeftOutAmount,
 }
 
 /// The `event` of the note that tells it.
@@ -52,13 +52,13 @@ const EVENT: &str = "left_out";
 
 impl LeftOut {
     /// Counts one more.
-    pub fn count(&mut self, reason: Reason, bytes: u64) {
+    pub fn count(&mut self, reason: LeftOutReason, bytes: u64) {
         let amount = match reason {
-            Reason::Filter => &mut self.filter,
-            Reason::Sample => &mut self.sample,
-            Reason::Strategy => &mut self.strategy,
+            LeftOutReason::Filter => &mut self.filter,
+            LeftOutReason::Sample => &mut self.sample,
+            LeftOutReason::Strategy => &mut self.strategy,
         };
-        amount.add(Amount { messages: 1, bytes });
+        amount.add(LeftOutAmount { messages: 1, bytes });
     }
 
     /// Adds what another stretch left out.
@@ -70,7 +70,7 @@ impl LeftOut {
 
     /// Returns all of it.
     #[must_use]
-    pub fn total(&self) -> Amount {
+    pub fn total(&self) -> LeftOutAmount {
         let mut total = self.filter;
         total.add(self.sample);
         total.add(self.strategy);
@@ -86,7 +86,7 @@ impl LeftOut {
     /// Returns the note that tells it.
     #[must_use]
     pub fn note(&self) -> Value {
-        let Amount { messages, bytes } = self.total();
+        let LeftOutAmount { messages, bytes } = self.total();
         json!({
             "event": EVENT, "messages": messages, "bytes": bytes,
             "filter": self.filter, "sample": self.sample, "strategy": self.strategy,
@@ -118,7 +118,7 @@ impl LeftOut {
             .filter(|(amount, _)| amount.messages > 0)
             .map(|(amount, reason)| format!("{} by {reason}", amount.messages))
             .collect();
-        let Amount { messages, bytes } = self.total();
+        let LeftOutAmount { messages, bytes } = self.total();
         let messages = units::counted(messages, "message");
         format!("{messages} ({}) left out: {}", units::size(bytes), reasons.join(", "))
     }
@@ -132,9 +132,9 @@ mod tests {
     fn a_note_reads_back() {
         let mut left_out = LeftOut::default();
         assert_eq!(left_out.describe(), "");
-        left_out.count(Reason::Sample, 1000);
-        left_out.count(Reason::Sample, 215);
-        left_out.count(Reason::Strategy, 5);
+        left_out.count(LeftOutReason::Sample, 1000);
+        left_out.count(LeftOutReason::Sample, 215);
+        left_out.count(LeftOutReason::Strategy, 5);
         let note = left_out.note().to_string();
         assert_eq!(LeftOut::from_note(note.as_bytes()), Some(left_out));
         assert_eq!(left_out.describe(), "3 messages (1.22 kB) left out: 2 by sample, 1 by strategy");
@@ -143,7 +143,7 @@ mod tests {
         let endless = format!(r#"{{"event":"left_out","filter":{{"messages":{0},"bytes":{0}}}}}"#, u64::MAX);
         let mut sum = LeftOut::from_note(endless.as_bytes()).unwrap();
         sum.add(&left_out);
-        sum.count(Reason::Filter, 1);
-        assert_eq!(sum.total(), Amount { messages: u64::MAX, bytes: u64::MAX });
+        sum.count(LeftOutReason::Filter, 1);
+        assert_eq!(sum.total(), LeftOutAmount { messages: u64::MAX, bytes: u64::MAX });
     }
 }

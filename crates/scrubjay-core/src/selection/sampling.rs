@@ -2,7 +2,7 @@
 //!
 //! The generator is seeded by the caller, so the same conversation with the same seed gives the same sample.
 
-use super::settings::{Sampling, Strategy};
+use super::settings::{Sampling, SelectionStrategy};
 
 /// How many operations the adaptive sampling remembers, about.
 const MEMORY: f64 = 512.0;
@@ -38,7 +38,7 @@ pub fn share(bits: u64) -> f64 {
 #[derive(Debug)]
 pub(super) struct Sampler {
     sampling: Sampling,
-    strategy: Strategy,
+    strategy: SelectionStrategy,
     dice: Dice,
     /// Where this session stands among all, 0 to 1.
     session_share: f64,
@@ -48,18 +48,25 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    pub(super) fn new(sampling: Sampling, strategy: Strategy, seed: u64, session_share: f64) -> Self {
+    pub(super) fn new(
+        sampling: Sampling,
+        strategy: SelectionStrategy,
+        seed: u64,
+        session_share: f64,
+    ) -> Self {
         Self { sampling, strategy, dice: Dice(seed), session_share, count: 0, seen: 0.0, kept: 0.0 }
     }
 
     /// Decides about an operation that begins.
     pub(super) fn takes(&mut self, method: &str, name: Option<&str>, wall_ns: u64) -> bool {
         let by_strategy = match self.strategy {
-            Strategy::Sessions { rate } => self.session_share < rate,
-            Strategy::Windows { window, every } => {
+            SelectionStrategy::Sessions { rate } => self.session_share < rate,
+            SelectionStrategy::Windows { window, every } => {
                 u128::from(wall_ns) % every.as_nanos().max(1) < window.as_nanos()
             }
-            Strategy::Full | Strategy::ErrorFocused { .. } | Strategy::Performance { .. } => true,
+            SelectionStrategy::Full
+            | SelectionStrategy::ErrorFocused { .. }
+            | SelectionStrategy::Performance { .. } => true,
         };
         // Chance goes on in any case: what is in the sample does not depend on the window.
         self.by_chance(method, name) && by_strategy

@@ -10,7 +10,7 @@ use crate::glob::Glob;
 
 /// Which entries are kept; by default all of them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Settings {
+pub struct SelectionSettings {
     /// Which parts of operations.
     pub capture: Capture,
     /// Which operations, by what they are.
@@ -18,9 +18,9 @@ pub struct Settings {
     /// What share of them.
     pub sampling: Sampling,
     /// Those a sampling never leaves out.
-    pub always: Always,
+    pub always: AlwaysKept,
     /// Which of them, by what becomes of them.
-    pub strategy: Strategy,
+    pub strategy: SelectionStrategy,
 }
 
 /// Which parts of operations are kept. The one thing that leaves half of an operation on a tape.
@@ -126,7 +126,7 @@ impl PriorityRule {
 
 /// What a sampling never leaves out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Always {
+pub struct AlwaysKept {
     /// Operations that failed.
     pub errors: bool,
     /// Operations that took at least so long.
@@ -135,7 +135,7 @@ pub struct Always {
 
 /// Which operations are kept by what becomes of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Strategy {
+pub enum SelectionStrategy {
     /// All.
     #[default]
     Full,
@@ -165,7 +165,7 @@ pub enum Strategy {
     },
 }
 
-impl Settings {
+impl SelectionSettings {
     /// Tells whether everything is kept.
     #[must_use]
     pub fn keeps_all(&self) -> bool {
@@ -176,9 +176,15 @@ impl Settings {
     #[must_use]
     pub fn waits_for_outcomes(&self) -> bool {
         let may_be_left_out = self.sampling != Sampling::All
-            || matches!(self.strategy, Strategy::Sessions { .. } | Strategy::Windows { .. });
+            || matches!(
+                self.strategy,
+                SelectionStrategy::Sessions { .. } | SelectionStrategy::Windows { .. }
+            );
         self.filters.min_response_time.is_some()
-            || matches!(self.strategy, Strategy::ErrorFocused { .. } | Strategy::Performance { .. })
+            || matches!(
+                self.strategy,
+                SelectionStrategy::ErrorFocused { .. } | SelectionStrategy::Performance { .. }
+            )
             || may_be_left_out && (self.always.errors || self.always.slow.is_some())
     }
 
@@ -219,18 +225,18 @@ impl Settings {
             tell("always_slower_than_ms", ms(slow));
         }
         match self.strategy {
-            Strategy::Full => None,
-            Strategy::Sessions { rate } => {
+            SelectionStrategy::Full => None,
+            SelectionStrategy::Sessions { rate } => {
                 tell("strategy", json!({ "kind": "sampled", "by": "session", "rate": rate }))
             }
-            Strategy::Windows { window, every } => tell(
+            SelectionStrategy::Windows { window, every } => tell(
                 "strategy",
                 json!({ "kind": "sampled", "by": "window", "window_ms": ms(window), "every_ms": ms(every) }),
             ),
-            Strategy::ErrorFocused { before, after } => {
+            SelectionStrategy::ErrorFocused { before, after } => {
                 tell("strategy", json!({ "kind": "error_focused", "before": before, "after": after }))
             }
-            Strategy::Performance { threshold } => {
+            SelectionStrategy::Performance { threshold } => {
                 tell("strategy", json!({ "kind": "performance", "threshold_ms": ms(threshold) }))
             }
         };

@@ -21,11 +21,11 @@ struct Play {
 }
 
 impl Play {
-    fn new(settings: Settings) -> Self {
+    fn new(settings: SelectionSettings) -> Self {
         Self::seeded(settings, 1)
     }
 
-    fn seeded(settings: Settings, seed: u64) -> Self {
+    fn seeded(settings: SelectionSettings, seed: u64) -> Self {
         Self { selection: Selection::new(settings, seed, 0.5), at_ns: 0, fates: BTreeMap::new(), offered: 0 }
     }
 
@@ -36,7 +36,7 @@ impl Play {
     fn say_on(&mut self, direction: Direction, via: Option<&str>, operation: Option<u64>, line: &str) -> u64 {
         let envelope = Envelope::parse(line.as_bytes());
         let (at_ns, bytes) = (self.at_ns, line.len() as u64);
-        let offer = Offer {
+        let offer = OfferedMessage {
             direction,
             via: via.map(|backend| (backend, 1)),
             operation,
@@ -106,15 +106,15 @@ fn globs(patterns: &[&str]) -> Vec<crate::glob::Glob> {
     patterns.iter().map(|pattern| crate::glob::Glob::parse(pattern).unwrap()).collect()
 }
 
-fn strategy(strategy: Strategy) -> Settings {
-    Settings { strategy, ..Settings::default() }
+fn strategy(strategy: SelectionStrategy) -> SelectionSettings {
+    SelectionSettings { strategy, ..SelectionSettings::default() }
 }
 
 #[test]
 fn flags_leave_out_parts_but_never_the_greeting() {
     let all = Capture::default();
     let kept = |capture: Capture| {
-        let mut play = Play::new(Settings { capture, ..Settings::default() });
+        let mut play = Play::new(SelectionSettings { capture, ..SelectionSettings::default() });
         play.call(0, "initialize", 1, true);
         play.say(C, &notice("notifications/initialized"));
         play.call(1, "tools/call", 1, true);
@@ -136,7 +136,7 @@ fn an_operation_is_judged_by_its_request() {
         exclude_methods: globs(&["*/list"]),
         min_response_time: None,
     };
-    let mut play = Play::new(Settings { filters, ..Settings::default() });
+    let mut play = Play::new(SelectionSettings { filters, ..SelectionSettings::default() });
     let asked = play.say(C, &request(1, "tools/call"));
     let told = play.say(S, &progress(1));
     let answered = play.say(S, &answer(1, true));
@@ -152,7 +152,7 @@ fn an_operation_is_judged_by_its_request() {
 #[test]
 fn quick_requests_are_filtered_and_failures_are_not() {
     let filters = Filters { min_response_time: Some(Duration::from_millis(100)), ..Filters::default() };
-    let mut play = Play::new(Settings { filters, ..Settings::default() });
+    let mut play = Play::new(SelectionSettings { filters, ..SelectionSettings::default() });
     play.call(1, "tools/call", 99, true);
     let slow = play.call(2, "tools/call", 100, true);
     let failed = play.call(3, "tools/call", 1, false);
@@ -162,7 +162,7 @@ fn quick_requests_are_filtered_and_failures_are_not() {
 
 #[test]
 fn a_failure_is_kept_with_what_is_around_it() {
-    let mut play = Play::new(strategy(Strategy::ErrorFocused { before: 3, after: 2 }));
+    let mut play = Play::new(strategy(SelectionStrategy::ErrorFocused { before: 3, after: 2 }));
     play.call(1, "tools/call", 1, true);
     play.say(S, &notice("notifications/message"));
     // Its answer is one of the three messages before the failure, so all of it is kept.
@@ -185,7 +185,8 @@ fn a_failure_is_kept_with_what_is_around_it() {
 
 #[test]
 fn only_slow_ones_are_kept_for_performance() {
-    let mut play = Play::new(strategy(Strategy::Performance { threshold: Duration::from_millis(50) }));
+    let mut play =
+        Play::new(strategy(SelectionStrategy::Performance { threshold: Duration::from_millis(50) }));
     play.call(1, "tools/call", 49, true);
     let slow = play.call(2, "tools/call", 50, true);
     play.call(3, "tools/call", 1, false);
@@ -196,13 +197,13 @@ fn only_slow_ones_are_kept_for_performance() {
 #[test]
 fn sessions_and_windows_are_sampled_as_a_whole() {
     for (rate, expected) in [(0.4, 0), (0.6, 4)] {
-        let mut play = Play::new(strategy(Strategy::Sessions { rate }));
+        let mut play = Play::new(strategy(SelectionStrategy::Sessions { rate }));
         play.call(1, "tools/call", 1, true);
         play.call(2, "tools/call", 1, true);
         assert_eq!(play.kept().len(), expected);
     }
     let (window, every) = (Duration::from_secs(1), Duration::from_secs(10));
-    let mut play = Play::new(strategy(Strategy::Windows { window, every }));
+    let mut play = Play::new(strategy(SelectionStrategy::Windows { window, every }));
     let mut expected = Vec::new();
     for id in 0..40 {
         let begins_inside = play.at_ns / MS % 10_000 < 1000;
@@ -218,9 +219,12 @@ fn sessions_and_windows_are_sampled_as_a_whole() {
 
 #[test]
 fn slow_ones_are_always_sampled_where_asked_for() {
-    let always = Always { errors: false, slow: Some(Duration::from_millis(50)) };
-    let mut play =
-        Play::new(Settings { sampling: Sampling::Random { rate: 0.0 }, always, ..Settings::default() });
+    let always = AlwaysKept { errors: false, slow: Some(Duration::from_millis(50)) };
+    let mut play = Play::new(SelectionSettings {
+        sampling: Sampling::Random { rate: 0.0 },
+        always,
+        ..SelectionSettings::default()
+    });
     play.call(1, "tools/call", 49, true);
     play.call(2, "tools/call", 1, false);
     let slow = play.call(3, "tools/call", 50, true);
@@ -230,7 +234,7 @@ fn slow_ones_are_always_sampled_where_asked_for() {
 #[test]
 fn ids_of_any_length_find_their_answers() {
     let sampling = Sampling::Systematic { interval: 2 };
-    let mut play = Play::new(Settings { sampling, ..Settings::default() });
+    let mut play = Play::new(SelectionSettings { sampling, ..SelectionSettings::default() });
     let id = |n: usize| format!("\"{}{n}\"", "x".repeat(5000));
     let mut expected = Vec::new();
     for n in 0..6 {
@@ -246,7 +250,7 @@ fn ids_of_any_length_find_their_answers() {
 #[test]
 fn both_legs_of_a_call_are_one() {
     let sampling = Sampling::Systematic { interval: 2 };
-    let mut play = Play::new(Settings { sampling, ..Settings::default() });
+    let mut play = Play::new(SelectionSettings { sampling, ..SelectionSettings::default() });
     let mut expected = Vec::new();
     for id in 0..10 {
         let asked = play.say(C, &request(id, "tools/call"));
@@ -266,8 +270,12 @@ fn both_legs_of_a_call_are_one() {
 
 #[test]
 fn rounds_of_one_request_share_its_fate() {
-    let always = Always { errors: true, slow: None };
-    let settings = Settings { sampling: Sampling::Random { rate: 0.0 }, always, ..Settings::default() };
+    let always = AlwaysKept { errors: true, slow: None };
+    let settings = SelectionSettings {
+        sampling: Sampling::Random { rate: 0.0 },
+        always,
+        ..SelectionSettings::default()
+    };
     for ok in [true, false] {
         let mut play = Play::new(settings.clone());
         play.say(C, &request(1, "tools/call"));
@@ -284,7 +292,7 @@ fn rounds_of_one_request_share_its_fate() {
 #[test]
 fn what_was_decided_is_not_forgotten_while_others_come_and_go() {
     let sampling = Sampling::Random { rate: 0.0 };
-    let mut play = Play::new(Settings { sampling, ..Settings::default() });
+    let mut play = Play::new(SelectionSettings { sampling, ..SelectionSettings::default() });
     play.say(C, &request(1, "subscriptions/listen"));
     for n in 0..70_000 {
         play.say(S, &notice("notifications/message"));
@@ -304,7 +312,8 @@ fn what_was_decided_is_not_forgotten_while_others_come_and_go() {
 
 #[test]
 fn who_waits_too_long_is_kept() {
-    let mut play = Play::new(strategy(Strategy::Performance { threshold: Duration::from_millis(50) }));
+    let mut play =
+        Play::new(strategy(SelectionStrategy::Performance { threshold: Duration::from_millis(50) }));
     let asked = play.say(C, &request(1, "tools/call"));
     play.wait(59_000);
     play.selection.pass_time(play.at_ns);
@@ -322,12 +331,12 @@ fn who_waits_too_long_is_kept() {
 fn floods_stay_within_the_limits() {
     let long = "x".repeat(10_000);
     for settings in [
-        strategy(Strategy::ErrorFocused { before: 10_000, after: 1 }),
-        strategy(Strategy::Performance { threshold: Duration::from_secs(1) }),
-        Settings {
+        strategy(SelectionStrategy::ErrorFocused { before: 10_000, after: 1 }),
+        strategy(SelectionStrategy::Performance { threshold: Duration::from_secs(1) }),
+        SelectionSettings {
             sampling: Sampling::Random { rate: 0.0 },
-            always: Always { errors: true, slow: None },
-            ..Settings::default()
+            always: AlwaysKept { errors: true, slow: None },
+            ..SelectionSettings::default()
         },
     ] {
         let mut play = Play::new(settings);
@@ -345,16 +354,16 @@ fn floods_stay_within_the_limits() {
             };
             play.say(C, &line);
             let (messages, bytes) = play.selection.held();
-            assert!(messages <= HELD_MAX && bytes <= HELD_BYTES_MAX, "{messages} {bytes}");
+            assert!(messages <= UNDECIDED_MAX && bytes <= UNDECIDED_BYTES_MAX, "{messages} {bytes}");
         }
         assert!(play.kept().len() > 10_000, "what nobody answered is kept");
     }
 }
 
 /// Holds many operations and returns the share that is kept.
-fn rate(sampling: Sampling, always: Always, seed: u64, failing: impl Fn(u64) -> bool) -> f64 {
+fn rate(sampling: Sampling, always: AlwaysKept, seed: u64, failing: impl Fn(u64) -> bool) -> f64 {
     let operations = 4000;
-    let mut play = Play::seeded(Settings { sampling, always, ..Settings::default() }, seed);
+    let mut play = Play::seeded(SelectionSettings { sampling, always, ..SelectionSettings::default() }, seed);
     for id in 0..operations {
         play.call(id, if id % 2 == 0 { "tools/call" } else { "tools/list" }, 1, !failing(id));
     }
@@ -367,7 +376,7 @@ proptest! {
 
     #[test]
     fn shares_are_met(seed: u64, rate_given in 0.0..=1.0_f64) {
-        let none = Always::default();
+        let none = AlwaysKept::default();
         // Five standard deviations of 4000 throws, at most.
         let near = |share: f64, wanted: f64| (share - wanted).abs() < 0.04;
         let random = rate(Sampling::Random { rate: rate_given }, none, seed, |_| false);
@@ -382,7 +391,7 @@ proptest! {
 
     #[test]
     fn an_adaptive_share_counts_what_is_kept_anyway(seed: u64, every in 5_u64..20) {
-        let always = Always { errors: true, slow: None };
+        let always = AlwaysKept { errors: true, slow: None };
         let share = rate(Sampling::Adaptive { target_rate: 0.25 }, always, seed, |id| id % every == 0);
         prop_assert!((share - 0.25).abs() < 0.03, "{share}");
         let random = rate(Sampling::Random { rate: 0.25 }, always, seed, |id| id % every == 0);
@@ -391,7 +400,7 @@ proptest! {
 
     #[test]
     fn one_of_so_many_is_exactly_that(seed: u64, interval in 1_u64..50) {
-        let share = rate(Sampling::Systematic { interval }, Always::default(), seed, |_| false);
+        let share = rate(Sampling::Systematic { interval }, AlwaysKept::default(), seed, |_| false);
         let expected = f64::from(u32::try_from(4000_u64.div_ceil(interval)).unwrap()) / 4000.0;
         prop_assert!((share - expected).abs() < 1e-9);
     }
@@ -420,7 +429,7 @@ fn step() -> impl Generator<Value = Step> {
     ]
 }
 
-fn any_settings() -> impl Generator<Value = Settings> {
+fn any_settings() -> impl Generator<Value = SelectionSettings> {
     let sampling = prop_oneof![
         Just(Sampling::All),
         (0.0..=1.0_f64).prop_map(|rate| Sampling::Random { rate }),
@@ -428,25 +437,22 @@ fn any_settings() -> impl Generator<Value = Settings> {
         (0.0..=1.0_f64).prop_map(|target_rate| Sampling::Adaptive { target_rate }),
     ];
     let strategies = prop_oneof![
-        Just(Strategy::Full),
-        (0.0..=1.0_f64).prop_map(|rate| Strategy::Sessions { rate }),
-        (0_usize..6, 0_usize..6).prop_map(|(before, after)| Strategy::ErrorFocused { before, after }),
-        Just(Strategy::Performance { threshold: Duration::from_millis(100) }),
+        Just(SelectionStrategy::Full),
+        (0.0..=1.0_f64).prop_map(|rate| SelectionStrategy::Sessions { rate }),
+        (0_usize..6, 0_usize..6)
+            .prop_map(|(before, after)| SelectionStrategy::ErrorFocused { before, after }),
+        Just(SelectionStrategy::Performance { threshold: Duration::from_millis(100) }),
     ];
     let slow = prop::option::of(Just(Duration::from_millis(100)));
-    let always = (any::<bool>(), slow.clone()).prop_map(|(errors, slow)| Always { errors, slow });
+    let always = (any::<bool>(), slow.clone()).prop_map(|(errors, slow)| AlwaysKept { errors, slow });
     let exclude = prop_oneof![Just(Vec::new()), Just(globs(&["notifications/*"]))];
     let filters = (exclude, slow).prop_map(|(exclude_methods, min_response_time)| Filters {
         include_methods: Vec::new(),
         exclude_methods,
         min_response_time,
     });
-    (sampling, strategies, always, filters).prop_map(|(sampling, strategy, always, filters)| Settings {
-        capture: Capture::default(),
-        filters,
-        sampling,
-        always,
-        strategy,
+    (sampling, strategies, always, filters).prop_map(|(sampling, strategy, always, filters)| {
+        SelectionSettings { capture: Capture::default(), filters, sampling, always, strategy }
     })
 }
 
@@ -497,7 +503,7 @@ proptest! {
         left_out.add(&left_out_before);
         let kept = play.kept();
         prop_assert_eq!(left_out.total().messages, messages - kept.len() as u64);
-        let keeps_errors = settings.always.errors || matches!(settings.strategy, Strategy::ErrorFocused { .. });
+        let keeps_errors = settings.always.errors || matches!(settings.strategy, SelectionStrategy::ErrorFocused { .. });
         for (said, greeting, under_way, failed) in &calls {
             let of_it = said.iter().filter(|message| kept.binary_search(message).is_ok()).count();
             prop_assert!(of_it == 0 || of_it == said.len(), "{:?} of {:?}", of_it, said);
@@ -505,7 +511,7 @@ proptest! {
                 prop_assert_eq!(of_it, said.len(), "{:?} is missing", said);
             }
             let can_be_forced = settings.sampling == Sampling::All || settings.always.errors;
-            if *under_way && can_be_forced && !matches!(settings.strategy, Strategy::Sessions { .. }) {
+            if *under_way && can_be_forced && !matches!(settings.strategy, SelectionStrategy::Sessions { .. }) {
                 prop_assert_eq!(of_it, said.len(), "{:?} had no outcome", said);
             }
         }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use scrubjay_core::entry::Direction;
 use scrubjay_core::glob::Glob;
 use scrubjay_core::rules::{
-    Action, Check, Condition, JsonPath, Judge, Judgement, Match, Onward, Rule, Rules,
+    Condition, JsonPath, Judge, Judgement, Onward, Rule, RuleAction, RuleMatch, Rules, ValueCheck,
 };
 
 use self::attack::Chance;
@@ -42,31 +42,31 @@ const TOOLS: [&str; 4] = ["echo", "read", "delete_all", "delete_file"];
 
 fn path_like(expression: &str) -> Vec<Condition> {
     let path = JsonPath::parse("$.arguments.path").unwrap();
-    vec![Condition { path, check: Check::matches(expression).unwrap() }]
+    vec![Condition { path, check: ValueCheck::matches(expression).unwrap() }]
 }
 
-fn calls(tool: &str) -> Match {
-    Match { tools: vec![Glob::parse(tool).unwrap()], ..Match::default() }
+fn calls(tool: &str) -> RuleMatch {
+    RuleMatch { tools: vec![Glob::parse(tool).unwrap()], ..RuleMatch::default() }
 }
 
-fn rule(name: &str, when: Match, action: Action) -> Rule {
+fn rule(name: &str, when: RuleMatch, action: RuleAction) -> Rule {
     Rule { name: name.to_owned(), when, action }
 }
 
 impl Policy {
     /// Makes a judge whose tags tell what it took a call for.
     fn judge(self) -> Judge {
-        let block = || Action::Block { code: -1, message: "no".to_owned() };
-        let tag = |tag: &str| Action::Tag(vec![tag.to_owned()]);
-        let etc = || Match { conditions: path_like("^/etc"), ..calls("*") };
+        let block = || RuleAction::Block { code: -1, message: "no".to_owned() };
+        let tag = |tag: &str| RuleAction::Tag(vec![tag.to_owned()]);
+        let etc = || RuleMatch { conditions: path_like("^/etc"), ..calls("*") };
         let mut rules: Vec<Rule> = TOOLS.map(|tool| rule(tool, calls(tool), tag(tool))).into();
         rules.push(rule("etc", etc(), tag("etc")));
         match self {
             Self::NoDeletes => rules.push(rule("no", calls("delete_*"), block())),
             Self::NoEtc => rules.push(rule("no", etc(), block())),
             Self::OnlyEcho => {
-                let fine = Match { conditions: path_like("^/tmp"), ..calls("echo") };
-                rules.push(rule("fine", fine, Action::Allow));
+                let fine = RuleMatch { conditions: path_like("^/tmp"), ..calls("echo") };
+                rules.push(rule("fine", fine, RuleAction::Allow));
                 rules.push(rule("no", calls("*"), block()));
             }
         }
@@ -108,7 +108,7 @@ fn onward(judgement: &Judgement, line: &[u8]) -> Option<Vec<u8>> {
 fn judged(policy: Policy, made: Vec<u8>) -> Option<Passed> {
     let judgement = policy.judge().line(Direction::ClientToServer, &made);
     let stream = onward(&judgement, &made)?;
-    let tags = judgement.marks.judged().tag_names().into_iter().map(str::to_owned).collect();
+    let tags = judgement.marks.as_marks().tag_names().into_iter().map(str::to_owned).collect();
     let calls = readers::widest(&stream);
     Some(Passed { policy, made, stream, tags, calls })
 }

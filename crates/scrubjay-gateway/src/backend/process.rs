@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 use scrubjay_core::entry::{Direction, EntryKind, Terminator};
 use scrubjay_core::inert::inert;
-use scrubjay_core::redact::{Lines, cut};
+use scrubjay_core::redact::{LineContext, cut};
 use scrubjay_tape::clock;
 use scrubjay_tape::recording::Item;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -173,7 +173,7 @@ async fn keep_complaints(
 ) {
     let mut reader = BufReader::new(stderr);
     let (mut line, mut rest) = (Vec::new(), Vec::new());
-    let mut lines = Lines::default();
+    let mut lines = LineContext::default();
     loop {
         std::mem::swap(&mut line, &mut rest);
         rest.clear();

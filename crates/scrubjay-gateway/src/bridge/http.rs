@@ -14,7 +14,7 @@ use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Request};
 use scrubjay_core::entry::WhyUndelivered;
 use scrubjay_core::envelope::{Envelope, JsonId, MessageKind};
-use scrubjay_core::framing::{Framer, Step};
+use scrubjay_core::framing::{Framer, FramerOutput};
 use scrubjay_core::message;
 use scrubjay_core::protocol::{code, method};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
@@ -244,8 +244,10 @@ impl Bridge {
             let read = reader.read_buf(framer.room()).await.unwrap_or(0);
             loop {
                 let lines: Vec<Bytes> = match if read == 0 { framer.finish() } else { framer.step() } {
-                    Step::Batch(batch) => batch.lines().map(|l| Bytes::copy_from_slice(l.bytes)).collect(),
-                    Step::Oversize(line) => {
+                    FramerOutput::Batch(batch) => {
+                        batch.lines().map(|l| Bytes::copy_from_slice(l.bytes)).collect()
+                    }
+                    FramerOutput::Oversize(line) => {
                         let limit = self.endpoint.message_bytes_max;
                         let why = format!("a message of {} bytes is over the limit of {limit}", line.bytes);
                         (self.on_sent)(next, Some(WhyUndelivered::DroppedByLimit));
@@ -253,7 +255,7 @@ impl Bridge {
                         self.refuse(line.id.as_deref().unwrap_or("null"), &why, None).await;
                         continue;
                     }
-                    Step::Starved => break,
+                    FramerOutput::Starved => break,
                 };
                 for line in lines {
                     let number = next;

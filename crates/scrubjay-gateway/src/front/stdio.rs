@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use scrubjay_core::entry::Direction;
-use scrubjay_core::framing::{Framer, Step};
+use scrubjay_core::framing::{Framer, FramerOutput};
 use scrubjay_core::inert::inert_bytes;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -106,7 +106,7 @@ async fn read(gateway: &Arc<Gateway>, session: &Arc<Session>, source: &mut Sourc
         let read = source.read(framer.room()).await.unwrap_or(0);
         loop {
             match if read == 0 { framer.finish() } else { framer.step() } {
-                Step::Batch(batch) => {
+                FramerOutput::Batch(batch) => {
                     for line in batch.lines() {
                         if std::str::from_utf8(line.bytes).is_err()
                             && let Some(refused) = gateway.refuse_unreadable(session, line.bytes)
@@ -120,12 +120,12 @@ async fn read(gateway: &Arc<Gateway>, session: &Arc<Session>, source: &mut Sourc
                         take(gateway, session, &line, outbox, &mut answering).await;
                     }
                 }
-                Step::Oversize(line) => {
+                FramerOutput::Oversize(line) => {
                     session.note_too_long(&line);
                     let notice = notice::too_long(Direction::ClientToServer, &line, bytes_max);
                     session.refuse(outbox, inert_bytes(notice.line.trim_ascii_end())).await;
                 }
-                Step::Starved => break,
+                FramerOutput::Starved => break,
             }
         }
         while answering.try_join_next().is_some() {}

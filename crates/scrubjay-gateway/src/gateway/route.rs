@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
 use scrubjay_core::protocol::{code, method};
-use scrubjay_router::{BadAnswer, Catalog, Lessons, Plan, Routed, Router, Task, Undecided};
+use scrubjay_router::{AnswerError, Catalog, Lessons, NoCall, PlannedCall, RouteResult, RouteTask, Router};
 use serde_json::{Value, json};
 
 use super::{Gateway, Request};
@@ -30,7 +30,7 @@ use outcome::Refusal;
 pub(super) use tools::{definitions, is_own};
 
 /// The method that takes a task.
-pub(super) const METHOD: &str = scrubjay_core::routed::TASK_METHOD;
+pub(super) const METHOD: &str = scrubjay_core::tasks_on_tape::TASK_METHOD;
 
 /// The router at work: what it chooses from, and what needs a yes.
 pub(super) struct Routing {
@@ -131,7 +131,7 @@ impl Gateway {
     }
 
     /// Returns the tools that a task may mean.
-    async fn find_tools(self: &Arc<Self>, call: &Arc<Call>, task: &Task) -> Answer {
+    async fn find_tools(self: &Arc<Self>, call: &Arc<Call>, task: &RouteTask) -> Answer {
         let Some(routing) = self.routing() else { return super::not_found(METHOD) };
         let catalog = self.catalog(&routing, call).await;
         let answer = tools::found(&catalog, &task.query, &routing.router);
@@ -142,7 +142,7 @@ impl Gateway {
     async fn carry_out(
         self: &Arc<Self>,
         call: &Arc<Call>,
-        task: Task,
+        task: RouteTask,
         progress: Option<String>,
     ) -> Result<String, Refusal> {
         let routing = self.routing().ok_or_else(|| Refusal::new(code::METHOD_NOT_FOUND, "no router"))?;
@@ -184,7 +184,7 @@ impl Gateway {
     async fn call_chosen(
         self: &Arc<Self>,
         call: &Arc<Call>,
-        plan: &Plan,
+        plan: &PlannedCall,
         progress: Option<String>,
         chosen: Value,
     ) -> Result<String, Refusal> {
@@ -215,20 +215,26 @@ impl Routing {
     }
 
     /// Asks the user where that may lead to a call: which tool is meant, or what the model has to know.
-    async fn settle(&self, call: &Arc<Call>, catalog: &Catalog, task: &Task, routed: Routed) -> Routed {
+    async fn settle(
+        &self,
+        call: &Arc<Call>,
+        catalog: &Catalog,
+        task: &RouteTask,
+        routed: RouteResult,
+    ) -> RouteResult {
         if !asking::can_ask(call) {
             return routed;
         }
         match &routed.decided {
             // Half-way there a person may know; further off a question only disturbs.
-            Err(Undecided::Unsure) if routed.confidence >= self.router.threshold() / 2.0 => {
+            Err(NoCall::Unsure) if routed.confidence >= self.router.threshold() / 2.0 => {
                 let Some(tool) = asking::which(call, &routed.candidates).await else { return routed };
                 self.router.fill(catalog, task, &tool).await.unwrap_or(routed)
             }
-            Err(Undecided::Answer(BadAnswer::NoCall { said })) if !said.is_empty() => {
+            Err(NoCall::Answer(AnswerError::NoCall { said })) if !said.is_empty() => {
                 let Some(answer) = asking::more(call, said).await else { return routed };
                 let asked = Some((said.clone(), answer));
-                self.router.route(catalog, &Task { asked, ..task.clone() }).await
+                self.router.route(catalog, &RouteTask { asked, ..task.clone() }).await
             }
             _ => routed,
         }

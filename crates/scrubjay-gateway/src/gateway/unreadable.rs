@@ -30,7 +30,7 @@ impl Gateway {
         }
         let judgement = rules::refuse_unreadable(Direction::ClientToServer, line)?;
         let came = Item::new(EntryKind::Message, Direction::ClientToServer, Terminator::Lf, line);
-        let came = Item { judged: judgement.marks.judged(), ..came };
+        let came = Item { rule_marks: judgement.marks.as_marks(), ..came };
         if let Err(e) = session.record_backend(&[came], 0, |_| ()) {
             let why = format!("the message was not processed, because it could not be recorded: {e}");
             return Some(refuse(None, code::INTERNAL, &why));

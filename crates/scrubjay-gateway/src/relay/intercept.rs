@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use scrubjay_core::entry::Direction;
-use scrubjay_core::framing::Batch;
+use scrubjay_core::framing::LineBatch;
 use scrubjay_core::rules::{Judge, Judgement, Onward};
 use scrubjay_tape::clock::Moment;
 
@@ -23,7 +23,7 @@ impl Relay {
         judge: &RefCell<Judge>,
         direction: Direction,
         arrived: Moment,
-        batch: Batch<'_>,
+        batch: LineBatch<'_>,
     ) -> Result<(), ReceiverGone> {
         for line in batch.lines() {
             let (judgement, end) = {

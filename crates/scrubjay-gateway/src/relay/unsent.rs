@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use scrubjay_core::entry::Direction::ClientToServer;
 use scrubjay_core::entry::{Direction, WhyUndelivered};
-use scrubjay_core::framing::Batch;
+use scrubjay_core::framing::LineBatch;
 
 use super::{ReceiverGone, Relay};
 
@@ -16,7 +16,7 @@ use super::{ReceiverGone, Relay};
 #[derive(Clone, Copy)]
 pub(super) enum Messages<'a> {
     /// Lines that arrived together, recorded together and written as they came.
-    Batch(Batch<'a>),
+    Batch(LineBatch<'a>),
     /// One message of this many bytes.
     One(usize),
 }

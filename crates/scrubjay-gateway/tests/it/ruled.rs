@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use scrubjay_core::entry::Direction;
 use scrubjay_core::glob::Glob;
-use scrubjay_core::rules::{Action, Match, Rule, Rules};
+use scrubjay_core::rules::{Rule, RuleAction, RuleMatch, Rules};
 use scrubjay_gateway::config::BackendConfig;
 use serde_json::{Value, json};
 
@@ -22,8 +22,8 @@ fn server() -> BackendConfig {
 /// Rules that block the answers of a tool.
 fn hide(tool: &str) -> Arc<Rules> {
     let tools = vec![Glob::parse(tool).expect("a glob")];
-    let when = Match { direction: Some(Direction::ServerToClient), tools, ..Match::default() };
-    let action = Action::Block { code: -7, message: "no".to_owned() };
+    let when = RuleMatch { direction: Some(Direction::ServerToClient), tools, ..RuleMatch::default() };
+    let action = RuleAction::Block { code: -7, message: "no".to_owned() };
     Arc::new(Rules::new(vec![Rule { name: "hide-it".to_owned(), when, action }]))
 }
 
@@ -74,7 +74,7 @@ async fn a_call_that_nobody_waits_for_is_forgotten_by_the_rules_too() {
     let mut late = Vec::new();
     rig.each_entry("", |entry| {
         if String::from_utf8_lossy(entry.payload).contains("released") {
-            late.push(entry.judged.rules.to_owned());
+            late.push(entry.rule_marks.rules.to_owned());
         }
     });
     assert_eq!(late, [""]);
@@ -87,8 +87,9 @@ const HELD_MAX: u64 = 256;
 fn delay(methods: &[&str], tools: &[&str]) -> Arc<Rules> {
     let globs = |all: &[&str]| all.iter().map(|one| Glob::parse(one).expect("a glob")).collect();
     let (methods, tools) = (globs(methods), globs(tools));
-    let when = Match { direction: Some(Direction::ServerToClient), methods, tools, ..Match::default() };
-    let action = Action::Delay(Duration::from_secs(600));
+    let when =
+        RuleMatch { direction: Some(Direction::ServerToClient), methods, tools, ..RuleMatch::default() };
+    let action = RuleAction::Delay(Duration::from_secs(600));
     Arc::new(Rules::new(vec![Rule { name: "later".to_owned(), when, action }]))
 }
 

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use scrubjay_llm::scripted::{Answer, Scripted};
-use scrubjay_llm::{ChatReply, ChatRequest, Client, LlmConfig, LlmError, Secret, Tool, Totals};
+use scrubjay_llm::scripted::{ScriptedAnswer, ScriptedEndpoint};
+use scrubjay_llm::{ChatReply, ChatRequest, Client, LlmConfig, LlmError, LlmTotals, Secret, Tool};
 use serde_json::json;
 use tokio::time::Instant;
 
 const KEY: &str = "sk-canary-0123456789";
 
-fn config(server: &Scripted) -> LlmConfig {
+fn config(server: &ScriptedEndpoint) -> LlmConfig {
     LlmConfig { api_key: Some(Secret::new(KEY)), base_url: server.url(), ..LlmConfig::default() }
 }
 
@@ -20,7 +20,7 @@ fn later() -> Instant {
     Instant::now() + Duration::from_secs(60)
 }
 
-async fn ask(config: LlmConfig, deadline: Instant) -> (Result<ChatReply, LlmError>, Totals) {
+async fn ask(config: LlmConfig, deadline: Instant) -> (Result<ChatReply, LlmError>, LlmTotals) {
     let client = Client::new(config).expect("the scripted endpoint is local");
     let result = client.chat(&ChatRequest::new("be brief", "what is up?"), deadline).await;
     // Whatever happens, the key shows nowhere.
@@ -30,20 +30,20 @@ async fn ask(config: LlmConfig, deadline: Instant) -> (Result<ChatReply, LlmErro
 }
 
 /// Asks once, with the first answers of the endpoint.
-async fn answered(answers: impl IntoIterator<Item = Answer>) -> (Result<ChatReply, LlmError>, usize) {
-    let server = Scripted::answering(answers).await;
+async fn answered(answers: impl IntoIterator<Item = ScriptedAnswer>) -> (Result<ChatReply, LlmError>, usize) {
+    let server = ScriptedEndpoint::answering(answers).await;
     let (result, _) = ask(config(&server), later()).await;
     (result, server.asked().len())
 }
 
 #[tokio::test]
 async fn a_question_and_its_answer() {
-    let server = Scripted::answering([Answer::text("all is well")]).await;
+    let server = ScriptedEndpoint::answering([ScriptedAnswer::text("all is well")]).await;
     let (reply, totals) = ask(config(&server), later()).await;
     let reply = reply.unwrap();
     assert_eq!((reply.text.as_str(), reply.model.as_str()), ("all is well", "scripted"));
     assert_eq!((reply.usage.tokens_in, reply.usage.tokens_out), (10, 5));
-    assert_eq!(totals, Totals { calls: 1, failed: 0, attempts: 1, tokens_in: 10, tokens_out: 5 });
+    assert_eq!(totals, LlmTotals { calls: 1, failed: 0, attempts: 1, tokens_in: 10, tokens_out: 5 });
     let asked = &server.asked()[0];
     assert_eq!(asked.path, "/v1/chat/completions");
     assert_eq!(asked.authorization.as_deref(), Some(format!("Bearer {KEY}").as_str()));
@@ -52,7 +52,8 @@ async fn a_question_and_its_answer() {
 
 #[tokio::test]
 async fn a_call_of_a_function() {
-    let server = Scripted::answering([Answer::tool_call("read", &json!({"path": "/a"}))]).await;
+    let server =
+        ScriptedEndpoint::answering([ScriptedAnswer::tool_call("read", &json!({"path": "/a"}))]).await;
     let tool = Tool { name: "read".to_owned(), description: "reads".to_owned(), parameters: json!({}) };
     let request = ChatRequest { tools: vec![tool], ..ChatRequest::new("s", "u") };
     let reply = Client::new(config(&server)).unwrap().chat(&request, later()).await.unwrap();
@@ -67,35 +68,36 @@ async fn a_call_of_a_function() {
 #[tokio::test]
 async fn a_wrong_key_is_not_tried_twice() {
     let said = format!(r#"{{"error":{{"message":"Incorrect API key: {KEY}"}}}}"#);
-    assert_eq!(answered([Answer::status(401, said.clone())]).await, (Err(LlmError::Unauthorized), 1));
+    assert_eq!(answered([ScriptedAnswer::status(401, said.clone())]).await, (Err(LlmError::Unauthorized), 1));
     let refused = LlmError::Refused { status: 400, message: "Incorrect API key: ***".to_owned() };
-    assert_eq!(answered([Answer::status(400, said)]).await, (Err(refused), 1));
+    assert_eq!(answered([ScriptedAnswer::status(400, said)]).await, (Err(refused), 1));
 }
 
 #[tokio::test]
 async fn an_endpoint_in_need_of_a_pause_gets_it() {
-    let soon = Answer::status(429, "{}").header("retry-after-ms", "5");
-    let (result, asked) = answered([soon.clone(), Answer::text("now")]).await;
+    let soon = ScriptedAnswer::status(429, "{}").header("retry-after-ms", "5");
+    let (result, asked) = answered([soon.clone(), ScriptedAnswer::text("now")]).await;
     assert_eq!((result.unwrap().text.as_str(), asked), ("now", 2));
     // As often as it may, and no more.
     let limited = LlmError::RateLimited { retry_after: Some(Duration::from_millis(5)) };
     assert_eq!(answered([soon]).await, (Err(limited), 3));
     // A pause longer than the time that is left is not begun.
-    let tomorrow = Answer::status(429, "{}").header("retry-after", "86400");
+    let tomorrow = ScriptedAnswer::status(429, "{}").header("retry-after", "86400");
     let limited = LlmError::RateLimited { retry_after: Some(Duration::from_secs(86_400)) };
-    assert_eq!(answered([tomorrow, Answer::text("never")]).await, (Err(limited), 1));
+    assert_eq!(answered([tomorrow, ScriptedAnswer::text("never")]).await, (Err(limited), 1));
 }
 
 #[tokio::test]
 async fn a_failure_that_passes_is_not_told() {
-    let (result, asked) = answered([Answer::status(500, "oops"), Answer::text("again")]).await;
+    let (result, asked) =
+        answered([ScriptedAnswer::status(500, "oops"), ScriptedAnswer::text("again")]).await;
     assert_eq!((result.unwrap().text.as_str(), asked), ("again", 2));
-    assert_eq!(answered([Answer::status(503, KEY)]).await, (Err(LlmError::Server(503)), 3));
+    assert_eq!(answered([ScriptedAnswer::status(503, KEY)]).await, (Err(LlmError::Server(503)), 3));
 }
 
 #[tokio::test]
 async fn a_slow_model_is_given_up() {
-    let server = Scripted::answering([Answer::never()]).await;
+    let server = ScriptedEndpoint::answering([ScriptedAnswer::never()]).await;
     let (result, totals) =
         ask(LlmConfig { timeout: Duration::from_millis(50), ..config(&server) }, later()).await;
     assert_eq!((result, totals.attempts, totals.failed), (Err(LlmError::TimedOut), 1, 1));
@@ -109,17 +111,23 @@ async fn a_slow_model_is_given_up() {
 #[tokio::test]
 async fn answers_that_are_none() {
     let malformed = |what| (Err(LlmError::Malformed(what)), 1);
-    assert_eq!(answered([Answer::text("cut").cut()]).await, malformed("it broke off"));
-    assert_eq!(answered([Answer::status(200, format!("<p>{KEY}"))]).await, malformed("it is not JSON"));
-    assert_eq!(answered([Answer::status(200, r#"{"choices":[]}"#)]).await, malformed("it has no choices"));
+    assert_eq!(answered([ScriptedAnswer::text("cut").cut()]).await, malformed("it broke off"));
+    assert_eq!(
+        answered([ScriptedAnswer::status(200, format!("<p>{KEY}"))]).await,
+        malformed("it is not JSON")
+    );
+    assert_eq!(
+        answered([ScriptedAnswer::status(200, r#"{"choices":[]}"#)]).await,
+        malformed("it has no choices")
+    );
     let long = format!(r#"{{"choices":[],"x":"{}"}}"#, "y".repeat(1 << 20));
-    assert_eq!(answered([Answer::status(200, long)]).await, malformed("it is longer than 1 MiB"));
+    assert_eq!(answered([ScriptedAnswer::status(200, long)]).await, malformed("it is longer than 1 MiB"));
 }
 
 #[tokio::test]
 async fn a_redirect_is_not_followed() {
-    let elsewhere = Scripted::answering([Answer::text("caught")]).await;
-    let redirect = Answer::status(307, "").header("location", &elsewhere.url());
+    let elsewhere = ScriptedEndpoint::answering([ScriptedAnswer::text("caught")]).await;
+    let redirect = ScriptedAnswer::status(307, "").header("location", &elsewhere.url());
     let (result, asked) = answered([redirect]).await;
     assert!(matches!(result, Err(LlmError::Refused { status: 307, .. })), "{result:?}");
     assert_eq!((asked, elsewhere.asked().len()), (1, 0));
@@ -127,7 +135,7 @@ async fn a_redirect_is_not_followed() {
 
 #[tokio::test]
 async fn nobody_is_there() {
-    let server = Scripted::answering([Answer::text("")]).await;
+    let server = ScriptedEndpoint::answering([ScriptedAnswer::text("")]).await;
     let gone = LlmConfig { retries: 1, ..config(&server) };
     drop(server);
     let (result, totals) = ask(gone, later()).await;
@@ -137,7 +145,7 @@ async fn nobody_is_there() {
 
 #[tokio::test]
 async fn a_key_is_needed_only_elsewhere() {
-    let server = Scripted::answering([Answer::text("local")]).await;
+    let server = ScriptedEndpoint::answering([ScriptedAnswer::text("local")]).await;
     let (result, _) = ask(LlmConfig { api_key: None, ..config(&server) }, later()).await;
     assert_eq!(result.unwrap().text, "local");
     assert_eq!(server.asked()[0].authorization, None);
@@ -147,7 +155,7 @@ async fn a_key_is_needed_only_elsewhere() {
 
 #[tokio::test]
 async fn no_more_calls_at_once_than_allowed() {
-    let server = Scripted::held(|asked| Answer::text(asked.last_text())).await;
+    let server = ScriptedEndpoint::held(|asked| ScriptedAnswer::text(asked.last_text())).await;
     let client = Arc::new(Client::new(LlmConfig { concurrency: 2, ..config(&server) }).unwrap());
     let call = |i: usize| {
         let client = Arc::clone(&client);
@@ -164,7 +172,7 @@ async fn no_more_calls_at_once_than_allowed() {
 
 #[tokio::test]
 async fn a_crowd_is_turned_away() {
-    let server = Scripted::held(|_| Answer::text("")).await;
+    let server = ScriptedEndpoint::held(|_| ScriptedAnswer::text("")).await;
     let client = Client::new(LlmConfig { concurrency: 1, ..config(&server) }).unwrap();
     let request = ChatRequest::new("", "");
     let mut calls: Vec<_> = (0..258).map(|_| Box::pin(client.chat(&request, later()))).collect();
@@ -192,7 +200,7 @@ impl std::io::Write for Logged {
     }
 }
 
-async fn logged(answers: impl IntoIterator<Item = Answer>, question: &str) -> String {
+async fn logged(answers: impl IntoIterator<Item = ScriptedAnswer>, question: &str) -> String {
     let log = Logged::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()
@@ -201,7 +209,7 @@ async fn logged(answers: impl IntoIterator<Item = Answer>, question: &str) -> St
         .with_writer(move || writer.clone())
         .finish();
     let _while = tracing::subscriber::set_default(subscriber);
-    let server = Scripted::answering(answers).await;
+    let server = ScriptedEndpoint::answering(answers).await;
     let client =
         Client::new(LlmConfig { retries: 0, ..config(&server) }).expect("the scripted endpoint is local");
     // What came of it is in the log.
@@ -215,7 +223,7 @@ async fn a_failure_is_logged_as_an_error_with_its_status() {
     for (status, words) in
         [(500, "failed with status 500"), (401, "does not accept the key"), (404, "(status 404)")]
     {
-        let log = logged([Answer::status(status, "{}")], "hello").await;
+        let log = logged([ScriptedAnswer::status(status, "{}")], "hello").await;
         let error = log.lines().find(|line| line.contains("ERROR")).expect("an error is logged");
         assert!(error.contains(words) && error.contains(&format!("status={status}")), "{error}");
         assert!(error.contains("gpt-4o-mini") && !log.contains("canary"), "{log}");
@@ -226,7 +234,7 @@ async fn a_failure_is_logged_as_an_error_with_its_status() {
 async fn a_trace_shows_request_and_answer_without_secrets() {
     let secret = "ghp_abcdefghijklmnopqrstuvwxyz0123456789";
     let answer = format!("it was {KEY}, and {secret}");
-    let log = logged([Answer::text(&answer)], &format!("what is {secret}?")).await;
+    let log = logged([ScriptedAnswer::text(&answer)], &format!("what is {secret}?")).await;
     let traces: Vec<&str> = log.lines().filter(|line| line.contains("TRACE")).collect();
     let has = |words: &str| traces.iter().any(|line| line.contains(words));
     assert!(has("be brief") && has("what is [redacted:"), "{log}");

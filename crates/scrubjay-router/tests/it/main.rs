@@ -1,9 +1,10 @@
 //! Tasks through the router, with a model that says what a test tells it to.
 
-use scrubjay_llm::scripted::{Answer, Scripted};
+use scrubjay_llm::scripted::{ScriptedAnswer, ScriptedEndpoint};
 use scrubjay_llm::{LlmConfig, LlmError};
 use scrubjay_router::{
-    BadAnswer, Catalog, Lesson, Lessons, Mode, Plan, Routed, Router, Task, Tool, Undecided,
+    AnswerError, Catalog, Lesson, Lessons, NoCall, PlannedCall, RouteResult, RouteTask, Router, Tool,
+    ToolPresentation,
 };
 use serde_json::{Value, json};
 
@@ -25,33 +26,33 @@ fn catalog() -> Catalog {
 }
 
 /// Routes a task with a model that gives these answers; returns what it was asked, too.
-async fn route(mode: Mode, query: &str, answers: &[Answer]) -> (Routed, Vec<Value>) {
-    let server = Scripted::answering(answers.to_vec()).await;
+async fn route(mode: ToolPresentation, query: &str, answers: &[ScriptedAnswer]) -> (RouteResult, Vec<Value>) {
+    let server = ScriptedEndpoint::answering(answers.to_vec()).await;
     let router = asking(mode, &server);
     let routed = router.route(&catalog(), &task(query)).await;
     (routed, server.asked().into_iter().map(|asked| asked.body).collect())
 }
 
-fn asking(mode: Mode, server: &Scripted) -> Router {
+fn asking(mode: ToolPresentation, server: &ScriptedEndpoint) -> Router {
     let router = Router::new(mode, THRESHOLD);
     router.use_model(LlmConfig { base_url: server.url(), retries: 0, ..LlmConfig::default() });
     router
 }
 
-fn task(query: &str) -> Task {
+fn task(query: &str) -> RouteTask {
     let context = Some(json!({"currentWorkingDirectory": "/w"}));
-    Task { query: query.to_owned(), context, asked: None }
+    RouteTask { query: query.to_owned(), context, asked: None }
 }
 
-fn read(path: &str) -> Result<Plan, Undecided> {
-    Ok(Plan {
+fn read(path: &str) -> Result<PlannedCall, NoCall> {
+    Ok(PlannedCall {
         backend_id: "files".to_owned(),
         mcp_method: "tools/call".to_owned(),
         mcp_params: json!({"name": "read_file", "arguments": {"path": path}}),
     })
 }
 
-fn why(routed: &Routed) -> &Undecided {
+fn why(routed: &RouteResult) -> &NoCall {
     routed.decided.as_ref().expect_err("there is no call")
 }
 
@@ -59,8 +60,8 @@ const TASK: &str = "read the file a.txt";
 
 #[tokio::test]
 async fn a_task_becomes_a_call() {
-    let answer = Answer::tool_call("files__read_file", &json!({"path": "/w/a.txt"}));
-    let (routed, asked) = route(Mode::Catalog, TASK, &[answer]).await;
+    let answer = ScriptedAnswer::tool_call("files__read_file", &json!({"path": "/w/a.txt"}));
+    let (routed, asked) = route(ToolPresentation::Catalog, TASK, &[answer]).await;
     assert_eq!((routed.decided, asked.len()), (read("/w/a.txt"), 1));
     let functions: Vec<&Value> =
         asked[0]["tools"].as_array().unwrap().iter().map(|tool| &tool["function"]["name"]).collect();
@@ -72,40 +73,42 @@ async fn a_task_becomes_a_call() {
 #[tokio::test]
 async fn a_task_becomes_a_method_of_a_backend() {
     let call = |params: Value| {
-        Answer::tool_call("files", &json!({"mcp_method": "tools/call", "mcp_params": params}))
+        ScriptedAnswer::tool_call("files", &json!({"mcp_method": "tools/call", "mcp_params": params}))
     };
     let good = call(json!({"name": "read_file", "arguments": {"path": "/w/a.txt"}}));
-    let (routed, asked) = route(Mode::Backends, TASK, std::slice::from_ref(&good)).await;
+    let (routed, asked) = route(ToolPresentation::Backends, TASK, std::slice::from_ref(&good)).await;
     assert_eq!(routed.decided, read("/w/a.txt"));
     assert_eq!(asked[0]["tools"].as_array().unwrap().len(), 2);
     // Any method may be meant; a tool must be one.
     let other = json!({"mcp_method": "fs/readFile", "mcp_params": {"path": "/w/a.txt"}});
-    let (routed, _) = route(Mode::Backends, TASK, &[Answer::tool_call("files", &other)]).await;
+    let (routed, _) =
+        route(ToolPresentation::Backends, TASK, &[ScriptedAnswer::tool_call("files", &other)]).await;
     assert!(matches!(routed.decided, Ok(plan) if plan.mcp_method == "fs/readFile"));
     // What would change the connection that all share is nobody's task.
     for method in ["initialize", "notifications/cancelled", ""] {
-        let answer = Answer::tool_call("files", &json!({"mcp_method": method, "mcp_params": {}}));
-        let (routed, _) = route(Mode::Backends, TASK, &[answer]).await;
+        let answer = ScriptedAnswer::tool_call("files", &json!({"mcp_method": method, "mcp_params": {}}));
+        let (routed, _) = route(ToolPresentation::Backends, TASK, &[answer]).await;
         assert_eq!(why(&routed).reason(), "bad_arguments", "{method}");
     }
-    let (routed, asked) = route(Mode::Backends, TASK, &[call(json!({"name": "fly"})), good]).await;
+    let (routed, asked) =
+        route(ToolPresentation::Backends, TASK, &[call(json!({"name": "fly"})), good]).await;
     assert_eq!((routed.decided, asked.len()), (read("/w/a.txt"), 2));
 }
 
 #[tokio::test]
 async fn wrong_arguments_are_mended_once() {
-    let wrong = Answer::tool_call("files__read_file", &json!({"path": 7}));
-    let right = Answer::tool_call("files__read_file", &json!({"path": "/w/a.txt"}));
-    let (routed, asked) = route(Mode::Catalog, TASK, &[wrong.clone(), right]).await;
+    let wrong = ScriptedAnswer::tool_call("files__read_file", &json!({"path": 7}));
+    let right = ScriptedAnswer::tool_call("files__read_file", &json!({"path": "/w/a.txt"}));
+    let (routed, asked) = route(ToolPresentation::Catalog, TASK, &[wrong.clone(), right]).await;
     assert_eq!((routed.decided, asked.len()), (read("/w/a.txt"), 2));
     let messages = asked[1]["messages"].as_array().unwrap();
     assert_eq!(messages[2]["tool_calls"][0]["id"], messages[3]["tool_call_id"]);
     assert!(messages[3]["content"].as_str().unwrap().contains("/path: "), "{}", messages[3]);
-    let (routed, asked) = route(Mode::Catalog, TASK, &[wrong]).await;
-    assert!(matches!(why(&routed), Undecided::Answer(BadAnswer::Arguments { .. })), "{routed:?}");
+    let (routed, asked) = route(ToolPresentation::Catalog, TASK, &[wrong]).await;
+    assert!(matches!(why(&routed), NoCall::Answer(AnswerError::Arguments { .. })), "{routed:?}");
     assert_eq!(asked.len(), 2);
-    let garbled = Answer::tool_calls(&[("files__read_file", "{\"path\":".to_owned())]);
-    let (routed, _) = route(Mode::Catalog, TASK, &[garbled]).await;
+    let garbled = ScriptedAnswer::tool_calls(&[("files__read_file", "{\"path\":".to_owned())]);
+    let (routed, _) = route(ToolPresentation::Catalog, TASK, &[garbled]).await;
     assert_eq!(why(&routed).to_string(), "the arguments do not fit: they are not JSON");
 }
 
@@ -113,23 +116,23 @@ async fn wrong_arguments_are_mended_once() {
 async fn exactly_one_call_counts() {
     let two = [("files__read_file", "{}".to_owned()), ("files__delete_file", "{}".to_owned())];
     let checks = [
-        (Answer::text("Which\n file?"), BadAnswer::NoCall { said: "Which file?".to_owned() }),
-        (Answer::tool_calls(&two), BadAnswer::Several(2)),
-        (Answer::tool_call("files__fly", &json!({})), BadAnswer::Unknown),
+        (ScriptedAnswer::text("Which\n file?"), AnswerError::NoCall { said: "Which file?".to_owned() }),
+        (ScriptedAnswer::tool_calls(&two), AnswerError::Several(2)),
+        (ScriptedAnswer::tool_call("files__fly", &json!({})), AnswerError::Unknown),
     ];
     for (answer, expected) in checks {
-        let (routed, asked) = route(Mode::Catalog, TASK, &[answer]).await;
-        assert_eq!((why(&routed), asked.len()), (&Undecided::Answer(expected), 1));
+        let (routed, asked) = route(ToolPresentation::Catalog, TASK, &[answer]).await;
+        assert_eq!((why(&routed), asked.len()), (&NoCall::Answer(expected), 1));
     }
 }
 
 #[tokio::test]
 async fn several_steps_are_planned_where_they_may_be() {
     let step = |path: &str| json!({"function": "files__read_file", "arguments": {"path": path}});
-    let planned = |steps: Value| Answer::tool_call("plan_steps", &json!({ "steps": steps }));
-    let route = async |steps_max: usize, answer: Answer| {
-        let server = Scripted::answering([answer]).await;
-        let router = asking(Mode::Catalog, &server).with_steps(steps_max);
+    let planned = |steps: Value| ScriptedAnswer::tool_call("plan_steps", &json!({ "steps": steps }));
+    let route = async |steps_max: usize, answer: ScriptedAnswer| {
+        let server = ScriptedEndpoint::answering([answer]).await;
+        let router = asking(ToolPresentation::Catalog, &server).with_steps(steps_max);
         let routed = router.route(&catalog(), &task(TASK)).await;
         (routed, server.asked()[0].body["tools"].as_array().unwrap().len())
     };
@@ -154,30 +157,30 @@ async fn several_steps_are_planned_where_they_may_be() {
 #[tokio::test]
 async fn what_nothing_serves_costs_nothing() {
     for (query, expected) in [
-        ("order a large pizza with mushrooms", Undecided::NothingFits),
-        ("return my library books and order a page of stamps", Undecided::Unsure),
+        ("order a large pizza with mushrooms", NoCall::NothingFits),
+        ("return my library books and order a page of stamps", NoCall::Unsure),
     ] {
-        let (routed, asked) = route(Mode::Catalog, query, &[Answer::text("")]).await;
+        let (routed, asked) = route(ToolPresentation::Catalog, query, &[ScriptedAnswer::text("")]).await;
         assert_eq!((why(&routed), asked.len()), (&expected, 0), "{routed:?}");
     }
 }
 
 #[tokio::test]
 async fn without_a_model_there_are_candidates() {
-    let routed = Router::new(Mode::Catalog, THRESHOLD).route(&catalog(), &task(TASK)).await;
-    assert_eq!(why(&routed), &Undecided::Model(LlmError::NoKey));
+    let routed = Router::new(ToolPresentation::Catalog, THRESHOLD).route(&catalog(), &task(TASK)).await;
+    assert_eq!(why(&routed), &NoCall::Model(LlmError::NoKey));
     let best = &routed.candidates[0];
     assert_eq!((best.backend.as_str(), best.tool.as_str()), ("files", "read_file"));
     assert!(!best.why.is_empty() && best.needs == ["path"] && routed.confidence >= THRESHOLD);
-    let (routed, _) = route(Mode::Catalog, TASK, &[Answer::status(500, "")]).await;
-    assert_eq!((why(&routed), routed.candidates.len() > 1), (&Undecided::Model(LlmError::Server(500)), true));
+    let (routed, _) = route(ToolPresentation::Catalog, TASK, &[ScriptedAnswer::status(500, "")]).await;
+    assert_eq!((why(&routed), routed.candidates.len() > 1), (&NoCall::Model(LlmError::Server(500)), true));
 }
 
 #[tokio::test]
 async fn a_tool_that_somebody_chose_is_filled_in() {
-    let answer = Answer::tool_call("files__read_file", &json!({"path": "/w/a.txt"}));
-    let server = Scripted::answering([answer]).await;
-    let router = asking(Mode::Catalog, &server);
+    let answer = ScriptedAnswer::tool_call("files__read_file", &json!({"path": "/w/a.txt"}));
+    let server = ScriptedEndpoint::answering([answer]).await;
+    let router = asking(ToolPresentation::Catalog, &server);
     let (catalog, task) = (catalog(), task("order a pizza and put it on file"));
     let mut chosen = catalog.find(TASK, 10).0.remove(0);
     let routed = router.fill(&catalog, &task, &chosen).await.expect("there is a model");
@@ -208,10 +211,11 @@ async fn a_model_never_sees_more_than_fifteen_tools() {
     for (asked, steps, seen) in
         [(None, 1, 10), (Some(3), 1, 3), (Some(15), 1, 15), (Some(999), 1, 15), (Some(15), 3, 15)]
     {
-        let server = Scripted::answering([Answer::text("no")]).await;
-        let router = asking(Mode::Catalog, &server).with_steps(steps);
-        let router =
-            asked.map_or(router, |n| asking(Mode::Catalog, &server).with_steps(steps).with_shortlist(n));
+        let server = ScriptedEndpoint::answering([ScriptedAnswer::text("no")]).await;
+        let router = asking(ToolPresentation::Catalog, &server).with_steps(steps);
+        let router = asked.map_or(router, |n| {
+            asking(ToolPresentation::Catalog, &server).with_steps(steps).with_shortlist(n)
+        });
         let routed = router.route(&catalog, &task("read the file")).await;
         let functions = server.asked()[0].body["tools"].as_array().unwrap().len();
         assert_eq!(functions, seen, "{asked:?} {steps}");

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use scrubjay_core::analysis::{Call, TapeCalls, definitions_to_compare};
 use scrubjay_core::exchange::{
-    Definition, DefinitionHash, ToolLists, What, answer_identity, request_identity,
+    Definition, DefinitionHash, ExchangeKind, ToolLists, answer_identity, request_identity,
 };
 use scrubjay_core::protocol::method;
 
@@ -22,12 +22,12 @@ pub(super) async fn of_calls(home: &Home, key: TapeKey, tape: TapeCalls) -> Opti
 }
 
 fn look_at_calls(home: &Home, key: TapeKey, mut tape: TapeCalls) -> TapeCalls {
-    let is_list = |call: &Call| call.what == What::Request && &*call.subject == method::TOOLS_LIST;
+    let is_list = |call: &Call| call.what == ExchangeKind::Request && &*call.subject == method::TOOLS_LIST;
     // An entry may be a batch of several calls; those are not told apart.
     let mut asked: HashMap<u64, usize> = HashMap::new();
     let mut answered: HashMap<u64, usize> = HashMap::new();
     for (at, call) in tape.calls.iter().enumerate() {
-        if call.what == What::Request && (call.by_client || is_list(call)) {
+        if call.what == ExchangeKind::Request && (call.by_client || is_list(call)) {
             asked.insert(call.entry, at);
             answered.extend(call.answer.map(|answer| (answer, at)));
         }

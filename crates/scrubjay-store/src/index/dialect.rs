@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use scrubjay_core::query::Term;
+use scrubjay_core::query::SearchTerm;
 use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Executor};
 
 use super::{CONNECTIONS_MAX, IndexError, PATIENCE};
@@ -263,9 +263,9 @@ pub(super) fn from_texts(dialect: Dialect) -> &'static str {
 }
 
 /// Writes the full-text query for terms that must all match.
-pub(super) fn text_query(dialect: Dialect, terms: &[Term]) -> String {
-    let term = |term: &Term| {
-        let is_prefix = matches!(term, Term::Prefix(_));
+pub(super) fn text_query(dialect: Dialect, terms: &[SearchTerm]) -> String {
+    let term = |term: &SearchTerm| {
+        let is_prefix = matches!(term, SearchTerm::Prefix(_));
         match dialect {
             Dialect::Sqlite => {
                 let quoted = term.as_str().replace('"', "\"\"");
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn terms_are_written_for_each_database() {
-        let terms = [Term::Phrase("Read \"file\"".to_owned()), Term::Prefix("über".to_owned())];
+        let terms = [SearchTerm::Phrase("Read \"file\"".to_owned()), SearchTerm::Prefix("über".to_owned())];
         assert_eq!(text_query(Dialect::Sqlite, &terms), "\"Read \"\"file\"\"\" AND \"über\" *");
         assert_eq!(text_query(Dialect::Postgres, &terms), "('read' <-> 'file') & ('uber':*)");
     }

@@ -12,9 +12,9 @@ mod row_conditions;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use scrubjay_core::delivery::UndeliveredSum;
-use scrubjay_core::exchange::{What, searchable, searchable_marks};
+use scrubjay_core::exchange::{ExchangeKind, searchable, searchable_marks};
 use scrubjay_core::export::iso_time;
-use scrubjay_core::query::{Conditions, Member, SearchQuery, SortField, SortOrder};
+use scrubjay_core::query::{Conditions, MessageMember, SearchQuery, SortField, SortOrder};
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row as _};
 
@@ -173,8 +173,8 @@ impl Index {
                 let field = |at: usize| {
                     // A result without its request is its own answer.
                     let number = match fields[at].0 {
-                        Member::Params => row.entry,
-                        Member::Result | Member::Error => row.answer.unwrap_or(row.entry),
+                        MessageMember::Params => row.entry,
+                        MessageMember::Result | MessageMember::Error => row.answer.unwrap_or(row.entry),
                     };
                     fits.get(&(row.tape, number)).is_some_and(|fit| fit[at])
                 };
@@ -217,8 +217,8 @@ impl Index {
                     answer: row.answer,
                     time: iso_time(uint(row.wall_ns)),
                     wall_ns: uint(row.wall_ns),
-                    what: What::of_code(row.what).unwrap_or(What::Opaque),
-                    answered_with: row.answered_with.and_then(What::of_code),
+                    what: ExchangeKind::of_code(row.what).unwrap_or(ExchangeKind::Opaque),
+                    answered_with: row.answered_with.and_then(ExchangeKind::of_code),
                     method: name(row.method),
                     name: name(row.name),
                     via: name(row.via),
@@ -362,7 +362,7 @@ fn see(home: &Home, wanted: &BTreeMap<TapeKey, Vec<u64>>) -> HashMap<(i64, u64),
     visit_entries(home, wanted, |key, number, entry| {
         let mut text = String::new();
         searchable(entry.payload, &mut text);
-        searchable_marks(entry.judged, &mut text);
+        searchable_marks(entry.rule_marks, &mut text);
         seen.insert((key.number, number), text);
     });
     seen

@@ -1,6 +1,6 @@
 //! The piece of a recorded text that shows why it was found.
 
-use scrubjay_core::query::Term;
+use scrubjay_core::query::SearchTerm;
 use serde::Serialize;
 
 /// How many characters a snippet has.
@@ -18,7 +18,7 @@ pub struct Snippet {
 }
 
 /// Cuts a snippet around the first match; without a match, the beginning of the text.
-pub(super) fn cut(text: &str, terms: &[Term]) -> Snippet {
+pub(super) fn cut(text: &str, terms: &[SearchTerm]) -> Snippet {
     let characters: Vec<char> = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().collect();
     // One lower-case character for each, so that positions are the same in both.
     let small: Vec<char> = characters.iter().map(|c| c.to_lowercase().next().unwrap_or(*c)).collect();
@@ -44,10 +44,10 @@ pub(super) fn cut(text: &str, terms: &[Term]) -> Snippet {
 }
 
 /// Finds the words of a term in a row, with anything but letters and digits between them.
-fn find_all(text: &[char], term: &Term) -> Vec<(usize, usize)> {
+fn find_all(text: &[char], term: &SearchTerm) -> Vec<(usize, usize)> {
     let wanted = words(&term.as_str().to_lowercase().chars().collect::<Vec<_>>());
     let small: Vec<char> = term.as_str().to_lowercase().chars().collect();
-    let is_prefix = matches!(term, Term::Prefix(_));
+    let is_prefix = matches!(term, SearchTerm::Prefix(_));
     let found = words(text);
     let equal = |(begin, end): &(usize, usize), (from, to): &(usize, usize), is_last: bool| {
         let (word, asked) = (&text[*begin..*end], &small[*from..*to]);
@@ -88,7 +88,7 @@ fn words(text: &[char]) -> Vec<(usize, usize)> {
 mod tests {
     use super::*;
 
-    fn check(text: &str, terms: &[Term], expected: &str) {
+    fn check(text: &str, terms: &[SearchTerm], expected: &str) {
         let snippet = cut(text, terms);
         let mut shown = String::new();
         for (at, c) in snippet.text.chars().enumerate() {
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn what_was_looked_for_is_marked() {
-        let phrase = |text: &str| Term::Phrase(text.to_owned());
+        let phrase = |text: &str| SearchTerm::Phrase(text.to_owned());
         check(
             "A  Connection\nrefused, again",
             &[phrase("connection refused")],
@@ -110,7 +110,7 @@ mod tests {
         );
         check(
             "read_file reader",
-            &[phrase("read file"), Term::Prefix("read".to_owned())],
+            &[phrase("read file"), SearchTerm::Prefix("read".to_owned())],
             "[read_file] [reader]",
         );
         check("reader", &[phrase("read")], "reader");

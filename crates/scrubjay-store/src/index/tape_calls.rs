@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use scrubjay_core::analysis::{Call, TapeCalls};
-use scrubjay_core::exchange::{Definition, ToolLists, What};
+use scrubjay_core::exchange::{Definition, ExchangeKind, ToolLists};
 use scrubjay_core::id::TapeId;
 use scrubjay_core::protocol::method;
 use sqlx::AnyConnection;
@@ -130,7 +130,7 @@ impl Unnamed {
         let mut columns = row.split(',').map(|column| column.parse::<i64>().ok());
         let mut next = || columns.next().flatten();
         let (entry, answer, since_start_ns) = (next()?, next(), next()?);
-        let (what, marks, method, name) = (What::of_code(next()?)?, next()?, next(), next());
+        let (what, marks, method, name) = (ExchangeKind::of_code(next()?)?, next()?, next(), next());
         let (took_ns, failed, code, shape) = (next(), next()?, next(), next());
         Some(Self {
             subject: subjects.number(what, method, name),
@@ -161,11 +161,11 @@ impl Unnamed {
 #[derive(Default)]
 struct Subjects {
     known: HashMap<(i64, Option<i64>, Option<i64>), usize>,
-    all: Vec<(What, Option<i64>, Option<i64>)>,
+    all: Vec<(ExchangeKind, Option<i64>, Option<i64>)>,
 }
 
 impl Subjects {
-    fn number(&mut self, what: What, method: Option<i64>, name: Option<i64>) -> usize {
+    fn number(&mut self, what: ExchangeKind, method: Option<i64>, name: Option<i64>) -> usize {
         let all = &mut self.all;
         *self.known.entry((what.code(), method, name)).or_insert_with(|| {
             all.push((what, method, name));

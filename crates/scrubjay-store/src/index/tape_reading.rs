@@ -10,7 +10,7 @@ use std::io;
 
 use scrubjay_core::entry::{EntryKind, SessionMoved};
 use scrubjay_core::exchange::{Definition, Exchange, Exchanges};
-use scrubjay_core::reading::Reader;
+use scrubjay_core::reading::EntryReader;
 use tokio::sync::mpsc::Sender;
 
 use super::catch_up::TapeToRead;
@@ -96,7 +96,7 @@ impl StepBatch<'_> {
 #[derive(Debug, Default)]
 struct TapeFold {
     facts: TapeFacts,
-    reader: Reader,
+    reader: EntryReader,
     exchanges: Exchanges,
     next_entry: u64,
 }

@@ -279,7 +279,7 @@ async fn searches(database: &Database, all: &[Owned], checks: &[(&str, Vec<u64>)
 }
 
 async fn what_only_a_backends_leg_shows_is_found_once_too(database: Database) {
-    use scrubjay_core::entry::Acts;
+    use scrubjay_core::entry::RuleEffects;
     let leg = |of: u64, entry: Owned| Owned {
         via: Some("files".to_owned()),
         connection: 1,
@@ -288,7 +288,7 @@ async fn what_only_a_backends_leg_shows_is_found_once_too(database: Database) {
     };
     let judged =
         |rules: &str, tags: &str, entry: Owned| Owned { rules: rules.into(), tags: tags.into(), ..entry };
-    let changed = |entry: Owned| Owned { acts: Acts::CHANGED, ..entry };
+    let changed = |entry: Owned| Owned { effects: RuleEffects::CHANGED, ..entry };
     let task = r#"{"jsonrpc":"2.0","id":1,"method":"agentify/orchestrateTask","params":{"query":"read it"}}"#;
     let sampling = |ms, id| {
         at(
@@ -468,7 +468,7 @@ fn any_of_gateway() -> impl Strategy<Value = Owned> {
             via: is_leg.then(|| "b".to_owned()),
             connection,
             operation: operation.filter(|_| is_leg),
-            acts: scrubjay_core::entry::Acts::of_bits(judged.0 & 1),
+            effects: scrubjay_core::entry::RuleEffects::of_bits(judged.0 & 1),
             rules: judged.1.to_owned(),
             tags: judged.2.to_owned(),
             ..Owned::message(note.unwrap_or(payload))

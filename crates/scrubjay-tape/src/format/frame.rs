@@ -4,7 +4,7 @@
 //! too, so a frame is valid only in its own place. Unknown extension fields are skipped, so that a later version can add
 //! facts without a new format.
 
-use scrubjay_core::entry::{Acts, Direction, Entry, EntryKind, Judged, Terminator, Transport};
+use scrubjay_core::entry::{Direction, Entry, EntryKind, RuleEffects, RuleMarks, Terminator, Transport};
 
 /// Bytes before the fixed facts: length and checksum.
 const PREFIX: usize = 8;
@@ -92,10 +92,10 @@ fn encode_extension(entry: &Entry<'_>) -> Vec<u8> {
     if let Some(operation) = entry.operation {
         field(TAG_OPERATION, &operation.to_le_bytes());
     }
-    let judged = entry.judged;
+    let judged = entry.rule_marks;
     if judged.is_intercepted() || !judged.rules.is_empty() {
         let names = whole_lines(judged.rules);
-        field(TAG_RULES, &[&[judged.acts.bits()], names.as_bytes()].concat());
+        field(TAG_RULES, &[&[judged.effects.bits()], names.as_bytes()].concat());
     }
     if !judged.tags.is_empty() {
         field(TAG_TAGS, whole_lines(judged.tags).as_bytes());
@@ -118,7 +118,7 @@ struct Extension<'a> {
     via: Option<&'a str>,
     connection: u32,
     operation: Option<u64>,
-    judged: Judged<'a>,
+    rule_marks: RuleMarks<'a>,
 }
 
 /// Reads the extension fields it knows.
@@ -133,11 +133,11 @@ fn decode_extension(mut fields: &[u8]) -> Option<Extension<'_>> {
             }
             TAG_OPERATION => told.operation = value.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)),
             TAG_RULES => {
-                let (acts, names) = value.split_first().unwrap_or((&0, &[]));
-                told.judged.acts = Acts::of_bits(*acts);
-                told.judged.rules = std::str::from_utf8(names).unwrap_or_default();
+                let (effects, names) = value.split_first().unwrap_or((&0, &[]));
+                told.rule_marks.effects = RuleEffects::of_bits(*effects);
+                told.rule_marks.rules = std::str::from_utf8(names).unwrap_or_default();
             }
-            TAG_TAGS => told.judged.tags = std::str::from_utf8(value).unwrap_or_default(),
+            TAG_TAGS => told.rule_marks.tags = std::str::from_utf8(value).unwrap_or_default(),
             _ => {}
         }
         fields = behind;
@@ -229,7 +229,7 @@ pub(super) fn decode_checked(frame: &[u8]) -> Option<Entry<'_>> {
         via: told.via,
         connection: told.connection,
         operation: told.operation,
-        judged: told.judged,
+        rule_marks: told.rule_marks,
         payload: frame.get(OVERHEAD + extension..)?,
     })
 }
@@ -308,7 +308,11 @@ mod tests {
             via: Some("files"),
             connection: 7,
             operation: Some(12),
-            judged: Judged { acts: Acts::CHANGED.and(Acts::DELAYED), rules: "cap\nslow", tags: "reviewed" },
+            rule_marks: RuleMarks {
+                effects: RuleEffects::CHANGED.and(RuleEffects::DELAYED),
+                rules: "cap\nslow",
+                tags: "reviewed",
+            },
             payload,
         }
     }
@@ -334,19 +338,22 @@ mod tests {
     #[test]
     fn more_names_than_there_is_room_for_are_left_out_whole() {
         let names = vec!["x".repeat(64); 1000].join("\n");
-        let entry =
-            Entry { judged: Judged { rules: &names, tags: &names, ..Judged::default() }, ..sample(b"{}") };
+        let entry = Entry {
+            rule_marks: RuleMarks { rules: &names, tags: &names, ..RuleMarks::default() },
+            ..sample(b"{}")
+        };
         let mut bytes = Vec::new();
         encode_head(0, &entry, &mut bytes);
         bytes.extend_from_slice(entry.payload);
         let DecodedFrame::Frame(read, _) = decode(0, &bytes) else { panic!("a frame") };
-        assert_eq!(read.judged.rule_names().len(), NAMES_BYTES_MAX / 65);
-        assert!(read.judged.tag_names().iter().all(|name| name.len() == 64));
+        assert_eq!(read.rule_marks.rule_names().len(), NAMES_BYTES_MAX / 65);
+        assert!(read.rule_marks.tag_names().iter().all(|name| name.len() == 64));
     }
 
     #[test]
     fn a_frame_without_a_connection_is_as_it_was_before_there_were_any() {
-        let entry = Entry { connection: 0, judged: Judged::default(), operation: None, ..sample(b"{}") };
+        let entry =
+            Entry { connection: 0, rule_marks: RuleMarks::default(), operation: None, ..sample(b"{}") };
         assert_eq!(encode_extension(&entry), [&[TAG_VIA, 5, 0], &b"files"[..]].concat());
         let mut bytes = Vec::new();
         encode_head(0, &entry, &mut bytes);

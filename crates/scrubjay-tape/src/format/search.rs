@@ -203,7 +203,7 @@ mod tests {
             via: None,
             connection: 0,
             operation: None,
-            judged: scrubjay_core::entry::Judged::default(),
+            rule_marks: scrubjay_core::entry::RuleMarks::default(),
             payload: &b"{}"[..],
         };
         let mut bytes = Vec::new();

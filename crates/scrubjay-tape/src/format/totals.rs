@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use scrubjay_core::entry::{End, Entry, EntryKind};
-use scrubjay_core::reading::Reader;
+use scrubjay_core::reading::EntryReader;
 use serde_json::{Map, Value};
 
 use super::observe::ClockWatch;
@@ -28,7 +28,7 @@ const NOT_ADDED_UP: [&str; 4] = ["blocks", "damage", "digest", "totals_version"]
 /// Computes the footer from entries in order.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
-    reader: Reader,
+    reader: EntryReader,
     clock: ClockWatch,
     ended_wall_ns: u64,
     duration_ns: u64,
@@ -107,7 +107,7 @@ fn facts(footer: &Footer) -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
-    use scrubjay_core::entry::{Direction, Judged, Terminator, Transport};
+    use scrubjay_core::entry::{Direction, RuleMarks, Terminator, Transport};
 
     use super::*;
 
@@ -143,7 +143,7 @@ mod tests {
                 via: None,
                 connection: 0,
                 operation: None,
-                judged: Judged::default(),
+                rule_marks: RuleMarks::default(),
                 payload: payload.as_bytes(),
             };
             totals.take(number, &entry);

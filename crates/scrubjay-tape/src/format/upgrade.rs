@@ -50,7 +50,7 @@ mod tests {
             via: None,
             connection: 0,
             operation: None,
-            judged: scrubjay_core::entry::Judged::default(),
+            rule_marks: scrubjay_core::entry::RuleMarks::default(),
             payload: &b""[..],
         };
         assert_eq!(apply(&[double, add_one], entry).since_start_ns, 11);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use scrubjay_core::entry::{Acts, Direction, EntryKind, Judged, Terminator, Transport};
+use scrubjay_core::entry::{Direction, EntryKind, RuleEffects, RuleMarks, Terminator, Transport};
 use scrubjay_core::redact::Redacted;
 
 use super::{Item, Leg};
@@ -22,7 +22,7 @@ pub(super) struct BufferedEntry {
     /// The backend, the connection to it and what carries that.
     via: Option<(Box<str>, u32, Transport)>,
     pub(super) operation: Option<u64>,
-    acts: Acts,
+    effects: RuleEffects,
     rules: Box<str>,
     tags: Box<str>,
     pub(super) redacted: Redacted<'static>,
@@ -47,9 +47,9 @@ impl BufferedEntry {
             terminator: item.terminator,
             via: item.via.map(|leg| (leg.backend.into(), leg.connection, leg.transport)),
             operation: item.operation,
-            acts: item.judged.acts,
-            rules: item.judged.rules.into(),
-            tags: item.judged.tags.into(),
+            effects: item.rule_marks.effects,
+            rules: item.rule_marks.rules.into(),
+            tags: item.rule_marks.tags.into(),
             redacted,
             arrived,
             stamped,
@@ -69,7 +69,7 @@ impl BufferedEntry {
                 transport: *transport,
             }),
             operation,
-            judged: Judged { acts: self.acts, rules: &self.rules, tags: &self.tags },
+            rule_marks: RuleMarks { effects: self.effects, rules: &self.rules, tags: &self.tags },
             payload: self.redacted.as_bytes(),
         }
     }

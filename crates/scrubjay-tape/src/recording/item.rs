@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use scrubjay_core::entry::{Direction, Entry, EntryKind, Judged, Terminator, Transport};
+use scrubjay_core::entry::{Direction, Entry, EntryKind, RuleMarks, Terminator, Transport};
 
 use crate::clock::{self, Moment, saturate};
 use crate::format::writer::Writer;
@@ -32,7 +32,7 @@ pub struct Item<'a> {
     /// The operation that a message of a backend belongs to.
     pub operation: Option<u64>,
     /// What rules did to it.
-    pub judged: Judged<'a>,
+    pub rule_marks: RuleMarks<'a>,
     /// The raw bytes; only a redacted copy of them is written.
     pub payload: &'a [u8],
 }
@@ -41,7 +41,15 @@ impl<'a> Item<'a> {
     /// Makes an item of the connection between client and recorder.
     #[must_use]
     pub fn new(kind: EntryKind, direction: Direction, terminator: Terminator, payload: &'a [u8]) -> Self {
-        Self { kind, direction, terminator, via: None, operation: None, judged: Judged::default(), payload }
+        Self {
+            kind,
+            direction,
+            terminator,
+            via: None,
+            operation: None,
+            rule_marks: RuleMarks::default(),
+            payload,
+        }
     }
 }
 
@@ -82,7 +90,7 @@ impl Stamp {
             via: item.via.map(|leg| leg.backend),
             connection: item.via.map_or(0, |leg| leg.connection),
             operation: item.operation,
-            judged: item.judged,
+            rule_marks: item.rule_marks,
             payload: item.payload,
         }
     }

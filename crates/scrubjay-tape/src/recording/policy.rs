@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use scrubjay_core::selection::Settings;
+use scrubjay_core::selection::SelectionSettings;
 
 use crate::format::header::Compression;
 
@@ -12,7 +12,7 @@ pub struct Policy {
     /// Whether anything is recorded at all.
     pub enabled: bool,
     /// Which entries are kept.
-    pub selection: Settings,
+    pub selection: SelectionSettings,
     /// How many entries may be forwarded before they are written; `None`: none.
     pub buffer_max: Option<usize>,
     /// The longest that an entry waits to be written.
@@ -25,7 +25,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             enabled: true,
-            selection: Settings::default(),
+            selection: SelectionSettings::default(),
             buffer_max: None,
             flush_interval: Duration::from_secs(5),
             compression: Compression::default(),

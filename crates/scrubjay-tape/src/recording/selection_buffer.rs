@@ -13,7 +13,7 @@ use scrubjay_core::entry::EntryKind;
 use scrubjay_core::envelope::Envelope;
 use scrubjay_core::id::TapeId;
 use scrubjay_core::redact::Redacted;
-use scrubjay_core::selection::{LeftOut, Offer, Selection, Settings, share};
+use scrubjay_core::selection::{LeftOut, OfferedMessage, Selection, SelectionSettings, share};
 use serde_json::{Value, json};
 
 use super::buffered_entry::{BufferedEntry, WrittenPositions};
@@ -31,7 +31,7 @@ pub(super) struct SelectionBuffer {
     is_off: bool,
     /// None if all entries are kept and only buffered.
     selection: Option<Selection>,
-    settings: Settings,
+    settings: SelectionSettings,
     buffer_max: Option<usize>,
     flush_interval: Duration,
     began: Instant,
@@ -153,7 +153,7 @@ impl SelectionBuffer {
         let number = match &mut self.selection {
             Some(selection) if item.kind == EntryKind::Message => {
                 let envelope = Envelope::parse(redacted.as_bytes());
-                selection.offer(&Offer {
+                selection.offer(&OfferedMessage {
                     direction: item.direction,
                     via: item.via.map(|leg| (leg.backend, leg.connection)),
                     operation: item.operation,

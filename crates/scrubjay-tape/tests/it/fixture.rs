@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
-use scrubjay_core::entry::{Acts, Direction, End, Entry, EntryKind, Judged, Terminator, Transport};
+use scrubjay_core::entry::{Direction, End, Entry, EntryKind, RuleEffects, RuleMarks, Terminator, Transport};
 use scrubjay_core::id::TapeId;
 use scrubjay_core::redact::{Payload, RedactionConfig, Redactor};
 use scrubjay_tape::clock;
@@ -30,7 +30,7 @@ pub(crate) struct Owned {
     pub(crate) via: Option<String>,
     pub(crate) connection: u32,
     pub(crate) operation: Option<u64>,
-    pub(crate) acts: Acts,
+    pub(crate) effects: RuleEffects,
     pub(crate) rules: String,
     pub(crate) tags: String,
     pub(crate) payload: Vec<u8>,
@@ -50,7 +50,7 @@ impl Owned {
             via: None,
             connection: 0,
             operation: None,
-            acts: Acts::default(),
+            effects: RuleEffects::default(),
             rules: String::new(),
             tags: String::new(),
             payload: payload.into(),
@@ -79,7 +79,7 @@ impl Owned {
             via: self.via.as_deref(),
             connection: self.connection,
             operation: self.operation,
-            judged: Judged { acts: self.acts, rules: &self.rules, tags: &self.tags },
+            rule_marks: RuleMarks { effects: self.effects, rules: &self.rules, tags: &self.tags },
             payload: &self.payload,
         }
     }
@@ -98,9 +98,9 @@ impl From<Entry<'_>> for Owned {
             via: entry.via.map(str::to_owned),
             connection: entry.connection,
             operation: entry.operation,
-            acts: entry.judged.acts,
-            rules: entry.judged.rules.to_owned(),
-            tags: entry.judged.tags.to_owned(),
+            effects: entry.rule_marks.effects,
+            rules: entry.rule_marks.rules.to_owned(),
+            tags: entry.rule_marks.tags.to_owned(),
             payload: entry.payload.to_vec(),
         }
     }
@@ -245,7 +245,7 @@ pub(crate) fn any_entry(payload: impl Strategy<Value = Vec<u8>>) -> impl Strateg
     let terminator = prop_oneof![Just(Terminator::Lf), Just(Terminator::Crlf), Just(Terminator::Eof)];
     let via = proptest::option::weighted(0.2, "[a-zäé]{0,12}");
     let names = || proptest::collection::vec("[a-z_./:-]{1,9}", 0..3).prop_map(|names| names.join("\n"));
-    let judged = (any::<u8>().prop_map(Acts::of_bits), names(), names());
+    let judged = (any::<u8>().prop_map(RuleEffects::of_bits), names(), names());
     let shape = (kind, direction, transport, terminator, (via, any::<u32>()), any::<Option<u64>>());
     // Thirteen days: their sums are no matter of the store.
     let times = (any::<u64>(), 0..1u64 << 50, any::<u32>());
@@ -253,7 +253,7 @@ pub(crate) fn any_entry(payload: impl Strategy<Value = Vec<u8>>) -> impl Strateg
         |(
             (kind, direction, transport, terminator, (via, connection), operation),
             (wall_ns, since_start_ns, processing_ns),
-            (acts, rules, tags),
+            (effects, rules, tags),
             payload,
         )| {
             Owned {
@@ -267,7 +267,7 @@ pub(crate) fn any_entry(payload: impl Strategy<Value = Vec<u8>>) -> impl Strateg
                 via,
                 connection,
                 operation,
-                acts,
+                effects,
                 rules,
                 tags,
                 payload,

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use scrubjay_core::entry::{End, EntryKind};
-use scrubjay_core::reading::Reader;
+use scrubjay_core::reading::EntryReader;
 use scrubjay_tape::format::reader::{Tape, TapeState};
 use scrubjay_tape::format::seal::seal;
 use scrubjay_tape::format::verify::verify;
@@ -67,7 +67,7 @@ fn check(tape: &Tape, entries: &[Owned]) {
 }
 
 fn check_footer(tape: &Tape, entries: &[Owned]) {
-    let mut reader = Reader::default();
+    let mut reader = EntryReader::default();
     for entry in entries {
         reader.read(&entry.entry());
     }

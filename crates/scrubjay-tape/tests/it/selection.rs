@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use scrubjay_core::entry::{Acts, Direction, EntryKind, Judged, Terminator};
-use scrubjay_core::selection::{Always, LeftOut, Sampling, Settings, Strategy};
+use scrubjay_core::entry::{Direction, EntryKind, RuleEffects, RuleMarks, Terminator};
+use scrubjay_core::selection::{AlwaysKept, LeftOut, Sampling, SelectionSettings, SelectionStrategy};
 use scrubjay_tape::clock;
 use scrubjay_tape::format::header::Compression;
 use scrubjay_tape::format::reader::{Tape, TapeState};
@@ -16,13 +16,13 @@ use crate::fixture::{Dice, LEG, Owned, end, home, read, recording, scratch, unti
 const C: Direction = Direction::ClientToServer;
 const S: Direction = Direction::ServerToClient;
 
-fn selecting(selection: Settings) -> Policy {
+fn selecting(selection: SelectionSettings) -> Policy {
     Policy { selection, ..Policy::default() }
 }
 
 fn focused(before: usize, after: usize) -> Policy {
-    let strategy = Strategy::ErrorFocused { before, after };
-    selecting(Settings { strategy, ..Settings::default() })
+    let strategy = SelectionStrategy::ErrorFocused { before, after };
+    selecting(SelectionSettings { strategy, ..SelectionSettings::default() })
 }
 
 fn buffering(buffer_max: usize) -> Policy {
@@ -148,7 +148,7 @@ fn what_is_decided_at_once_is_on_tape_at_once() {
     let scratch = scratch();
     let home = home(&scratch);
     let sampling = Sampling::Systematic { interval: 2 };
-    let policy = selecting(Settings { sampling, ..Settings::default() });
+    let policy = selecting(SelectionSettings { sampling, ..SelectionSettings::default() });
     let mut recording = recording(&home, 1 << 20).with_policy(&policy);
     assert_eq!(recording.flush_interval(), None, "nothing waits");
     for id in 0..4 {
@@ -214,7 +214,7 @@ fn every_tape_of_a_connection_tells_what_it_lacks() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut policy = focused(0, 0);
-    policy.selection.always = Always { errors: true, slow: None };
+    policy.selection.always = AlwaysKept { errors: true, slow: None };
     let mut recording = recording(&home, 600).with_policy(&policy);
     for id in 0..60 {
         call(&mut recording, id, id % 3 != 0);
@@ -392,10 +392,10 @@ fn what_came_goes_where_what_went_on_goes() {
     let mut recording = recording(&home, 1 << 20).with_policy(&focused(0, 0));
     let mut changed = |id: u64, ok: bool| {
         let (came, went) = (format!("{} ", request(id)), request(id));
-        let judged = Judged { acts: Acts::CHANGED, rules: "cap", tags: "seen" };
+        let rule_marks = RuleMarks { effects: RuleEffects::CHANGED, rules: "cap", tags: "seen" };
         let items = [
             Item::new(EntryKind::Original, C, Terminator::Lf, came.as_bytes()),
-            Item { judged, ..Item::new(EntryKind::Message, C, Terminator::Lf, went.as_bytes()) },
+            Item { rule_marks, ..Item::new(EntryKind::Message, C, Terminator::Lf, went.as_bytes()) },
         ];
         let asked = recording.record(clock::now(), items.into_iter()).unwrap();
         hear_backend(&mut recording, S, asked, &if ok { result(id) } else { error(id) });
@@ -446,17 +446,17 @@ fn whatever_happens_calls_are_whole_in_order_and_counted() {
         let scratch = scratch();
         let home = home(&scratch);
         let strategy = match round % 4 {
-            0 => Strategy::ErrorFocused { before: dice.below(6), after: dice.below(6) },
-            1 => Strategy::Performance { threshold: Duration::from_secs(9) },
-            _ => Strategy::Full,
+            0 => SelectionStrategy::ErrorFocused { before: dice.below(6), after: dice.below(6) },
+            1 => SelectionStrategy::Performance { threshold: Duration::from_secs(9) },
+            _ => SelectionStrategy::Full,
         };
         let sampling = match round % 4 {
             2 => Sampling::Systematic { interval: 3 },
             _ => Sampling::Random { rate: 1.0 },
         };
-        let always = Always { errors: true, slow: None };
+        let always = AlwaysKept { errors: true, slow: None };
         let buffer_max = (round % 3 == 0).then(|| 1 + dice.below(20));
-        let selection = Settings { strategy, sampling, always, ..Settings::default() };
+        let selection = SelectionSettings { strategy, sampling, always, ..SelectionSettings::default() };
         let policy = Policy { selection, buffer_max, ..Policy::default() };
         let limit = [1 << 20, 2_000][dice.below(2)];
         let mut recording = recording(&home, limit).with_policy(&policy);

@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use scrubjay_core::analysis::{
-    Analysis, Anomaly, Bottleneck, ContextCost, ErrorGroup, Finding, Flow, Profile, Sequence, ToolCost,
+    Analysis, Anomaly, Bottleneck, ContextCost, ErrorGroup, Finding, Flow, LatencyProfile, Sequence, ToolCost,
 };
 use scrubjay_core::units::counted;
 use scrubjay_store::views::budget::{tokens, tokens_of};
@@ -311,7 +311,7 @@ impl ErrorView {
 }
 
 impl ProfileView {
-    fn of(profile: &Profile) -> Self {
+    fn of(profile: &LatencyProfile) -> Self {
         Self {
             subject: quoted(&profile.subject),
             count: profile.count,

@@ -2,10 +2,10 @@
 
 use jiff::tz::TimeZone;
 use schemars::JsonSchema;
-use scrubjay_core::exchange::What;
+use scrubjay_core::exchange::ExchangeKind;
 use scrubjay_core::query::{
-    Conditions, Edge, FieldFilter, LIMIT_MAX, QueryProblem, SearchQuery, SortField, SortOrder, Term, Test,
-    field_path, moment, parse,
+    Conditions, DayEdge, FieldFilter, LIMIT_MAX, QueryProblem, SearchQuery, SearchTerm, SortField, SortOrder,
+    ValueTest, field_path, moment, parse,
 };
 use scrubjay_tape::clock;
 use serde::Deserialize;
@@ -147,8 +147,8 @@ impl SearchArgs {
             }),
         };
         let asked = &mut query.conditions;
-        asked.from_ns = time(&self.from, Edge::Start)?.or(asked.from_ns);
-        asked.to_ns = time(&self.to, Edge::End)?.or(asked.to_ns);
+        asked.from_ns = time(&self.from, DayEdge::Start)?.or(asked.from_ns);
+        asked.to_ns = time(&self.to, DayEdge::End)?.or(asked.to_ns);
         let names = [
             (&mut asked.methods, &self.methods),
             (&mut asked.tools, &self.tools),
@@ -225,22 +225,22 @@ impl SearchArgs {
         Ok(())
     }
 
-    fn types(&self) -> Result<Vec<What>, Failure> {
+    fn types(&self) -> Result<Vec<ExchangeKind>, Failure> {
         let one = |name: &String| {
-            What::parse(name).ok_or_else(|| {
+            ExchangeKind::parse(name).ok_or_else(|| {
                 Failure::new(
                     "INVALID_ARGUMENT",
                     format!("\"{name}\" is not a type of message"),
-                    format!("Known types are {}.", What::NAMES),
+                    format!("Known types are {}.", ExchangeKind::NAMES),
                 )
             })
         };
         self.message_types.iter().map(one).collect()
     }
 
-    fn terms(&self) -> Result<Vec<Term>, Failure> {
+    fn terms(&self) -> Result<Vec<SearchTerm>, Failure> {
         let one = |text: &String| {
-            Term::of(text.clone()).map_err(|problem: QueryProblem| invalid(problem.to_string()))
+            SearchTerm::of(text.clone()).map_err(|problem: QueryProblem| invalid(problem.to_string()))
         };
         self.text.iter().map(one).collect()
     }
@@ -287,15 +287,15 @@ fn filter(args: &FilterArgs) -> Result<FieldFilter, Failure> {
     let path = path.ok_or_else(|| wrong("a field like arguments.path, files[0].path or content.*.text"))?;
     let number = || args.value.as_ref().and_then(Value::as_f64).ok_or_else(|| wrong("a number as its value"));
     let test = match args.test {
-        FieldTest::Exists => Test::Exists,
-        FieldTest::Equals => Test::Equals(args.value.clone().ok_or_else(|| wrong("a value"))?),
+        FieldTest::Exists => ValueTest::Exists,
+        FieldTest::Equals => ValueTest::Equals(args.value.clone().ok_or_else(|| wrong("a value"))?),
         FieldTest::Contains => {
             let part =
                 args.value.as_ref().and_then(Value::as_str).ok_or_else(|| wrong("a text as its value"))?;
-            Test::Contains(part.to_owned())
+            ValueTest::Contains(part.to_owned())
         }
-        FieldTest::Greater => Test::Greater(number()?),
-        FieldTest::Less => Test::Less(number()?),
+        FieldTest::Greater => ValueTest::Greater(number()?),
+        FieldTest::Less => ValueTest::Less(number()?),
     };
     Ok(FieldFilter { path, test })
 }
@@ -326,8 +326,10 @@ mod tests {
             "min_size_tokens": 10, "max_size_tokens": 90,
             "offset": 3, "sort_by": "response_time", "sort_order": "ascending",
         }));
-        let field =
-            |path: &str, test: Test| FieldFilter { path: path.split('.').map(str::to_owned).collect(), test };
+        let field = |path: &str, test: ValueTest| FieldFilter {
+            path: path.split('.').map(str::to_owned).collect(),
+            test,
+        };
         let text = |text: &str| vec![text.to_owned()];
         let searches = Conditions { tools: SEARCHES.map(str::to_owned).to_vec(), ..Conditions::default() };
         let conditions = Conditions {
@@ -336,7 +338,7 @@ mod tests {
             methods: text("m"),
             tools: vec!["a".to_owned(), "b".to_owned()],
             names: text("n"),
-            types: vec![What::Stderr],
+            types: vec![ExchangeKind::Stderr],
             sessions: text("s"),
             tapes: text("t"),
             servers: text("v"),
@@ -344,17 +346,20 @@ mod tests {
             rules: text("r"),
             tags: text("g"),
             text: vec![
-                Term::Phrase("old".to_owned()),
-                Term::Phrase("two words".to_owned()),
-                Term::Prefix("beg".to_owned()),
+                SearchTerm::Phrase("old".to_owned()),
+                SearchTerm::Phrase("two words".to_owned()),
+                SearchTerm::Prefix("beg".to_owned()),
             ],
             params: vec![
-                field("arguments.path", Test::Equals(json!("/x"))),
-                field("a", Test::Exists),
-                field("b", Test::Greater(2.0)),
+                field("arguments.path", ValueTest::Equals(json!("/x"))),
+                field("a", ValueTest::Exists),
+                field("b", ValueTest::Greater(2.0)),
             ],
-            results: vec![field("c.*", Test::Contains("y".to_owned())), field("d", Test::Less(1.5))],
-            errors: vec![field("data.0.x", Test::Exists)],
+            results: vec![
+                field("c.*", ValueTest::Contains("y".to_owned())),
+                field("d", ValueTest::Less(1.5)),
+            ],
+            errors: vec![field("data.0.x", ValueTest::Exists)],
             error_codes: vec![-1],
             has_errors: Some(true),
             min_response_ns: Some(1_500_000),

@@ -235,7 +235,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use scrubjay_core::exchange::What;
+    use scrubjay_core::exchange::ExchangeKind;
 
     fn hit(entry: u64) -> TapeHit {
         TapeHit {
@@ -246,7 +246,7 @@ mod tests {
             answer: None,
             time: String::new(),
             wall_ns: 0,
-            what: What::Request,
+            what: ExchangeKind::Request,
             answered_with: None,
             method: Some("m".repeat(5000)),
             name: None,

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use scrubjay_llm::scripted::{Answer, Scripted};
+use scrubjay_llm::scripted::{ScriptedAnswer, ScriptedEndpoint};
 use scrubjay_llm::{LlmConfig, Secret};
 use scrubjay_store::ledger::Storage;
 use scrubjay_tools::{Setup, Shared, serve_progress};
@@ -31,7 +31,7 @@ fn shared(home: &Path, llm: Option<LlmConfig>) -> Arc<Shared> {
     }))
 }
 
-fn asking(model: &Scripted) -> Option<LlmConfig> {
+fn asking(model: &ScriptedEndpoint) -> Option<LlmConfig> {
     Some(LlmConfig { api_key: Some(Secret::new(KEY)), base_url: model.url(), ..LlmConfig::default() })
 }
 
@@ -111,7 +111,8 @@ fn text(value: &Value) -> &str {
 
 #[tokio::test]
 async fn an_entry_is_logged_found_and_told() {
-    let model = Scripted::answering([Answer::text("Created POST /api/users. Tests pass.")]).await;
+    let model =
+        ScriptedEndpoint::answering([ScriptedAnswer::text("Created POST /api/users. Tests pass.")]).await;
     let (_home, _shared, mut client) = begin(asking(&model)).await;
     let title = "Implemented user registration endpoint";
     let content = "Created POST /api/users endpoint with validation. Added bcrypt for password hashing.";
@@ -312,15 +313,15 @@ async fn without_a_usable_answer_the_content_begins_and_nothing_is_kept() {
     let content = format!("{}the end", "sentence. ".repeat(60));
     let never = Duration::from_millis(50);
     for (answer, timeout) in [
-        (Answer::status(500, "broken"), Duration::from_secs(2)),
-        (Answer::status(401, format!("bad key {KEY}")), Duration::from_secs(30)),
-        (Answer::status(429, "slow down").header("retry-after", "60"), Duration::from_secs(30)),
-        (Answer::text("  "), Duration::from_secs(30)),
-        (Answer::never(), never),
+        (ScriptedAnswer::status(500, "broken"), Duration::from_secs(2)),
+        (ScriptedAnswer::status(401, format!("bad key {KEY}")), Duration::from_secs(30)),
+        (ScriptedAnswer::status(429, "slow down").header("retry-after", "60"), Duration::from_secs(30)),
+        (ScriptedAnswer::text("  "), Duration::from_secs(30)),
+        (ScriptedAnswer::never(), never),
     ] {
-        let well = Answer::text("All is well.");
-        let answers: Vec<Answer> = if timeout == never { vec![answer] } else { vec![answer, well] };
-        let model = Scripted::answering(answers).await;
+        let well = ScriptedAnswer::text("All is well.");
+        let answers: Vec<ScriptedAnswer> = if timeout == never { vec![answer] } else { vec![answer, well] };
+        let model = ScriptedEndpoint::answering(answers).await;
         let config = LlmConfig { timeout, retries: 0, ..asking(&model).unwrap() };
         let (home, _shared, mut client) = begin(Some(config)).await;
         let id = client.log("p", "t", &content).await;
@@ -356,8 +357,8 @@ fn keyless(home: &Path) {
 
 #[tokio::test]
 async fn a_rate_limit_is_waited_out() {
-    let soon = Answer::status(429, "slow down").header("retry-after-ms", "5");
-    let model = Scripted::answering([soon, Answer::text("Now.")]).await;
+    let soon = ScriptedAnswer::status(429, "slow down").header("retry-after-ms", "5");
+    let model = ScriptedEndpoint::answering([soon, ScriptedAnswer::text("Now.")]).await;
     let (_home, _shared, mut client) = begin(asking(&model)).await;
     let id = client.log("p", "t", "c").await;
     let (_, told) = client.done("get_context", json!({"projectId": "p", "id": id})).await;
@@ -367,7 +368,7 @@ async fn a_rate_limit_is_waited_out() {
 /// Many at once, over two processes' worth of state: one question.
 #[tokio::test]
 async fn one_question_for_all_who_ask_at_once() {
-    let model = Scripted::held(|_| Answer::text("Once.")).await;
+    let model = ScriptedEndpoint::held(|_| ScriptedAnswer::text("Once.")).await;
     let (home, first, mut client) = begin(asking(&model)).await;
     let id = client.log("p", "t", "c").await;
     let second = shared(home.path(), asking(&model));
@@ -390,9 +391,9 @@ async fn one_question_for_all_who_ask_at_once() {
 
 #[tokio::test]
 async fn several_entries_come_as_a_digest_with_citations() {
-    let model = Scripted::start(|asked| {
+    let model = ScriptedEndpoint::start(|asked| {
         let ids: Vec<&str> = asked.last_text().split('[').skip(1).map(|part| &part[..12]).collect();
-        Answer::text(&format!("Did it all [{}][{}] [zzzzzzzzzzzz]. Then rested [x].", ids[0], ids[1]))
+        ScriptedAnswer::text(&format!("Did it all [{}][{}] [zzzzzzzzzzzz]. Then rested [x].", ids[0], ids[1]))
     })
     .await;
     let (_home, _shared, mut client) = begin(asking(&model)).await;
@@ -430,8 +431,8 @@ async fn several_entries_come_as_a_digest_with_citations() {
 
 #[tokio::test]
 async fn a_digest_without_a_model_lists_titles() {
-    for answer in [Answer::text("No citation here."), Answer::status(400, "no")] {
-        let model = Scripted::answering([answer]).await;
+    for answer in [ScriptedAnswer::text("No citation here."), ScriptedAnswer::status(400, "no")] {
+        let model = ScriptedEndpoint::answering([answer]).await;
         let (_home, _shared, mut client) = begin(asking(&model)).await;
         let one = client.log("p", "First", "c").await;
         let two = client.log("p", "Second", "c").await;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use scrubjay_core::redact::Redactor;
-use scrubjay_llm::scripted::{Answer, Scripted};
+use scrubjay_llm::scripted::{ScriptedAnswer, ScriptedEndpoint};
 use scrubjay_llm::{LlmConfig, Secret};
 use scrubjay_store::ledger::Storage;
 use scrubjay_tools::{Setup, Shared, serve_recorder};
@@ -50,8 +50,11 @@ fn data(answer: &Value) -> &Value {
 #[tokio::test]
 async fn a_model_tells_each_step_once_and_again_when_it_changed() {
     let home = tempfile::tempdir().unwrap();
-    let model =
-        Scripted::answering([Answer::text("Jays were counted."), Answer::text("They were told.")]).await;
+    let model = ScriptedEndpoint::answering([
+        ScriptedAnswer::text("Jays were counted."),
+        ScriptedAnswer::text("They were told."),
+    ])
+    .await;
     let llm = LlmConfig { api_key: Some(Secret::new("sk-x")), base_url: model.url(), ..LlmConfig::default() };
     let mut client = client(home.path(), Era::Legacy, Some(llm)).await;
     let id = work(&mut client).await;

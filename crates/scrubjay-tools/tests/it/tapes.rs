@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use scrubjay_core::entry::{Direction, Entry, EntryKind, Judged, Terminator, Transport};
+use scrubjay_core::entry::{Direction, Entry, EntryKind, RuleMarks, Terminator, Transport};
 use scrubjay_core::id::TapeId;
 use scrubjay_core::redact::Redactor;
 use scrubjay_store::ledger::Storage;
@@ -75,7 +75,7 @@ impl Lab {
                 via: None,
                 connection: 0,
                 operation: None,
-                judged: Judged::default(),
+                rule_marks: RuleMarks::default(),
                 payload: line.as_bytes(),
             };
             let redacted = redactor.redact(line.as_bytes());

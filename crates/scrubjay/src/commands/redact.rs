@@ -9,7 +9,7 @@ use anyhow::Context;
 use clap::Args;
 use scrubjay_config::Loaded;
 use scrubjay_core::inert::inert;
-use scrubjay_core::redact::{Finding, Key, Lines, WhyUnread, decrypt};
+use scrubjay_core::redact::{LineContext, RedactionFinding, RedactionKey, UnreadableReason, decrypt};
 use serde_json::json;
 
 use crate::cli::{Global, tell};
@@ -47,14 +47,14 @@ pub(crate) fn run(global: &Global, args: &RedactArgs) -> anyhow::Result<ExitCode
         return decrypt_lines(&loaded, args.key.as_deref(), input);
     }
     let redactor = loaded.redactor(Some(&loaded.home()?))?;
-    let mut lines = Lines::default();
+    let mut lines = LineContext::default();
     each_line(input, |number, line| {
         let redacted = lines.redact(&redactor, line);
         if args.explain {
             let (_, mut findings) = redactor.explain(line);
             if findings.is_empty() && redacted.is_changed() {
                 // A line within a private key, which is secret only because of the lines before it.
-                findings.push(Finding {
+                findings.push(RedactionFinding {
                     rule: "private-key".to_owned(),
                     place: "byte 0".to_owned(),
                     bytes: line.len(),
@@ -70,7 +70,7 @@ pub(crate) fn run(global: &Global, args: &RedactArgs) -> anyhow::Result<ExitCode
 
 /// Decrypts values in place; reports those that cannot be decrypted, and leaves them as they are.
 fn decrypt_lines(loaded: &Loaded, named: Option<&str>, input: Box<dyn Read>) -> anyhow::Result<ExitCode> {
-    let mut keys: HashMap<String, Result<Key, String>> = HashMap::new();
+    let mut keys: HashMap<String, Result<RedactionKey, String>> = HashMap::new();
     if let Some(name) = named {
         // A missing key is reported before any output.
         let found = loaded.redaction_key(name).map_err(|why| anyhow::anyhow!("--key {name} {why}"))?;
@@ -87,9 +87,13 @@ fn decrypt_lines(loaded: &Loaded, named: Option<&str>, input: Box<dyn Read>) -> 
             unread += 1;
             let id = inert(&failed.key_id);
             tell(&match &failed.why {
-                WhyUnread::NoKey(why) => format!("line {number}: the key {id} {why}; --key names another"),
-                WhyUnread::Damaged => format!("line {number}: a value of the key {id} is cut or damaged"),
-                WhyUnread::WrongKey => {
+                UnreadableReason::NoKey(why) => {
+                    format!("line {number}: the key {id} {why}; --key names another")
+                }
+                UnreadableReason::Damaged => {
+                    format!("line {number}: a value of the key {id} is cut or damaged")
+                }
+                UnreadableReason::WrongKey => {
                     let key = named.unwrap_or(&id);
                     format!(
                         "line {number}: a value of the key {id} was not encrypted with {key}, or was changed"
@@ -130,7 +134,7 @@ fn each_line(
     Ok(())
 }
 
-fn explain(global: &Global, line: u64, findings: &[Finding]) -> std::io::Result<()> {
+fn explain(global: &Global, line: u64, findings: &[RedactionFinding]) -> std::io::Result<()> {
     let mut out = anstream::stderr().lock();
     for found in findings {
         if global.json {

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use scrubjay_llm::scripted::{Answer, Scripted};
+use scrubjay_llm::scripted::{ScriptedAnswer, ScriptedEndpoint};
 use serde_json::{Value, json};
 
 const KEY: &str = "sk-canary-0123456789";
@@ -124,8 +124,8 @@ fn people_and_agents_share_what_was_logged() {
 #[test]
 fn the_key_is_nowhere() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let aloud = Answer::status(400, format!(r#"{{"error":{{"message":"bad key {KEY}"}}}}"#));
-    let model = runtime.block_on(Scripted::answering([aloud, Answer::text("Summed up.")]));
+    let aloud = ScriptedAnswer::status(400, format!(r#"{{"error":{{"message":"bad key {KEY}"}}}}"#));
+    let model = runtime.block_on(ScriptedEndpoint::answering([aloud, ScriptedAnswer::text("Summed up.")]));
     for (url, sources) in
         [(model.url(), ["fallback", "model"]), ("http://127.0.0.1:9".to_owned(), ["fallback"; 2])]
     {
@@ -169,7 +169,7 @@ fn the_older_variables_work() {
 #[test]
 fn the_older_file_works_and_the_environment_is_over_it() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let model = runtime.block_on(Scripted::start(|_| Answer::text("Summed up.")));
+    let model = runtime.block_on(ScriptedEndpoint::start(|_| ScriptedAnswer::text("Summed up.")));
     let home = tempfile::tempdir().unwrap();
     let file = json!({"dbPath": "./old/progress.db", "logging": {"level": "warn"},
         "openai": {"apiKey": KEY, "baseUrl": model.url(), "model": "from-the-file"}});

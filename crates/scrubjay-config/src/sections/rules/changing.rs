@@ -1,6 +1,6 @@
 //! What a rule changes, and the values it puts in: YAML as JSON.
 
-use scrubjay_core::rules::{Change, JsonPath};
+use scrubjay_core::rules::{JsonPath, RuleChange};
 use serde_json::json;
 
 use super::{read_path, required};
@@ -8,17 +8,17 @@ use crate::cursor::Cursor;
 use crate::node::{Kind, Scalar, Value};
 
 /// Reads `set`, `remove` and `replace`.
-pub(super) fn read_changes(at: &Cursor<'_>) -> Option<Vec<Change>> {
+pub(super) fn read_changes(at: &Cursor<'_>) -> Option<Vec<RuleChange>> {
     at.if_right(|| {
         let mut changes = Vec::new();
         if let Some(at) = at.member("set") {
             for (path, at) in at.map_of("JSONPaths to values")? {
                 let path = at.reported(JsonPath::parse(path));
-                changes.extend(path.zip(json_text(&at)).map(|(path, json)| Change::set(path, json)));
+                changes.extend(path.zip(json_text(&at)).map(|(path, json)| RuleChange::set(path, json)));
             }
         }
         if let Some(at) = at.member("remove") {
-            changes.extend(at.list_of(" of JSONPaths")?.iter().filter_map(read_path).map(Change::remove));
+            changes.extend(at.list_of(" of JSONPaths")?.iter().filter_map(read_path).map(RuleChange::remove));
         }
         if let Some(at) = at.member("replace") {
             changes.extend(at.list_of(" of { path, pattern, with }")?.iter().filter_map(read_replace));
@@ -30,13 +30,13 @@ pub(super) fn read_changes(at: &Cursor<'_>) -> Option<Vec<Change>> {
     })
 }
 
-fn read_replace(at: &Cursor<'_>) -> Option<Change> {
+fn read_replace(at: &Cursor<'_>) -> Option<RuleChange> {
     at.entries(&["path", "pattern", "with"]);
     let path = required(at, "path").and_then(|at| read_path(&at));
     let with = at.required("with")?.text()?.to_owned();
     let pattern = required(at, "pattern")?;
     let text = pattern.text()?;
-    pattern.reported(Change::replace(path?, text, with))
+    pattern.reported(RuleChange::replace(path?, text, with))
 }
 
 /// Writes a value as JSON; a number keeps its spelling if JSON knows it.

@@ -2,7 +2,7 @@
 
 use scrubjay_core::entry::Direction;
 use scrubjay_core::glob::Glob;
-use scrubjay_core::rules::{Check, Condition, Match};
+use scrubjay_core::rules::{Condition, RuleMatch, ValueCheck};
 
 use super::changing::json_text;
 use super::{read_path, required};
@@ -12,8 +12,8 @@ use crate::setting::{Setting, choice};
 choice!(Direction: "client_to_server" = ClientToServer, "server_to_client" = ServerToClient);
 
 /// Reads which messages a rule is about.
-pub(super) fn read_match(at: &Cursor<'_>) -> Match {
-    let mut when = Match::default();
+pub(super) fn read_match(at: &Cursor<'_>) -> RuleMatch {
+    let mut when = RuleMatch::default();
     for (key, at) in at.entries(&["direction", "methods", "backends", "tools", "where"]) {
         match key {
             "direction" => when.direction = Direction::read(&at),
@@ -50,17 +50,17 @@ fn read_condition(at: &Cursor<'_>) -> Option<Condition> {
     Some(Condition { path: path?, check: check? })
 }
 
-fn read_check(key: &str, at: &Cursor<'_>) -> Option<Check> {
+fn read_check(key: &str, at: &Cursor<'_>) -> Option<ValueCheck> {
     let number = || at.parse("a number", |text| text.parse::<f64>().ok().filter(|n| n.is_finite()));
     match key {
-        "exists" => bool::read(at).map(Check::exists),
+        "exists" => bool::read(at).map(ValueCheck::exists),
         "equals" => {
             let value = serde_json::from_str(&json_text(at)?);
-            at.reported(value.map(Check::equals).map_err(|_| "holds a number too large to be compared"))
+            at.reported(value.map(ValueCheck::equals).map_err(|_| "holds a number too large to be compared"))
         }
-        "contains" => at.text().map(|part| Check::contains(part.to_owned())),
-        "matches" => at.reported(Check::matches(at.text()?)),
-        "greater" => number().map(Check::greater),
-        _ => number().map(Check::less),
+        "contains" => at.text().map(|part| ValueCheck::contains(part.to_owned())),
+        "matches" => at.reported(ValueCheck::matches(at.text()?)),
+        "greater" => number().map(ValueCheck::greater),
+        _ => number().map(ValueCheck::less),
     }
 }

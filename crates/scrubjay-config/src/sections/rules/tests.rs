@@ -66,8 +66,8 @@ fn rules_mean_what_they_say() {
             r#"{"name":"search","arguments":{"q":"a bar","limit":10,"big":1e400,"half":0.5,"on":true,"q2":["a",null]}}"#
         )
     );
-    assert_eq!(told.marks.judged().rule_names(), ["cap", "note", "fine"]);
-    assert_eq!(told.marks.judged().tag_names(), ["reviewed"]);
+    assert_eq!(told.marks.as_marks().rule_names(), ["cap", "note", "fine"]);
+    assert_eq!(told.marks.as_marks().tag_names(), ["reviewed"]);
     assert_eq!(judge(&line("tools/list", "{}")).delay, Duration::from_millis(200));
     let told = judge(&line("tools/call", r#"{"name":"weather"}"#));
     assert!(String::from_utf8(told.back.unwrap()).unwrap().contains(r#""result":{"content":[]}"#));

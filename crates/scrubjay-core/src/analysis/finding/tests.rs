@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::analysis::{analyse, finding::FindingKind as Kind};
-use crate::entry::{Direction, Entry, EntryKind, Judged, Terminator, Transport};
-use crate::exchange::{Exchanges, What, answer_identity, request_identity};
-use crate::reading::Reader;
+use crate::entry::{Direction, Entry, EntryKind, RuleMarks, Terminator, Transport};
+use crate::exchange::{ExchangeKind, Exchanges, answer_identity, request_identity};
+use crate::reading::EntryReader;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -60,7 +60,7 @@ impl Script {
 
     /// Reads it as a tape is read.
     fn tape(&self) -> TapeCalls {
-        let (mut reader, mut exchanges) = (Reader::default(), Exchanges::default());
+        let (mut reader, mut exchanges) = (EntryReader::default(), Exchanges::default());
         for (number, (direction, at, line)) in (0..).zip(&self.lines) {
             let entry = Entry {
                 kind: EntryKind::Message,
@@ -73,7 +73,7 @@ impl Script {
                 via: None,
                 connection: 0,
                 operation: None,
-                judged: Judged::default(),
+                rule_marks: RuleMarks::default(),
                 payload: line.as_bytes(),
             };
             let reading = reader.read(&entry);
@@ -109,7 +109,7 @@ impl Script {
                 asked_bytes: exchange.asked_bytes,
                 answered_bytes: exchange.answered_bytes,
                 answered_tokens: exchange.answered_tokens,
-                asks: (exchange.what == What::Request)
+                asks: (exchange.what == ExchangeKind::Request)
                     .then(|| request_identity(line(exchange.entry)))
                     .flatten(),
                 says: exchange.answer.and_then(|answer| answer_identity(line(answer))),

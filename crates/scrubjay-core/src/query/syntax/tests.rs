@@ -1,8 +1,8 @@
 //! What people type, and what it means or is refused for.
 
 use super::*;
-use crate::exchange::What;
-use crate::query::{FieldFilter, SortField, SortOrder, Term, Test};
+use crate::exchange::ExchangeKind;
+use crate::query::{FieldFilter, SearchTerm, SortField, SortOrder, ValueTest};
 use serde_json::json;
 
 const NOW: u64 = 1_800_000_000_000_000_000;
@@ -34,7 +34,10 @@ fn the_short_form_says_everything() {
         has_errors: Some(true),
         min_response_ns: Some(500_000_000),
         from_ns: Some(NOW - 2 * 86_400_000_000_000),
-        text: vec![Term::Phrase("connection refused".to_owned()), Term::Prefix("retry".to_owned())],
+        text: vec![
+            SearchTerm::Phrase("connection refused".to_owned()),
+            SearchTerm::Prefix("retry".to_owned()),
+        ],
         ..Conditions::default()
     };
     assert_eq!(query, SearchQuery { conditions: expected, ..SearchQuery::default() });
@@ -42,7 +45,7 @@ fn the_short_form_says_everything() {
         "type:stderr session:abc tape:xyz server:files code:-32601 error:7 rule:cap tag:slow* <2s sort:-took limit:5 offset:10 until:2026-11-01",
     );
     let expected = Conditions {
-        types: vec![What::Stderr],
+        types: vec![ExchangeKind::Stderr],
         sessions: vec!["abc".to_owned()],
         tapes: vec!["xyz".to_owned()],
         servers: vec!["files".to_owned()],
@@ -62,29 +65,34 @@ fn fields_are_filtered() {
     let query = conditions(
         r#"param.name=read arg.path="/a b" arg.depth>2 arg.x arg.files[0].n=1 result.content[*].text~"no such" result.n<1.5 error.message~refused"#,
     );
-    let filter =
-        |path: &str, test: Test| FieldFilter { path: path.split('.').map(str::to_owned).collect(), test };
+    let filter = |path: &str, test: ValueTest| FieldFilter {
+        path: path.split('.').map(str::to_owned).collect(),
+        test,
+    };
     assert_eq!(
         query.params,
         [
-            filter("name", Test::Equals(json!("read"))),
-            filter("arguments.path", Test::Equals(json!("/a b"))),
-            filter("arguments.depth", Test::Greater(2.0)),
-            filter("arguments.x", Test::Exists),
-            filter("arguments.files.0.n", Test::Equals(json!(1))),
+            filter("name", ValueTest::Equals(json!("read"))),
+            filter("arguments.path", ValueTest::Equals(json!("/a b"))),
+            filter("arguments.depth", ValueTest::Greater(2.0)),
+            filter("arguments.x", ValueTest::Exists),
+            filter("arguments.files.0.n", ValueTest::Equals(json!(1))),
         ]
     );
     assert_eq!(
         query.results,
-        [filter("content.*.text", Test::Contains("no such".to_owned())), filter("n", Test::Less(1.5))]
+        [
+            filter("content.*.text", ValueTest::Contains("no such".to_owned())),
+            filter("n", ValueTest::Less(1.5))
+        ]
     );
-    assert_eq!(query.errors, [filter("message", Test::Contains("refused".to_owned()))]);
+    assert_eq!(query.errors, [filter("message", ValueTest::Contains("refused".to_owned()))]);
     assert_eq!(query.text, []);
 }
 
 #[test]
 fn what_looks_like_a_filter_can_be_quoted() {
-    let text = |text: &str| vec![Term::Phrase(text.to_owned())];
+    let text = |text: &str| vec![SearchTerm::Phrase(text.to_owned())];
     for (typed, meant) in [
         ("\"nope:1\"", "nope:1"),
         ("https://x.org/a", "https://x.org/a"),
@@ -108,7 +116,7 @@ fn what_looks_like_a_filter_can_be_quoted() {
 }
 
 fn text(text: &str) -> Conditions {
-    Conditions { text: vec![Term::Phrase(text.to_owned())], ..Conditions::default() }
+    Conditions { text: vec![SearchTerm::Phrase(text.to_owned())], ..Conditions::default() }
 }
 
 fn tool(tool: &str) -> Conditions {

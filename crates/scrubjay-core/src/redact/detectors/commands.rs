@@ -6,8 +6,8 @@
 use std::ops::Range;
 
 use super::{Detector, Form};
+use crate::redact::placeholder::{ValuePosition, is_standin};
 use crate::redact::shape::{begins, quoted_end, user_end};
-use crate::redact::standin::{Place, is_standin};
 
 pub(super) const ALL: &[Detector] = &[
     Detector {
@@ -101,7 +101,7 @@ fn words(text: &[u8], at: usize) -> Vec<Range<usize>> {
 }
 
 fn is_secret(text: &[u8], value: &Range<usize>) -> bool {
-    value.len() >= 3 && !is_standin(text, value, Place::Text)
+    value.len() >= 3 && !is_standin(text, value, ValuePosition::Text)
 }
 
 /// Returns how long the flag is that a word begins with and that names a user; the rest of the word is its value.

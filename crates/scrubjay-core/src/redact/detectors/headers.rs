@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{Detector, Form};
-use crate::redact::shape::{Class, begins, entropy, parameters};
+use crate::redact::shape::{ByteClass, begins, entropy, parameters};
 
 pub(super) const ALL: &[Detector] = &[
     Detector { name: "bearer-token", anchors: &["bearer "], any_case: true, form: Form::By(bearer) },
@@ -22,7 +22,7 @@ fn credentials(text: &[u8], at: usize, scheme: usize, more: &[u8]) -> Option<Ran
     }
     let start = at + scheme;
     let rest = &text[start..];
-    let in_token = |b: &u8| Class::Base64.has(*b) || more.contains(b);
+    let in_token = |b: &u8| ByteClass::Base64.has(*b) || more.contains(b);
     let end = start + rest.iter().position(|b| !in_token(b)).unwrap_or(rest.len());
     Some(start..end)
 }
@@ -44,7 +44,7 @@ fn basic(text: &[u8], at: usize) -> Option<Range<usize>> {
 pub(in crate::redact) fn is_pair(token: &[u8]) -> bool {
     let decoded = crate::redact::encoded::decode(token);
     token.len() >= 4
-        && token.iter().all(|b| Class::Base64.has(*b) || *b == b'=')
+        && token.iter().all(|b| ByteClass::Base64.has(*b) || *b == b'=')
         && decoded.contains(&b':')
         && decoded.iter().all(|b| *b >= b' ' && *b != 0x7f)
 }

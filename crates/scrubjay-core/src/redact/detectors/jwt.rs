@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{Detector, Form};
-use crate::redact::shape::{Class, begins};
+use crate::redact::shape::{ByteClass, begins};
 
 pub(super) const ALL: &[Detector] =
     &[Detector { name: "jwt", anchors: &["eyJ"], any_case: false, form: Form::By(jwt) }];
@@ -12,12 +12,12 @@ fn jwt(text: &[u8], at: usize) -> Option<Range<usize>> {
     if !begins(text, at) {
         return None;
     }
-    let header = Class::Dashed.run(text, at);
-    let payload = Class::Dashed.run(text, header + 1);
+    let header = ByteClass::Dashed.run(text, at);
+    let payload = ByteClass::Dashed.run(text, header + 1);
     let signed = text.get(header) == Some(&b'.') && text.get(payload) == Some(&b'.');
     if !signed || header - at < 10 || payload - header < 9 {
         return None;
     }
     // An encrypted one has five parts.
-    Some(at..Class::Dotted.run(text, payload + 1))
+    Some(at..ByteClass::Dotted.run(text, payload + 1))
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{Detector, Form};
-use crate::redact::shape::Class;
+use crate::redact::shape::ByteClass;
 
 pub(super) const ALL: &[Detector] = &[
     Detector {
@@ -42,7 +42,7 @@ fn pem(text: &[u8], at: usize) -> Option<Range<usize>> {
 }
 
 fn in_block(b: u8) -> bool {
-    Class::Base64.has(b) || b.is_ascii_whitespace() || matches!(b, b'=' | b'\\' | b':' | b',' | b'%')
+    ByteClass::Base64.has(b) || b.is_ascii_whitespace() || matches!(b, b'=' | b'\\' | b':' | b',' | b'%')
 }
 
 fn putty(text: &[u8], at: usize) -> Option<Range<usize>> {

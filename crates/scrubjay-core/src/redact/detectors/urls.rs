@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::{Detector, Form};
+use crate::redact::placeholder::is_template;
 use crate::redact::shape::user_end;
-use crate::redact::standin::is_template;
 
 pub(super) const ALL: &[Detector] = &[
     Detector { name: "url-password", anchors: &["://"], any_case: false, form: Form::By(plain) },

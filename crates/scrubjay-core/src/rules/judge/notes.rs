@@ -3,22 +3,22 @@
 //!
 //! Noted on the way and kept only where the whole line passes: of a batch that is refused nothing went on.
 
-use super::super::fits::{Fitting, Known};
+use super::super::matching::{MatchingRules, ReferenceKey};
 use super::Judge;
 use crate::entry::Direction;
 
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     /// The ids of requests that went on.
-    opened: Vec<(Vec<u8>, Fitting)>,
+    opened: Vec<(Vec<u8>, MatchingRules)>,
     /// The ids of requests that were answered.
     answered: Vec<Vec<u8>>,
     /// What a later message may refer to.
-    known: Vec<(Known, Fitting)>,
+    known: Vec<(ReferenceKey, MatchingRules)>,
 }
 
 impl Notes {
-    pub(super) fn open(&mut self, id: Vec<u8>, fitting: Fitting) {
+    pub(super) fn open(&mut self, id: Vec<u8>, fitting: MatchingRules) {
         self.opened.push((id, fitting));
     }
 
@@ -30,7 +30,7 @@ impl Notes {
         self.answered.iter().any(|answered| answered == id)
     }
 
-    pub(super) fn know(&mut self, known: Known, fitting: Fitting) {
+    pub(super) fn know(&mut self, known: ReferenceKey, fitting: MatchingRules) {
         self.known.push((known, fitting));
     }
 }
@@ -51,13 +51,13 @@ impl Judge {
 
     /// Notes a request that went this way. Where one of the same id was made under other rules, nobody can tell by which
     /// rules an answer is to be judged.
-    fn note(&mut self, direction: Direction, id: &[u8], fitting: Fitting) {
+    fn note(&mut self, direction: Direction, id: &[u8], fitting: MatchingRules) {
         for earlier in &mut self.earlier {
             self.unjudgeable.absorb_id(&mut earlier.open, direction, id);
         }
         if self.unjudgeable.find(direction, id).is_some() {
             self.unjudgeable.absorb_id(&mut self.in_force.open, direction, id);
-            self.unjudgeable.note(direction, id, Fitting::default());
+            self.unjudgeable.note(direction, id, MatchingRules::default());
         } else {
             self.in_force.open.note(direction, id, fitting);
         }

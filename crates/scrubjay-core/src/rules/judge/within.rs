@@ -6,19 +6,19 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::super::apply::{Case, Ending, Reply, Ruled};
+use super::super::apply::{ReplyBody, RuleOutcome, RuleReply, RuleSubject};
 use super::super::change::Edits;
-use super::super::document::{Document, Nature};
-use super::super::fits::{Fitting, Known};
+use super::super::document::{Document, MessageNature};
 use super::super::judgement::Judgement;
-use super::super::plain::plain_id;
-use super::super::refusal::{Refused, Why};
+use super::super::matching::{MatchingRules, ReferenceKey};
+use super::super::portable::plain_id;
+use super::super::refusal::{RefusalReason, Refused};
 use super::super::strict::check;
 use super::Judge;
 use super::notes::Notes;
-use crate::entry::{Acts, Direction};
+use crate::entry::{Direction, RuleEffects};
 use crate::json::edit;
-use crate::json::tree::Kind;
+use crate::json::tree::NodeKind;
 use crate::protocol::code;
 
 /// Messages may stand within messages this deep: a demand within a task's outcome within a notification.
@@ -27,13 +27,13 @@ const WITHIN_MAX: usize = 3;
 const ELICITATION_REQUIRED: f64 = code::URL_ELICITATION_REQUIRED as f64;
 
 /// A message within another.
-struct Part {
+struct NestedMessage {
     node: usize,
-    sort: Sort,
+    sort: NestedKind,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sort {
+enum NestedKind {
     /// A member of `inputRequests`.
     Request,
     /// A member of `inputResponses`.
@@ -46,7 +46,7 @@ enum Sort {
     Error,
 }
 
-impl Sort {
+impl NestedKind {
     /// Returns what to write before and after it to make a message of it, and the member that it is then.
     fn around(self) -> (&'static str, &'static str, &'static [u8]) {
         match self {
@@ -57,10 +57,10 @@ impl Sort {
         }
     }
 
-    fn nature(self) -> Nature {
+    fn nature(self) -> MessageNature {
         match self {
-            Self::Request | Self::Elicitation => Nature::Request,
-            Self::Response | Self::Result | Self::Error => Nature::Answer,
+            Self::Request | Self::Elicitation => MessageNature::Request,
+            Self::Response | Self::Result | Self::Error => MessageNature::Answer,
         }
     }
 
@@ -81,15 +81,15 @@ impl Judge {
     pub(super) fn judge<'a>(
         &self,
         direction: Direction,
-        mut case: Case<'a>,
+        mut case: RuleSubject<'a>,
         (bytes_max, depth): (usize, usize),
         notes: &mut Notes,
-    ) -> Result<Ruled<'a>, Refused> {
+    ) -> Result<RuleOutcome<'a>, Refused> {
         let mut judgement = Judgement::default();
         let parts = parts(&case.document, case.nature, case.fitting.is_about_task)?;
         if !parts.is_empty() {
             if depth == WITHIN_MAX {
-                let why = Why::NotAMessage("it holds messages within messages within messages");
+                let why = RefusalReason::NotAMessage("it holds messages within messages within messages");
                 return Err(Refused { why, at: 0 });
             }
             let mut edits = Edits::new();
@@ -98,16 +98,16 @@ impl Judge {
                 judgement.marks.add(&ruled.judgement.marks);
                 judgement.delay = judgement.delay.max(ruled.judgement.delay);
                 let instead = match ruled.ending {
-                    None if !ruled.judgement.marks.judged().acts.has(Acts::CHANGED) => continue,
+                    None if !ruled.judgement.marks.as_marks().effects.has(RuleEffects::CHANGED) => continue,
                     None => part.sort.inside(&ruled.document).to_vec(),
-                    Some(Ending { rule, reply: Reply::Result(result) }) if part.sort.is_result() => {
-                        judgement.marks.note(&rule, Acts::CHANGED);
+                    Some(RuleReply { rule, reply: ReplyBody::Result(result) }) if part.sort.is_result() => {
+                        judgement.marks.note(&rule, RuleEffects::CHANGED);
                         result.into_bytes()
                     }
                     Some(ending) => {
-                        let Case { document, fitting, .. } = case;
+                        let RuleSubject { document, fitting, .. } = case;
                         let ending = Some(as_error(ending));
-                        return Ok(Ruled { document, fitting, judgement, ending });
+                        return Ok(RuleOutcome { document, fitting, judgement, ending });
                     }
                 };
                 edits.push((case.document.tree.nodes[part.node].range.clone(), instead));
@@ -122,11 +122,11 @@ impl Judge {
     fn judge_part<'d>(
         &self,
         direction: Direction,
-        around: &'d Case<'_>,
-        part: &Part,
+        around: &'d RuleSubject<'_>,
+        part: &NestedMessage,
         (bytes_max, depth): (usize, usize),
         notes: &mut Notes,
-    ) -> Result<Ruled<'d>, Refused> {
+    ) -> Result<RuleOutcome<'d>, Refused> {
         let outer = &around.document;
         let (before, after, _) = part.sort.around();
         let raw = outer.raw(part.node);
@@ -138,47 +138,53 @@ impl Judge {
         let within =
             |refused: Refused| Refused { at: start + refused.at.saturating_sub(before.len()), ..refused };
         let no_request =
-            || within(Refused { why: Why::NotAMessage("it demands input by no request"), at: 0 });
+            || within(Refused { why: RefusalReason::NotAMessage("it demands input by no request"), at: 0 });
         let document = Document::new(text).ok_or_else(no_request)?;
         check(&document).map_err(within)?;
         let nature = part.sort.nature();
         let ours = &self.in_force.rules;
         let (rules, fitting) = match part.sort {
-            _ if nature == Nature::Request && document.method().is_none() => return Err(no_request()),
-            Sort::Request | Sort::Elicitation => (ours, Fitting::exactly(ours.fitting(&document))),
-            Sort::Response => (ours, self.demanded(&input(direction, outer, part.node))),
-            Sort::Result | Sort::Error if around.nature == Nature::Answer => (&around.rules, around.fitting),
-            Sort::Result | Sort::Error => (ours, self.task(direction, outer).unwrap_or(ours.of_unknown())),
+            _ if nature == MessageNature::Request && document.method().is_none() => return Err(no_request()),
+            NestedKind::Request | NestedKind::Elicitation => {
+                (ours, MatchingRules::exactly(ours.fitting(&document)))
+            }
+            NestedKind::Response => (ours, self.demanded(&input(direction, outer, part.node))),
+            NestedKind::Result | NestedKind::Error if around.nature == MessageNature::Answer => {
+                (&around.rules, around.fitting)
+            }
+            NestedKind::Result | NestedKind::Error => {
+                (ours, self.task(direction, outer).unwrap_or(ours.of_unknown()))
+            }
         };
-        let case = Case { document, nature, rules: rules.clone(), fitting };
+        let case = RuleSubject { document, nature, rules: rules.clone(), fitting };
         let ruled = self.judge(direction, case, (bytes_max, depth + 1), notes).map_err(within)?;
-        if part.sort == Sort::Request && ruled.ending.is_none() {
+        if part.sort == NestedKind::Request && ruled.ending.is_none() {
             notes.know(input(direction.reversed(), outer, part.node), ruled.fitting);
         }
         Ok(ruled)
     }
 
     /// Returns which rules a demand fits that was made before.
-    fn demanded(&self, input: &Known) -> Fitting {
+    fn demanded(&self, input: &ReferenceKey) -> MatchingRules {
         self.in_force.memory.find(input).unwrap_or_else(|| self.in_force.rules.of_unknown_input())
     }
 
     /// Returns which rules the call fits that began the task which a message is about; none where it is about none.
     /// The task's outcome goes this way.
-    pub(super) fn task(&self, direction: Direction, document: &Document<'_>) -> Option<Fitting> {
+    pub(super) fn task(&self, direction: Direction, document: &Document<'_>) -> Option<MatchingRules> {
         let id = document.body().and_then(|body| task_id(document, body))?;
-        let known = self.in_force.memory.find(&Known::task(direction, &id));
+        let known = self.in_force.memory.find(&ReferenceKey::task(direction, &id));
         Some(known.unwrap_or_else(|| self.in_force.rules.of_unknown()))
     }
 }
 
 /// Makes an error of what a rule says in the place of a message that nobody here can answer by itself.
-fn as_error(ending: Ending) -> Ending {
+fn as_error(ending: RuleReply) -> RuleReply {
     match ending.reply {
-        Reply::Error(_) => ending,
-        Reply::Result(_) => {
+        ReplyBody::Error(_) => ending,
+        ReplyBody::Result(_) => {
             let why = "a message within another cannot be answered from here";
-            Ending::blocked(&ending.rule, code::BLOCKED, why)
+            RuleReply::blocked(&ending.rule, code::BLOCKED, why)
         }
     }
 }
@@ -191,7 +197,7 @@ fn spliced(
 ) -> Result<Document<'static>, Refused> {
     edits.sort_by_key(|(range, _)| range.start);
     let at = edits.first().map_or(0, |(range, _)| range.start);
-    let too_long = || Refused { why: Why::TooLong, at };
+    let too_long = || Refused { why: RefusalReason::TooLong, at };
     let edits = edits.iter().map(|(range, with): &(Range<usize>, Vec<u8>)| (range.clone(), &**with));
     let text = edit::apply(&document.text, edits);
     if text.len() > bytes_max {
@@ -202,29 +208,33 @@ fn spliced(
 
 /// Returns the ids of the tasks that an answer says were begun.
 pub(super) fn begun(document: &Document<'_>) -> impl Iterator<Item = Vec<u8>> {
-    let body = document.body().filter(|body| document.kind(*body) == Kind::Object);
+    let body = document.body().filter(|body| document.kind(*body) == NodeKind::Object);
     let holders = [body, body.and_then(|body| document.member(body, b"task"))];
     holders.into_iter().flatten().filter_map(|holder| task_id(document, holder))
 }
 
 fn task_id(document: &Document<'_>, holder: usize) -> Option<Vec<u8>> {
-    let holder = Some(holder).filter(|holder| document.kind(*holder) == Kind::Object)?;
+    let holder = Some(holder).filter(|holder| document.kind(*holder) == NodeKind::Object)?;
     document.member(holder, b"taskId").map(|id| plain_id(document.raw(id)))
 }
 
 /// Returns how a demand, or the answer to it, is known: by its key, and by the state or the task it is part of.
-fn input(direction: Direction, document: &Document<'_>, node: usize) -> Known {
+fn input(direction: Direction, document: &Document<'_>, node: usize) -> ReferenceKey {
     let parent = |node: usize| document.tree.nodes[node].parent.unwrap_or(0);
     let holder = parent(parent(node));
     let state = document.member(holder, b"requestState").or_else(|| document.member(holder, b"taskId"));
     let state = state.map(|state| plain_id(document.raw(state))).unwrap_or_default();
-    Known::input(direction, &state, &document.key(node))
+    ReferenceKey::input(direction, &state, &document.key(node))
 }
 
 /// Lists the messages that stand within one.
-fn parts(document: &Document<'_>, nature: Nature, is_about_task: bool) -> Result<Vec<Part>, Refused> {
+fn parts(
+    document: &Document<'_>,
+    nature: MessageNature,
+    is_about_task: bool,
+) -> Result<Vec<NestedMessage>, Refused> {
     let mut found = Vec::new();
-    let is_object = |node: &usize| document.kind(*node) == Kind::Object;
+    let is_object = |node: &usize| document.kind(*node) == NodeKind::Object;
     let Some(body) = document.body().filter(is_object) else { return Ok(found) };
     if document.member(0, b"error") == Some(body) {
         elicitations(document, body, &mut found);
@@ -241,15 +251,15 @@ fn parts(document: &Document<'_>, nature: Nature, is_about_task: bool) -> Result
 fn look(
     document: &Document<'_>,
     holder: usize,
-    (nature, mut is_about_task): (Nature, bool),
-    found: &mut Vec<Part>,
+    (nature, mut is_about_task): (MessageNature, bool),
+    found: &mut Vec<NestedMessage>,
     task: &mut Option<usize>,
 ) -> Result<(), Refused> {
     let (mut result, mut error) = (None, None);
     for child in document.tree.children(holder) {
         match &*document.key(child) {
-            b"inputRequests" => members(document, child, Sort::Request, found)?,
-            b"inputResponses" => members(document, child, Sort::Response, found)?,
+            b"inputRequests" => members(document, child, NestedKind::Request, found)?,
+            b"inputResponses" => members(document, child, NestedKind::Response, found)?,
             b"task" => *task = Some(child),
             b"taskId" => is_about_task = true,
             b"result" => result = Some(child),
@@ -257,26 +267,31 @@ fn look(
             _ => {}
         }
     }
-    if is_about_task && nature != Nature::Request {
-        found.extend(result.map(|node| Part { node, sort: Sort::Result }));
+    if is_about_task && nature != MessageNature::Request {
+        found.extend(result.map(|node| NestedMessage { node, sort: NestedKind::Result }));
         let error = error.filter(|error| document.raw(*error) != b"null");
-        found.extend(error.map(|node| Part { node, sort: Sort::Error }));
+        found.extend(error.map(|node| NestedMessage { node, sort: NestedKind::Error }));
     }
     Ok(())
 }
 
-fn members(document: &Document<'_>, object: usize, sort: Sort, found: &mut Vec<Part>) -> Result<(), Refused> {
-    if document.kind(object) == Kind::Object {
-        found.extend(document.tree.children(object).map(|node| Part { node, sort }));
+fn members(
+    document: &Document<'_>,
+    object: usize,
+    sort: NestedKind,
+    found: &mut Vec<NestedMessage>,
+) -> Result<(), Refused> {
+    if document.kind(object) == NodeKind::Object {
+        found.extend(document.tree.children(object).map(|node| NestedMessage { node, sort }));
     } else if document.raw(object) != b"null" {
-        let why = Why::NotAMessage("its inputRequests or inputResponses are not an object");
+        let why = RefusalReason::NotAMessage("its inputRequests or inputResponses are not an object");
         return Err(Refused { why, at: document.tree.nodes[object].start() });
     }
     Ok(())
 }
 
 /// Finds what an error demands that says so by its code.
-fn elicitations(document: &Document<'_>, error: usize, found: &mut Vec<Part>) {
+fn elicitations(document: &Document<'_>, error: usize, found: &mut Vec<NestedMessage>) {
     let code = document.member(error, b"code").map(|code| document.raw(code));
     let code = code.and_then(|code| std::str::from_utf8(code).ok()?.parse::<f64>().ok());
     if code != Some(ELICITATION_REQUIRED) {
@@ -284,6 +299,8 @@ fn elicitations(document: &Document<'_>, error: usize, found: &mut Vec<Part>) {
     }
     let data = document.member(error, b"data");
     if let Some(list) = data.and_then(|data| document.member(data, b"elicitations")) {
-        found.extend(document.tree.children(list).map(|node| Part { node, sort: Sort::Elicitation }));
+        found.extend(
+            document.tree.children(list).map(|node| NestedMessage { node, sort: NestedKind::Elicitation }),
+        );
     }
 }

@@ -36,11 +36,12 @@ fn any_step() -> impl Strategy<Value = Step> {
 /// Rules with the tools whose answers they block; the numbers of those rules differ.
 fn rule_set(which: usize) -> (Arc<Rules>, &'static [&'static str]) {
     let hide = |tool_name: &str| {
-        let when = Match { direction: Some(S), ..tool(tool_name) };
+        let when = RuleMatch { direction: Some(S), ..tool(tool_name) };
         rule(&format!("hide-{tool_name}"), when, block())
     };
-    let other = rule("other", tool("other"), Action::Tag(vec!["seen".to_owned()]));
-    let elsewhere = rule("elsewhere", Match { backends: globs(&["web"]), ..Match::default() }, block());
+    let other = rule("other", tool("other"), RuleAction::Tag(vec!["seen".to_owned()]));
+    let elsewhere =
+        rule("elsewhere", RuleMatch { backends: globs(&["web"]), ..RuleMatch::default() }, block());
     let (rules, blocked): (_, &[&str]) = match which {
         0 => (vec![hide("secret")], &["secret"]),
         1 => (vec![other, hide("plain"), hide("secret")], &["plain", "secret"]),
@@ -133,7 +134,7 @@ fn answers_under_one_id_may_be_to_any_of_its_requests_until_all_are_answered() {
         judge.line(C, call(7, tool, &json!({})).as_bytes());
     }
     for _ in 0..3 {
-        assert_eq!(judge.line(S, answer).marks.judged().rule_names(), ["hide-secret"]);
+        assert_eq!(judge.line(S, answer).marks.as_marks().rule_names(), ["hide-secret"]);
     }
     judge.line(C, call(7, "plain", &json!({})).as_bytes());
     assert_eq!(judge.line(S, answer), Judgement::default(), "the earlier ones are answered");
@@ -165,7 +166,7 @@ fn rules_may_change_often_while_a_call_is_under_way() {
         let answer = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
         let told = judge.line(S, answer.as_bytes());
         let expected = if id < 6 { "strict/rules-changed" } else { "hide-secret" };
-        assert_eq!(told.marks.judged().rule_names(), [expected], "{id}");
+        assert_eq!(told.marks.as_marks().rule_names(), [expected], "{id}");
     }
     assert!(!judge.is_strict());
 }

@@ -36,18 +36,18 @@ fn any_path(below: &'static str) -> impl Strategy<Value = String> {
     proptest::collection::vec(step, 1..4).prop_map(move |steps| format!("{below}{}", steps.concat()))
 }
 
-fn any_change(below: &'static str) -> impl Strategy<Value = Change> {
+fn any_change(below: &'static str) -> impl Strategy<Value = RuleChange> {
     prop_oneof![
-        (any_path(below), any_json()).prop_map(|(place, json)| Change::set(path(&place), json)),
-        any_path(below).prop_map(|place| Change::remove(path(&place))),
+        (any_path(below), any_json()).prop_map(|(place, json)| RuleChange::set(path(&place), json)),
+        any_path(below).prop_map(|place| RuleChange::remove(path(&place))),
         (any_path(below), "[abc\"\\\\$0-2]{0,3}")
-            .prop_map(|(place, with)| { Change::replace(path(&place), "[ab]", with).unwrap() }),
+            .prop_map(|(place, with)| { RuleChange::replace(path(&place), "[ab]", with).unwrap() }),
     ]
 }
 
 /// Makes changes of a line, with room for whatever they are; none where they leave it as it is.
-fn changed(line: &str, changes: Vec<Change>) -> Result<Option<Vec<u8>>, TestCaseError> {
-    let rules = Rules::new(vec![rule("r", Match::default(), Action::Modify(changes))]);
+fn changed(line: &str, changes: Vec<RuleChange>) -> Result<Option<Vec<u8>>, TestCaseError> {
+    let rules = Rules::new(vec![rule("r", RuleMatch::default(), RuleAction::Modify(changes))]);
     let judgement = Judge::new(Arc::new(rules), "files", 1 << 30).line(C, line.as_bytes());
     match judgement.onward {
         Onward::Same => Ok(None),
@@ -71,7 +71,7 @@ proptest! {
         any_json().prop_map(|json| format!(r#"{{"method":"m","id":1,"params":{{"x":{json}}}}}"#).into_bytes()),
         any_json().prop_map(|json| format!(r#"[{{"result":{json},"id":1}}]"#).into_bytes()),
     ]) {
-        let other = Match { methods: globs(&["n"]), ..Match::default() };
+        let other = RuleMatch { methods: globs(&["n"]), ..RuleMatch::default() };
         let mut judge = judge(vec![rule("r", other, block())]);
         for direction in [C, S] {
             judge.line(direction.reversed(), br#"{"id":1,"method":"m"}"#);
@@ -87,7 +87,7 @@ proptest! {
         any::<Vec<u8>>(),
         any_json().prop_map(String::into_bytes),
     ]) {
-        let other = Match { backends: globs(&["web"]), ..Match::default() };
+        let other = RuleMatch { backends: globs(&["web"]), ..RuleMatch::default() };
         let mut judge = judge(vec![rule("r", other, block())]);
         prop_assert_eq!(judge.line(C, &line), Judgement::default());
         prop_assert_eq!(judge.line(S, &line), Judgement::default());
@@ -137,7 +137,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_judged(line in any::<Vec<u8>>(), changes in proptest::collection::vec(any_change("$"), 1..3)) {
-        let mut judge = judge(vec![rule("r", Match::default(), Action::Modify(changes)), rule("s", Match::default(), block())]);
+        let mut judge = judge(vec![rule("r", RuleMatch::default(), RuleAction::Modify(changes)), rule("s", RuleMatch::default(), block())]);
         judge.line(C, &line);
     }
 }

@@ -9,8 +9,8 @@ fn no_deletes() -> Judge {
 /// Tells the reason of a refusal.
 #[track_caller]
 fn reason(judgement: &Judgement) -> String {
-    let judged = judgement.marks.judged();
-    assert_eq!(judged.acts, Acts::REFUSED, "{judgement:?}");
+    let judged = judgement.marks.as_marks();
+    assert_eq!(judged.effects, RuleEffects::REFUSED, "{judgement:?}");
     judged.rule_names().join(" ")
 }
 
@@ -48,8 +48,8 @@ fn separators_within_strings_go_on_as_escapes() {
         serde_json::from_str::<Value>(&onward).unwrap(),
         serde_json::from_str::<Value>(&line).unwrap()
     );
-    let judged = told.marks.judged();
-    assert_eq!((judged.acts, judged.rule_names()), (Acts::CHANGED, vec!["strict/line-separator"]));
+    let judged = told.marks.as_marks();
+    assert_eq!((judged.effects, judged.rule_names()), (RuleEffects::CHANGED, vec!["strict/line-separator"]));
     // In what comes back, too.
     let told = no_deletes().line(C, HIDDEN.replace(":9,", ":\"\u{2028}\",").as_bytes());
     assert!(String::from_utf8_lossy(told.back.as_ref().unwrap()).contains(r#""id":"\u2028""#), "{told:?}");
@@ -116,7 +116,7 @@ fn an_empty_line_says_nothing_and_passes() {
 
 #[test]
 fn a_connection_that_no_rule_is_about_is_not_looked_into() {
-    let other = Match { backends: globs(&["web"]), ..Match::default() };
+    let other = RuleMatch { backends: globs(&["web"]), ..RuleMatch::default() };
     let mut judge = judge(vec![rule("no", other, block())]);
     assert!(!judge.is_strict());
     for line in ["rubbish", "[\r]", "{\"id\":1,\"id\":2,\"method\":\"x\"}"] {
@@ -132,17 +132,17 @@ fn a_connection_that_no_rule_is_about_is_not_looked_into() {
     assert_eq!(judge.line(C, b"rubbish"), Judgement::default());
 }
 
-fn where_path(action: Action, check: Check) -> Judge {
+fn where_path(action: RuleAction, check: ValueCheck) -> Judge {
     let conditions = vec![Condition { path: path("$.arguments.path"), check }];
-    judge(vec![rule("r", Match { conditions, ..tool("*") }, action), rule("rest", tool("none"), block())])
+    judge(vec![rule("r", RuleMatch { conditions, ..tool("*") }, action), rule("rest", tool("none"), block())])
 }
 
 #[test]
 fn any_spelling_of_a_key_that_a_rule_looks_at_counts() {
-    let etc = || where_path(block(), Check::matches("^/etc/").unwrap());
+    let etc = || where_path(block(), ValueCheck::matches("^/etc/").unwrap());
     for key in ["path", "Path", "PATH", "\\u0050ath", "p\\u0061th"] {
         let line = call(1, "read", &json!({ "KEY": "/etc/passwd" })).replace("KEY", key);
-        assert_eq!(etc().line(C, line.as_bytes()).marks.judged().rule_names(), ["r"], "{key}");
+        assert_eq!(etc().line(C, line.as_bytes()).marks.as_marks().rule_names(), ["r"], "{key}");
     }
     let both = json!({ "path": "/tmp/x", "Path": "/etc/passwd" });
     assert_eq!(reason(&etc().line(C, call(1, "read", &both).as_bytes())), "strict/duplicate-key");
@@ -154,111 +154,128 @@ fn any_spelling_of_a_key_that_a_rule_looks_at_counts() {
 #[test]
 fn an_allow_holds_only_for_what_is_certain() {
     let rules = || {
-        let conditions =
-            vec![Condition { path: path("$.arguments.path"), check: Check::matches("^/safe/").unwrap() }];
+        let conditions = vec![Condition {
+            path: path("$.arguments.path"),
+            check: ValueCheck::matches("^/safe/").unwrap(),
+        }];
         judge(vec![
-            rule("fine", Match { conditions, ..tool("read") }, Action::Allow),
+            rule("fine", RuleMatch { conditions, ..tool("read") }, RuleAction::Allow),
             rule("rest", tool("*"), block()),
         ])
     };
     let by = |arguments: &Value| {
         let told = rules().line(C, call(1, "read", arguments).as_bytes());
-        told.marks.judged().rule_names().join(" ")
+        told.marks.as_marks().rule_names().join(" ")
     };
     assert_eq!(by(&json!({ "path": "/safe/x" })), "fine");
     assert_eq!(by(&json!({ "Path": "/safe/x" })), "rest", "some readers see no path");
     assert_eq!(by(&json!({ "path": "/etc/x" })), "rest");
     // What is to be absent must be absent to everybody.
-    let mut confirmed = where_path(block(), Check::exists(false));
+    let mut confirmed = where_path(block(), ValueCheck::exists(false));
     let told = confirmed.line(C, call(1, "read", &json!({ "Path": 1 })).as_bytes());
-    assert_eq!(told.marks.judged().rule_names(), ["r"], "some readers see no path");
+    assert_eq!(told.marks.as_marks().rule_names(), ["r"], "some readers see no path");
 }
 
 #[test]
 fn texts_and_numbers_are_judged_as_readers_take_them() {
-    let blocked = |check: Check, value: &str| {
+    let blocked = |check: ValueCheck, value: &str| {
         let line = call(1, "read", &json!({ "path": 0 })).replace(":0", &format!(":{value}"));
         where_path(block(), check).line(C, line.as_bytes()).onward == Onward::Nothing
     };
     for value in ["11", "1.1e1", "\"11\"", "\" 11 \"", "\"1_1\"", "1e400", "10.00000000000000000001"] {
-        assert!(blocked(Check::greater(10.0), value), "{value}");
+        assert!(blocked(ValueCheck::greater(10.0), value), "{value}");
     }
-    assert!(!blocked(Check::greater(10.0), "10") && !blocked(Check::greater(10.0), "\"x\""));
+    assert!(!blocked(ValueCheck::greater(10.0), "10") && !blocked(ValueCheck::greater(10.0), "\"x\""));
     for value in ["5", "5.0", "50e-1", "\"5\"", "\"5.0\"", "\"05\""] {
-        assert!(blocked(Check::equals(json!(5)), value), "{value}");
+        assert!(blocked(ValueCheck::equals(json!(5)), value), "{value}");
     }
     for value in ["5", "5.0", "50e-1"] {
-        assert!(blocked(Check::matches("^5$").unwrap(), value), "{value}");
+        assert!(blocked(ValueCheck::matches("^5$").unwrap(), value), "{value}");
     }
     for value in [r#"{"c":"rm -rf"}"#, r#"{"c": "\u0072m -rf"}"#, r#"[ "rm \u002drf" ]"#] {
-        assert!(blocked(Check::matches("rm -rf").unwrap(), value), "{value}");
-        assert!(blocked(Check::contains("RM -RF".to_owned()), value), "{value}");
+        assert!(blocked(ValueCheck::matches("rm -rf").unwrap(), value), "{value}");
+        assert!(blocked(ValueCheck::contains("RM -RF".to_owned()), value), "{value}");
     }
-    assert!(blocked(Check::matches("^/etc$").unwrap(), r#""/etc\u0000.txt""#), "C reads only its beginning");
-    assert!(!blocked(Check::matches("^/etc$").unwrap(), r#""/tmp\u0000/etc""#));
-    assert!(blocked(Check::matches("^/etc$").unwrap(), r#"[["/etc"]]"#), "JavaScript makes a text of it");
+    assert!(
+        blocked(ValueCheck::matches("^/etc$").unwrap(), r#""/etc\u0000.txt""#),
+        "C reads only its beginning"
+    );
+    assert!(!blocked(ValueCheck::matches("^/etc$").unwrap(), r#""/tmp\u0000/etc""#));
+    assert!(
+        blocked(ValueCheck::matches("^/etc$").unwrap(), r#"[["/etc"]]"#),
+        "JavaScript makes a text of it"
+    );
     let large = json!({ "path": 0, "text": "a\0b" }).to_string().replace(":0", ":18446744073709551616");
     let line = call(1, "read", &json!(0)).replace("\"arguments\":0", &format!("\"arguments\":{large}"));
-    assert_eq!(where_path(block(), Check::equals(json!(5))).line(C, line.as_bytes()), Judgement::default());
+    assert_eq!(
+        where_path(block(), ValueCheck::equals(json!(5))).line(C, line.as_bytes()),
+        Judgement::default()
+    );
     let allowed = |value: &str| {
         let line = call(1, "read", &json!({ "path": 0 })).replace(":0", &format!(":{value}"));
-        where_path(Action::Allow, Check::less(10.0)).line(C, line.as_bytes()).marks.judged().rules == "r"
+        where_path(RuleAction::Allow, ValueCheck::less(10.0)).line(C, line.as_bytes()).marks.as_marks().rules
+            == "r"
     };
     assert!(allowed("9") && allowed("9.5") && !allowed("\"9\"") && !allowed("9.99999999999999999999"));
 }
 
 #[test]
 fn a_number_beyond_all_bounds_does_not_hide_its_neighbours() {
-    let contains = |place: &str, action: Action| {
-        let conditions = vec![Condition { path: path(place), check: Check::contains("/etc/".to_owned()) }];
-        judge(vec![rule("r", Match { conditions, ..tool("*") }, action), rule("rest", tool("*"), block())])
+    let contains = |place: &str, action: RuleAction| {
+        let conditions =
+            vec![Condition { path: path(place), check: ValueCheck::contains("/etc/".to_owned()) }];
+        judge(vec![
+            rule("r", RuleMatch { conditions, ..tool("*") }, action),
+            rule("rest", tool("*"), block()),
+        ])
     };
     for number in ["1", "1e999", "-1e999", "[1e999]", "{\"x\":1e999}"] {
         let hidden = format!(r#"{{"path":"\u002fetc\u002fpasswd","n":{number}}}"#);
         let line = call(1, "read", &json!(0)).replace("\"arguments\":0", &format!("\"arguments\":{hidden}"));
         for place in ["$.arguments", "$..arguments"] {
             let told = contains(place, block()).line(C, line.as_bytes());
-            assert_eq!(told.marks.judged().rule_names(), ["r"], "{line}");
+            assert_eq!(told.marks.as_marks().rule_names(), ["r"], "{line}");
         }
-        let told = contains("$.arguments", Action::Allow).line(C, line.as_bytes());
+        let told = contains("$.arguments", RuleAction::Allow).line(C, line.as_bytes());
         let expected = if number == "1" { "r" } else { "rest" };
-        assert_eq!(told.marks.judged().rule_names(), [expected], "nothing is certain: {line}");
+        assert_eq!(told.marks.as_marks().rule_names(), [expected], "nothing is certain: {line}");
     }
 }
 
 #[test]
 fn what_lenient_servers_take_for_a_value_counts() {
-    let judged = |action: Action, check: Check, value: &str| {
+    let judged = |action: RuleAction, check: ValueCheck, value: &str| {
         let line = call(1, "read", &json!({ "path": 0 })).replace(":0", &format!(":{value}"));
-        where_path(action, check).line(C, line.as_bytes()).marks.judged().rules == "r"
+        where_path(action, check).line(C, line.as_bytes()).marks.as_marks().rules == "r"
     };
-    let blocked = |check: Check, value: &str| judged(block(), check, value);
+    let blocked = |check: ValueCheck, value: &str| judged(block(), check, value);
     for value in [
         "true", "\"true\"", "\"True\"", "1", "1.0", "\"1\"", "\"yes\"", "\"ON\"", "\" y \"", "\"t\"",
         "[true]",
     ] {
-        assert!(blocked(Check::equals(json!(true)), value), "{value}");
-        assert!(!blocked(Check::equals(json!(false)), value), "{value}");
+        assert!(blocked(ValueCheck::equals(json!(true)), value), "{value}");
+        assert!(!blocked(ValueCheck::equals(json!(false)), value), "{value}");
         let is_certain = value == "true";
-        assert_eq!(judged(Action::Allow, Check::equals(json!(true)), value), is_certain, "{value}");
+        assert_eq!(judged(RuleAction::Allow, ValueCheck::equals(json!(true)), value), is_certain, "{value}");
     }
     for value in ["false", "\"False\"", "0", "0.0", "\"0\"", "\"no\"", "\"off\"", "\"\"", "\"f\"", "\"N\""] {
-        assert!(blocked(Check::equals(json!(false)), value), "{value}");
-        assert!(!blocked(Check::equals(json!(true)), value), "{value}");
+        assert!(blocked(ValueCheck::equals(json!(false)), value), "{value}");
+        assert!(!blocked(ValueCheck::equals(json!(true)), value), "{value}");
     }
     for value in ["1", "true", "\"0x1\"", "\"１\"", "\"0b1\"", "\"\\ufeff1\"", "\"1\\u001c\""] {
-        assert!(blocked(Check::equals(json!(1)), value), "{value}");
-        assert_eq!(judged(Action::Allow, Check::equals(json!(1)), value), value == "1", "{value}");
+        assert!(blocked(ValueCheck::equals(json!(1)), value), "{value}");
+        assert_eq!(judged(RuleAction::Allow, ValueCheck::equals(json!(1)), value), value == "1", "{value}");
     }
     for value in ["\"0x1F4\"", "\"\\ufeff500\"", "\"５００\"", "\"500\\u001c\"", "\"٥٠٠\""] {
-        assert!(blocked(Check::greater(10.0), value), "{value}");
-        assert!(!blocked(Check::less(10.0), value), "{value}");
-        assert!(!judged(Action::Allow, Check::greater(10.0), value), "{value}");
+        assert!(blocked(ValueCheck::greater(10.0), value), "{value}");
+        assert!(!blocked(ValueCheck::less(10.0), value), "{value}");
+        assert!(!judged(RuleAction::Allow, ValueCheck::greater(10.0), value), "{value}");
     }
-    assert!(blocked(Check::greater(0.5), "true") && blocked(Check::less(0.5), "false"));
-    assert!(!judged(Action::Allow, Check::greater(0.5), "true"));
+    assert!(blocked(ValueCheck::greater(0.5), "true") && blocked(ValueCheck::less(0.5), "false"));
+    assert!(!judged(RuleAction::Allow, ValueCheck::greater(0.5), "true"));
     assert!(
-        blocked(Check::equals(json!("5")), "5") && !judged(Action::Allow, Check::equals(json!("5")), "5")
+        blocked(ValueCheck::equals(json!("5")), "5")
+            && !judged(RuleAction::Allow, ValueCheck::equals(json!("5")), "5")
     );
 }
 
@@ -269,13 +286,13 @@ fn with_text(text: &str) -> String {
 
 #[test]
 fn a_text_that_a_server_takes_for_json_is_looked_into() {
-    let judged = |place: &str, check: Check, action: Action, line: &str| {
+    let judged = |place: &str, check: ValueCheck, action: RuleAction, line: &str| {
         let conditions = vec![Condition { path: path(place), check }];
-        let when = Match { conditions, ..tool("*") };
+        let when = RuleMatch { conditions, ..tool("*") };
         let rules = vec![rule("r", when, action), rule("rest", tool("none"), block())];
-        judge(rules).line(C, line.as_bytes()).marks.judged().rules.to_owned()
+        judge(rules).line(C, line.as_bytes()).marks.as_marks().rules.to_owned()
     };
-    let etc = || Check::matches("^/etc/").unwrap();
+    let etc = || ValueCheck::matches("^/etc/").unwrap();
     for text in [
         r#"["/etc/passwd"]"#,
         r#" ["\u002fetc/passwd"]"#,
@@ -285,19 +302,21 @@ fn a_text_that_a_server_takes_for_json_is_looked_into() {
     ] {
         assert_eq!(judged("$.arguments.path[0]", etc(), block(), &with_text(text)), "r", "{text}");
         assert_eq!(judged("$..path[0]", etc(), block(), &with_text(text)), "r", "{text}");
-        let holds = Check::contains("/etc/".to_owned());
+        let holds = ValueCheck::contains("/etc/".to_owned());
         assert_eq!(judged("$.arguments.path", holds, block(), &with_text(text)), "r", "{text}");
-        assert_eq!(judged("$.arguments.path[0]", etc(), Action::Allow, &with_text(text)), "", "{text}");
+        assert_eq!(judged("$.arguments.path[0]", etc(), RuleAction::Allow, &with_text(text)), "", "{text}");
     }
     for text in ["[/etc/passwd]", "{not JSON}", "[\"/tmp/x\"]", "\"/etc/passwd\"", ""] {
         assert_eq!(judged("$.arguments.path[0]", etc(), block(), &with_text(text)), "", "{text}");
     }
-    let force = || Check::equals(json!(true));
+    let force = || ValueCheck::equals(json!(true));
     assert_eq!(judged("$.arguments.path.force", force(), block(), &with_text(r#"{"Force":"yes"}"#)), "r");
     // A text is not certain to be only that.
-    let safe = || Check::matches("safe").unwrap();
-    assert_eq!(judged("$.arguments.path", safe(), Action::Allow, &with_text("safe")), "r");
-    let any = |text: &str| judged("$.arguments.path", Check::matches("^.safe").unwrap(), Action::Allow, text);
+    let safe = || ValueCheck::matches("safe").unwrap();
+    assert_eq!(judged("$.arguments.path", safe(), RuleAction::Allow, &with_text("safe")), "r");
+    let any = |text: &str| {
+        judged("$.arguments.path", ValueCheck::matches("^.safe").unwrap(), RuleAction::Allow, text)
+    };
     assert_eq!((any(&with_text("[safe]")), any(&with_text(r#"[safe"]"#))), ("r".to_owned(), "r".to_owned()));
     assert_eq!(any(&with_text(r#" safe"#)), "r");
     // More than can be looked into.
@@ -309,17 +328,17 @@ fn a_text_that_a_server_takes_for_json_is_looked_into() {
 
 #[test]
 fn a_change_that_ends_at_a_text_is_refused() {
-    let by = |change: Change, text: &str| {
-        let mut judge = judge(vec![rule("r", tool("*"), Action::Modify(vec![change]))]);
-        judge.line(C, with_text(text).as_bytes()).marks.judged().rules.to_owned()
+    let by = |change: RuleChange, text: &str| {
+        let mut judge = judge(vec![rule("r", tool("*"), RuleAction::Modify(vec![change]))]);
+        judge.line(C, with_text(text).as_bytes()).marks.as_marks().rules.to_owned()
     };
-    let limit = || Change::set(path("$.arguments.path.limit"), "10".to_owned());
+    let limit = || RuleChange::set(path("$.arguments.path.limit"), "10".to_owned());
     assert_eq!(by(limit(), r#"{"limit":500}"#), "strict/packed");
     assert_eq!(by(limit(), r#"{"x":1}"#), "strict/packed", "what is missing is not set");
     assert_eq!((by(limit(), r#"{"limit":10}"#), by(limit(), "[1]"), by(limit(), "x")), Default::default());
-    assert_eq!(by(Change::remove(path("$..secret")), r#"[{"secret":1}]"#), "strict/packed");
-    assert_eq!(by(Change::remove(path("$..secret")), r#"[{"public":1}]"#), "");
-    let replace = || Change::replace(path("$..*"), "hunter2", "***".to_owned()).unwrap();
+    assert_eq!(by(RuleChange::remove(path("$..secret")), r#"[{"secret":1}]"#), "strict/packed");
+    assert_eq!(by(RuleChange::remove(path("$..secret")), r#"[{"public":1}]"#), "");
+    let replace = || RuleChange::replace(path("$..*"), "hunter2", "***".to_owned()).unwrap();
     assert_eq!(by(replace(), r#"["hunter2"]"#), "r");
     assert_eq!(by(replace(), r#"["\u0068unter2"]"#), "strict/packed");
     assert_eq!(by(replace(), r#"["other"]"#), "");
@@ -327,27 +346,34 @@ fn a_change_that_ends_at_a_text_is_refused() {
 
 #[test]
 fn a_change_reaches_every_spelling() {
-    let change = |change: Change, arguments: &str, expected: &str| {
-        let mut judge = judge(vec![rule("r", tool("x"), Action::Modify(vec![change]))]);
+    let change = |change: RuleChange, arguments: &str, expected: &str| {
+        let mut judge = judge(vec![rule("r", tool("x"), RuleAction::Modify(vec![change]))]);
         let line = |arguments: &str| {
             format!(r#"{{"id":1,"method":"tools/call","params":{{"name":"x","arguments":{arguments}}}}}"#)
         };
         assert_eq!(text(&judge.line(C, line(arguments).as_bytes())), line(expected));
     };
     let limit = || path("$.arguments.limit");
-    change(Change::set(limit(), "10".to_owned()), r#"{"a":1, "Limit" : 500}"#, r#"{"a":1, "limit":10}"#);
-    change(Change::remove(limit()), r#"{"a":1,"LIMIT":500}"#, r#"{"a":1}"#);
-    change(Change::replace(limit(), "x", "y".to_owned()).unwrap(), r#"{"lIMIT":"x"}"#, r#"{"lIMIT":"y"}"#);
+    change(RuleChange::set(limit(), "10".to_owned()), r#"{"a":1, "Limit" : 500}"#, r#"{"a":1, "limit":10}"#);
+    change(RuleChange::remove(limit()), r#"{"a":1,"LIMIT":500}"#, r#"{"a":1}"#);
+    change(
+        RuleChange::replace(limit(), "x", "y".to_owned()).unwrap(),
+        r#"{"lIMIT":"x"}"#,
+        r#"{"lIMIT":"y"}"#,
+    );
 }
 
 #[test]
 fn two_spellings_of_a_key_that_a_rule_changes_are_refused() {
-    let hide = Change::replace(path("$.arguments.page.text"), "me", "you".to_owned()).unwrap();
-    let mut judge = judge(vec![rule("hide", tool("search"), Action::Modify(vec![hide]))]);
+    let hide = RuleChange::replace(path("$.arguments.page.text"), "me", "you".to_owned()).unwrap();
+    let mut judge = judge(vec![rule("hide", tool("search"), RuleAction::Modify(vec![hide]))]);
     let both = json!({ "page": { "Text": "me", "text": "me" } });
     assert_eq!(reason(&judge.line(C, call(1, "search", &both).as_bytes())), "strict/duplicate-key");
     let elsewhere = json!({ "other": { "Text": "me", "text": "me" } });
-    assert!(judge.line(C, call(2, "search", &elsewhere).as_bytes()).marks.judged().acts != Acts::REFUSED);
+    assert!(
+        judge.line(C, call(2, "search", &elsewhere).as_bytes()).marks.as_marks().effects
+            != RuleEffects::REFUSED
+    );
 }
 
 #[test]
@@ -355,19 +381,20 @@ fn an_error_without_an_id_is_of_no_method() {
     let error = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"what?"}}"#;
     let mut by_method = judge(vec![
         rule("calls", tool("delete_*"), block()),
-        rule("lists", Match { methods: globs(&["*/list"]), ..Match::default() }, block()),
-        rule("tools", Match { tools: globs(&["*"]), ..Match::default() }, block()),
+        rule("lists", RuleMatch { methods: globs(&["*/list"]), ..RuleMatch::default() }, block()),
+        rule("tools", RuleMatch { tools: globs(&["*"]), ..RuleMatch::default() }, block()),
     ]);
     assert_eq!(by_method.line(S, error.as_bytes()).onward, Onward::Same);
-    let mut of_all = judge(vec![rule("all", Match { direction: Some(S), ..Match::default() }, block())]);
+    let mut of_all =
+        judge(vec![rule("all", RuleMatch { direction: Some(S), ..RuleMatch::default() }, block())]);
     let told = of_all.line(S, error.as_bytes());
-    let judged = told.marks.judged();
-    assert_eq!((judged.acts, judged.rule_names()), (Acts::BLOCKED, vec!["all"]));
+    let judged = told.marks.as_marks();
+    assert_eq!((judged.effects, judged.rule_names()), (RuleEffects::BLOCKED, vec!["all"]));
 }
 
 #[test]
 fn an_answer_cannot_pretend_to_answer_something_else() {
-    let when = || Match { direction: Some(S), ..tool("secret") };
+    let when = || RuleMatch { direction: Some(S), ..tool("secret") };
     let answer = |id: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"x":1}}}}"#);
     // The same id twice: nobody knows which of them is answered first.
     let mut judge = judge(vec![rule("hide", when(), block())]);
@@ -379,27 +406,29 @@ fn an_answer_cannot_pretend_to_answer_something_else() {
     assert!(text(&judge.line(S, answer("\"2\"").as_bytes())).contains("\"rule\":\"hide\""));
     assert!(text(&judge.line(S, answer("\"0x2\"").as_bytes())).contains("\"rule\":\"hide\""));
     // Nor does a client that answers what was asked where nobody saw it.
-    for when in [tool("secret"), Match { methods: globs(&["elicitation/create"]), ..Match::default() }] {
+    for when in
+        [tool("secret"), RuleMatch { methods: globs(&["elicitation/create"]), ..RuleMatch::default() }]
+    {
         let rules = Arc::new(Rules::new(vec![rule("hide", when, block())]));
         let mut judge = Judge::new(rules, "files", 4096);
         for direction in [C, S] {
             let told = judge.line(direction, answer("7").as_bytes());
-            assert_eq!(told.marks.judged().rule_names(), ["hide"], "{direction:?}");
+            assert_eq!(told.marks.as_marks().rule_names(), ["hide"], "{direction:?}");
         }
     }
 }
 
 #[test]
 fn an_allow_is_about_all_that_its_path_leads_to() {
-    let allowed = |place: &str, check: Check, arguments: Value| {
+    let allowed = |place: &str, check: ValueCheck, arguments: Value| {
         let conditions = vec![Condition { path: path(place), check }];
         let mut judge = judge(vec![
-            rule("fine", Match { conditions, ..tool("write") }, Action::Allow),
+            rule("fine", RuleMatch { conditions, ..tool("write") }, RuleAction::Allow),
             rule("no", tool("write"), block()),
         ]);
-        judge.line(C, call(1, "write", &arguments).as_bytes()).marks.judged().rule_names() == ["fine"]
+        judge.line(C, call(1, "write", &arguments).as_bytes()).marks.as_marks().rule_names() == ["fine"]
     };
-    let safe = || Check::matches("^/safe/").unwrap();
+    let safe = || ValueCheck::matches("^/safe/").unwrap();
     for place in ["$.arguments.files[*]", "$.arguments..files[*]", "$.arguments.files.*"] {
         let files = |files: Value| allowed(place, safe(), json!({ "files": files }));
         assert!(files(json!(["/safe/a", "/safe/b"])), "{place}");
@@ -414,10 +443,10 @@ fn an_allow_is_about_all_that_its_path_leads_to() {
     assert!(!allowed(place, safe(), json!({ "path": "/safe/a", "more": "{\"path\":\"/etc\"}" })));
     // Whether something is there is asked once of all.
     let force = "$.arguments..force";
-    assert!(allowed(force, Check::exists(false), json!({ "files": [] })));
-    assert!(!allowed(force, Check::exists(false), json!({ "files": [{ "force": false }] })));
-    assert!(!allowed(force, Check::exists(false), json!({ "files": "[{\"force\":false}]" })));
-    assert!(allowed(force, Check::exists(true), json!({ "files": [{}, { "force": false }] })));
+    assert!(allowed(force, ValueCheck::exists(false), json!({ "files": [] })));
+    assert!(!allowed(force, ValueCheck::exists(false), json!({ "files": [{ "force": false }] })));
+    assert!(!allowed(force, ValueCheck::exists(false), json!({ "files": "[{\"force\":false}]" })));
+    assert!(allowed(force, ValueCheck::exists(true), json!({ "files": [{}, { "force": false }] })));
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn methods(names: &[&str]) -> Match {
-    Match { methods: globs(names), ..Match::default() }
+fn methods(names: &[&str]) -> RuleMatch {
+    RuleMatch { methods: globs(names), ..RuleMatch::default() }
 }
 
 /// An answer that demands input; `state` is the server's own.
@@ -23,7 +23,7 @@ const SAMPLE: &str = r#"{"a":{"method":"sampling/createMessage","params":{"messa
 const FORM: &str = r#"{"f":{"method":"elicitation/create","params":{"message":"who?"}}}"#;
 
 fn names(judgement: &Judgement) -> Vec<String> {
-    judgement.marks.judged().rule_names().into_iter().map(str::to_owned).collect()
+    judgement.marks.as_marks().rule_names().into_iter().map(str::to_owned).collect()
 }
 
 /// Makes a call, and judges what comes of it.
@@ -35,7 +35,7 @@ fn after_call(judge: &mut Judge, answer: &str) -> Judgement {
 #[test]
 fn a_demand_is_judged_as_the_request_it_is() {
     for when in
-        [methods(&["sampling/createMessage"]), Match { direction: Some(S), ..methods(&["sampling/*"]) }]
+        [methods(&["sampling/createMessage"]), RuleMatch { direction: Some(S), ..methods(&["sampling/*"]) }]
     {
         let mut judge = judge(vec![rule("no-sampling", when, block())]);
         let told = after_call(&mut judge, &demand(1, SAMPLE, "s"));
@@ -44,13 +44,16 @@ fn a_demand_is_judged_as_the_request_it_is() {
             onward,
             json!({ "jsonrpc": "2.0", "id": 1, "error": { "code": -7, "message": "no", "data": { "rule": "no-sampling" } } })
         );
-        assert_eq!((names(&told), told.marks.judged().acts), (vec!["no-sampling".to_owned()], Acts::BLOCKED));
+        assert_eq!(
+            (names(&told), told.marks.as_marks().effects),
+            (vec!["no-sampling".to_owned()], RuleEffects::BLOCKED)
+        );
         // Another demand passes, byte for byte.
         assert_eq!(after_call(&mut judge, &demand(1, FORM, "s")), Judgement::default());
     }
     // An allow of the call is none of what is asked within it.
     let mut judge = judge(vec![
-        rule("fine", tool("asks"), Action::Allow),
+        rule("fine", tool("asks"), RuleAction::Allow),
         rule("no-sampling", methods(&["sampling/*"]), block()),
     ]);
     assert!(text(&after_call(&mut judge, &demand(1, SAMPLE, "s"))).contains("no-sampling"));
@@ -108,7 +111,7 @@ fn what_readers_differ_on_within_a_message_is_refused() {
 
 #[test]
 fn what_is_given_is_judged_as_the_answer_to_what_was_demanded() {
-    let when = || Match { direction: Some(C), ..methods(&["elicitation/create"]) };
+    let when = || RuleMatch { direction: Some(C), ..methods(&["elicitation/create"]) };
     let mut judge = judge(vec![rule("no-forms", when(), block())]);
     let both = format!("{},{}", &SAMPLE[..SAMPLE.len() - 1], &FORM[1..]);
     assert_eq!(after_call(&mut judge, &demand(1, &both, "s1")), Judgement::default());
@@ -124,35 +127,35 @@ fn what_is_given_is_judged_as_the_answer_to_what_was_demanded() {
     for (responses, state) in [(sample, "s2"), (&*sample.replace("\"a\"", "\"b\""), "s1")] {
         assert_eq!(names(&judge.line(C, given(4, responses, state).as_bytes())), ["no-forms"], "{responses}");
     }
-    let other = Match { direction: Some(C), ..methods(&["prompts/*"]) };
+    let other = RuleMatch { direction: Some(C), ..methods(&["prompts/*"]) };
     let mut judge = super::judge(vec![rule("no-prompts", other, block()), rule("no-x", tool("x"), block())]);
     assert_eq!(judge.line(C, given(4, sample, "s2").as_bytes()), Judgement::default());
 }
 
 #[test]
 fn changes_reach_what_stands_within_and_notes_add_up() {
-    let change = Change::set(path("$.maxTokens"), "5".to_owned());
-    let mask = Change::replace(path("$..text"), "hunter2", "***".to_owned()).unwrap();
+    let change = RuleChange::set(path("$.maxTokens"), "5".to_owned());
+    let mask = RuleChange::replace(path("$..text"), "hunter2", "***".to_owned()).unwrap();
     let mut judge = judge(vec![
-        rule("cap", methods(&["sampling/*"]), Action::Modify(vec![change, mask])),
-        rule("slow", methods(&["sampling/*"]), Action::Delay(Duration::from_secs(1))),
-        rule("seen", methods(&["sampling/*"]), Action::Tag(vec!["asked".to_owned()])),
+        rule("cap", methods(&["sampling/*"]), RuleAction::Modify(vec![change, mask])),
+        rule("slow", methods(&["sampling/*"]), RuleAction::Delay(Duration::from_secs(1))),
+        rule("seen", methods(&["sampling/*"]), RuleAction::Tag(vec!["asked".to_owned()])),
         rule(
             "canned",
-            Match { direction: Some(C), ..methods(&["roots/list"]) },
-            Action::Mock { result: r#"{"roots":[]}"#.to_owned() },
+            RuleMatch { direction: Some(C), ..methods(&["roots/list"]) },
+            RuleAction::Mock { result: r#"{"roots":[]}"#.to_owned() },
         ),
         rule(
             "made",
-            Match { direction: Some(S), ..methods(&["elicitation/*"]) },
-            Action::Mock { result: "{}".to_owned() },
+            RuleMatch { direction: Some(S), ..methods(&["elicitation/*"]) },
+            RuleAction::Mock { result: "{}".to_owned() },
         ),
     ]);
     let asked = format!(r#"{},"r":{{"method":"roots/list"}}}}"#, &SAMPLE[..SAMPLE.len() - 1]);
     let told = after_call(&mut judge, &demand(1, &asked, "s"));
     assert_eq!(text(&told), demand(1, &asked.replace("\"maxTokens\":10", "\"maxTokens\":5"), "s"));
-    assert_eq!((told.delay, told.marks.judged().tag_names()), (Duration::from_secs(1), vec!["asked"]));
-    assert_eq!(told.marks.judged().acts.names(), ["changed", "delayed"]);
+    assert_eq!((told.delay, told.marks.as_marks().tag_names()), (Duration::from_secs(1), vec!["asked"]));
+    assert_eq!(told.marks.as_marks().effects.names(), ["changed", "delayed"]);
     let responses = r#"{"a":{"content":{"text":"hunter2"}},"r":{"roots":[{"uri":"file:///home"}]}}"#;
     let told = judge.line(C, given(2, responses, "s").as_bytes());
     let expected = r#"{"a":{"content":{"text":"***"},"maxTokens":5},"r":{"roots":[]}}"#;
@@ -171,8 +174,9 @@ fn ask(id: u64, method: &str, task: &str) -> String {
 }
 
 fn hide() -> Vec<Rule> {
-    let text = Condition { path: path("$.content[0].text"), check: Check::contains("SECRET".to_owned()) };
-    vec![rule("hide", Match { direction: Some(S), conditions: vec![text], ..tool("secret") }, block())]
+    let text =
+        Condition { path: path("$.content[0].text"), check: ValueCheck::contains("SECRET".to_owned()) };
+    vec![rule("hide", RuleMatch { direction: Some(S), conditions: vec![text], ..tool("secret") }, block())]
 }
 
 const SECRET: &str = r#"{"content":[{"type":"text","text":"SECRET"}]}"#;
@@ -242,9 +246,9 @@ fn nobody_makes_a_task_harmless_by_naming_it_again() {
 
 #[test]
 fn a_client_that_answers_by_a_task_is_no_way_round() {
-    let content = Condition { path: path("$.content"), check: Check::exists(true) };
+    let content = Condition { path: path("$.content"), check: ValueCheck::exists(true) };
     let when =
-        Match { direction: Some(C), conditions: vec![content], ..methods(&["sampling/createMessage"]) };
+        RuleMatch { direction: Some(C), conditions: vec![content], ..methods(&["sampling/createMessage"]) };
     let mut judge = judge(vec![rule("no", when, block())]);
     judge.line(S, br#"{"id":1,"method":"sampling/createMessage","params":{"messages":[],"task":{}}}"#);
     assert_eq!(judge.line(C, br#"{"id":1,"result":{"task":{"taskId":"t"}}}"#), Judgement::default());
@@ -254,7 +258,7 @@ fn a_client_that_answers_by_a_task_is_no_way_round() {
 
 #[test]
 fn of_a_batch_that_is_refused_nothing_is_remembered() {
-    let when = Match { direction: Some(S), ..tool("secret") };
+    let when = RuleMatch { direction: Some(S), ..tool("secret") };
     let mut judge = judge(vec![rule("hide", when, block())]);
     let batch = format!(r#"[{},{{"id":2,"Method":"x"}}]"#, call(1, "secret", &json!({})));
     assert!(judge.line(C, batch.as_bytes()).marks.is_refused());
@@ -272,8 +276,8 @@ fn of_a_batch_that_is_refused_nothing_is_remembered() {
 #[test]
 fn what_a_rule_writes_is_held_to_the_same() {
     let set = |place: &str, json: &str| {
-        let change = Change::set(path(place), json.to_owned());
-        let mut judge = judge(vec![rule("r", Match::default(), Action::Modify(vec![change]))]);
+        let change = RuleChange::set(path(place), json.to_owned());
+        let mut judge = judge(vec![rule("r", RuleMatch::default(), RuleAction::Modify(vec![change]))]);
         names(&judge.line(C, call(1, "x", &json!({ "a": 1 })).as_bytes()))
     };
     assert_eq!(set("$.arguments.a", "2"), ["r"]);

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use scrubjay_core::entry::{Direction, EntryKind, Terminator};
-use scrubjay_core::framing::{Framer, Step};
+use scrubjay_core::framing::{Framer, FramerOutput};
 use scrubjay_core::message::{self, Parts, Splice};
 use scrubjay_core::protocol::{code, meta, method};
 use scrubjay_core::redact::cut;
@@ -82,13 +82,13 @@ impl RpcChannel {
             };
             loop {
                 match if read == 0 { framer.finish() } else { framer.step() } {
-                    Step::Batch(batch) => {
+                    FramerOutput::Batch(batch) => {
                         for line in batch.lines() {
                             self.receive(line.bytes, None).await;
                         }
                     }
-                    Step::Oversize(line) => self.too_long(&line),
-                    Step::Starved => break,
+                    FramerOutput::Oversize(line) => self.too_long(&line),
+                    FramerOutput::Starved => break,
                 }
             }
             framer.shrink(BUFFER_BYTES_MAX);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use scrubjay_core::inert::inert;
 use scrubjay_core::protocol::method;
-use scrubjay_router::{Candidate, Plan};
+use scrubjay_router::{Candidate, PlannedCall};
 use serde_json::{Value, json};
 
 use super::super::eras::ask_client;
@@ -56,7 +56,7 @@ pub struct Consent {
 
 impl Consent {
     /// Tells whether a call needs a yes.
-    pub(super) fn is_needed(&self, plan: &Plan, definition: Option<&Value>) -> bool {
+    pub(super) fn is_needed(&self, plan: &PlannedCall, definition: Option<&Value>) -> bool {
         let name = plan.tool().unwrap_or(&plan.mcp_method);
         let full = format!("{}/{name}", plan.backend_id);
         let is_one_of = |patterns: &[String]| patterns.iter().any(|pattern| fits(pattern, &full));
@@ -132,7 +132,7 @@ pub(super) fn can_ask(call: &Call) -> bool {
 }
 
 /// Asks for a yes.
-pub(super) async fn confirm(call: &Arc<Call>, plan: &Plan) -> Result<(), NoYes> {
+pub(super) async fn confirm(call: &Arc<Call>, plan: &PlannedCall) -> Result<(), NoYes> {
     if !can_ask(call) {
         return Err(NoYes::Unasked);
     }
@@ -143,11 +143,11 @@ pub(super) async fn confirm(call: &Arc<Call>, plan: &Plan) -> Result<(), NoYes> 
 }
 
 /// Asks for confirmation of several calls, some of which may be destructive.
-pub(super) async fn approve(call: &Arc<Call>, steps: &[(&Plan, bool)]) -> Result<(), NoYes> {
+pub(super) async fn approve(call: &Arc<Call>, steps: &[(&PlannedCall, bool)]) -> Result<(), NoYes> {
     if !can_ask(call) {
         return Err(NoYes::Unasked);
     }
-    let line = |(i, (plan, destroys)): (usize, &(&Plan, bool))| {
+    let line = |(i, (plan, destroys)): (usize, &(&PlannedCall, bool))| {
         let end = if *destroys { " (it may destroy something)" } else { "" };
         format!("{}. {}{end}", i + 1, described(plan))
     };
@@ -159,7 +159,7 @@ pub(super) async fn approve(call: &Arc<Call>, steps: &[(&Plan, bool)]) -> Result
 }
 
 /// Describes a call to a person.
-pub(super) fn described(plan: &Plan) -> String {
+pub(super) fn described(plan: &PlannedCall) -> String {
     let (what, with) = match plan.tool() {
         Some(tool) => (tool, &plan.mcp_params["arguments"]),
         None => (plan.mcp_method.as_str(), &plan.mcp_params),
@@ -205,8 +205,8 @@ async fn ask(call: &Arc<Call>, message: &str, field: &str, schema: &Value) -> Op
 mod tests {
     use super::*;
 
-    fn plan(tool: &str) -> Plan {
-        Plan {
+    fn plan(tool: &str) -> PlannedCall {
+        PlannedCall {
             backend_id: "files".to_owned(),
             mcp_method: "tools/call".to_owned(),
             mcp_params: json!({ "name": tool }),
@@ -229,7 +229,7 @@ mod tests {
         for tool in ["read_file", "removed_items", "list", "format", "", "_delete"] {
             assert!(!needed(tool, json!(null)), "{tool}");
         }
-        let method = Plan { mcp_method: "fs/rm".to_owned(), mcp_params: json!({}), ..plan("") };
+        let method = PlannedCall { mcp_method: "fs/rm".to_owned(), mcp_params: json!({}), ..plan("") };
         assert!(consent.is_needed(&method, None));
     }
 

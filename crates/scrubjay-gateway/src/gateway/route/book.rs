@@ -6,7 +6,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use scrubjay_router::Plan;
+use scrubjay_router::PlannedCall;
 use serde_json::Value;
 
 use super::asking::described;
@@ -55,7 +55,7 @@ pub(super) struct Booked {
 
 impl Booked {
     /// Writes a plan down.
-    pub(super) async fn begin(book: Option<&Arc<dyn PlanBook>>, call: &Call, steps: &[Plan]) -> Self {
+    pub(super) async fn begin(book: Option<&Arc<dyn PlanBook>>, call: &Call, steps: &[PlannedCall]) -> Self {
         let Some(book) = book else { return Self { plan: None, at: 0 } };
         let planned = book.plan(caller(call), steps.iter().map(described).collect()).await;
         Self { plan: planned.map(|planned| (book.clone(), planned)), at: 0 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use scrubjay_router::{Lesson, Plan, Task};
+use scrubjay_router::{Lesson, PlannedCall, RouteTask};
 
 use super::super::Gateway;
 use crate::session::{Call, lock};
@@ -30,7 +30,7 @@ impl Gateway {
     }
 
     /// Learns from a call that succeeded.
-    pub(super) fn learn_from(self: &Arc<Self>, call: &Arc<Call>, task: &Task, plan: &Plan) {
+    pub(super) fn learn_from(self: &Arc<Self>, call: &Arc<Call>, task: &RouteTask, plan: &PlannedCall) {
         let Some(tool) = plan.tool() else { return };
         let session = call.session.recorded_as().map(|session| session.id);
         let conversation = session.as_ref().unwrap_or(&call.session.id);

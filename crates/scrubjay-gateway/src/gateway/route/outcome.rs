@@ -5,7 +5,7 @@ use scrubjay_core::message::{self, Splice};
 use scrubjay_core::protocol::{code, meta};
 use scrubjay_core::redact::cut;
 use scrubjay_core::units::counted;
-use scrubjay_router::{Mode, Plan, Routed, Task, Undecided};
+use scrubjay_router::{NoCall, PlannedCall, RouteResult, RouteTask, ToolPresentation};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ impl Refusal {
     }
 
     /// Says why no call could be told, and which tools come nearest.
-    pub(super) fn undecided(task: &Task, routed: &Routed, why: &Undecided) -> Self {
+    pub(super) fn undecided(task: &RouteTask, routed: &RouteResult, why: &NoCall) -> Self {
         let mut data = alternatives(task, routed, why.reason());
         if let Some(missing) = why.missing() {
             data["missing"] = missing.into();
@@ -51,7 +51,12 @@ impl Refusal {
     }
 
     /// Says that a call was not made for want of a yes.
-    pub(super) fn unconfirmed(task: &Task, routed: &Routed, plan: &Plan, why: NoYes) -> Self {
+    pub(super) fn unconfirmed(
+        task: &RouteTask,
+        routed: &RouteResult,
+        plan: &PlannedCall,
+        why: NoYes,
+    ) -> Self {
         let mut data = alternatives(task, routed, why.reason());
         data["plan"] = json!(plan);
         let what = plan.tool().unwrap_or(&plan.mcp_method);
@@ -60,7 +65,12 @@ impl Refusal {
     }
 
     /// Says that the calls of a plan were not made for want of a yes.
-    pub(super) fn unapproved(task: &Task, routed: &Routed, steps: &[Plan], why: NoYes) -> Self {
+    pub(super) fn unapproved(
+        task: &RouteTask,
+        routed: &RouteResult,
+        steps: &[PlannedCall],
+        why: NoYes,
+    ) -> Self {
         let mut data = alternatives(task, routed, why.reason());
         data["steps"] = json!(steps);
         let message = match why {
@@ -81,7 +91,7 @@ impl Refusal {
     }
 
     /// Passes on a backend's error in plain words.
-    pub(super) fn backend(plan: &Plan, error: &Value, chosen: Value) -> Self {
+    pub(super) fn backend(plan: &PlannedCall, error: &Value, chosen: Value) -> Self {
         let said = cut(error["message"].as_str().unwrap_or("it failed"), SUMMARY_CHARS_MAX);
         let what = plan.tool().unwrap_or(&plan.mcp_method);
         let message = format!("{}/{what} failed: {said}", plan.backend_id);
@@ -141,7 +151,7 @@ impl Refusal {
     }
 }
 
-fn alternatives(task: &Task, routed: &Routed, reason: &str) -> Value {
+fn alternatives(task: &RouteTask, routed: &RouteResult, reason: &str) -> Value {
     json!({
         "query": task.query,
         "reason": reason,
@@ -151,14 +161,14 @@ fn alternatives(task: &Task, routed: &Routed, reason: &str) -> Value {
 }
 
 /// Describes a choice: the call, how sure it is, which words led to it, what else came near.
-pub(super) fn chosen(mode: Mode, plan: &Plan, routed: &Routed) -> Value {
+pub(super) fn chosen(mode: ToolPresentation, plan: &PlannedCall, routed: &RouteResult) -> Value {
     let is_it = |c: &&scrubjay_router::Candidate| {
         c.backend == plan.backend_id && Some(c.tool.as_str()) == plan.tool()
     };
     let place = routed.candidates.iter().position(|c| is_it(&c));
     let others = routed.candidates.iter().filter(|c| !is_it(c)).take(4);
     json!({
-        "mode": match mode { Mode::Catalog => "catalog", Mode::Backends => "backends" },
+        "mode": match mode { ToolPresentation::Catalog => "catalog", ToolPresentation::Backends => "backends" },
         "plan": plan,
         "confidence": routed.confidence,
         "rank": place.map(|place| place + 1),

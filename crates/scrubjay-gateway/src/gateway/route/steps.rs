@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use scrubjay_router::{Catalog, Plan, Routed, Task};
+use scrubjay_router::{Catalog, PlannedCall, RouteResult, RouteTask};
 use serde_json::{Value, json};
 
 use super::super::Gateway;
@@ -20,16 +20,16 @@ impl Gateway {
         routing: &Routing,
         call: &Arc<Call>,
         catalog: &Catalog,
-        task: &Task,
-        routed: &Routed,
-        first: Plan,
+        task: &RouteTask,
+        routed: &RouteResult,
+        first: PlannedCall,
     ) -> Result<String, Refusal> {
-        let steps: Vec<Plan> = std::iter::once(first).chain(routed.then.iter().cloned()).collect();
-        let destroys = |plan: &Plan| {
+        let steps: Vec<PlannedCall> = std::iter::once(first).chain(routed.then.iter().cloned()).collect();
+        let destroys = |plan: &PlannedCall| {
             let tool = plan.tool().and_then(|name| catalog.tool(&plan.backend_id, name));
             routing.consent.is_needed(plan, tool.map(|tool| &tool.definition))
         };
-        let marked: Vec<(&Plan, bool)> = steps.iter().map(|plan| (plan, destroys(plan))).collect();
+        let marked: Vec<(&PlannedCall, bool)> = steps.iter().map(|plan| (plan, destroys(plan))).collect();
         asking::approve(call, &marked).await.map_err(|why| Refusal::unapproved(task, routed, &steps, why))?;
         tracing::info!(steps = steps.len(), confidence = routed.confidence, "task routed");
         let mut booked = Booked::begin(routing.book.as_ref(), call, &steps).await;
@@ -55,7 +55,7 @@ impl Gateway {
 }
 
 /// Returns the result of a call that did what it should.
-fn succeeded(plan: &Plan, result: &str) -> Result<Value, Refusal> {
+fn succeeded(plan: &PlannedCall, result: &str) -> Result<Value, Refusal> {
     let result: Value = serde_json::from_str(result).unwrap_or_default();
     if result["isError"] == true {
         let said = result["content"][0]["text"].as_str().unwrap_or("it failed");

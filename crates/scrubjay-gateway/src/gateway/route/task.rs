@@ -1,6 +1,6 @@
 //! A task as a client writes it: everything that is wrong with it is told at once.
 
-use scrubjay_router::Task;
+use scrubjay_router::RouteTask;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -10,7 +10,7 @@ const QUERY_CHARS_MAX: usize = 32_768;
 const HOSTED: [&str; 5] = ["http", "https", "ws", "wss", "ftp"];
 
 /// Reads a task, or says what is wrong with it: a list of `{path, message}`.
-pub(super) fn parse(params: Option<&RawValue>) -> Result<Task, Vec<Value>> {
+pub(super) fn parse(params: Option<&RawValue>) -> Result<RouteTask, Vec<Value>> {
     let params: Value = params.and_then(|p| serde_json::from_str(p.get()).ok()).unwrap_or_default();
     let Value::Object(params) = params else { return Err(vec![problem("", "must be an object")]) };
     let mut problems = Vec::new();
@@ -35,7 +35,7 @@ pub(super) fn parse(params: Option<&RawValue>) -> Result<Task, Vec<Value>> {
             None
         }
     };
-    if problems.is_empty() { Ok(Task { query, context, asked: None }) } else { Err(problems) }
+    if problems.is_empty() { Ok(RouteTask { query, context, asked: None }) } else { Err(problems) }
 }
 
 /// Takes what is known of a context; the rest is left alone.
@@ -73,7 +73,7 @@ fn problem(path: &str, message: &str) -> Value {
 mod tests {
     use super::*;
 
-    fn parsed(params: &Value) -> Result<Task, Vec<String>> {
+    fn parsed(params: &Value) -> Result<RouteTask, Vec<String>> {
         let text = params.to_string();
         let told = |problem: &Value| {
             format!("{} {}", problem["path"].as_str().unwrap(), problem["message"].as_str().unwrap())

@@ -1,14 +1,14 @@
 //! The router as tools that any client can call: one that carries out a task, one that only finds tools.
 
-use scrubjay_core::{message, routed};
+use scrubjay_core::{message, tasks_on_tape};
 use scrubjay_router::{Catalog, Router};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 /// Carries out a task.
-const ORCHESTRATE: &str = routed::TASK_TOOL;
+const ORCHESTRATE: &str = tasks_on_tape::TASK_TOOL;
 /// Finds the tools for one.
-pub(super) const FIND: &str = routed::FIND_TOOL;
+pub(super) const FIND: &str = tasks_on_tape::FIND_TOOL;
 
 /// Tells whether a tool is the router's.
 pub(in super::super) fn is_own(name: &str) -> bool {

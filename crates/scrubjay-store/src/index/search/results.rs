@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use scrubjay_core::exchange::What;
+use scrubjay_core::exchange::ExchangeKind;
 use serde::Serialize;
 
 use super::Facets;
@@ -74,10 +74,10 @@ pub struct TapeHit {
     pub wall_ns: u64,
     /// What it is.
     #[serde(rename = "type")]
-    pub what: What,
+    pub what: ExchangeKind,
     /// What kind of message answered it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub answered_with: Option<What>,
+    pub answered_with: Option<ExchangeKind>,
     /// The method.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,

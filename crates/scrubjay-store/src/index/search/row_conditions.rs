@@ -5,10 +5,10 @@
 
 use std::collections::HashMap;
 
-use scrubjay_core::exchange::What;
+use scrubjay_core::exchange::ExchangeKind;
 use scrubjay_core::glob::Glob;
 use scrubjay_core::protocol::method;
-use scrubjay_core::query::{Conditions, FieldFilter, Term, Test};
+use scrubjay_core::query::{Conditions, FieldFilter, SearchTerm, ValueTest};
 use serde_json::Value;
 use sqlx::{AnyConnection, Row as _};
 
@@ -262,7 +262,7 @@ impl KnownNames<'_> {
         if !query.types.is_empty() {
             let codes: Vec<i64> = query.types.iter().map(|what| what.code()).collect();
             let codes = list(&codes);
-            let original = if query.types.contains(&What::Original) { ORIGINAL } else { 0 };
+            let original = if query.types.contains(&ExchangeKind::Original) { ORIGINAL } else { 0 };
             all.push(format!(
                 "(e.what IN ({codes}) OR e.answered_with IN ({codes}) OR (e.marks & {original}) != 0)"
             ));
@@ -394,10 +394,12 @@ async fn numbers_of(connection: &mut AnyConnection, name: &str) -> Result<Vec<i6
 }
 
 /// A field can equal a text only in messages that contain the text.
-fn hint(filter: &FieldFilter) -> Option<Term> {
+fn hint(filter: &FieldFilter) -> Option<SearchTerm> {
     match &filter.test {
-        Test::Equals(Value::String(text)) if text.contains(char::is_alphanumeric) && text.len() <= 128 => {
-            Some(Term::Phrase(text.clone()))
+        ValueTest::Equals(Value::String(text))
+            if text.contains(char::is_alphanumeric) && text.len() <= 128 =>
+        {
+            Some(SearchTerm::Phrase(text.clone()))
         }
         _ => None,
     }

@@ -1,7 +1,7 @@
 //! With `durability: power`, what a failed sync takes off a tape: which messages are marked then, and by which numbers.
 
 use scrubjay_core::entry::{EntryKind, WhyUndelivered};
-use scrubjay_core::selection::{Settings, Strategy};
+use scrubjay_core::selection::{SelectionSettings, SelectionStrategy};
 use scrubjay_tape::clock;
 use scrubjay_tape::format::verify::verify;
 use scrubjay_tape::home::Home;
@@ -206,8 +206,8 @@ fn a_buffer_whose_sync_fails_is_written_again_and_its_marks_name_it() {
 fn a_selection_whose_sync_fails_refuses_the_message_and_keeps_what_was_passed_on() {
     let scratch = scratch();
     let home = home(&scratch);
-    let strategy = Strategy::ErrorFocused { before: 2, after: 0 };
-    let selection = Settings { strategy, ..Settings::default() };
+    let strategy = SelectionStrategy::ErrorFocused { before: 2, after: 0 };
+    let selection = SelectionSettings { strategy, ..SelectionSettings::default() };
     let mut recording = with_tape(&home, &Policy { selection, ..Policy::default() });
     let request = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}"#;
     let error = r#"{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no"}}"#;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use scrubjay_core::entry::{EntryKind, WhyUndelivered};
-use scrubjay_core::selection::{LeftOut, Sampling, Settings};
+use scrubjay_core::selection::{LeftOut, Sampling, SelectionSettings};
 use scrubjay_tape::clock;
 use scrubjay_tape::format::reader::Tape;
 use scrubjay_tape::home::Home;
@@ -78,7 +78,8 @@ fn an_end_that_cannot_be_written_leaves_what_was_left_out_to_the_next_tape() {
 #[ignore = "run by the test above, in a process of its own"]
 fn rotation_in_child_process() {
     let home = given_home();
-    let selection = Settings { sampling: Sampling::Systematic { interval: 2 }, ..Settings::default() };
+    let selection =
+        SelectionSettings { sampling: Sampling::Systematic { interval: 2 }, ..SelectionSettings::default() };
     let mut recording = recording(&home, 8000).with_policy(&Policy { selection, ..Policy::default() });
     let said = 400;
     for number in 0..said {

@@ -1,7 +1,7 @@
 //! Notes about entries of a tape that stand on a later one: who shows the earlier tape shows them.
 
 use scrubjay_core::entry::{EntryKind, WhyUndelivered};
-use scrubjay_core::reading::Reader;
+use scrubjay_core::reading::EntryReader;
 use scrubjay_tape::format::header::TapeKind;
 use scrubjay_tape::format::reader::Tape;
 use scrubjay_tape::home::Home;
@@ -14,7 +14,7 @@ use crate::fixture::{end, home, recording_of, scratch, subject};
 fn shown(home: &Home, tapes: &[Tape]) -> Vec<String> {
     let mut shown = Vec::new();
     for tape in tapes {
-        let mut reader: Reader = home.reader(tape).unwrap();
+        let mut reader: EntryReader = home.reader(tape).unwrap();
         let before = shown.len();
         let mut entries = tape.entries().unwrap();
         while let Some((number, entry)) = entries.next().unwrap() {

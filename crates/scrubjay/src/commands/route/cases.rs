@@ -3,16 +3,16 @@
 use std::path::Path;
 
 use anyhow::{Context, ensure};
-use scrubjay_core::retrieval::measure::Case;
+use scrubjay_core::retrieval::measure::GradedCase;
 
 use super::catalog::{Catalog, read_text};
 
 /// Reads `{"query": …, "expected": ["backend/tool", …]}` lines.
-pub(super) fn read(path: &Path, catalog: &Catalog) -> anyhow::Result<Vec<Case>> {
+pub(super) fn read(path: &Path, catalog: &Catalog) -> anyhow::Result<Vec<GradedCase>> {
     parse(&read_text(path)?, catalog).with_context(|| format!("the cases {}", path.display()))
 }
 
-fn parse(text: &str, catalog: &Catalog) -> anyhow::Result<Vec<Case>> {
+fn parse(text: &str, catalog: &Catalog) -> anyhow::Result<Vec<GradedCase>> {
     let mut cases = Vec::new();
     for (line, number) in text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty()) {
         cases.push(case(line, catalog).with_context(|| format!("line {number}"))?);
@@ -21,9 +21,9 @@ fn parse(text: &str, catalog: &Catalog) -> anyhow::Result<Vec<Case>> {
     Ok(cases)
 }
 
-fn case(line: &str, catalog: &Catalog) -> anyhow::Result<Case> {
+fn case(line: &str, catalog: &Catalog) -> anyhow::Result<GradedCase> {
     let wanted = "it must be {\"query\": …, \"expected\": [\"backend/tool\", …]}";
-    let case: Case = serde_json::from_str(line).context(wanted)?;
+    let case: GradedCase = serde_json::from_str(line).context(wanted)?;
     ensure!(!case.query.trim().is_empty(), "the query is empty");
     for (i, name) in case.expected.iter().enumerate() {
         ensure!(catalog.names.contains(name), "`{name}` is not in the catalog: write it as backend/tool");

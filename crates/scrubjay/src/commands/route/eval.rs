@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use scrubjay_core::retrieval::measure::{Answer, Case, DEPTHS, Measures, measure};
-use scrubjay_core::retrieval::{Index, Settings};
+use scrubjay_core::retrieval::measure::{DEPTHS, GradedAnswer, GradedCase, RetrievalMeasures, measure};
+use scrubjay_core::retrieval::{RetrievalSettings, ToolIndex};
 use scrubjay_core::units::counted;
 use scrubjay_tape::clock;
 use serde::Serialize;
@@ -56,10 +56,10 @@ enum Setting {
 }
 
 impl Setting {
-    fn settings(self) -> Settings {
+    fn settings(self) -> RetrievalSettings {
         match self {
-            Self::Full => Settings::full(),
-            Self::Bm25 => Settings::bm25(),
+            Self::Full => RetrievalSettings::full(),
+            Self::Bm25 => RetrievalSettings::bm25(),
         }
     }
 }
@@ -81,7 +81,7 @@ struct Report {
 struct Graded {
     setting: Setting,
     #[serde(flatten)]
-    measures: Measures,
+    measures: RetrievalMeasures,
     build_us: u64,
     query_us_p50: u64,
     query_us_p99: u64,
@@ -108,7 +108,7 @@ pub(crate) fn run(global: &Global, args: &EvalArgs) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
-fn read(global: &Global, args: &EvalArgs) -> anyhow::Result<(Catalog, Vec<Case>, Option<Source>)> {
+fn read(global: &Global, args: &EvalArgs) -> anyhow::Result<(Catalog, Vec<GradedCase>, Option<Source>)> {
     let catalog = args.catalog.as_deref().map(Catalog::read).transpose()?;
     match (catalog, &args.cases) {
         (Some(catalog), Some(path)) => {
@@ -123,9 +123,9 @@ fn read(global: &Global, args: &EvalArgs) -> anyhow::Result<(Catalog, Vec<Case>,
     }
 }
 
-fn grade(catalog: &Catalog, cases: &[Case], setting: Setting, limit: usize) -> Graded {
+fn grade(catalog: &Catalog, cases: &[GradedCase], setting: Setting, limit: usize) -> Graded {
     let begun = clock::now().instant;
-    let index = Index::new(&catalog.tools, setting.settings());
+    let index = ToolIndex::new(&catalog.tools, setting.settings());
     let build_us = micros(begun.elapsed());
     let mut times = Vec::with_capacity(cases.len());
     let mut answers = Vec::with_capacity(cases.len());
@@ -136,7 +136,7 @@ fn grade(catalog: &Catalog, cases: &[Case], setting: Setting, limit: usize) -> G
         let shortlist = index.search(&case.query, depth);
         times.push(micros(begun.elapsed()));
         tokens += shortlist.hits.iter().take(limit).map(|hit| catalog.tokens[hit.tool]).sum::<usize>();
-        answers.push(Answer::new(&shortlist, case, |tool| &catalog.names[tool]));
+        answers.push(GradedAnswer::new(&shortlist, case, |tool| &catalog.names[tool]));
     }
     times.sort_unstable();
     let at = |percent: usize| times[(times.len() * percent / 100).min(times.len() - 1)];

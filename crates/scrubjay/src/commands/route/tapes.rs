@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::ensure;
-use scrubjay_core::retrieval::measure::Case;
-use scrubjay_core::routed::Task;
+use scrubjay_core::retrieval::measure::GradedCase;
+use scrubjay_core::tasks_on_tape::TaskOnTape;
 use scrubjay_core::units::counted;
 use scrubjay_tape::home::Home;
 use scrubjay_tape::tasks_on_tape::{self, ReadLimits};
@@ -29,7 +29,10 @@ pub(super) struct Source {
 }
 
 /// Reads cases, and the tools too where no catalog is given.
-pub(super) fn read(home: &Home, given: Option<Catalog>) -> anyhow::Result<(Catalog, Vec<Case>, Source)> {
+pub(super) fn read(
+    home: &Home,
+    given: Option<Catalog>,
+) -> anyhow::Result<(Catalog, Vec<GradedCase>, Source)> {
     let told = tasks_on_tape::read(home, LIMITS, given.is_none())?;
     let tapes = home.tapes();
     ensure!(
@@ -53,7 +56,7 @@ pub(super) fn read(home: &Home, given: Option<Catalog>) -> anyhow::Result<(Catal
 }
 
 /// Makes cases of tasks: the same one asked twice is one, and what it meant is all that did it.
-fn cases(tasks: impl Iterator<Item = Task>, catalog: &Catalog) -> Vec<Case> {
+fn cases(tasks: impl Iterator<Item = TaskOnTape>, catalog: &Catalog) -> Vec<GradedCase> {
     let mut by_query: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for task in tasks {
         let names = task.calls.iter().map(|(backend, tool)| format!("{backend}/{tool}"));
@@ -69,7 +72,7 @@ fn cases(tasks: impl Iterator<Item = Task>, catalog: &Catalog) -> Vec<Case> {
             }
         }
     }
-    by_query.into_iter().map(|(query, expected)| Case { query, expected }).collect()
+    by_query.into_iter().map(|(query, expected)| GradedCase { query, expected }).collect()
 }
 
 #[cfg(test)]
@@ -79,14 +82,15 @@ mod tests {
     #[test]
     fn the_same_task_is_one_case() {
         let catalog = Catalog { names: vec!["a/t".to_owned(), "a/u".to_owned()], ..Catalog::default() };
-        let task = |query: &str, tools: &[&str]| Task {
+        let task = |query: &str, tools: &[&str]| TaskOnTape {
             query: query.to_owned(),
             calls: tools.iter().map(|tool| ("a".to_owned(), (*tool).to_owned())).collect(),
             failed: false,
         };
         let tasks =
             [task("q", &["t"]), task("gone", &["x"]), task("q", &["u", "t"]), task("half", &["t", "x"])];
-        let expected = Case { query: "q".to_owned(), expected: vec!["a/t".to_owned(), "a/u".to_owned()] };
+        let expected =
+            GradedCase { query: "q".to_owned(), expected: vec!["a/t".to_owned(), "a/u".to_owned()] };
         assert_eq!(cases(tasks.into_iter(), &catalog), [expected]);
     }
 }

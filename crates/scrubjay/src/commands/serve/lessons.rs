@@ -42,11 +42,12 @@ fn lessons(home: &Home) -> Vec<Lesson> {
             return Vec::new();
         }
     };
-    let one = |(session, task): &(String, scrubjay_core::routed::Task)| match task.calls.as_slice() {
-        // With several calls it is unknown which words meant which.
-        [(backend, tool)] => Some(Lesson::new(&task.query, backend, tool, session)),
-        _ => None,
-    };
+    let one =
+        |(session, task): &(String, scrubjay_core::tasks_on_tape::TaskOnTape)| match task.calls.as_slice() {
+            // With several calls it is unknown which words meant which.
+            [(backend, tool)] => Some(Lesson::new(&task.query, backend, tool, session)),
+            _ => None,
+        };
     // The oldest first: the router forgets the earliest if there are too many.
     told.tasks.iter().rev().filter_map(one).collect()
 }

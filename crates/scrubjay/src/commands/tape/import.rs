@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use scrubjay_core::entry::{Entry, EntryKind};
 use scrubjay_core::export::ImportedEntry;
-use scrubjay_core::redact::{Lines, Redacted, Redactor};
+use scrubjay_core::redact::{LineContext, Redacted, Redactor};
 use scrubjay_tape::clock;
 use scrubjay_tape::format::header::{Header, Imported, Links, MAGIC};
 use scrubjay_tape::format::reader::Tape;
@@ -91,7 +91,7 @@ fn marked(header: Header, format: &str) -> Header {
 
 /// Tells whether redaction would change nothing on a tape.
 fn is_clean(tape: &Tape, header: &Header, redactor: &Redactor) -> anyhow::Result<bool> {
-    let (mut entries, mut lines) = (tape.entries()?, Lines::default());
+    let (mut entries, mut lines) = (tape.entries()?, LineContext::default());
     while let Some((_, entry)) = entries.next()? {
         if redacted(redactor, &mut lines, &entry).is_changed() {
             return Ok(false);
@@ -103,7 +103,7 @@ fn is_clean(tape: &Tape, header: &Header, redactor: &Redactor) -> anyhow::Result
 /// Writes a redacted copy of a tape.
 fn rewrite(tape: &Tape, header: &Header, live: PathBuf, redactor: &Redactor) -> anyhow::Result<()> {
     let mut writer = Writer::create(live.clone(), header.clone().redacted(redactor), clock::now().instant)?;
-    let (mut entries, mut lines) = (tape.entries()?, Lines::default());
+    let (mut entries, mut lines) = (tape.entries()?, LineContext::default());
     while let Some((_, entry)) = entries.next()? {
         let redacted = redacted(redactor, &mut lines, &entry);
         writer.append(std::iter::once(entry.with_payload(redacted.payload())))?;
@@ -112,7 +112,7 @@ fn rewrite(tape: &Tape, header: &Header, live: PathBuf, redactor: &Redactor) -> 
     Ok(())
 }
 
-fn redacted<'a>(redactor: &Redactor, lines: &mut Lines, entry: &Entry<'a>) -> Redacted<'a> {
+fn redacted<'a>(redactor: &Redactor, lines: &mut LineContext, entry: &Entry<'a>) -> Redacted<'a> {
     match entry.kind {
         EntryKind::Stderr => lines.redact(redactor, entry.payload),
         _ => redactor.redact(entry.payload),
@@ -135,7 +135,7 @@ pub(super) fn import_lines(
     let id = header.id.to_string();
     let header = marked(header, "jsonl").redacted(redactor);
     let mut writer = Writer::create(live.clone(), header, clock::now().instant)?;
-    let mut stderr = Lines::default();
+    let mut stderr = LineContext::default();
     let copied = (2..).zip(lines).try_for_each(|(number, line)| -> anyhow::Result<()> {
         let imported: ImportedEntry = serde_json::from_str(&line?)
             .with_context(|| format!("{}: not an exported entry", place(number)))?;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use scrubjay_core::glob::Glob;
-use scrubjay_core::query::{Edge, moment};
+use scrubjay_core::query::{DayEdge, moment};
 use scrubjay_core::stats::TapeMetadata;
 use scrubjay_core::units::{self, counted};
 use scrubjay_store::views;
@@ -52,7 +52,7 @@ pub(crate) struct LsArgs {
 }
 
 fn since(text: &str) -> Result<u64, String> {
-    moment(text, clock::now().wall_ns, zone(), Edge::Start)
+    moment(text, clock::now().wall_ns, zone(), DayEdge::Start)
 }
 
 #[derive(Serialize)]

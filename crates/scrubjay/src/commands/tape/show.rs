@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use scrubjay_core::export::entry_json;
-use scrubjay_core::reading::Reader;
+use scrubjay_core::reading::EntryReader;
 use scrubjay_core::stats::TapeMetadata;
 use scrubjay_core::units;
 use scrubjay_tape::format::reader::{Tape, TapeState};
@@ -99,7 +99,7 @@ fn print_heading(tape: &Tape) -> anyhow::Result<()> {
 pub(crate) fn print_tape(home: &Home, tape: &Tape, from: u64, limit: u64) -> anyhow::Result<()> {
     let undelivered = home.undelivered(tape)?;
     let undelivered_messages = undelivered.messages;
-    let mut reader = Reader::knowing(undelivered);
+    let mut reader = EntryReader::knowing(undelivered);
     let mut entries = tape.entries()?;
     let mut rows = Rows::new();
     let (mut shown, mut more) = (0, 0);

@@ -7,7 +7,7 @@ mod rig;
 mod seed;
 mod steps;
 
-use scrubjay_llm::scripted::Answer;
+use scrubjay_llm::scripted::ScriptedAnswer;
 use serde_json::{Value, json};
 
 use super::rig::{answer_text, entries, scrubjay};
@@ -16,8 +16,8 @@ use rig::{Model, Routing};
 
 const TASK: &str = "echo the text hello back to me";
 
-fn echo(text: &str) -> Answer {
-    Answer::tool_call("sample__echo", &json!({ "text": text }))
+fn echo(text: &str) -> ScriptedAnswer {
+    ScriptedAnswer::tool_call("sample__echo", &json!({ "text": text }))
 }
 
 #[test]
@@ -92,28 +92,44 @@ fn a_routed_call_is_found_and_counted_once() {
 #[test]
 fn what_comes_of_no_call_has_its_code_and_its_reason() {
     let two = [("sample__echo", r#"{"text":"a"}"#.to_owned()), ("sample__echo", "{}".to_owned())];
-    let garbled = Answer::tool_calls(&[("sample__echo", "{\"text\":".to_owned())]);
-    let wrong = Answer::tool_call("sample__echo", &json!({ "text": 7 }));
+    let garbled = ScriptedAnswer::tool_calls(&[("sample__echo", "{\"text\":".to_owned())]);
+    let wrong = ScriptedAnswer::tool_call("sample__echo", &json!({ "text": 7 }));
     let script = [
-        (vec![Answer::text("Which text?")], "no_tool_call", "The model chose no tool."),
+        (vec![ScriptedAnswer::text("Which text?")], "no_tool_call", "The model chose no tool."),
         (
-            vec![Answer::tool_calls(&two)],
+            vec![ScriptedAnswer::tool_calls(&two)],
             "several_tool_calls",
             "The model chose 2 tools where one is wanted.",
         ),
         (vec![garbled.clone(), garbled], "bad_arguments", "The arguments do not fit: they are not JSON."),
         (vec![wrong.clone(), wrong], "bad_arguments", "The arguments do not fit: /text: "),
         (
-            vec![Answer::tool_call("nobody", &json!({}))],
+            vec![ScriptedAnswer::tool_call("nobody", &json!({}))],
             "unknown_tool",
             "The model chose a tool that does not exist.",
         ),
-        (vec![Answer::status(401, "")], "model_unauthorized", "The model's endpoint does not accept the key"),
-        (vec![Answer::status(429, "")], "model_rate_limited", "The model's endpoint is asked too often"),
-        (vec![Answer::status(500, "")], "model_failed", "The model's endpoint failed with status 500."),
-        (vec![Answer::status(200, "{}")], "model_failed", "The model's endpoint sent no usable answer"),
+        (
+            vec![ScriptedAnswer::status(401, "")],
+            "model_unauthorized",
+            "The model's endpoint does not accept the key",
+        ),
+        (
+            vec![ScriptedAnswer::status(429, "")],
+            "model_rate_limited",
+            "The model's endpoint is asked too often",
+        ),
+        (
+            vec![ScriptedAnswer::status(500, "")],
+            "model_failed",
+            "The model's endpoint failed with status 500.",
+        ),
+        (
+            vec![ScriptedAnswer::status(200, "{}")],
+            "model_failed",
+            "The model's endpoint sent no usable answer",
+        ),
     ];
-    let answers: Vec<Answer> = script.iter().flat_map(|(answers, ..)| answers.clone()).collect();
+    let answers: Vec<ScriptedAnswer> = script.iter().flat_map(|(answers, ..)| answers.clone()).collect();
     let model = Model::answering(&answers);
     let mut routing = Routing::start(Some(&model), &[]).opened();
     for (_, reason, told) in &script {
@@ -138,7 +154,9 @@ fn no_task_gets_round_a_rule() {
         "command": env!("CARGO_BIN_EXE_scrubjay"), "args": ["sample-server"] });
     let rules = json!([{ "name": "no-echo", "match": { "tools": ["echo"] }, "action": "block", "message": "not that" }]);
     let settings = json!({ "backends": [sample], "recorder": { "rules": rules } });
-    for (mode, chosen) in [("catalog", echo("hello")), ("backends", Answer::tool_call("sample", &call))] {
+    for (mode, chosen) in
+        [("catalog", echo("hello")), ("backends", ScriptedAnswer::tool_call("sample", &call))]
+    {
         let model = Model::answering(&[chosen.clone(), chosen]);
         let mut routing =
             Routing::configured(&settings, Some(&model), &[("SCRUBJAY_ROUTER_MODE", mode)]).opened();
@@ -206,7 +224,7 @@ fn what_the_gateway_answers_itself_passes_the_rules_too() {
 
 #[test]
 fn a_model_that_does_not_answer_is_waited_for_only_so_long() {
-    let model = Model::answering(&[Answer::never()]);
+    let model = Model::answering(&[ScriptedAnswer::never()]);
     let mut routing = Routing::start(Some(&model), &[("SCRUBJAY_LLM_TIMEOUT", "200ms")]).opened();
     let error = &routing.task(TASK)["error"];
     assert_eq!(
@@ -218,7 +236,7 @@ fn a_model_that_does_not_answer_is_waited_for_only_so_long() {
 
 #[test]
 fn wrong_arguments_are_mended_once() {
-    let model = Model::answering(&[Answer::tool_call("sample__echo", &json!({})), echo("hello")]);
+    let model = Model::answering(&[ScriptedAnswer::tool_call("sample__echo", &json!({})), echo("hello")]);
     let mut routing = Routing::start(Some(&model), &[]).opened();
     let answer = routing.task(TASK);
     assert_eq!(answer_text(&answer), "hello", "{answer}");
@@ -231,10 +249,15 @@ fn wrong_arguments_are_mended_once() {
 
 #[test]
 fn what_a_backend_says_of_a_failure_is_passed_on() {
-    let call = |method: &str| Answer::tool_call("sample", &json!({ "mcp_method": method, "mcp_params": {} }));
+    let call = |method: &str| {
+        ScriptedAnswer::tool_call("sample", &json!({ "mcp_method": method, "mcp_params": {} }))
+    };
     let fail = json!({ "mcp_method": "tools/call", "mcp_params": { "name": "fail", "arguments": { "message": "no luck" } } });
-    let model =
-        Model::answering(&[call("fs/readFile"), Answer::tool_call("sample", &fail), call("resources/list")]);
+    let model = Model::answering(&[
+        call("fs/readFile"),
+        ScriptedAnswer::tool_call("sample", &fail),
+        call("resources/list"),
+    ]);
     let mut routing = Routing::start(Some(&model), &[("SCRUBJAY_ROUTER_MODE", "backends")]).opened();
     let error = &routing.task("read it")["error"];
     let message = error["message"].as_str().unwrap_or_default();

@@ -6,7 +6,7 @@ use scrubjay_core::entry::{Direction, Entry, EntryKind, Transport};
 use scrubjay_core::envelope::MessageKind;
 use scrubjay_core::export::entry_json;
 use scrubjay_core::inert::{inert, inert_bytes, inert_json};
-use scrubjay_core::reading::Reading;
+use scrubjay_core::reading::EntryReading;
 use scrubjay_core::{preview, redact, units};
 use scrubjay_tape::format::reader::{Tape, TapeState};
 use scrubjay_tape::home::Home;
@@ -61,11 +61,11 @@ fn raw(payload: &[u8]) -> anyhow::Result<()> {
 }
 
 /// Finds the entry that answers this one, and how long it took.
-fn answer(tape: &Tape, number: u64, reading: &Reading) -> anyhow::Result<Option<(u64, Option<u64>)>> {
+fn answer(tape: &Tape, number: u64, reading: &EntryReading) -> anyhow::Result<Option<(u64, Option<u64>)>> {
     if !asks(reading) {
         return Ok(None);
     }
-    let mut reader = scrubjay_core::reading::Reader::default();
+    let mut reader = scrubjay_core::reading::EntryReader::default();
     let mut entries = tape.entries()?;
     while let Some((at, entry)) = entries.next()? {
         let later = reader.read(&entry);
@@ -76,7 +76,7 @@ fn answer(tape: &Tape, number: u64, reading: &Reading) -> anyhow::Result<Option<
     Ok(None)
 }
 
-fn asks(reading: &Reading) -> bool {
+fn asks(reading: &EntryReading) -> bool {
     let envelope = &reading.envelope;
     let one = |kind: MessageKind, has_id: bool| kind == MessageKind::Request && has_id;
     one(envelope.kind, envelope.id.is_some()) || envelope.batch.iter().any(|e| one(e.kind, e.id.is_some()))
@@ -87,7 +87,7 @@ fn facts(
     tape: &Tape,
     number: u64,
     entry: &Entry<'_>,
-    reading: &Reading,
+    reading: &EntryReading,
     answer: Option<(u64, Option<u64>)>,
 ) -> anyhow::Result<()> {
     let mut fact = |name: &str, text: &str| writeln!(out, "{name:<10} {}", inert(text));
@@ -145,7 +145,7 @@ fn way(entry: &Entry<'_>) -> String {
     }
 }
 
-fn pair(tape: &Tape, reading: &Reading, answer: Option<(u64, Option<u64>)>) -> Option<String> {
+fn pair(tape: &Tape, reading: &EntryReading, answer: Option<(u64, Option<u64>)>) -> Option<String> {
     let after =
         |took: Option<u64>| took.map(|ns| format!(" after {}", units::duration(ns))).unwrap_or_default();
     if let Some(link) = reading.link()

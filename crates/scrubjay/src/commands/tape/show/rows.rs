@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 use scrubjay_core::entry::{BackendEnded, Direction, End, Entry, EntryKind, Gap, Undelivered};
 use scrubjay_core::envelope::{Envelope, MessageKind};
 use scrubjay_core::inert::inert_bytes;
-use scrubjay_core::operation::Role;
+use scrubjay_core::operation::OperationRole;
 use scrubjay_core::oversize::Oversize;
-use scrubjay_core::reading::Reading;
+use scrubjay_core::reading::EntryReading;
 use scrubjay_core::selection::LeftOut;
 use scrubjay_core::{preview, redact, units};
 use scrubjay_tape::recording::selection_note;
@@ -50,7 +50,7 @@ impl Rows {
     }
 
     /// Adds an entry as a row.
-    pub(crate) fn add(&mut self, number: u64, entry: &Entry<'_>, reading: &Reading) {
+    pub(crate) fn add(&mut self, number: u64, entry: &Entry<'_>, reading: &EntryReading) {
         self.pair(number, reading);
         let took = reading.link().and_then(|l| l.response_ns).map(units::duration).unwrap_or_default();
         let is_redacted = !redact::marks(entry.payload).is_empty();
@@ -76,18 +76,18 @@ impl Rows {
     }
 
     /// Takes note of an entry that is not shown: it may answer one that is.
-    pub(crate) fn pass(&mut self, reading: &Reading) {
+    pub(crate) fn pass(&mut self, reading: &EntryReading) {
         for link in &reading.links {
             if let Some(asked) = link.answers {
                 self.answered(asked);
             }
-            if link.role == Role::Cancellation {
+            if link.role == OperationRole::Cancellation {
                 self.cancelled.extend(link.operation);
             }
         }
     }
 
-    fn pair(&mut self, number: u64, reading: &Reading) {
+    fn pair(&mut self, number: u64, reading: &EntryReading) {
         self.pass(reading);
         let alone = std::slice::from_ref(&reading.envelope);
         let messages = if reading.envelope.batch.is_empty() { alone } else { &reading.envelope.batch };
@@ -164,7 +164,7 @@ pub(super) fn kind(entry: &Entry<'_>, envelope: &Envelope) -> &'static str {
     }
 }
 
-pub(super) fn subject(entry: &Entry<'_>, reading: &Reading) -> String {
+pub(super) fn subject(entry: &Entry<'_>, reading: &EntryReading) -> String {
     match entry.kind {
         EntryKind::Message => match reading.link() {
             _ if reading.envelope.kind == MessageKind::Batch => {
@@ -231,7 +231,7 @@ fn selected_by(note: &Value) -> String {
 }
 
 /// Says how an entry ended, what rules did to it, what is odd about it, and what it asks or complains about.
-fn what(entry: &Entry<'_>, reading: &Reading) -> String {
+fn what(entry: &Entry<'_>, reading: &EntryReading) -> String {
     let mut text = status(entry, reading).join(", ");
     if let Some(said) = said(entry, &reading.envelope) {
         text.push_str(if text.is_empty() { "" } else { " " });
@@ -253,7 +253,7 @@ fn head(text: &str) -> &str {
     text.char_indices().nth(columns()).map_or(text, |(end, _)| &text[..end])
 }
 
-fn status(entry: &Entry<'_>, reading: &Reading) -> Vec<String> {
+fn status(entry: &Entry<'_>, reading: &EntryReading) -> Vec<String> {
     let envelope = &reading.envelope;
     let mut words: Vec<String> = Vec::new();
     let why = || preview::failure(envelope, entry.payload).map(|why| head(&why).to_owned());
@@ -291,12 +291,12 @@ fn status(entry: &Entry<'_>, reading: &Reading) -> Vec<String> {
 
 /// Says what rules did to a message, and which.
 pub(super) fn judged(entry: &Entry<'_>) -> Option<String> {
-    let (rules, tags) = (entry.judged.rule_names(), entry.judged.tag_names());
+    let (rules, tags) = (entry.rule_marks.rule_names(), entry.rule_marks.tag_names());
     if rules.is_empty() {
         return None;
     }
-    let acts = entry.judged.acts.names();
-    let what = if acts.is_empty() { "seen".to_owned() } else { acts.join(" and ") };
+    let effects = entry.rule_marks.effects.names();
+    let what = if effects.is_empty() { "seen".to_owned() } else { effects.join(" and ") };
     let tagged = if tags.is_empty() { String::new() } else { format!(" [{}]", tags.join(" ")) };
     Some(format!("{what} by {}{tagged}", rules.join(" ")))
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, mpsc};
 
-use scrubjay_llm::scripted::{Answer, Scripted};
+use scrubjay_llm::scripted::{ScriptedAnswer, ScriptedEndpoint};
 use serde_json::{Value, json};
 
 use super::super::http::Target;
@@ -117,10 +117,10 @@ fn post_with(target: &Target, header: &str, value: &str) -> u16 {
 fn routed(hunt: &mut Hunt) {
     let everything = hunt.all_in_one();
     let answers = [
-        Answer::text(&everything),
-        Answer::tool_call("echo", &json!({ "message": everything, "text": everything })),
-        Answer::status(500, everything.clone()),
-        Answer::status(401, json!({ "error": { "message": everything } }).to_string()),
+        ScriptedAnswer::text(&everything),
+        ScriptedAnswer::tool_call("echo", &json!({ "message": everything, "text": everything })),
+        ScriptedAnswer::status(500, everything.clone()),
+        ScriptedAnswer::status(401, json!({ "error": { "message": everything } }).to_string()),
     ];
     let url = model(answers.iter().cycle().take(48).cloned().collect());
     let sample = json!({ "id": "sample", "type": "stdio", "command": env!("CARGO_BIN_EXE_scrubjay"), "args": ["sample-server"] });
@@ -150,12 +150,12 @@ fn routed(hunt: &mut Hunt) {
 }
 
 /// Starts a model that gives these answers, and then its last one for ever.
-fn model(answers: Vec<Answer>) -> String {
+fn model(answers: Vec<ScriptedAnswer>) -> String {
     let (made, url) = mpsc::channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async move {
-            let model = Arc::new(Scripted::answering(answers).await);
+            let model = Arc::new(ScriptedEndpoint::answering(answers).await);
             made.send(model.url()).expect("the test waits");
             std::future::pending::<()>().await;
             drop(model);

@@ -1,6 +1,6 @@
 //! What holds around a task: its catalog is kept and renewed, its progress heard, it can be called off.
 
-use scrubjay_llm::scripted::Answer;
+use scrubjay_llm::scripted::ScriptedAnswer;
 use serde_json::{Value, json};
 
 use super::super::rig::{answer_text, bad_server, entries, until};
@@ -34,7 +34,7 @@ fn the_catalog_is_kept_until_a_list_changes() {
 
 #[test]
 fn progress_of_the_chosen_call_is_heard() {
-    let model = Model::answering(&[Answer::tool_call("sample__count", &json!({ "to": 3 }))]);
+    let model = Model::answering(&[ScriptedAnswer::tool_call("sample__count", &json!({ "to": 3 }))]);
     let mut routing = Routing::start(Some(&model), &[]).opened();
     let params = json!({ "query": "count to the number 3", "_meta": { "progressToken": "mine" } });
     let id = routing.say("agentify/orchestrateTask", &params);
@@ -46,7 +46,7 @@ fn progress_of_the_chosen_call_is_heard() {
 
 #[test]
 fn a_task_can_be_called_off() {
-    let model = Model::answering(&[Answer::never()]);
+    let model = Model::answering(&[ScriptedAnswer::never()]);
     let mut routing = Routing::start(Some(&model), &[]).opened();
     let id = routing.say("agentify/orchestrateTask", &json!({ "query": TASK }));
     until("the model is asked", || model.asked().len() == 1);
@@ -83,7 +83,7 @@ for line in sys.stdin:
 fn a_namesake_behind_the_gateway_keeps_a_name_of_its_own() {
     let backend =
         json!({ "id": "box", "type": "stdio", "command": "python3", "args": ["-B", "-c", NAMESAKE] });
-    let model = Model::answering(&[Answer::tool_call("box__find_tools", &json!({}))]);
+    let model = Model::answering(&[ScriptedAnswer::tool_call("box__find_tools", &json!({}))]);
     let mut routing = Routing::before(&json!([backend]), Some(&model), &[]).opened();
     let listed = routing.ask("tools/list", &json!({}));
     let names: Vec<&Value> =

@@ -1,6 +1,6 @@
 //! What people are asked before a call, in both eras.
 
-use scrubjay_llm::scripted::Answer;
+use scrubjay_llm::scripted::ScriptedAnswer;
 use serde_json::{Value, json};
 
 use super::super::rig::{Served, answer_text, modern_as, post_modern, repository, text};
@@ -68,7 +68,7 @@ fn whoever_is_unsure_asks_which_tool_is_meant() {
 
 #[test]
 fn what_a_model_has_to_know_is_asked_for_once() {
-    let question = Answer::text("Which text shall I send?");
+    let question = ScriptedAnswer::text("Which text shall I send?");
     let model = Model::answering(&[question.clone(), echo("hello"), question]);
     let mut routing = Routing::start(Some(&model), &[]).opened_with_forms();
     let (form, answer) = routing.task_with_form("echo a text", &accept(&json!({ "answer": "hello" })));
@@ -125,7 +125,7 @@ fn a_backend_may_ask_in_the_middle_of_a_task() {
         let fixture = json!({ "id": "fixture", "type": "stdio", "command": "python3", "args": ["-B", script, "--era", era] });
         let call = json!({ "mcp_method": "tools/call",
             "mcp_params": { "name": "test_input_required_result_elicitation", "arguments": {} } });
-        let model = Model::answering(&[Answer::tool_call("fixture", &call)]);
+        let model = Model::answering(&[ScriptedAnswer::tool_call("fixture", &call)]);
         let mode = ("SCRUBJAY_ROUTER_MODE", "backends");
         let mut routing = Routing::before(&json!([fixture]), Some(&model), &[mode]).opened_with_forms();
         let (_, answer) = routing.task_with_form("greet me", &accept(&json!({ "name": "Jay" })));

@@ -1,6 +1,6 @@
 //! What earlier conversations teach: a task that nobody understood is found once it was carried out.
 
-use scrubjay_llm::scripted::Answer;
+use scrubjay_llm::scripted::ScriptedAnswer;
 use serde_json::{Value, json};
 
 use super::super::rig::{scrubjay, until};
@@ -13,7 +13,7 @@ const BACKENDS: (&str, &str) = ("SCRUBJAY_ROUTER_MODE", "backends");
 fn knowing() -> Model {
     let call = json!({ "mcp_method": "tools/call",
         "mcp_params": { "name": "echo", "arguments": { "text": "something" } } });
-    Model::answering(&[Answer::tool_call("sample", &call)])
+    Model::answering(&[ScriptedAnswer::tool_call("sample", &call)])
 }
 
 fn found(routing: &mut Routing, query: &str) -> Value {
@@ -58,7 +58,7 @@ fn without_a_model_it_learns_from_what_was_called_instead() {
 fn what_failed_teaches_nothing() {
     let call = json!({ "mcp_method": "tools/call",
         "mcp_params": { "name": "fail", "arguments": { "message": "no luck" } } });
-    let model = Model::answering(&[Answer::tool_call("sample", &call)]);
+    let model = Model::answering(&[ScriptedAnswer::tool_call("sample", &call)]);
     let mut routing = Routing::start(Some(&model), &[BACKENDS]).opened();
     assert_eq!(routing.task(TASK)["result"]["isError"], true);
     assert_eq!(found(&mut routing, TASK)["tools"], json!([]));

@@ -3,23 +3,23 @@
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 
-use scrubjay_llm::scripted::{Answer, Asked, Scripted};
+use scrubjay_llm::scripted::{ReceivedRequest, ScriptedAnswer, ScriptedEndpoint};
 use serde_json::{Value, json};
 
 use super::super::rig::{PATIENCE, Piped, logged, scratch};
 
 /// A model; it answers until the tests are over.
-pub(super) struct Model(Arc<Scripted>);
+pub(super) struct Model(Arc<ScriptedEndpoint>);
 
 impl Model {
-    pub(super) fn answering(answers: &[Answer]) -> Self {
+    pub(super) fn answering(answers: &[ScriptedAnswer]) -> Self {
         let (model, made) = mpsc::channel();
         let answers = answers.to_vec();
         std::thread::spawn(move || {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async move {
-                model.send(Arc::new(Scripted::answering(answers).await)).expect("the test waits");
+                model.send(Arc::new(ScriptedEndpoint::answering(answers).await)).expect("the test waits");
                 std::future::pending::<()>().await;
             });
         });
@@ -30,7 +30,7 @@ impl Model {
         self.0.url()
     }
 
-    pub(super) fn asked(&self) -> Vec<Asked> {
+    pub(super) fn asked(&self) -> Vec<ReceivedRequest> {
         self.0.asked()
     }
 }

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use scrubjay_llm::scripted::Answer;
+use scrubjay_llm::scripted::ScriptedAnswer;
 use serde_json::{Value, json};
 
 use super::super::peers::{everything, peers};
@@ -45,8 +45,10 @@ fn one_function_for_each_backend() {
         "mcp_params": { "name": "list_allowed_directories", "arguments": {} } });
     let sum = json!({ "mcp_method": "tools/call",
         "mcp_params": { "name": "get-sum", "arguments": { "a": 20, "b": 22 } } });
-    let model =
-        Model::answering(&[Answer::tool_call("filesystem", &call), Answer::tool_call("everything", &sum)]);
+    let model = Model::answering(&[
+        ScriptedAnswer::tool_call("filesystem", &call),
+        ScriptedAnswer::tool_call("everything", &sum),
+    ]);
     let mut routing = open(&model, &peers, &[("SCRUBJAY_ROUTER_MODE", "backends")]);
     let answer = routing.task("which directories may I use?");
     assert!(
@@ -83,8 +85,9 @@ fn a_file_is_really_read_and_really_written() {
     let directory = super::super::rig::scratch();
     let path = directory.path().canonicalize().expect("it is there").join("note.txt");
     std::fs::write(&path, "kept in a file").expect("it is ours");
-    let read = Answer::tool_call("filesystem__read_text_file", &json!({ "path": path }));
-    let write = Answer::tool_call("filesystem__write_file", &json!({ "path": path, "content": "changed" }));
+    let read = ScriptedAnswer::tool_call("filesystem__read_text_file", &json!({ "path": path }));
+    let write =
+        ScriptedAnswer::tool_call("filesystem__write_file", &json!({ "path": path, "content": "changed" }));
     let model = Model::answering(&[read, write]);
     let mut routing = Routing::before(&Value::Null, Some(&model), &[("OPENAI_API_KEY", OWN_KEY)]);
     routing.open(&json!({ "elicitation": {} }), &options(&peers, path.parent().unwrap()));

@@ -1,6 +1,6 @@
 //! Tasks of several calls: shown whole, made in order, stopped at the first surprise.
 
-use scrubjay_llm::scripted::Answer;
+use scrubjay_llm::scripted::ScriptedAnswer;
 use serde_json::{Value, json};
 
 use super::super::rig::{scrubjay, until};
@@ -13,13 +13,13 @@ fn step(function: &str, arguments: &Value) -> Value {
     json!({ "function": function, "arguments": arguments })
 }
 
-fn planned(second: Value) -> Answer {
+fn planned(second: Value) -> ScriptedAnswer {
     let steps = [
         step("sample__echo", &json!({ "text": "one" })),
         second,
         step("sample__echo", &json!({ "text": "three" })),
     ];
-    Answer::tool_call("plan_steps", &json!({ "steps": steps }))
+    ScriptedAnswer::tool_call("plan_steps", &json!({ "steps": steps }))
 }
 
 fn yes() -> Value {
@@ -89,7 +89,7 @@ fn step_of(text: &str) -> String {
 fn steps_are_plan_steps_of_the_session() {
     let steps =
         [step("sample__echo", &json!({ "text": "one" })), step("sample__echo", &json!({ "text": "two" }))];
-    let model = Model::answering(&[Answer::tool_call("plan_steps", &json!({ "steps": steps }))]);
+    let model = Model::answering(&[ScriptedAnswer::tool_call("plan_steps", &json!({ "steps": steps }))]);
     let mut routing = Routing::start(Some(&model), &[STEPS]).opened_with_forms();
     let (_, answer) = routing.task_with_form(TASK, &yes());
     assert!(answer["result"]["content"].is_array(), "{answer}");
@@ -132,7 +132,7 @@ fn a_step_that_fails_leaves_none_under_way() {
 fn a_plan_of_the_agents_own_goes_on() {
     let steps =
         [step("sample__echo", &json!({ "text": "one" })), step("sample__echo", &json!({ "text": "two" }))];
-    let model = Model::answering(&[Answer::tool_call("plan_steps", &json!({ "steps": steps }))]);
+    let model = Model::answering(&[ScriptedAnswer::tool_call("plan_steps", &json!({ "steps": steps }))]);
     let mut routing = Routing::with_toolsets("recorder", Some(&model), &[STEPS]).opened_with_forms();
     let planned = routing.call("record_plan", &json!({ "steps": ["Mine", "Mine too"] }));
     assert_eq!(planned["result"]["structuredContent"]["current_index"], 0, "{planned}");
@@ -148,7 +148,7 @@ fn a_plan_of_the_agents_own_goes_on() {
 fn a_task_that_is_called_off_leaves_no_step_under_way() {
     let steps =
         [step("sample__slow", &json!({ "ms": 60_000 })), step("sample__echo", &json!({ "text": "two" }))];
-    let model = Model::answering(&[Answer::tool_call("plan_steps", &json!({ "steps": steps }))]);
+    let model = Model::answering(&[ScriptedAnswer::tool_call("plan_steps", &json!({ "steps": steps }))]);
     let mut routing = Routing::start(Some(&model), &[STEPS]).opened_with_forms();
     let id = routing.begin_with_form("slow down for a while and then echo the text two", &yes());
     let data = routing.data();

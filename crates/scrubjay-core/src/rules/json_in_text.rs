@@ -3,17 +3,17 @@
 
 use std::borrow::Cow;
 
-use super::Change;
+use super::RuleChange;
 use super::document::Document;
 use crate::json::edit;
-use crate::json::strict::{Flaw, VALUES_MAX};
-use crate::json::tree::{Kind, Tree};
+use crate::json::strict::{JsonProblem, VALUES_MAX};
+use crate::json::tree::{NodeKind, Tree};
 
 /// Returns a message as it is to a reader that looks into texts; none where no text holds a list or an object.
 ///
 /// # Errors
 /// A text holds more, or nests deeper, than can be looked into.
-pub(super) fn unpack(document: &Document<'_>) -> Result<Option<Document<'static>>, Flaw> {
+pub(super) fn unpack(document: &Document<'_>) -> Result<Option<Document<'static>>, JsonProblem> {
     let mut edits = Vec::new();
     for argument in arguments(document).filter(|argument| may_hold_json(document, *argument)) {
         let text = document.inside(argument).text;
@@ -22,7 +22,7 @@ pub(super) fn unpack(document: &Document<'_>) -> Result<Option<Document<'static>
         }
         match Tree::parse_loosely(&text, VALUES_MAX) {
             Ok(_) => edits.push((document.tree.nodes[argument].range.clone(), text)),
-            Err(Flaw::NotJson) => {}
+            Err(JsonProblem::NotJson) => {}
             Err(flaw) => return Err(flaw),
         }
     }
@@ -36,7 +36,7 @@ pub(super) fn unpack(document: &Document<'_>) -> Result<Option<Document<'static>
 }
 
 /// Tells whether some of these changes would still change something within a text.
-pub(super) fn reach_into_text(changes: &[Change], changed: &Document<'_>) -> bool {
+pub(super) fn reach_into_text(changes: &[RuleChange], changed: &Document<'_>) -> bool {
     let changes_it = |unpacked: &Document<'_>| {
         changes.iter().any(|change| !matches!(change.apply(unpacked, usize::MAX), Ok(None)))
     };
@@ -46,11 +46,11 @@ pub(super) fn reach_into_text(changes: &[Change], changed: &Document<'_>) -> boo
 fn arguments<'d>(document: &'d Document<'_>) -> impl Iterator<Item = usize> + 'd {
     let params = document.member(0, b"params");
     let arguments = params.and_then(|params| document.member(params, b"arguments"));
-    let arguments = arguments.filter(|arguments| document.kind(*arguments) == Kind::Object);
+    let arguments = arguments.filter(|arguments| document.kind(*arguments) == NodeKind::Object);
     arguments.into_iter().flat_map(|arguments| document.tree.children(arguments))
 }
 
 /// Tells by its first byte whether a value may be a text with JSON in it; most are not.
 fn may_hold_json(document: &Document<'_>, node: usize) -> bool {
-    document.kind(node) == Kind::String && matches!(document.raw(node)[1], b'[' | b'{' | b' ' | b'\\')
+    document.kind(node) == NodeKind::String && matches!(document.raw(node)[1], b'[' | b'{' | b' ' | b'\\')
 }

@@ -3,11 +3,11 @@
 use scrubjay_core::retrieval::Shortlist;
 use scrubjay_llm::LlmError;
 
-use crate::BadAnswer;
+use crate::AnswerError;
 
 /// Why there is no call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Undecided {
+pub enum NoCall {
     /// No tool has anything to do with it.
     #[error("no tool seems to serve this task")]
     NothingFits,
@@ -19,10 +19,10 @@ pub enum Undecided {
     Model(#[from] LlmError),
     /// The model gave no usable call.
     #[error(transparent)]
-    Answer(#[from] BadAnswer),
+    Answer(#[from] AnswerError),
 }
 
-impl Undecided {
+impl NoCall {
     /// Says why a shortlist is not acted on.
     pub(crate) fn of(shortlist: &Shortlist) -> Self {
         if shortlist.hits.is_empty() { Self::NothingFits } else { Self::Unsure }
@@ -42,10 +42,10 @@ impl Undecided {
             Self::Model(LlmError::Refused { .. }) => "model_refused",
             Self::Model(LlmError::Unreachable(_)) => "model_unreachable",
             Self::Model(LlmError::Busy) => "model_busy",
-            Self::Answer(BadAnswer::NoCall { .. }) => "no_tool_call",
-            Self::Answer(BadAnswer::Several(_)) => "several_tool_calls",
-            Self::Answer(BadAnswer::Unknown) => "unknown_tool",
-            Self::Answer(BadAnswer::Arguments { .. }) => "bad_arguments",
+            Self::Answer(AnswerError::NoCall { .. }) => "no_tool_call",
+            Self::Answer(AnswerError::Several(_)) => "several_tool_calls",
+            Self::Answer(AnswerError::Unknown) => "unknown_tool",
+            Self::Answer(AnswerError::Arguments { .. }) => "bad_arguments",
         }
     }
 
@@ -57,8 +57,8 @@ impl Undecided {
                 Some("a model that chooses: set OPENAI_API_KEY or llm.api_key".to_owned())
             }
             Self::Unsure => Some("what exactly is to be done, and to what".to_owned()),
-            Self::Answer(BadAnswer::NoCall { said }) if !said.is_empty() => Some(said.clone()),
-            Self::Answer(BadAnswer::Arguments { problems }) => Some(problems.join("; ")),
+            Self::Answer(AnswerError::NoCall { said }) if !said.is_empty() => Some(said.clone()),
+            Self::Answer(AnswerError::Arguments { problems }) => Some(problems.join("; ")),
             _ => None,
         }
     }

@@ -11,9 +11,9 @@ const KNOWN_MAX: usize = 16_384;
 
 /// Some of the rules, by their numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Fits([u64; RULES_MAX / 64]);
+pub(super) struct RuleSet([u64; RULES_MAX / 64]);
 
-impl Fits {
+impl RuleSet {
     pub(super) fn of(rules: &[Rule], fits: impl Fn(&Rule) -> bool) -> Self {
         let mut found = Self::default();
         for (number, _) in rules.iter().enumerate().filter(|(_, rule)| fits(rule)) {
@@ -43,20 +43,20 @@ impl Fits {
 
 /// Which rules a message fits, as far as that is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Fitting {
+pub(super) struct MatchingRules {
     /// Rules that it may fit.
-    pub(super) any: Fits,
+    pub(super) any: RuleSet,
     /// Rules that it fits in any case.
-    pub(super) all: Fits,
+    pub(super) all: RuleSet,
     /// Rules of what it is known to be, for what is only noted beside it.
-    pub(super) own: Fits,
+    pub(super) own: RuleSet,
     /// Whether it answers a request about a task, and so begins none.
     pub(super) is_about_task: bool,
 }
 
-impl Fitting {
+impl MatchingRules {
     /// These and no others.
-    pub(super) fn exactly(fits: Fits) -> Self {
+    pub(super) fn exactly(fits: RuleSet) -> Self {
         Self { any: fits, all: fits, own: fits, is_about_task: false }
     }
 
@@ -71,31 +71,31 @@ impl Fitting {
 }
 
 /// Who asked, and a hash of the id: ids may be of any length.
-type Asked = (Direction, [u8; 16]);
+type RequestKey = (Direction, [u8; 16]);
 
 /// The requests that await their answer.
 #[derive(Debug)]
-pub(super) struct Open {
-    requests: Bounded<Asked, SameId>,
+pub(super) struct OpenRequests {
+    requests: Bounded<RequestKey, SameId>,
 }
 
 /// The requests that are open under one id. Which of them an answer is to, nobody can tell, so each answer may be to any
 /// of them: also the last one, for nobody knows which were answered before.
 #[derive(Debug)]
 struct SameId {
-    fitting: Fitting,
+    fitting: MatchingRules,
     count: usize,
 }
 
-impl Default for Open {
+impl Default for OpenRequests {
     fn default() -> Self {
         Self { requests: Bounded::new(OPEN_MAX) }
     }
 }
 
-impl Open {
+impl OpenRequests {
     /// Notes a request; the oldest is forgotten where there are too many.
-    pub(super) fn note(&mut self, direction: Direction, id: &[u8], fitting: Fitting) {
+    pub(super) fn note(&mut self, direction: Direction, id: &[u8], fitting: MatchingRules) {
         self.add((direction, hash(id)), SameId { fitting, count: 1 });
     }
 
@@ -112,7 +112,7 @@ impl Open {
         }
     }
 
-    fn add(&mut self, asked: Asked, same: SameId) {
+    fn add(&mut self, asked: RequestKey, same: SameId) {
         match self.requests.get_mut(&asked) {
             Some(before) => {
                 before.fitting = before.fitting.or(same.fitting);
@@ -125,7 +125,7 @@ impl Open {
     }
 
     /// Finds the requests of this id that went this way.
-    pub(super) fn find(&self, direction: Direction, id: &[u8]) -> Option<Fitting> {
+    pub(super) fn find(&self, direction: Direction, id: &[u8]) -> Option<MatchingRules> {
         self.requests.get(&(direction, hash(id))).map(|same| same.fitting)
     }
 
@@ -147,12 +147,12 @@ impl Open {
 
 /// What a later message may refer to, by the way it goes and a hash: names that peers give may be of any length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Known {
+pub(super) enum ReferenceKey {
     Task(Direction, [u8; 16]),
     Input(Direction, [u8; 16]),
 }
 
-impl Known {
+impl ReferenceKey {
     /// A task by its id; its outcome goes this way.
     pub(super) fn task(direction: Direction, id: &[u8]) -> Self {
         Self::Task(direction, hash(id))
@@ -167,19 +167,19 @@ impl Known {
 /// The tasks and demands for input that were made, each with the rules that what made it fits. What falls out counts as
 /// unknown, and so as anything.
 #[derive(Debug)]
-pub(super) struct Memory {
-    known: Bounded<Known, Fitting>,
+pub(super) struct ReferenceTable {
+    known: Bounded<ReferenceKey, MatchingRules>,
 }
 
-impl Default for Memory {
+impl Default for ReferenceTable {
     fn default() -> Self {
         Self { known: Bounded::new(KNOWN_MAX) }
     }
 }
 
-impl Memory {
+impl ReferenceTable {
     /// Remembers something; what goes by a name that is known may be either.
-    pub(super) fn remember(&mut self, known: Known, fitting: Fitting) {
+    pub(super) fn remember(&mut self, known: ReferenceKey, fitting: MatchingRules) {
         match self.known.get_mut(&known) {
             Some(before) => *before = before.or(fitting),
             None => {
@@ -188,7 +188,7 @@ impl Memory {
         }
     }
 
-    pub(super) fn find(&self, known: &Known) -> Option<Fitting> {
+    pub(super) fn find(&self, known: &ReferenceKey) -> Option<MatchingRules> {
         self.known.get(known).copied()
     }
 }

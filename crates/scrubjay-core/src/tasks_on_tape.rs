@@ -11,9 +11,9 @@ use serde_json::value::RawValue;
 use crate::entry::{Direction, Entry, EntryKind};
 use crate::envelope::MessageKind;
 use crate::message::{self, Parts};
-use crate::operation::Role;
+use crate::operation::OperationRole;
 use crate::protocol::method;
-use crate::reading::Reading;
+use crate::reading::EntryReading;
 
 /// The method that takes a task.
 pub const TASK_METHOD: &str = "agentify/orchestrateTask";
@@ -38,7 +38,7 @@ const TOOLS_MAX: usize = 4096;
 
 /// A task, and the calls that were made for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Task {
+pub struct TaskOnTape {
     /// What was asked.
     pub query: String,
     /// The backend and the tool of each call that succeeded, in their order.
@@ -49,22 +49,22 @@ pub struct Task {
 
 /// The tasks of one tape.
 #[derive(Debug, Default)]
-pub struct Tasks {
-    by_entry: BTreeMap<u64, Task>,
+pub struct TaskReader {
+    by_entry: BTreeMap<u64, TaskOnTape>,
     /// The last task for which nothing was called, and which tools came nearest to it.
-    offered: Option<Offered>,
+    offered: Option<OfferedTools>,
 }
 
 #[derive(Debug)]
-struct Offered {
+struct OfferedTools {
     query: String,
     tools: Vec<String>,
     requests_left: usize,
 }
 
-impl Tasks {
+impl TaskReader {
     /// Takes the next entry and what the reading made of it.
-    pub fn observe(&mut self, number: u64, entry: &Entry<'_>, reading: &Reading) {
+    pub fn observe(&mut self, number: u64, entry: &Entry<'_>, reading: &EntryReading) {
         if entry.kind != EntryKind::Message {
             return;
         }
@@ -76,7 +76,7 @@ impl Tasks {
         }
     }
 
-    fn ask(&mut self, number: u64, payload: &[u8], reading: &Reading) {
+    fn ask(&mut self, number: u64, payload: &[u8], reading: &EntryReading) {
         let envelope = &reading.envelope;
         if envelope.kind != MessageKind::Request || self.by_entry.len() >= TASKS_MAX {
             return;
@@ -90,13 +90,13 @@ impl Tasks {
         if let Some(query) = std::str::from_utf8(payload).ok().and_then(|text| query(text, is_tool))
             && query.len() <= QUERY_BYTES_MAX
         {
-            self.by_entry.insert(number, Task { query, calls: Vec::new(), failed: false });
+            self.by_entry.insert(number, TaskOnTape { query, calls: Vec::new(), failed: false });
         }
     }
 
     /// Remembers what was offered for a task instead of a call.
-    fn offer(&mut self, payload: &[u8], reading: &Reading) {
-        let Some(link) = reading.link().filter(|link| link.role == Role::Answer) else { return };
+    fn offer(&mut self, payload: &[u8], reading: &EntryReading) {
+        let Some(link) = reading.link().filter(|link| link.role == OperationRole::Answer) else { return };
         let task = link.operation.and_then(|operation| self.by_entry.get(&operation));
         let Some(task) = task.filter(|task| task.calls.is_empty() && !task.failed) else { return };
         let answer: Value = serde_json::from_slice(payload).unwrap_or_default();
@@ -107,22 +107,23 @@ impl Tasks {
         let tools: Vec<String> =
             tools.filter_map(|tool| tool["name"].as_str()).take(OFFERED_MAX).map(str::to_owned).collect();
         let query = task.query.clone();
-        self.offered = (!tools.is_empty()).then_some(Offered { query, tools, requests_left: SOON });
+        self.offered = (!tools.is_empty()).then_some(OfferedTools { query, tools, requests_left: SOON });
     }
 
     /// Takes a call of the client's own for what the last task meant, where it was offered for it.
     fn take_offer(&mut self, number: u64, tool: &str) {
         let Some(mut offered) = self.offered.take() else { return };
         if offered.tools.iter().any(|name| name == tool) {
-            self.by_entry.insert(number, Task { query: offered.query, calls: Vec::new(), failed: false });
+            self.by_entry
+                .insert(number, TaskOnTape { query: offered.query, calls: Vec::new(), failed: false });
         } else if offered.requests_left > 1 {
             offered.requests_left -= 1;
             self.offered = Some(offered);
         }
     }
 
-    fn answer(&mut self, backend: &str, reading: &Reading) {
-        let Some(link) = reading.link().filter(|link| link.role == Role::Answer) else { return };
+    fn answer(&mut self, backend: &str, reading: &EntryReading) {
+        let Some(link) = reading.link().filter(|link| link.role == OperationRole::Answer) else { return };
         let task = link.operation.and_then(|operation| self.by_entry.get_mut(&operation));
         let (Some(task), Some(method::TOOLS_CALL), Some(tool)) = (task, link.method.as_deref(), &link.name)
         else {
@@ -140,7 +141,7 @@ impl Tasks {
     }
 
     /// Returns the tasks for which calls were made, all of which succeeded.
-    pub fn finish(self) -> impl Iterator<Item = Task> {
+    pub fn finish(self) -> impl Iterator<Item = TaskOnTape> {
         self.by_entry.into_values().filter(|task| !task.failed && !task.calls.is_empty())
     }
 }
@@ -153,14 +154,14 @@ fn query(message: &str, is_tool: bool) -> Option<String> {
 
 /// The tools that backends listed on one tape.
 #[derive(Debug, Default)]
-pub struct Lists {
+pub struct ToolListReader {
     tools: BTreeMap<(String, String), Value>,
 }
 
-impl Lists {
+impl ToolListReader {
     /// Takes the next entry and what the reading made of it.
-    pub fn observe(&mut self, entry: &Entry<'_>, reading: &Reading) {
-        let link = reading.link().filter(|link| link.role == Role::Answer);
+    pub fn observe(&mut self, entry: &Entry<'_>, reading: &EntryReading) {
+        let link = reading.link().filter(|link| link.role == OperationRole::Answer);
         let is_list = link.is_some_and(|link| link.method.as_deref() == Some(method::TOOLS_LIST));
         let Some(backend) = entry.via.filter(|_| is_list && !reading.is_failure()) else { return };
         let mut answer: Value = serde_json::from_slice(entry.payload).unwrap_or_default();
@@ -188,15 +189,16 @@ mod tests {
 
     use super::*;
     use crate::entry::{Terminator, Transport};
-    use crate::reading::Reader;
+    use crate::reading::EntryReader;
 
     const UP: Direction = Direction::ClientToServer;
     const DOWN: Direction = Direction::ServerToClient;
 
     type Line<'l> = (Direction, Option<&'l str>, Option<u64>, Value);
 
-    fn read(lines: &[Line<'_>]) -> (Vec<Task>, BTreeMap<(String, String), Value>) {
-        let (mut reader, mut tasks, mut lists) = (Reader::default(), Tasks::default(), Lists::default());
+    fn read(lines: &[Line<'_>]) -> (Vec<TaskOnTape>, BTreeMap<(String, String), Value>) {
+        let (mut reader, mut tasks, mut lists) =
+            (EntryReader::default(), TaskReader::default(), ToolListReader::default());
         for (number, (direction, via, operation, message)) in (0..).zip(lines) {
             let payload = message.to_string();
             let entry = Entry {
@@ -210,7 +212,7 @@ mod tests {
                 via: *via,
                 connection: 0,
                 operation: *operation,
-                judged: crate::entry::Judged::default(),
+                rule_marks: crate::entry::RuleMarks::default(),
                 payload: payload.as_bytes(),
             };
             let reading = reader.read(&entry);

@@ -12,20 +12,20 @@ pub fn is_name(text: &str) -> bool {
 
 /// What rules did to a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Judged<'a> {
+pub struct RuleMarks<'a> {
     /// What became of it.
-    pub acts: Acts,
+    pub effects: RuleEffects,
     /// The names of the rules that applied, in their order, one a line.
     pub rules: &'a str,
     /// The tags they gave it, one a line.
     pub tags: &'a str,
 }
 
-impl<'a> Judged<'a> {
+impl<'a> RuleMarks<'a> {
     /// Tells whether it went on otherwise than it came, or later, or not at all; or was made here.
     #[must_use]
     pub fn is_intercepted(&self) -> bool {
-        self.acts != Acts::default()
+        self.effects != RuleEffects::default()
     }
 
     /// Lists the names of the rules that applied.
@@ -43,9 +43,9 @@ impl<'a> Judged<'a> {
 
 /// What became of a message: any of five things.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Acts(u8);
+pub struct RuleEffects(u8);
 
-impl Acts {
+impl RuleEffects {
     /// It went on changed.
     pub const CHANGED: Self = Self(1);
     /// It did not go on; or it is the error that stands for it.
@@ -87,7 +87,7 @@ impl Acts {
     /// Reads bits; those nobody knows are left out.
     #[must_use]
     pub fn of_bits(bits: u8) -> Self {
-        Self::NAMES.iter().fold(Self(0), |acts, (act, _)| Self(acts.0 | bits & act.0))
+        Self::NAMES.iter().fold(Self(0), |effects, (act, _)| Self(effects.0 | bits & act.0))
     }
 
     /// Lists their names.

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 /// Where a value stands, which says what may stand for one there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ValuePosition {
     /// A variable of the environment, a member of JSON: nothing but templates and samples.
     Setting,
     /// In quotes, a command, an element: a word that itself speaks of a secret, too.
@@ -82,7 +82,7 @@ const STEMS: &[&str] = &["password", "passwd", "token", "secret", "credential", 
 const SHORT_STEMS: &[&str] = &["key", "pwd", "auth"];
 
 /// Tells whether a value only stands for a secret.
-pub(super) fn is_standin(text: &[u8], value: &Range<usize>, place: Place) -> bool {
+pub(super) fn is_standin(text: &[u8], value: &Range<usize>, place: ValuePosition) -> bool {
     let bytes = &text[value.clone()];
     let word = bytes.trim_ascii();
     let start = value.start + (bytes.len() - bytes.trim_ascii_start().len());
@@ -91,12 +91,12 @@ pub(super) fn is_standin(text: &[u8], value: &Range<usize>, place: Place) -> boo
         || is_mask(word)
         || is_sample(word)
         || template_end(text, start).is_some_and(|form| form >= end)
-        || place != Place::Setting && speaks(word)
-        || place == Place::Code && code_end(text, start).is_some_and(|form| form >= end)
+        || place != ValuePosition::Setting && speaks(word)
+        || place == ValuePosition::Code && code_end(text, start).is_some_and(|form| form >= end)
 }
 
 /// The same for a value that nothing stands around.
-pub(super) fn is_standin_alone(value: &[u8], place: Place) -> bool {
+pub(super) fn is_standin_alone(value: &[u8], place: ValuePosition) -> bool {
     is_standin(value, &(0..value.len()), place)
 }
 
@@ -282,7 +282,7 @@ fn is_border(text: &[u8], at: usize) -> bool {
 mod tests {
     use super::*;
 
-    fn check(place: Place, value: &str, expected: bool) {
+    fn check(place: ValuePosition, value: &str, expected: bool) {
         assert_eq!(is_standin_alone(value.as_bytes(), place), expected, "{value} in {place:?}");
     }
 
@@ -318,7 +318,7 @@ mod tests {
             "[u8; 32]",
             "$S3_KEY_2",
         ] {
-            for place in [Place::Setting, Place::Text, Place::Code] {
+            for place in [ValuePosition::Setting, ValuePosition::Text, ValuePosition::Code] {
                 check(place, value, true);
             }
         }
@@ -338,12 +338,12 @@ mod tests {
             "(a.get(\"x\") or {})",
             "format!(\"{x}\")",
         ] {
-            check(Place::Code, value, true);
-            check(Place::Setting, value, false);
+            check(ValuePosition::Code, value, true);
+            check(ValuePosition::Setting, value, false);
         }
         for value in ["api_key", "apiKey", "user-password", "@token", "authHeader", "key", "key_name"] {
-            check(Place::Text, value, true);
-            check(Place::Setting, value, false);
+            check(ValuePosition::Text, value, true);
+            check(ValuePosition::Setting, value, false);
         }
     }
 
@@ -378,7 +378,7 @@ mod tests {
             "ab,cd",
             "keyring",
         ] {
-            for place in [Place::Setting, Place::Text, Place::Code] {
+            for place in [ValuePosition::Setting, ValuePosition::Text, ValuePosition::Code] {
                 check(place, value, false);
             }
         }

@@ -10,13 +10,13 @@ const FOUND_MAX: usize = 3;
 
 /// The terms by their pairs of letters.
 #[derive(Default)]
-pub(super) struct Near {
+pub(super) struct SimilarTerms {
     by_gram: HashMap<[char; 2], Vec<u32>>,
     /// The highest id and one.
     terms: u32,
 }
 
-impl Near {
+impl SimilarTerms {
     pub(super) fn add(&mut self, term: &str, id: u32) {
         self.terms = self.terms.max(id + 1);
         if term.chars().count() >= CHARS_MIN - 1 {
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn typos_and_short_forms_are_found() {
         let terms = ["search", "screenshot", "configuration", "commit", "comment", "file"];
-        let mut near = Near::default();
+        let mut near = SimilarTerms::default();
         for (id, term) in (0..).zip(terms) {
             near.add(term, id);
         }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 /// The messages around failures.
 #[derive(Debug)]
-pub(super) struct Near {
+pub(super) struct FailureWindow {
     before: usize,
     after: usize,
     /// The operations of the last messages, oldest first.
@@ -15,7 +15,7 @@ pub(super) struct Near {
     after_left: usize,
 }
 
-impl Near {
+impl FailureWindow {
     pub(super) fn new(before: usize, after: usize) -> Self {
         Self { before, after, ring: VecDeque::new(), after_left: 0 }
     }

@@ -8,7 +8,7 @@ use crate::envelope::MessageKind;
 /// What a message or another entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum What {
+pub enum ExchangeKind {
     /// Asks for an answer.
     Request,
     /// An answer with a result.
@@ -35,7 +35,7 @@ pub enum What {
     Original,
 }
 
-impl What {
+impl ExchangeKind {
     /// All of them, in the order of their codes.
     pub(super) const ALL: [(Self, &str); 12] = [
         (Self::Request, "request"),

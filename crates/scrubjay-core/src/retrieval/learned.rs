@@ -15,7 +15,7 @@ pub(super) const SURE_TIMES: usize = 3;
 
 /// The words of all tools.
 #[derive(Default)]
-pub(super) struct Asked {
+pub(super) struct LearnedWords {
     words: HashMap<String, Vec<Said>>,
     /// How many words each tool has.
     known: HashMap<u32, usize>,
@@ -27,7 +27,7 @@ struct Said {
     by: Vec<u64>,
 }
 
-impl Asked {
+impl LearnedWords {
     /// Remembers that a conversation used a word for a tool; a tool that remembers enough learns no new ones.
     pub(super) fn learn(&mut self, word: &str, tool: u32, by: u64) {
         let known = self.known.entry(tool).or_default();

@@ -4,32 +4,32 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::left_out::Reason;
+use super::left_out::LeftOutReason;
 use crate::operation::Bounded;
 
 /// No more messages wait at once.
-pub const HELD_MAX: usize = 16_384;
+pub const UNDECIDED_MAX: usize = 16_384;
 /// Nor more bytes of them.
-pub const HELD_BYTES_MAX: u64 = 8 << 20;
+pub const UNDECIDED_BYTES_MAX: u64 = 8 << 20;
 /// An operation waits no longer than this for its outcome.
-pub const PATIENCE_NS: u64 = 60_000_000_000;
+pub const UNDECIDED_NS_MAX: u64 = 60_000_000_000;
 /// The fate of so many operations is remembered.
 const REMEMBERED_MAX: usize = 65_536;
 
 /// What was decided about an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum OperationVerdict {
     /// It is kept.
     Keep,
     /// It is kept with all its parts, whatever else is asked for.
     Greeting,
     /// It is left out.
-    Drop(Reason),
+    Drop(LeftOutReason),
 }
 
 /// An operation about which nothing is decided yet.
 #[derive(Debug)]
-pub(super) struct Unit {
+pub(super) struct UndecidedOperation {
     pub(super) began_ns: u64,
     /// Its messages: the number and length of each.
     pub(super) messages: Vec<(u64, u64)>,
@@ -46,7 +46,7 @@ pub(super) struct Unit {
     pub(super) in_ring: usize,
 }
 
-impl Unit {
+impl UndecidedOperation {
     pub(super) fn new(began_ns: u64, in_sample: bool) -> Self {
         Self {
             began_ns,
@@ -68,16 +68,16 @@ impl Unit {
 
 /// The table of them.
 #[derive(Debug)]
-pub(super) struct Held {
-    units: BTreeMap<u64, Unit>,
+pub(super) struct UndecidedOperations {
+    units: BTreeMap<u64, UndecidedOperation>,
     /// Those without an outcome, oldest first.
     open: BTreeSet<u64>,
     messages: usize,
     bytes: u64,
-    decided: Bounded<u64, Verdict>,
+    decided: Bounded<u64, OperationVerdict>,
 }
 
-impl Held {
+impl UndecidedOperations {
     pub(super) fn new() -> Self {
         Self {
             units: BTreeMap::new(),
@@ -88,12 +88,12 @@ impl Held {
         }
     }
 
-    pub(super) fn begin(&mut self, id: u64, unit: Unit) {
+    pub(super) fn begin(&mut self, id: u64, unit: UndecidedOperation) {
         self.units.insert(id, unit);
         self.open.insert(id);
     }
 
-    pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut Unit> {
+    pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut UndecidedOperation> {
         self.units.get_mut(&id)
     }
 
@@ -115,7 +115,7 @@ impl Held {
     }
 
     /// Takes an operation out, with what was decided about it.
-    pub(super) fn decide(&mut self, id: u64, verdict: Verdict) -> Option<Unit> {
+    pub(super) fn decide(&mut self, id: u64, verdict: OperationVerdict) -> Option<UndecidedOperation> {
         self.decided.insert(id, verdict);
         self.open.remove(&id);
         let unit = self.units.remove(&id)?;
@@ -125,15 +125,15 @@ impl Held {
     }
 
     /// Returns what was decided, and remembers it for longer: more may come.
-    pub(super) fn recall(&mut self, id: u64) -> Verdict {
+    pub(super) fn recall(&mut self, id: u64) -> OperationVerdict {
         let verdict = self.verdict(id);
         self.decided.insert(id, verdict);
         verdict
     }
 
     /// Returns what was decided; what is forgotten is kept.
-    pub(super) fn verdict(&self, id: u64) -> Verdict {
-        self.decided.get(&id).copied().unwrap_or(Verdict::Keep)
+    pub(super) fn verdict(&self, id: u64) -> OperationVerdict {
+        self.decided.get(&id).copied().unwrap_or(OperationVerdict::Keep)
     }
 
     /// Returns the oldest operation without an outcome that began up to a moment.
@@ -147,7 +147,7 @@ impl Held {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.messages > HELD_MAX || self.units.len() > HELD_MAX || self.bytes > HELD_BYTES_MAX
+        self.messages > UNDECIDED_MAX || self.units.len() > UNDECIDED_MAX || self.bytes > UNDECIDED_BYTES_MAX
     }
 
     pub(super) fn size(&self) -> (usize, u64) {
