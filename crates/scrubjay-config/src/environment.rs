@@ -24,11 +24,10 @@ const ALIASES: [(&str, &str); 7] = [
     ("DEBUG_PORT", "serve.debug_port"),
 ];
 /// Variables of ours that are no configuration: the warden's, the tests' own, and the pager.
-const NOT_KEYS: [&str; 7] = [
+const NOT_KEYS: [&str; 6] = [
     "SCRUBJAY_WARDEN",
     "SCRUBJAY_WARDEN_MALLOC",
     "SCRUBJAY_PEERS",
-    "SCRUBJAY_TEST_ALL",
     "SCRUBJAY_TEST_MARK",
     "SCRUBJAY_TEST_POSTGRES",
     "SCRUBJAY_PAGER",
