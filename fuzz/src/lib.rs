@@ -14,8 +14,8 @@ pub mod sse;
 pub mod tape;
 pub mod yaml;
 
-/// The reader of configuration files: it is the binary's, which has no library.
-#[path = "../../crates/scrubjay/src/config"]
+/// The reader of configuration files: `scrubjay-config` keeps it to itself.
+#[path = "../../crates/scrubjay-config/src"]
 mod config {
     #![expect(dead_code, reason = "only the reader is used here")]
 

@@ -5,7 +5,7 @@ use std::fmt;
 use scrubjay_core::spelling::nearest;
 use serde::Serialize;
 
-use crate::node::Origin;
+use super::node::Origin;
 
 /// One thing that is wrong, and where.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use granit_parser::{Event, Options, Parser, ScalarStyle};
 
-use crate::node::{Kind, Node, Origin, Scalar, Value, below};
-use crate::problem::Problem;
+use super::node::{Kind, Node, Origin, Scalar, Value, below};
+use super::problem::Problem;
 
 /// 1 MiB: a thousand times a usual file.
 pub(crate) const FILE_BYTES_MAX: u64 = 1 << 20;
