@@ -245,7 +245,7 @@ impl Ledger {
 
     /// Tells whether a text contains no secret.
     #[must_use]
-    pub fn is_clean(&self, text: &str) -> bool {
+    pub(crate) fn is_clean(&self, text: &str) -> bool {
         self.redactor.text(text).as_str() == text
     }
 
@@ -337,7 +337,7 @@ impl Write {
 
     /// Tells whether a text contains no secret.
     #[must_use]
-    pub fn is_clean(&self, text: &str) -> bool {
+    pub(crate) fn is_clean(&self, text: &str) -> bool {
         self.redactor.text(text).as_str() == text
     }
 

@@ -249,9 +249,6 @@ pub async fn last(on: &mut impl Conn, session: Option<&str>) -> Result<i64, Ledg
 }
 
 /// Returns the number of the last event up to a time, nanoseconds since the Unix epoch.
-///
-/// # Errors
-/// The ledger failed.
 pub(crate) async fn last_at(on: &mut impl Conn, at_ns: i64) -> Result<i64, LedgerError> {
     let row = select("SELECT id FROM events WHERE at_ns <= $1 ORDER BY id DESC LIMIT 1")
         .bind(at_ns)

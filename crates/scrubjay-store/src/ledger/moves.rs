@@ -16,18 +16,15 @@ const MOVES_MAX: usize = 64;
 
 /// A root under which a workspace's revisions are recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkspaceRoot {
+pub(crate) struct WorkspaceRoot {
     /// The root.
-    pub root: String,
+    pub(crate) root: String,
     /// The last revision there that is of this workspace.
-    pub up_to: i64,
+    pub(crate) up_to: i64,
 }
 
 /// Returns all roots that a workspace had, the current one first.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn roots(on: &mut impl Conn, root: &str) -> Result<Vec<WorkspaceRoot>, LedgerError> {
+pub(crate) async fn roots(on: &mut impl Conn, root: &str) -> Result<Vec<WorkspaceRoot>, LedgerError> {
     let mut roots = vec![WorkspaceRoot { root: root.to_owned(), up_to: i64::MAX }];
     let mut next = 0;
     while next < roots.len().min(MOVES_MAX) {
@@ -51,9 +48,6 @@ pub async fn roots(on: &mut impl Conn, root: &str) -> Result<Vec<WorkspaceRoot>,
 }
 
 /// Returns the current root of the workspace in which a revision was recorded.
-///
-/// # Errors
-/// The ledger failed.
 pub(crate) async fn current_root(
     on: &mut impl Conn,
     root: &str,
@@ -104,9 +98,6 @@ pub async fn record(
 
 /// Returns the workspaces of a project that are not known to have moved, each with the session that last changed a file
 /// there.
-///
-/// # Errors
-/// The ledger failed.
 pub(crate) async fn of_project(
     on: &mut impl Conn,
     project: &str,

@@ -80,10 +80,7 @@ pub async fn insert(
 }
 
 /// Increments a project's logical clock; returns the new tick.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn tick(write: &mut Write, id: &str) -> Result<i64, LedgerError> {
+pub(super) async fn tick(write: &mut Write, id: &str) -> Result<i64, LedgerError> {
     let row = change("UPDATE projects SET tick = tick + 1 WHERE id = $1 RETURNING tick")
         .bind(Key::known(id))
         .fetch_one(write)

@@ -24,8 +24,8 @@ macro_rules! select {
 
 mod history;
 
-pub(crate) use history::{as_of, first_after};
-pub use history::{count, first, latest, page, paths, pending};
+pub(crate) use history::{as_of, first_after, latest, paths};
+pub use history::{count, first, page, pending};
 
 /// How a state is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -176,10 +176,7 @@ pub async fn insert(write: &mut Write, revision: &Revision) -> Result<i64, Ledge
 }
 
 /// Sets the final state of a pending revision.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn conclude(write: &mut Write, id: i64, state: RevisionState) -> Result<(), LedgerError> {
+pub(crate) async fn conclude(write: &mut Write, id: i64, state: RevisionState) -> Result<(), LedgerError> {
     change("UPDATE revisions SET state = $2 WHERE id = $1 AND state = 'pending'")
         .bind(id)
         .bind(state.name())
@@ -198,9 +195,6 @@ pub async fn get(on: &mut impl Conn, id: i64) -> Result<Option<Revision>, Ledger
 }
 
 /// Returns the revisions of a session's events, after one event and up to another.
-///
-/// # Errors
-/// The ledger failed.
 pub(crate) async fn of_events(
     on: &mut impl Conn,
     session: &str,
@@ -222,28 +216,25 @@ pub(crate) async fn of_events(
 
 /// A file that a session changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TouchedFile {
+pub(crate) struct TouchedFile {
     /// The root of the workspace.
-    pub workspace: String,
+    pub(crate) workspace: String,
     /// The path in it.
-    pub path: String,
+    pub(crate) path: String,
     /// The first revision the session made of it.
-    pub first: i64,
+    pub(crate) first: i64,
     /// The last.
-    pub last: i64,
+    pub(crate) last: i64,
     /// How many revisions the session made.
-    pub revisions: i64,
+    pub(crate) revisions: i64,
     /// How many lines it added.
-    pub added: i64,
+    pub(crate) added: i64,
     /// How many it removed.
-    pub removed: i64,
+    pub(crate) removed: i64,
 }
 
 /// Returns the files a session changed, by path.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn touched(on: &mut impl Conn, session: &str) -> Result<Vec<TouchedFile>, LedgerError> {
+pub(crate) async fn touched(on: &mut impl Conn, session: &str) -> Result<Vec<TouchedFile>, LedgerError> {
     let rows = select(
         "SELECT r.workspace, r.path, min(r.id), max(r.id), count(*), CAST(sum(r.added) AS BIGINT),
              CAST(sum(r.removed) AS BIGINT) FROM events e JOIN revisions r ON r.event_id = e.id

@@ -22,7 +22,7 @@ pub use begin::{SessionStart, StartOutcome, current, of_caller, start};
 pub use end::{end, end_departed, leave};
 
 /// The longest session id.
-pub const ID_CHARS_MAX: usize = 100;
+const ID_CHARS_MAX: usize = 100;
 /// The longest title.
 pub const TITLE_CHARS_MAX: usize = 200;
 /// The longest user message or closing summary.
@@ -191,10 +191,7 @@ pub async fn get(on: &mut impl Conn, id: &str) -> Result<Option<Session>, Ledger
 }
 
 /// Stores the fields of a session that can change.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn update(write: &mut Write, session: &Session) -> Result<(), LedgerError> {
+pub(super) async fn update(write: &mut Write, session: &Session) -> Result<(), LedgerError> {
     change(
         "UPDATE sessions SET title = $2, user_message = $3, ended_ns = $4, current_step = $5,
              last_sync_tick = $6, last_save_ns = $7, last_activity_ns = $8 WHERE id = $1",

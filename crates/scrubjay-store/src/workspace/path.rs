@@ -41,13 +41,6 @@ impl FilePath {
     pub fn directory(&self) -> &str {
         self.0.rsplit_once('/').map_or(".", |(directory, _)| directory)
     }
-
-    /// Returns a key that is equal for names that some file systems treat as one: names that differ only in case, in
-    /// Unicode composition, or in invisible characters.
-    #[must_use]
-    pub fn twin_key(&self) -> String {
-        fold(&self.0)
-    }
 }
 
 impl fmt::Display for FilePath {
@@ -157,7 +150,8 @@ fn is_short_name(part: &str) -> bool {
     })
 }
 
-/// Folds case and composition, and drops invisible characters.
+/// Folds names to one form that some file systems treat as one: names that differ only in case, in Unicode composition,
+/// or in invisible characters.
 fn fold(text: &str) -> String {
     // Upper case first, then lower: so `ſ`, `ς` and `ß` meet `s`, `σ` and `ss`. The dotless `ı` is a letter of
     // its own, which upper case would lose.
@@ -176,4 +170,27 @@ fn is_ignorable(c: char) -> bool {
         | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
         | '\u{fff0}'..='\u{fff8}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
         | '\u{e0000}'..='\u{e0fff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_a_file_system_may_treat_as_one_fold_to_one_form() {
+        for (one, other) in [
+            ("Foo.txt", "foo.TXT"),
+            ("é", "e\u{301}"),
+            ("É", "e\u{301}"),
+            ("straße", "STRASSE"),
+            ("ΟΔΟΣ", "οδος"),
+            ("a\u{200b}b", "ab"),
+            ("\u{212a}", "k"),
+        ] {
+            assert_eq!(fold(one), fold(other), "{one} {other}");
+        }
+        for (one, other) in [("a", "b"), ("e", "é"), ("a/b", "a:b"), ("ı", "i")] {
+            assert_ne!(fold(one), fold(other), "{one} {other}");
+        }
+    }
 }

@@ -15,7 +15,7 @@ use crate::ledger::{Conn, LedgerError};
 /// How many matches are ranked, the newest first: ranking reads every match.
 pub const RANKED_MAX: i64 = 1_000;
 /// An entry has no more tags.
-pub const TAGS_MAX: usize = 10;
+const TAGS_MAX: usize = 10;
 /// Up to how many entries a tag is counted, to find the rarest.
 const RARE_MAX: i64 = 1_000;
 /// No title folds to more characters.

@@ -45,10 +45,7 @@ pub struct Activation {
 }
 
 /// Returns the version of a record that a session has seen, if it has it activated.
-///
-/// # Errors
-/// The ledger failed.
-pub(crate) async fn seen_version(
+pub(super) async fn seen_version(
     on: &mut impl Conn,
     session: &str,
     id: RecordId,

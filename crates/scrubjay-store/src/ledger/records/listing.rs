@@ -9,7 +9,7 @@ use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError};
 
 /// How many types a list is filtered by.
-pub(crate) const TYPES_MAX: usize = 20;
+pub(super) const TYPES_MAX: usize = 20;
 
 /// Which records to list.
 #[derive(Clone, Debug, Default)]
@@ -160,10 +160,7 @@ async fn placed(
 }
 
 /// Returns the first children of a record: of one state, or all that are not open.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn children(
+pub(super) async fn children(
     on: &mut impl Conn,
     collection: &RecordCollection,
     id: RecordId,

@@ -11,7 +11,7 @@ use crate::ledger::statement::{Key, change, select};
 use crate::ledger::{Conn, LedgerError, Write};
 
 /// How many records are listed; all are counted.
-pub const NAMED_MAX: i64 = 1_000;
+const NAMED_MAX: i64 = 1_000;
 
 /// The result of a save.
 #[derive(Clone, Debug)]
@@ -42,10 +42,7 @@ pub struct CloseResult {
 }
 
 /// Returns the tick of a session's last save.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn last(on: &mut impl Conn, session: &str) -> Result<Option<i64>, LedgerError> {
+pub(super) async fn last(on: &mut impl Conn, session: &str) -> Result<Option<i64>, LedgerError> {
     let row = select("SELECT max(tick) FROM record_saves WHERE session_id = $1")
         .bind(session)
         .fetch_one(on.conn())

@@ -17,7 +17,7 @@ use crate::ledger::{Conn, LedgerError};
 /// How many matches are ranked: ranking reads every match.
 pub const RANKED_MAX: i64 = 1_000;
 /// No query is longer.
-pub const QUERY_CHARS_MAX: usize = 1_000;
+const QUERY_CHARS_MAX: usize = 1_000;
 /// No query has more words or phrases.
 const TERMS_MAX: usize = 32;
 /// How long a snippet is.

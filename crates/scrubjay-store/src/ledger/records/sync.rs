@@ -10,7 +10,7 @@ use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError, Write, project, session};
 
 /// How many changes one sync returns.
-pub const CHANGES_MAX: i64 = 100;
+const CHANGES_MAX: i64 = 100;
 /// After how much text a sync returns no more changes.
 const TEXT_BYTES_MAX: usize = 256 * 1024;
 

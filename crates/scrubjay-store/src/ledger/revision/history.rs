@@ -7,10 +7,7 @@ use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError, moves};
 
 /// Returns the last known state of a file.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn latest(
+pub(crate) async fn latest(
     on: &mut impl Conn,
     workspace: &str,
     path: &str,
@@ -19,9 +16,6 @@ pub async fn latest(
 }
 
 /// Returns the last state of a file up to an event.
-///
-/// # Errors
-/// The ledger failed.
 pub(crate) async fn as_of(
     on: &mut impl Conn,
     workspace: &str,
@@ -55,9 +49,6 @@ pub async fn first(on: &mut impl Conn, workspace: &str, path: &str) -> Result<Op
 }
 
 /// Returns the first state of a file after a revision.
-///
-/// # Errors
-/// The ledger failed.
 pub(crate) async fn first_after(
     on: &mut impl Conn,
     workspace: &str,
@@ -112,10 +103,11 @@ pub async fn page(
 }
 
 /// Returns the paths of a workspace's recorded files, `limit` for each of its roots.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn paths(on: &mut impl Conn, workspace: &str, limit: i64) -> Result<Vec<String>, LedgerError> {
+pub(crate) async fn paths(
+    on: &mut impl Conn,
+    workspace: &str,
+    limit: i64,
+) -> Result<Vec<String>, LedgerError> {
     let mut paths = std::collections::BTreeSet::new();
     for place in moves::roots(on, workspace).await? {
         let rows = select(
