@@ -327,9 +327,7 @@ async fn empty(place: &IndexPlace) -> Result<(), sqlx::Error> {
 /// Removes a database file with its log.
 fn remove(path: &Path) -> io::Result<()> {
     for suffix in ["", "-wal", "-shm"] {
-        let mut name = path.to_owned().into_os_string();
-        name.push(suffix);
-        match std::fs::remove_file(Path::new(&name)) {
+        match std::fs::remove_file(database::beside(path, suffix)) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => {}
         }

@@ -8,6 +8,7 @@ pub mod blob;
 pub mod dialect;
 pub mod event;
 pub mod moves;
+mod names;
 pub mod narrative;
 pub mod plan;
 pub mod progress;

@@ -156,10 +156,8 @@ impl Files {
         if known.as_ref().map_or(found_hash.is_none(), |known| known.after == found_hash) {
             return Ok(false);
         }
-        let known_bytes = match known.as_ref().and_then(|known| known.after) {
-            Some(hash) => Some(blob::get(write, &hash).await?),
-            None => None,
-        };
+        let known_hash = known.as_ref().and_then(|known| known.after.as_ref());
+        let known_bytes = blob::get_optional(write, known_hash).await?;
         let found_bytes = found.map(|content| content.bytes.as_slice());
         // A file that is seen for the first time has not changed, as far as we know.
         let before = if first_seen { found_bytes } else { known_bytes.as_deref() };

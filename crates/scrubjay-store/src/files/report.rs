@@ -49,10 +49,7 @@ impl Files {
         let mut write = self.ledger.write(Survives::Power).await?;
         let session = session::current(&mut write, caller, report.session.as_deref()).await?;
         let known = revision::latest(&mut write, &self.root(), path.as_str()).await?.and_then(|r| r.after);
-        let known = match known {
-            Some(hash) => Some(blob::get(&mut write, &hash).await?),
-            None => None,
-        };
+        let known = blob::get_optional(&mut write, known.as_ref()).await?;
         let on_disk = found.as_ref().map(|f| f.bytes.clone());
         let (before, after) = match report.action {
             ReportedAction::Create(content) => (None, content.map(String::into_bytes).or(on_disk)),

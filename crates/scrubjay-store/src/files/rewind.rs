@@ -121,10 +121,7 @@ impl Files {
             let first = revision::first(&mut read, &root, &path).await?;
             let last = revision::latest(&mut read, &root, &path).await?;
             let (hash, mode) = state_then(then.as_ref(), first.as_ref());
-            let then = match hash {
-                Some(hash) => Some(blob::get(&mut read, &hash).await?),
-                None => None,
-            };
+            let then = blob::get_optional(&mut read, hash.as_ref()).await?;
             let location = self.workspace.locate(&path).map_err(|e| FileError::Workspace(e.into()))?;
             let now = self.look(&location).await.map_err(FileError::Workspace)?;
             let now_hash = now.as_ref().map(|content| *content.hash.as_bytes());

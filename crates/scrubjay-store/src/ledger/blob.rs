@@ -28,6 +28,11 @@ pub fn from_hex(text: &str) -> Option<Hash> {
     blake3::Hash::from_hex(text).ok().map(|hash| *hash.as_bytes())
 }
 
+/// Converts a hash from its column.
+pub(super) fn from_column(bytes: Vec<u8>) -> Result<Hash, LedgerError> {
+    Hash::try_from(bytes).map_err(|_| LedgerError::Damaged("a hash has the wrong length".to_owned()))
+}
+
 /// Stores a content, unless it is stored already.
 ///
 /// # Errors
@@ -65,4 +70,15 @@ pub async fn get(on: &mut impl Conn, wanted: &Hash) -> Result<Vec<u8>, LedgerErr
     let size = usize::try_from(row.try_get::<i64, _>(0)?).map_err(|_| damaged("has a wrong size"))?;
     let bytes = zstd::bulk::decompress(row.try_get(1)?, size).map_err(|_| damaged("cannot be read"))?;
     if hash(&bytes) == *wanted { Ok(bytes) } else { Err(damaged("is not what was stored")) }
+}
+
+/// Returns a content, if a hash is given.
+pub(crate) async fn get_optional(
+    on: &mut impl Conn,
+    wanted: Option<&Hash>,
+) -> Result<Option<Vec<u8>>, LedgerError> {
+    match wanted {
+        Some(hash) => get(on, hash).await.map(Some),
+        None => Ok(None),
+    }
 }

@@ -140,7 +140,8 @@ pub struct Event {
     pub entry: Option<i64>,
 }
 
-macro_rules! select {
+/// Completes a query for events.
+macro_rules! events {
     ($rest:literal) => {
         concat!(
             "SELECT id, project_id, session_id, at_ns, kind, step, subject, summary, details, tape, entry FROM events ",
@@ -148,6 +149,7 @@ macro_rules! select {
         )
     };
 }
+pub(super) use events;
 
 pub(crate) fn of_row(row: &AnyRow) -> Result<Event, LedgerError> {
     let (kind, details): (String, String) = (row.try_get(4)?, row.try_get(8)?);
@@ -217,7 +219,7 @@ pub struct EventPage<'a> {
 /// # Errors
 /// The ledger failed.
 pub async fn page(on: &mut impl Conn, page: EventPage<'_>) -> Result<Vec<Event>, LedgerError> {
-    let rows = select(select!("WHERE session_id = $1 AND id > $2 ORDER BY id LIMIT $3"))
+    let rows = select(events!("WHERE session_id = $1 AND id > $2 ORDER BY id LIMIT $3"))
         .bind(page.session)
         .bind(page.after)
         .bind(page.limit)
@@ -231,7 +233,7 @@ pub async fn page(on: &mut impl Conn, page: EventPage<'_>) -> Result<Vec<Event>,
 /// # Errors
 /// The ledger failed.
 pub async fn get(on: &mut impl Conn, id: i64) -> Result<Option<Event>, LedgerError> {
-    let row = select(select!("WHERE id = $1")).bind(id).fetch_optional(on.conn()).await?;
+    let row = select(events!("WHERE id = $1")).bind(id).fetch_optional(on.conn()).await?;
     row.as_ref().map(of_row).transpose()
 }
 

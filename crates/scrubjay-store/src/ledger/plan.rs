@@ -9,6 +9,7 @@ use sqlx::Row;
 use sqlx::any::AnyRow;
 
 use super::event::{self, EventKind, NewEvent};
+use super::names::{name_of, value_of};
 use super::session::{Caller, Session};
 use super::statement::{Key, change, select};
 use super::{Conn, LedgerError, Write};
@@ -50,13 +51,13 @@ impl StepStatus {
     /// Returns its name.
     #[must_use]
     pub fn name(self) -> &'static str {
-        STATUSES.iter().find(|(status, _)| *status == self).map_or("", |(_, name)| name)
+        name_of(&STATUSES, &self)
     }
 
     /// Returns the status with that name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        STATUSES.iter().find(|(_, known)| *known == name).map(|(status, _)| *status)
+        value_of(&STATUSES, name)
     }
 }
 

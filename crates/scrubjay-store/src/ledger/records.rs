@@ -30,6 +30,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::names::{name_of, value_of};
+
 pub use create::{NewRecord, create};
 pub use error::RecordError;
 pub use row::{find, full, require};
@@ -81,6 +83,13 @@ pub enum RecordState {
     Discarded,
 }
 
+const STATES: [(RecordState, &str); 4] = [
+    (RecordState::Open, "OPEN"),
+    (RecordState::Later, "LATER"),
+    (RecordState::Resolved, "RESOLVED"),
+    (RecordState::Discarded, "DISCARDED"),
+];
+
 impl RecordState {
     /// Every state.
     pub const ALL: [Self; 4] = [Self::Open, Self::Later, Self::Resolved, Self::Discarded];
@@ -88,18 +97,13 @@ impl RecordState {
     /// Returns its name.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Open => "OPEN",
-            Self::Later => "LATER",
-            Self::Resolved => "RESOLVED",
-            Self::Discarded => "DISCARDED",
-        }
+        name_of(&STATES, &self)
     }
 
     /// Returns the state with that name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.name() == name)
+        value_of(&STATES, name)
     }
 
     /// Returns the states that a record may change to.

@@ -8,11 +8,13 @@ use serde::Serialize;
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
-use super::blob::Hash;
+use super::blob::{self, Hash};
+use super::names::{name_of, value_of};
 use super::statement::{change, select};
 use super::{Conn, LedgerError, Write, moves};
 
-macro_rules! select {
+/// Completes a query for revisions.
+macro_rules! revisions {
     ($rest:literal) => {
         concat!(
             "SELECT id, workspace, path, event_id, source, state, before_hash, after_hash, size, lines, added, \
@@ -65,13 +67,9 @@ const STATES: [(RevisionState, &str); 4] = [
     (RevisionState::Changed, "changed"),
 ];
 
-fn name_of<T: PartialEq>(names: &[(T, &'static str)], value: &T) -> &'static str {
-    names.iter().find(|(known, _)| known == value).map_or("", |(_, name)| name)
-}
-
-fn named<T: Copy>(names: &[(T, &'static str)], name: &str) -> Result<T, LedgerError> {
-    let found = names.iter().find(|(_, known)| *known == name).map(|(value, _)| *value);
-    found.ok_or_else(|| LedgerError::Damaged(format!("unknown word \"{name}\" in a revision")))
+fn read_name<T: Copy>(names: &[(T, &'static str)], name: &str) -> Result<T, LedgerError> {
+    value_of(names, name)
+        .ok_or_else(|| LedgerError::Damaged(format!("unknown word \"{name}\" in a revision")))
 }
 
 impl RevisionSource {
@@ -121,23 +119,17 @@ pub struct Revision {
     pub mode: Option<i64>,
 }
 
-fn hash(bytes: Option<Vec<u8>>) -> Result<Option<Hash>, LedgerError> {
-    let whole = |bytes: Vec<u8>| {
-        Hash::try_from(bytes).map_err(|_| LedgerError::Damaged("a hash of another length".to_owned()))
-    };
-    bytes.map(whole).transpose()
-}
-
 impl Revision {
     fn of(row: &AnyRow) -> Result<Self, LedgerError> {
+        let hash = |bytes: Option<Vec<u8>>| bytes.map(blob::from_column).transpose();
         let (source, state): (String, String) = (row.try_get(4)?, row.try_get(5)?);
         Ok(Self {
             id: row.try_get(0)?,
             workspace: row.try_get(1)?,
             path: row.try_get(2)?,
             event_id: row.try_get(3)?,
-            source: named(&SOURCES, &source)?,
-            state: named(&STATES, &state)?,
+            source: read_name(&SOURCES, &source)?,
+            state: read_name(&STATES, &state)?,
             before: hash(row.try_get(6)?)?,
             after: hash(row.try_get(7)?)?,
             size: row.try_get(8)?,
@@ -190,7 +182,7 @@ pub(crate) async fn conclude(write: &mut Write, id: i64, state: RevisionState) -
 /// # Errors
 /// The ledger failed.
 pub async fn get(on: &mut impl Conn, id: i64) -> Result<Option<Revision>, LedgerError> {
-    let row = select(select!("WHERE id = $1")).bind(id).fetch_optional(on.conn()).await?;
+    let row = select(revisions!("WHERE id = $1")).bind(id).fetch_optional(on.conn()).await?;
     row.as_ref().map(Revision::of).transpose()
 }
 

@@ -48,9 +48,10 @@ pub async fn recent(
     let about = if wanted.record.is_some() { "subject = $2" } else { "$2 = ''" };
     // Both inserted texts are constants.
     let text = format!(
-        "SELECT id, project_id, session_id, at_ns, kind, step, subject, summary, details, tape, entry
-         FROM events WHERE project_id = $1 AND {about} AND at_ns >= $3 AND kind IN ({})
-         ORDER BY id DESC LIMIT $4",
+        event::events!(
+            "WHERE project_id = $1 AND {} AND at_ns >= $3 AND kind IN ({}) ORDER BY id DESC LIMIT $4"
+        ),
+        about,
         kinds.join(", ")
     );
     let rows = select(sqlx::AssertSqlSafe(text))

@@ -142,7 +142,7 @@ pub async fn suspects(
         if newest.id == cited {
             continue;
         }
-        let kept = row.try_get::<Option<Vec<u8>>, _>(5)?.map(hash_of).transpose()?;
+        let kept = row.try_get::<Option<Vec<u8>>, _>(5)?.map(blob::from_column).transpose()?;
         let then = match kept {
             Some(hash) => text(on, &hash).await?,
             // The ledger did not have the file when it was cited. The first later revision has the content before.
@@ -166,10 +166,6 @@ pub async fn suspects(
         }
     }
     Ok(suspects)
-}
-
-fn hash_of(bytes: Vec<u8>) -> Result<Hash, LedgerError> {
-    Hash::try_from(bytes).map_err(|_| LedgerError::Damaged("a hash has the wrong length".to_owned()))
 }
 
 async fn text(on: &mut impl Conn, hash: &Hash) -> Result<Option<String>, LedgerError> {

@@ -3,6 +3,7 @@
 use super::collection::RecordCollection;
 use super::scope::Scope;
 use super::{RecordContent, RecordError, RecordId, citation, row};
+use crate::ledger::names::{name_of, value_of};
 use crate::ledger::statement::{Key, change};
 use crate::ledger::{LedgerError, Write};
 
@@ -30,22 +31,21 @@ pub enum VersionChange {
     StateChanged,
 }
 
+const CHANGES: [(VersionChange, &str); 3] = [
+    (VersionChange::Created, "created"),
+    (VersionChange::Modified, "modified"),
+    (VersionChange::StateChanged, "state_changed"),
+];
+
 impl VersionChange {
     /// Returns its name.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Created => "created",
-            Self::Modified => "modified",
-            Self::StateChanged => "state_changed",
-        }
+        name_of(&CHANGES, &self)
     }
 
     pub(super) fn from_name(name: &str) -> Result<Self, LedgerError> {
-        [Self::Created, Self::Modified, Self::StateChanged]
-            .into_iter()
-            .find(|change| change.name() == name)
-            .ok_or_else(|| LedgerError::Damaged(format!("unknown change \"{name}\"")))
+        value_of(&CHANGES, name).ok_or_else(|| LedgerError::Damaged(format!("unknown change \"{name}\"")))
     }
 }
 

@@ -1,10 +1,13 @@
 //! One file's revisions, under all the roots its workspace had.
 
-use sqlx::Row;
+use sqlx::any::AnyArguments;
+use sqlx::query::Query;
+use sqlx::{Any, Row};
 
 use super::Revision;
+use crate::ledger::moves::{self, WorkspaceRoot};
 use crate::ledger::statement::select;
-use crate::ledger::{Conn, LedgerError, moves};
+use crate::ledger::{Conn, LedgerError};
 
 /// Returns the last known state of a file.
 pub(crate) async fn latest(
@@ -22,22 +25,17 @@ pub(crate) async fn as_of(
     path: &str,
     event: i64,
 ) -> Result<Option<Revision>, LedgerError> {
-    let mut last: Option<Revision> = None;
-    for place in moves::roots(on, workspace).await? {
-        let row = select(select!(
+    let last_of_root = |root: &WorkspaceRoot| {
+        select(revisions!(
             "WHERE workspace = $1 AND path = $2 AND state = 'done' AND event_id <= $3 AND id <= $4
              ORDER BY id DESC LIMIT 1"
         ))
-        .bind(&place.root)
-        .bind(path)
+        .bind(root.root.clone())
+        .bind(path.to_owned())
         .bind(event)
-        .bind(place.up_to)
-        .fetch_optional(on.conn())
-        .await?;
-        let found = row.as_ref().map(Revision::of).transpose()?;
-        last = last.into_iter().chain(found).max_by_key(|revision| revision.id);
-    }
-    Ok(last)
+        .bind(root.up_to)
+    };
+    Ok(of_all_roots(on, workspace, last_of_root).await?.pop())
 }
 
 /// Returns the first known state of a file.
@@ -55,21 +53,16 @@ pub(crate) async fn first_after(
     path: &str,
     after: i64,
 ) -> Result<Option<Revision>, LedgerError> {
-    let mut first: Option<Revision> = None;
-    for place in moves::roots(on, workspace).await? {
-        let row = select(select!(
+    let first_of_root = |root: &WorkspaceRoot| {
+        select(revisions!(
             "WHERE workspace = $1 AND path = $2 AND state = 'done' AND id > $3 AND id <= $4 ORDER BY id LIMIT 1"
         ))
-        .bind(&place.root)
-        .bind(path)
+        .bind(root.root.clone())
+        .bind(path.to_owned())
         .bind(after)
-        .bind(place.up_to)
-        .fetch_optional(on.conn())
-        .await?;
-        let found = row.as_ref().map(Revision::of).transpose()?;
-        first = first.into_iter().chain(found).min_by_key(|revision| revision.id);
-    }
-    Ok(first)
+        .bind(root.up_to)
+    };
+    Ok(of_all_roots(on, workspace, first_of_root).await?.into_iter().next())
 }
 
 /// Returns a page of a file's revisions in order.
@@ -83,21 +76,15 @@ pub async fn page(
     after: i64,
     limit: i64,
 ) -> Result<Vec<Revision>, LedgerError> {
-    let mut page: Vec<Revision> = Vec::new();
-    for place in moves::roots(on, workspace).await? {
-        let rows = select(select!(
-            "WHERE workspace = $1 AND path = $2 AND id > $3 AND id <= $4 ORDER BY id LIMIT $5"
-        ))
-        .bind(&place.root)
-        .bind(path)
-        .bind(after)
-        .bind(place.up_to)
-        .bind(limit)
-        .fetch_all(on.conn())
-        .await?;
-        page.extend(rows.iter().map(Revision::of).collect::<Result<Vec<_>, _>>()?);
-    }
-    page.sort_by_key(|revision| revision.id);
+    let page_of_root = |root: &WorkspaceRoot| {
+        select(revisions!("WHERE workspace = $1 AND path = $2 AND id > $3 AND id <= $4 ORDER BY id LIMIT $5"))
+            .bind(root.root.clone())
+            .bind(path.to_owned())
+            .bind(after)
+            .bind(root.up_to)
+            .bind(limit)
+    };
+    let mut page = of_all_roots(on, workspace, page_of_root).await?;
     page.truncate(usize::try_from(limit).unwrap_or(0));
     Ok(page)
 }
@@ -109,13 +96,13 @@ pub(crate) async fn paths(
     limit: i64,
 ) -> Result<Vec<String>, LedgerError> {
     let mut paths = std::collections::BTreeSet::new();
-    for place in moves::roots(on, workspace).await? {
+    for root in moves::roots(on, workspace).await? {
         let rows = select(
             "SELECT DISTINCT path FROM revisions WHERE workspace = $1 AND id <= $2 AND state = 'done'
              ORDER BY path LIMIT $3",
         )
-        .bind(&place.root)
-        .bind(place.up_to)
+        .bind(&root.root)
+        .bind(root.up_to)
         .bind(limit)
         .fetch_all(on.conn())
         .await?;
@@ -132,11 +119,11 @@ pub(crate) async fn paths(
 /// The ledger failed.
 pub async fn count(on: &mut impl Conn, workspace: &str, path: &str) -> Result<i64, LedgerError> {
     let mut total = 0;
-    for place in moves::roots(on, workspace).await? {
+    for root in moves::roots(on, workspace).await? {
         let row = select("SELECT count(*) FROM revisions WHERE workspace = $1 AND path = $2 AND id <= $3")
-            .bind(&place.root)
+            .bind(&root.root)
             .bind(path)
-            .bind(place.up_to)
+            .bind(root.up_to)
             .fetch_one(on.conn())
             .await?;
         total += row.try_get::<i64, _>(0)?;
@@ -153,18 +140,29 @@ pub async fn pending(
     workspace: &str,
     path: Option<&str>,
 ) -> Result<Vec<Revision>, LedgerError> {
-    let mut pending: Vec<Revision> = Vec::new();
-    for place in moves::roots(on, workspace).await? {
-        let rows = select(select!(
+    let pending_of_root = |root: &WorkspaceRoot| {
+        select(revisions!(
             "WHERE state = 'pending' AND workspace = $1 AND id <= $2 AND ($3 = '' OR path = $3) ORDER BY id"
         ))
-        .bind(&place.root)
-        .bind(place.up_to)
-        .bind(path.unwrap_or_default())
-        .fetch_all(on.conn())
-        .await?;
-        pending.extend(rows.iter().map(Revision::of).collect::<Result<Vec<_>, _>>()?);
+        .bind(root.root.clone())
+        .bind(root.up_to)
+        .bind(path.unwrap_or_default().to_owned())
+    };
+    of_all_roots(on, workspace, pending_of_root).await
+}
+
+/// Runs a statement for each root that the workspace had; returns the revisions in order.
+async fn of_all_roots(
+    on: &mut impl Conn,
+    workspace: &str,
+    statement: impl Fn(&WorkspaceRoot) -> Query<'static, Any, AnyArguments>,
+) -> Result<Vec<Revision>, LedgerError> {
+    let mut found = Vec::new();
+    for root in moves::roots(on, workspace).await? {
+        for row in &statement(&root).fetch_all(on.conn()).await? {
+            found.push(Revision::of(row)?);
+        }
     }
-    pending.sort_by_key(|revision| revision.id);
-    Ok(pending)
+    found.sort_by_key(|revision| revision.id);
+    Ok(found)
 }
