@@ -20,6 +20,7 @@ use scrubjay_core::diff::LineCount;
 use thiserror::Error;
 
 use crate::ledger::blob::Hash;
+use crate::ledger::event::EventKind;
 use crate::ledger::revision::{Revision, RevisionSource};
 use crate::ledger::session::{Caller, SessionError};
 use crate::ledger::{Ledger, LedgerError};
@@ -59,6 +60,14 @@ impl Action {
             Self::Create(_) => "create",
             Self::Edit(_) => "edit",
             Self::Delete => "delete",
+        }
+    }
+
+    fn event_kind(&self) -> EventKind {
+        match self {
+            Self::Create(_) => EventKind::FileCreate,
+            Self::Edit(_) => EventKind::FileEdit,
+            Self::Delete => EventKind::FileDelete,
         }
     }
 }
@@ -243,6 +252,24 @@ pub enum ReportedAction {
     Edit(Option<String>, Option<String>),
     /// It deleted a file.
     Delete,
+}
+
+impl ReportedAction {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Create(_) => "create",
+            Self::Edit(..) => "edit",
+            Self::Delete => "delete",
+        }
+    }
+
+    fn event_kind(&self) -> EventKind {
+        match self {
+            Self::Create(_) => EventKind::FileCreate,
+            Self::Edit(..) => EventKind::FileEdit,
+            Self::Delete => EventKind::FileDelete,
+        }
+    }
 }
 
 /// A revision to be added.

@@ -7,6 +7,7 @@
 pub mod blob;
 pub mod dialect;
 pub mod event;
+pub(crate) mod full_text;
 pub mod moves;
 mod names;
 pub mod narrative;

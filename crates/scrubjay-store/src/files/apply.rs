@@ -24,23 +24,23 @@ impl Files {
     pub(super) async fn apply(&self, caller: &Caller, change: Change) -> Result<AppliedChange, FileError> {
         let path = match self.workspace.locate(&change.path) {
             Ok(path) => path,
-            Err(refusal) => return Err(self.refuse(caller, &change, refusal.into()).await?),
+            Err(refusal) => return Err(self.refuse(caller, change.attempt(), refusal.into()).await?),
         };
         if let Some(refused) = self.secret_in(&path) {
-            return Err(self.refuse(caller, &change, refused).await?);
+            return Err(self.refuse(caller, change.attempt(), refused).await?);
         }
         let lock = self.hold(path.as_str()).await?;
         let before = match self.look(&path).await {
             Ok(before) => before,
-            Err(error) => return Err(self.refuse_or_fail(caller, &change, error).await?),
+            Err(error) => return Err(self.refuse_or_fail(caller, change.attempt(), error).await?),
         };
         let after = match plan(&change, before.as_ref()) {
             Ok(after) => after,
-            Err(refused) => return Err(self.refuse(caller, &change, refused).await?),
+            Err(refused) => return Err(self.refuse(caller, change.attempt(), refused).await?),
         };
         if after.as_ref().is_some_and(|bytes| bytes.len() as u64 > self.bytes_max) {
             let refused = too_large(&change.path, after.as_ref().map_or(0, Vec::len), self.bytes_max);
-            return Err(self.refuse(caller, &change, refused).await?);
+            return Err(self.refuse(caller, change.attempt(), refused).await?);
         }
         let mode = change.mode.or(before.as_ref().map(|b| b.mode));
         let intent = ChangeIntent { path, before, after, mode };
@@ -66,7 +66,7 @@ impl Files {
         drop(lock);
         match outcome {
             Ok(()) => Ok(AppliedChange { revision: Some(Revision { state, ..revision }), ..made }),
-            Err(error) => Err(self.refuse_or_fail(caller, &change, error).await?),
+            Err(error) => Err(self.refuse_or_fail(caller, change.attempt(), error).await?),
         }
     }
 
@@ -97,11 +97,6 @@ impl Files {
         let observed =
             self.observe(&mut write, caller, &session, &intent.path, intent.before.as_ref()).await?;
         let (path, after) = (intent.path.as_str(), intent.after.as_deref());
-        let kind = match change.action {
-            Action::Create(_) => EventKind::FileCreate,
-            Action::Edit(_) => EventKind::FileEdit,
-            Action::Delete => EventKind::FileDelete,
-        };
         let unchanged = before == after;
         let mut details = json!({
             "path": path, "action": change.action.name(),
@@ -119,7 +114,7 @@ impl Files {
         }
         let summary =
             format!("{} {path}{}", change.action.name(), if unchanged { " (unchanged)" } else { "" });
-        let event = NewEvent::new(kind, summary).about(path).with(details);
+        let event = NewEvent::new(change.action.event_kind(), summary).about(path).with(details);
         let event_id = event::append(&mut write, &session, caller, event).await?;
         let revision = match unchanged {
             true => None,

@@ -12,14 +12,12 @@ use super::{CONNECTIONS_MAX, IndexError, PATIENCE};
 use crate::database::Renewal;
 use crate::ledger::Storage;
 use crate::ledger::dialect::{Dialect, sqlite_code, sqlite_url};
+use crate::ledger::full_text::{self, POSITION_MAX, POSITIONS_MAX};
 use crate::ledger::words::{Folding, words};
 use scrubjay_tape::home::Home;
 
 /// How the texts of the index are cut into words for PostgreSQL.
 const FOLDING: Folding = Folding::DropAccents;
-/// Limits of `tsvector`: the number of positions of one word, and the largest position.
-const PLACES_MAX: usize = 255;
-const PLACE_MAX: usize = 16_383;
 /// Limit of `tsvector`: about a megabyte of words in one value.
 const VECTOR_BYTES_MAX: usize = 1_000_000;
 
@@ -273,18 +271,14 @@ pub(super) fn text_query(dialect: Dialect, terms: &[SearchTerm]) -> String {
             }
             Dialect::Postgres => {
                 let words: Vec<String> =
-                    words(term.as_str(), FOLDING).iter().map(|word| format!("'{}'", word.folded)).collect();
-                let all = format!("({}{})", words.join(" <-> "), if is_prefix { ":*" } else { "" });
-                (!words.is_empty()).then_some(all)
+                    words(term.as_str(), FOLDING).into_iter().map(|word| word.folded).collect();
+                (!words.is_empty()).then(|| full_text::phrase(dialect, &words, is_prefix))
             }
         }
     };
     let all: Option<Vec<String>> = terms.iter().map(term).collect();
     // A term without words makes the query empty, and the empty query matches nothing.
-    all.unwrap_or_default().join(match dialect {
-        Dialect::Sqlite => " AND ",
-        Dialect::Postgres => " & ",
-    })
+    all.unwrap_or_default().join(full_text::and(dialect))
 }
 
 /// Converts a text to the form in which the database stores it; tells whether some of it had to be left out.
@@ -335,19 +329,19 @@ fn vector(text: &str) -> (String, bool) {
                 order.len() - 1
             }
         };
-        let places = &mut order[number].1;
+        let positions = &mut order[number].1;
         // A word without a position is found alone, but not in a phrase.
-        if at + 1 < PLACE_MAX && places.len() < PLACES_MAX && bytes + 2 <= VECTOR_BYTES_MAX {
+        if at + 1 < POSITION_MAX && positions.len() < POSITIONS_MAX && bytes + 2 <= VECTOR_BYTES_MAX {
             bytes += 2;
-            places.push(at + 1);
+            positions.push(at + 1);
         }
     }
     let mut vector = String::with_capacity(bytes * 2);
-    for (word, places) in order {
+    for (word, positions) in order {
         write!(vector, "'{word}'").expect("a string takes any text");
-        for (n, placeholder) in places.iter().enumerate() {
+        for (n, position) in positions.iter().enumerate() {
             let between = if n == 0 { ':' } else { ',' };
-            write!(vector, "{between}{placeholder}").expect("a string takes any text");
+            write!(vector, "{between}{position}").expect("a string takes any text");
         }
         vector.push(' ');
     }

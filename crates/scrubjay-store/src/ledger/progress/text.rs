@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 
 use super::{EntryTexts, FOLDING};
 use crate::ledger::dialect::Dialect;
+use crate::ledger::full_text::{self, POSITION_MAX};
 use crate::ledger::statement::{SearchWords, change};
 use crate::ledger::words::{Term, words};
 use crate::ledger::{Conn, LedgerError, Write};
@@ -16,8 +17,6 @@ use crate::ledger::{Conn, LedgerError, Write};
 const MERGE_PAGES: i64 = 16;
 /// For how many words one more page is merged.
 const WORDS_PER_PAGE: usize = 16;
-/// Limit of `tsvector`: the largest position.
-const POSITION_MAX: usize = 16_383;
 
 /// The SQL that searches the words of entries.
 pub(super) struct TextSearchSql {
@@ -47,25 +46,13 @@ pub(super) fn search_sql(dialect: Dialect) -> TextSearchSql {
 
 /// Writes the full-text query.
 pub(super) fn query(dialect: Dialect, scope: i64, terms: &[Term], tags: &[&str]) -> String {
-    let term = |term: &Term| match dialect {
-        Dialect::Sqlite => {
-            let words: Vec<String> = term.words.iter().map(|word| format!("{scope}x{word}")).collect();
-            format!("\"{}\"{}", words.join(" "), if term.prefix { "*" } else { "" })
-        }
-        Dialect::Postgres => {
-            let words: Vec<String> = term.words.iter().map(|word| format!("'{scope}x{word}'")).collect();
-            format!("({}{})", words.join(" <-> "), if term.prefix { ":*" } else { "" })
-        }
+    let term = |term: &Term| {
+        let words: Vec<String> = term.words.iter().map(|word| format!("{scope}x{word}")).collect();
+        full_text::phrase(dialect, &words, term.prefix)
     };
-    let tag = |tag: &&str| match dialect {
-        Dialect::Sqlite => format!("\"{}\"", tag_word(scope, tag)),
-        Dialect::Postgres => format!("'{}'", tag_word(scope, tag)),
-    };
+    let tag = |tag: &&str| full_text::word(dialect, &tag_word(scope, tag));
     let all: Vec<String> = terms.iter().map(term).chain(tags.iter().map(tag)).collect();
-    all.join(match dialect {
-        Dialect::Sqlite => " AND ",
-        Dialect::Postgres => " & ",
-    })
+    all.join(full_text::and(dialect))
 }
 
 /// Makes an entry findable by its words and tags.

@@ -6,7 +6,7 @@ use sqlx::Row;
 use super::collection::RecordCollection;
 use super::scope::Scope;
 use super::{RecordError, RecordId, RecordRef, row};
-use crate::ledger::event::{self, EventKind, NewEvent};
+use crate::ledger::event::{EventKind, NewEvent};
 use crate::ledger::statement::{Key, change, select};
 use crate::ledger::{Conn, LedgerError, Write, project};
 
@@ -98,13 +98,13 @@ pub async fn activate(
     others.retain(|holder| holder.session_id != scope.session.id);
     let tick = project::get(write, &scope.collection.project).await?.map_or(0, |p| p.tick);
     note_seen(write, scope, &now, tick).await?;
-    let mut told = json!({ "version": now.version, "tick": tick, "already_loaded": before.is_some() });
+    let mut details = json!({ "version": now.version, "tick": tick, "already_loaded": before.is_some() });
     if let Some(other) = others.first() {
-        told["also_active_in"] = json!(other.session_id);
-        told["override"] = json!(overridden);
+        details["also_active_in"] = json!(other.session_id);
+        details["override"] = json!(overridden);
     }
     let event = NewEvent::new(EventKind::Activation, format!("activated {id}: {}", now.title));
-    event::append(write, &scope.session, &scope.caller, event.about(id.to_string()).with(told)).await?;
+    scope.append(write, event.about(id.to_string()).with(details)).await?;
     Ok(Activation { now, before, others, tick })
 }
 

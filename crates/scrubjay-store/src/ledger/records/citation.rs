@@ -74,7 +74,7 @@ pub(super) fn check(citations: &[String]) -> Result<(), RecordError> {
 }
 
 /// Replaces the citations of a record, and stores the cited lines as they are now.
-pub(super) async fn keep(
+pub(super) async fn store(
     write: &mut Write,
     scope: &Scope,
     id: RecordId,

@@ -48,13 +48,13 @@ impl Totals {
         }
     }
 
-    pub(super) fn born(&mut self, state: RecordState, root: bool) {
+    pub(super) fn count_created(&mut self, state: RecordState, root: bool) {
         self.records += 1;
         self.roots += i64::from(root);
         *self.of(state) += 1;
     }
 
-    pub(super) fn moved(&mut self, from: RecordState, to: RecordState) {
+    pub(super) fn count_transition(&mut self, from: RecordState, to: RecordState) {
         *self.of(from) -= 1;
         *self.of(to) += 1;
     }

@@ -2,7 +2,7 @@
 
 use super::collection::RecordCollection;
 use super::scope::Scope;
-use super::{RecordContent, RecordError, RecordId, citation, row};
+use super::{Record, RecordContent, RecordError, RecordId, activation, citation, row, text_index};
 use crate::ledger::names::{name_of, value_of};
 use crate::ledger::statement::{Key, change};
 use crate::ledger::{LedgerError, Write};
@@ -50,7 +50,7 @@ impl VersionChange {
 }
 
 /// Redacts the texts of a record.
-pub(super) fn cleaned(write: &Write, content: RecordContent) -> RecordContent {
+pub(super) fn redact(write: &Write, content: RecordContent) -> RecordContent {
     let metadata = write.clean_json(&serde_json::Value::Object(content.metadata));
     let text = |text: &str| write.clean(text).into_string();
     RecordContent {
@@ -117,7 +117,7 @@ pub(super) struct NewVersion<'a> {
 }
 
 /// Stores a version.
-pub(super) async fn keep(write: &mut Write, scope: &Scope, new: &NewVersion<'_>) -> Result<(), LedgerError> {
+pub(super) async fn store(write: &mut Write, scope: &Scope, new: &NewVersion<'_>) -> Result<(), LedgerError> {
     let content = new.content;
     let related: Vec<i64> = content.related.iter().map(|id| id.0).collect();
     change(
@@ -148,7 +148,7 @@ pub(super) async fn keep(write: &mut Write, scope: &Scope, new: &NewVersion<'_>)
 }
 
 /// Makes a stored version the current one of its record.
-pub(super) async fn advance(
+async fn set_current(
     write: &mut Write,
     collection: &RecordCollection,
     new: &NewVersion<'_>,
@@ -169,4 +169,24 @@ pub(super) async fn advance(
     .execute(write)
     .await?;
     Ok(())
+}
+
+/// Adds a version to a record and makes it the current one, which the session has then seen; returns the record.
+pub(super) async fn add_version(
+    write: &mut Write,
+    scope: &mut Scope,
+    current: &Record,
+    change: VersionChange,
+    reason: Option<&str>,
+    content: &RecordContent,
+) -> Result<Record, RecordError> {
+    let (id, version) = (current.now.id, current.version + 1);
+    let tick = scope.tick(write).await?;
+    let new = NewVersion { id, version, tick, change, reason, content };
+    store(write, scope, &new).await?;
+    set_current(write, &scope.collection, &new).await?;
+    let record = row::full(write, &scope.collection, id, None).await?;
+    text_index::put(write, &scope.collection, &record.now, content).await?;
+    activation::note_seen(write, scope, &record.now, tick).await?;
+    Ok(record)
 }

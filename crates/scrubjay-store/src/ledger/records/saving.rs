@@ -5,7 +5,7 @@ use sqlx::Row;
 
 use super::scope::Scope;
 use super::{RecordId, activation};
-use crate::ledger::event::{self, EventKind, NewEvent};
+use crate::ledger::event::{EventKind, NewEvent};
 use crate::ledger::session::{self, Session};
 use crate::ledger::statement::{Key, change, select};
 use crate::ledger::{Conn, LedgerError, Write};
@@ -70,9 +70,9 @@ pub async fn save(
         .await?;
     scope.session.last_save_ns = Some(at_ns);
     session::update(write, &scope.session).await?;
-    let told = json!({ "tick": tick, "saved_records": records, "saved_count": count });
-    let event = NewEvent::new(EventKind::SessionSaved, summary.unwrap_or("session saved")).with(told);
-    event::append(write, &scope.session, &scope.caller, event).await?;
+    let details = json!({ "tick": tick, "saved_records": records, "saved_count": count });
+    let event = NewEvent::new(EventKind::SessionSaved, summary.unwrap_or("session saved")).with(details);
+    scope.append(write, event).await?;
     Ok(SaveResult { records, count, at_ns, tick })
 }
 

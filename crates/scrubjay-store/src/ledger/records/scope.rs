@@ -2,6 +2,7 @@
 
 use super::RecordError;
 use super::collection::{self, RecordCollection};
+use crate::ledger::event::{self, NewEvent};
 use crate::ledger::project::{self, Project};
 use crate::ledger::session::{self, Caller, Session, SessionError};
 use crate::ledger::{Conn, LedgerError, Write};
@@ -104,5 +105,10 @@ impl Scope {
             session::update(write, &self.session).await?;
         }
         Ok(tick)
+    }
+
+    /// Appends an event to the scope's session.
+    pub(super) async fn append(&self, write: &mut Write, event: NewEvent) -> Result<(), LedgerError> {
+        event::append(write, &self.session, &self.caller, event).await.map(drop)
     }
 }

@@ -10,6 +10,7 @@ use super::row::sql;
 use super::text_index::{FOLDING, of_ancestor, of_state, of_text, of_type, record_of};
 use super::{RecordError, RecordId, RecordRef, RecordState, listing, row};
 use crate::ledger::dialect::Dialect;
+use crate::ledger::full_text;
 use crate::ledger::statement::select;
 use crate::ledger::words::{self, Term, Word, words};
 use crate::ledger::{Conn, LedgerError};
@@ -168,28 +169,15 @@ fn expression(
     all: bool,
     filters: &[Vec<String>],
 ) -> String {
-    let (and, or) = match dialect {
-        Dialect::Sqlite => (" AND ", " OR "),
-        Dialect::Postgres => (" & ", " | "),
-    };
+    let (and, or) = (full_text::and(dialect), full_text::or(dialect));
     let term = |term: &Term| {
-        let kept: Vec<String> = term.words.iter().map(|word| of_text(collection, word)).collect();
-        match dialect {
-            Dialect::Sqlite => format!("\"{}\"{}", kept.join(" "), if term.prefix { " *" } else { "" }),
-            Dialect::Postgres => {
-                let quoted: Vec<_> = kept.iter().map(|word| format!("'{word}'")).collect();
-                format!("({}{})", quoted.join(" <-> "), if term.prefix { ":*" } else { "" })
-            }
-        }
-    };
-    let facet = |word: &String| match dialect {
-        Dialect::Sqlite => format!("\"{word}\""),
-        Dialect::Postgres => format!("'{word}'"),
+        let words: Vec<String> = term.words.iter().map(|word| of_text(collection, word)).collect();
+        full_text::phrase(dialect, &words, term.prefix)
     };
     let texts: Vec<_> = terms.iter().map(term).collect();
     let mut parts = vec![format!("({})", texts.join(if all { and } else { or }))];
     for any_of in filters {
-        let any_of: Vec<_> = any_of.iter().map(facet).collect();
+        let any_of: Vec<_> = any_of.iter().map(|word| full_text::word(dialect, word)).collect();
         parts.push(format!("({})", any_of.join(or)));
     }
     parts.join(and)

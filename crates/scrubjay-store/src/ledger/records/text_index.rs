@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use super::collection::RecordCollection;
 use super::{RecordContent, RecordId, RecordRef, RecordState};
 use crate::ledger::dialect::Dialect;
+use crate::ledger::full_text::{POSITION_MAX, POSITIONS_MAX};
 use crate::ledger::statement::{SearchWords, change};
 use crate::ledger::words::{Folding, words};
 use crate::ledger::{Conn, LedgerError, Write};
@@ -115,26 +116,23 @@ async fn put_sqlite(
 
 /// Writes a `tsvector`: each word with its positions and their weights.
 fn vector(texts: &[Vec<String>; 4], facets: &[String]) -> String {
-    /// Limits of `tsvector`: the number of positions of one word, and the largest position.
-    const PLACES_MAX: usize = 255;
-    const PLACE_MAX: usize = 16_383;
-    let mut places: BTreeMap<&str, Vec<(usize, char)>> = BTreeMap::new();
+    let mut positions: BTreeMap<&str, Vec<(usize, char)>> = BTreeMap::new();
     let mut at = 0;
     for (words, weight) in texts.iter().zip(['A', 'B', 'C', 'B']) {
         for word in words {
             at += 1;
-            let places = places.entry(word).or_default();
-            if places.len() < PLACES_MAX {
-                places.push((at.min(PLACE_MAX), weight));
+            let positions = positions.entry(word).or_default();
+            if positions.len() < POSITIONS_MAX {
+                positions.push((at.min(POSITION_MAX), weight));
             }
         }
         // A gap, so that no phrase reaches into the next text.
         at += 1;
     }
     let mut vector = String::new();
-    for (word, places) in &places {
-        let places: Vec<_> = places.iter().map(|(at, weight)| format!("{at}{weight}")).collect();
-        write!(vector, "'{word}':{} ", places.join(",")).expect("a string takes any text");
+    for (word, positions) in &positions {
+        let positions: Vec<_> = positions.iter().map(|(at, weight)| format!("{at}{weight}")).collect();
+        write!(vector, "'{word}':{} ", positions.join(",")).expect("a string takes any text");
     }
     for facet in facets {
         write!(vector, "'{facet}':1D ").expect("a string takes any text");
