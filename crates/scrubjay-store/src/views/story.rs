@@ -3,24 +3,25 @@
 //!
 //! Needs no model. With one, the recorder toolset adds a narrative to each step, made from [`Chapter::facts`].
 
-use std::collections::{BTreeMap, HashMap};
-use std::fmt::Write as _;
+mod draft;
+mod text;
+
+use std::collections::HashMap;
 
 use scrubjay_core::units::counted;
 use serde::Serialize;
 
-use super::steps::{self, StepTotals};
-use super::{SessionView, budget, event_text, iso};
-use crate::ledger::event::{self, Event, EventKind, EventPage};
+use super::steps::StepTotals;
+use super::{SessionView, budget, event_text};
+use crate::ledger::event::{self, EventKind, EventPage};
 use crate::ledger::plan::{self, PlanStep};
-use crate::ledger::revision::{self, Revision, RevisionSource, RevisionState};
+use crate::ledger::revision::{self, Revision};
 use crate::ledger::session::Session;
 use crate::ledger::{Conn, LedgerError};
+use draft::ChapterDrafts;
 
 /// How many events are read at once.
 const BATCH: i64 = 5000;
-/// To how many characters a step's text is cut.
-const STEP_CHARS_MAX: usize = 200;
 /// How a story is shortened, tried in turn: how many items of each kind a chapter keeps, and how many characters of each
 /// quote.
 const CUTS: [(usize, usize); 7] =
@@ -136,15 +137,6 @@ pub struct StoryTotals {
     pub duration_ms: i64,
 }
 
-/// A chapter that is being built.
-#[derive(Default)]
-struct ChapterDraft {
-    chapter: Chapter,
-    files: BTreeMap<String, Iteration>,
-    first_ns: Option<i64>,
-    last_ns: i64,
-}
-
 /// Reads a session's story.
 ///
 /// # Errors
@@ -191,141 +183,7 @@ pub async fn read(on: &mut impl Conn, session: &Session) -> Result<Story, Ledger
     })
 }
 
-/// The chapters that are being built, in the order of their first events, and all of them together.
-#[derive(Default)]
-struct ChapterDrafts {
-    drafts: Vec<(Option<i64>, ChapterDraft)>,
-    places: HashMap<i64, usize>,
-    all: ChapterDraft,
-}
-
-impl ChapterDrafts {
-    fn take_all(&mut self, event: Option<&Event>, revision: Option<&Revision>) {
-        let Some(event) = event else { return };
-        self.all.take(event, revision);
-        let place = match event.step {
-            Some(step) => *self.places.entry(step).or_insert_with(|| {
-                self.drafts.push((Some(step), ChapterDraft::default()));
-                self.drafts.len() - 1
-            }),
-            // Events without a step come where they happened: before the plan, between plans, after them.
-            None => {
-                if self.drafts.last().is_none_or(|(step, _)| step.is_some()) {
-                    self.drafts.push((None, ChapterDraft::default()));
-                }
-                self.drafts.len() - 1
-            }
-        };
-        self.drafts[place].1.take(event, revision);
-    }
-}
-
-impl ChapterDraft {
-    fn note_time(&mut self, event: &Event) {
-        self.first_ns.get_or_insert(event.at_ns);
-        self.last_ns = self.last_ns.max(event.at_ns);
-        self.chapter.numbers.events += 1;
-    }
-
-    fn note(&mut self, event: &Event, revision: Option<&Revision>) {
-        self.chapter
-            .also
-            .push(StoryNote { text: event_text::event_text(event, revision), event_id: event.id });
-    }
-
-    fn take(&mut self, event: &Event, revision: Option<&Revision>) {
-        self.note_time(event);
-        match event.kind {
-            EventKind::Deliverable => {
-                let text = |key: &str| event.details[key].as_str().unwrap_or_default().to_owned();
-                let (label, text) = (text("title"), text("content"));
-                self.chapter.decisions.push(Quote { label, text, event_id: event.id });
-            }
-            EventKind::FileRefused => {
-                self.chapter.numbers.refused += 1;
-                self.note(event, None);
-            }
-            EventKind::PlanStep
-            | EventKind::PlanStepStatus
-            | EventKind::SessionStarted
-            | EventKind::SessionNamed => {}
-            _ => match revision {
-                Some(revision) if revision.state == RevisionState::Done => {
-                    self.take_revision(event, revision)
-                }
-                _ => self.note(event, revision),
-            },
-        }
-    }
-
-    fn take_revision(&mut self, event: &Event, revision: &Revision) {
-        let what = match (revision.source, &revision.before, &revision.after) {
-            (RevisionSource::Observed, before, after) if before == after => return,
-            (RevisionSource::Observed, ..) => "found changed",
-            (_, None, _) => "created",
-            (_, _, None) => "deleted",
-            _ => "edited",
-        };
-        let iteration = self.files.entry(revision.path.clone()).or_insert_with(|| Iteration {
-            path: revision.path.clone(),
-            what,
-            first_event: event.id,
-            ..Iteration::default()
-        });
-        // A file that was created and then edited counts as created; one that was deleted last counts as deleted.
-        if what == "deleted" || (iteration.what == "found changed" && what == "edited") {
-            iteration.what = what;
-        }
-        iteration.revisions += 1;
-        iteration.added += revision.added;
-        iteration.removed += revision.removed;
-        iteration.last_event = event.id;
-    }
-
-    fn numbers(&self) -> StoryTotals {
-        StoryTotals {
-            files: self.files.len() as i64,
-            added: self.files.values().map(|i| i.added).sum(),
-            removed: self.files.values().map(|i| i.removed).sum(),
-            duration_ms: self.first_ns.map_or(0, |first| (self.last_ns - first) / 1_000_000),
-            ..self.chapter.numbers
-        }
-    }
-
-    fn finish(self, step: Option<&PlanStep>) -> Chapter {
-        let numbers = self.numbers();
-        let mut iterations: Vec<Iteration> = self.files.into_values().collect();
-        iterations.sort_by_key(|iteration| iteration.first_event);
-        Chapter {
-            number: step.map(|s| steps::number(s.plan, s.index)),
-            index: step.map(|s| s.index),
-            plan: step.map(|s| s.plan),
-            step: step.map(|s| budget::cut(&s.text, STEP_CHARS_MAX).into_owned()),
-            status: step.map(|s| s.status),
-            began: self.first_ns.map(iso),
-            iterations,
-            numbers,
-            ..self.chapter
-        }
-    }
-}
-
 impl Chapter {
-    /// Returns what happened in order, a line each: for people, and as input of the narrative.
-    #[must_use]
-    pub fn facts(&self) -> Vec<String> {
-        let files = self.iterations.iter().map(|i| {
-            let times =
-                if i.revisions > 1 { format!(" in {}", counted(i.revisions, "edit")) } else { String::new() };
-            (i.first_event, format!("{} {} (+{} -{}){times}", i.what, i.path, i.added, i.removed))
-        });
-        let quotes = self.decisions.iter().map(|q| (q.event_id, format!("{}: {}", q.label, q.text)));
-        let also = self.also.iter().map(|note| (note.event_id, note.text.clone()));
-        let mut facts: Vec<(i64, String)> = files.chain(quotes).chain(also).collect();
-        facts.sort_by_key(|(event, _)| *event);
-        facts.into_iter().map(|(_, fact)| fact).collect()
-    }
-
     fn shorten(&mut self, items_max: usize, chars_max: usize) {
         let had = self.iterations.len() + self.decisions.len() + self.also.len();
         self.iterations.truncate(items_max);
@@ -363,54 +221,5 @@ impl Story {
             self.chapters.drain(..self.chapters.len().div_ceil(4));
         }
         self
-    }
-
-    /// Writes the story as Markdown.
-    #[must_use]
-    pub fn markdown(&self) -> String {
-        let mut out = String::new();
-        let title = self.session.title.as_deref().unwrap_or("Untitled session");
-        // Writing to a string does not fail.
-        let _ = writeln!(out, "# {title}\n");
-        if let Some(message) = &self.session.user_message {
-            let _ = writeln!(out, "> {}\n", message.replace('\n', "\n> "));
-        }
-        let n = &self.totals;
-        let _ = writeln!(
-            out,
-            "{}, {}, {}, +{} -{} lines, {:.1} s. Session {} ({}).\n",
-            self.steps,
-            counted(n.events, "event"),
-            counted(n.files, "file"),
-            n.added,
-            n.removed,
-            n.duration_ms as f64 / 1000.0,
-            self.session.id,
-            self.session.status
-        );
-        for chapter in self.chapters.iter().filter(|c| c.step.is_some() || !c.facts().is_empty()) {
-            let heading = match (&chapter.step, &chapter.number, chapter.status) {
-                (Some(step), Some(number), Some(status)) => format!("{number}. {step} ({})", status.name()),
-                _ => "Outside the plan".to_owned(),
-            };
-            let _ = writeln!(out, "## {heading}\n");
-            if let Some(narrative) = &chapter.narrative {
-                let _ = writeln!(out, "{narrative}\n");
-            }
-            for fact in chapter.facts() {
-                let _ = writeln!(out, "- {}", fact.replace('\n', "\n  "));
-            }
-            if chapter.left_out > 0 {
-                let _ = writeln!(out, "- … and {} more", chapter.left_out);
-            }
-            out.push('\n');
-        }
-        if let Some(closing) = &self.closing_summary {
-            let _ = writeln!(out, "## Closing summary\n\n{}\n", closing.text);
-        }
-        if let Some(cut) = &self.cut {
-            let _ = writeln!(out, "({cut})");
-        }
-        out
     }
 }
