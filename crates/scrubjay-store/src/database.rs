@@ -21,12 +21,12 @@ use scrubjay_tape::clock;
 use scrubjay_tape::private::{NotPrivate, check_above};
 
 /// How long a database may take to answer the first connection: a user at a terminal gets the error within two seconds.
-pub(crate) const REACHED_WITHIN: Duration = Duration::from_millis(1500);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// How often, and at what interval, an empty database is inspected again. A process that is creating ours writes its
 /// first table to the log within much less than a second.
-const LOOKS_MAX: u32 = 11;
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const INSPECTIONS_MAX: u32 = 11;
+const INSPECTION_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The first bytes of every SQLite database.
 const MAGIC: &[u8] = b"SQLite format 3\0";
@@ -46,21 +46,21 @@ pub(crate) struct DatabaseKind {
     /// Tables that together no other program's database has. Databases of older versions have no application id.
     tables: &'static [&'static str],
     /// The first statement in the log of a new database, while its file is still empty.
-    first_words: &'static [u8],
+    first_statement: &'static [u8],
 }
 
 /// The ledger.
 pub(crate) const LEDGER: DatabaseKind = DatabaseKind {
     application_id: u32::from_be_bytes(*b"SJLG"),
     tables: &["schema_version", "projects", "sessions", "events"],
-    first_words: b"CREATE TABLE schema_version (version BIGINT NOT NULL)",
+    first_statement: b"CREATE TABLE schema_version (version BIGINT NOT NULL)",
 };
 
 /// The index.
 pub(crate) const INDEX: DatabaseKind = DatabaseKind {
     application_id: u32::from_be_bytes(*b"SJIX"),
     tables: &["version", "tapes"],
-    first_words: b"CREATE TABLE version (version BIGINT NOT NULL)",
+    first_statement: b"CREATE TABLE version (version BIGINT NOT NULL)",
 };
 
 /// What an inspected path contains, if it can be used.
@@ -111,20 +111,20 @@ pub enum NotUsable {
 
 /// Finds out whether a path can be used for a database of ours. Changes nothing and leaves nothing behind.
 pub(crate) async fn inspect(path: &Path, kind: DatabaseKind) -> Result<FileInspection, NotUsable> {
-    for _ in 1..LOOKS_MAX {
-        match look_once(path, kind).await {
-            Err(NotUsable::InLog) => tokio::time::sleep(LOOK_AGAIN).await,
-            looked => return looked,
+    for _ in 1..INSPECTIONS_MAX {
+        match inspect_once(path, kind).await {
+            Err(NotUsable::InLog) => tokio::time::sleep(INSPECTION_INTERVAL).await,
+            inspected => return inspected,
         }
     }
-    look_once(path, kind).await
+    inspect_once(path, kind).await
 }
 
-async fn look_once(path: &Path, kind: DatabaseKind) -> Result<FileInspection, NotUsable> {
+async fn inspect_once(path: &Path, kind: DatabaseKind) -> Result<FileInspection, NotUsable> {
     let header = {
         let path = path.to_owned();
-        let looked = tokio::task::spawn_blocking(move || look_at_header(&path)).await;
-        match looked.map_err(io::Error::other)?? {
+        let read = tokio::task::spawn_blocking(move || read_header(&path)).await;
+        match read.map_err(io::Error::other)?? {
             Some(header) => header,
             None => return Ok(FileInspection::Empty),
         }
@@ -153,15 +153,15 @@ async fn look_once(path: &Path, kind: DatabaseKind) -> Result<FileInspection, No
         let named: Vec<&str> = tables.iter().take(TABLES_NAMED).map(String::as_str).collect();
         return Err(NotUsable::OtherProgram(format!(" (it has the tables {}{more})", named.join(", "))));
     }
-    match first_of_log(path)? {
+    match read_log_start(path)? {
         log if log.is_empty() => Ok(FileInspection::Ours),
-        log if memchr::memmem::find(&log, kind.first_words).is_some() => Ok(FileInspection::Ours),
+        log if memchr::memmem::find(&log, kind.first_statement).is_some() => Ok(FileInspection::Ours),
         _ => Err(NotUsable::InLog),
     }
 }
 
 /// Returns a file's first bytes; none if it is empty, or does not exist and can be created.
-fn look_at_header(path: &Path) -> Result<Option<Vec<u8>>, NotUsable> {
+fn read_header(path: &Path) -> Result<Option<Vec<u8>>, NotUsable> {
     check_above(path)?;
     let facts = match std::fs::metadata(path) {
         Ok(facts) => facts,
@@ -226,7 +226,7 @@ async fn tables_of(path: &Path) -> Result<Vec<String>, NotUsable> {
 }
 
 /// Returns the beginning of the write-ahead log.
-fn first_of_log(path: &Path) -> Result<Vec<u8>, NotUsable> {
+fn read_log_start(path: &Path) -> Result<Vec<u8>, NotUsable> {
     let mut log = Vec::new();
     match File::open(beside(path, "-wal")) {
         Ok(file) => drop(file.take(LOG_BYTES_MAX).read_to_end(&mut log)?),
@@ -263,10 +263,10 @@ fn sqlite_address(path: &Path) -> String {
 
 /// Connects once, within a time limit. A pool would retry for as long as its caller waits.
 pub(crate) async fn connect(url: &str) -> Result<AnyConnection, sqlx::Error> {
-    match tokio::time::timeout(REACHED_WITHIN, AnyConnection::connect(url)).await {
+    match tokio::time::timeout(CONNECT_TIMEOUT, AnyConnection::connect(url)).await {
         Ok(connected) => connected,
         Err(_) => {
-            let why = format!("no answer within {REACHED_WITHIN:?}");
+            let why = format!("no answer within {CONNECT_TIMEOUT:?}");
             Err(sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, why)))
         }
     }
@@ -296,11 +296,11 @@ impl Renewal {
 ///
 /// When a disk is full or fails SQLite rolls the transaction back by itself. The driver's rollback then fails, and the
 /// driver counts the transaction as open for ever, so every later one on that connection would be refused.
-pub(crate) fn pool(connections_max: u32, patience: Duration, renewal: &Renewal) -> AnyPoolOptions {
+pub(crate) fn pool(connections_max: u32, acquire_timeout: Duration, renewal: &Renewal) -> AnyPoolOptions {
     let renewal = renewal.clone();
     AnyPoolOptions::new()
         .max_connections(connections_max)
-        .acquire_timeout(patience)
+        .acquire_timeout(acquire_timeout)
         .before_acquire(move |_, facts| {
             let is_new = renewal.is_new(facts.age);
             Box::pin(async move { Ok(is_new) })
@@ -330,7 +330,7 @@ pub(crate) fn sqlite_code(error: &dyn sqlx::error::DatabaseError) -> Option<u32>
 
 /// Describes where a PostgreSQL database is, without user name and password.
 #[must_use]
-pub(crate) fn postgres_place(url: &str) -> String {
+pub(crate) fn postgres_location(url: &str) -> String {
     let Ok(options) = url.parse::<PgConnectOptions>() else {
         return "PostgreSQL, at an address that cannot be read".to_owned();
     };
@@ -369,18 +369,18 @@ mod tests {
         sqlx::any::install_default_drivers();
         let mut maker = AnyConnection::connect(&sqlite_url(&path)).await.unwrap();
         maker.execute("PRAGMA journal_mode=WAL; PRAGMA user_version=1").await.unwrap();
-        assert!(matches!(look_once(&path, INDEX).await, Err(NotUsable::InLog)));
-        let looking = tokio::spawn({
+        assert!(matches!(inspect_once(&path, INDEX).await, Err(NotUsable::InLog)));
+        let inspecting = tokio::spawn({
             let path = path.clone();
             async move { inspect(&path, INDEX).await }
         });
         maker.execute("CREATE TABLE version (version BIGINT NOT NULL)").await.unwrap();
-        assert_eq!(looking.await.unwrap().unwrap(), FileInspection::Ours);
+        assert_eq!(inspecting.await.unwrap().unwrap(), FileInspection::Ours);
     }
 
     #[test]
     fn a_place_has_no_password() {
-        let place = |url: &str| postgres_place(url);
+        let place = |url: &str| postgres_location(url);
         assert_eq!(
             place("postgres://ann:s3cret@db.example:6000/birds?sslmode=disable"),
             "PostgreSQL at db.example:6000, database birds"

@@ -1,7 +1,7 @@
 //! Changes of files: recorded first, then made. The intent log behind `file_op` and rewinding.
 //!
 //! Each path is changed by one process at a time. The intent is committed with the content before and after, then the
-//! file is replaced, then the outcome is committed. A change whose outcome a crash left open is settled by looking at the
+//! file is replaced, then the outcome is committed. A change whose outcome a crash left open is settled by reading the
 //! file. A change made by others is recorded as observed before ours.
 
 mod apply;
@@ -157,12 +157,12 @@ pub enum FileError {
     #[error(transparent)]
     Ledger(#[from] LedgerError),
     /// The intent was recorded and the file was handled, but the outcome could not be recorded.
-    #[error("{path} {became}, but the ledger could not note that: {source}")]
+    #[error("{path} {outcome}, but the ledger could not note that: {source}")]
     Unsettled {
         /// Which file.
         path: String,
         /// What became of it.
-        became: &'static str,
+        outcome: &'static str,
         /// Why.
         source: LedgerError,
     },
@@ -227,8 +227,8 @@ impl Files {
         report: ChangeReport,
     ) -> Result<AppliedChange, FileError> {
         let (files, caller) = (self.clone(), caller.clone());
-        let telling = tokio::spawn(async move { files.record_report(&caller, report).await });
-        telling.await.unwrap_or(Err(FileError::Interrupted))
+        let recording = tokio::spawn(async move { files.record_report(&caller, report).await });
+        recording.await.unwrap_or(Err(FileError::Interrupted))
     }
 }
 

@@ -34,7 +34,7 @@ use thiserror::Error;
 use crate::database::{self, NotUsable, Renewal};
 use crate::ledger::Storage;
 use crate::ledger::dialect::Dialect;
-use dialect::IndexPlace;
+use dialect::IndexLocation;
 use lease::Lease;
 use scrubjay_tape::home::{FindError, Home};
 use tape_reading::OpenTapes;
@@ -47,10 +47,10 @@ pub use snippet::Snippet;
 /// The version of the tables and of the text in them. An index of another version is made anew.
 const VERSION: i64 = 4;
 /// How long to wait for a lock or a connection.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_MAX: Duration = Duration::from_secs(30);
 /// How long to wait for another process that is catching up. Its first time may take minutes; a search does not wait so
 /// long, and finds what is there.
-const CATCHING_UP_MAX: Duration = Duration::from_secs(10);
+const CATCH_UP_WAIT_MAX: Duration = Duration::from_secs(10);
 const CONNECTIONS_MAX: u32 = 4;
 /// The index cannot be used.
 #[derive(Debug, Error)]
@@ -98,7 +98,7 @@ pub enum Freshness {
 #[derive(Clone, Debug)]
 pub struct Index {
     home: Home,
-    place: IndexPlace,
+    location: IndexLocation,
     pool: AnyPool,
     renewal: Renewal,
     /// Live tapes that were read to their end, to continue from there.
@@ -113,16 +113,16 @@ impl Index {
     /// # Errors
     /// It cannot be opened or created.
     pub async fn open(home: &Home, storage: &Storage) -> Result<Self, IndexError> {
-        let place = Self::place(home, storage).await?;
-        if let Some(index) = Self::open_existing(home, &place).await? {
+        let location = Self::location(home, storage).await?;
+        if let Some(index) = Self::open_existing(home, &location).await? {
             return Ok(index);
         }
-        let lease = Lease::take(home, &place, PATIENCE).await?;
+        let lease = Lease::take(home, &location, WAIT_MAX).await?;
         // Another process may have created it meanwhile.
-        if let Some(index) = Self::open_existing(home, &place).await? {
+        if let Some(index) = Self::open_existing(home, &location).await? {
             return Ok(index);
         }
-        Self::make(home, place, &lease).await
+        Self::make(home, location, &lease).await
     }
 
     /// Makes the index anew from the tapes.
@@ -132,12 +132,12 @@ impl Index {
     pub async fn rebuild(
         home: &Home,
         storage: &Storage,
-        tell: impl FnMut(Progress),
+        report: impl FnMut(Progress),
     ) -> Result<(Self, CaughtUp), IndexError> {
-        let place = Self::place(home, storage).await?;
-        let lease = Lease::take(home, &place, PATIENCE).await?;
-        let index = Self::make(home, place, &lease).await?;
-        let caught_up = index.catch_up_with(&lease, tell).await?;
+        let location = Self::location(home, storage).await?;
+        let lease = Lease::take(home, &location, WAIT_MAX).await?;
+        let index = Self::make(home, location, &lease).await?;
+        let caught_up = index.catch_up_with(&lease, report).await?;
         Ok((index, caught_up))
     }
 
@@ -152,11 +152,11 @@ impl Index {
     /// # Errors
     /// The tapes cannot be listed, or the index cannot be written; [`IndexError::Busy`] if another process is filling it
     /// and takes long. What the index has so far can be searched then.
-    pub async fn catch_up(&self, mut tell: impl FnMut(Progress)) -> Result<CaughtUp, IndexError> {
-        match self.catch_up_once(&mut tell).await {
+    pub async fn catch_up(&self, mut report: impl FnMut(Progress)) -> Result<CaughtUp, IndexError> {
+        match self.catch_up_once(&mut report).await {
             Err(IndexError::Database(e)) if database::is_read_only(&e) => {
                 self.renewal.renew();
-                self.catch_up_once(tell).await
+                self.catch_up_once(report).await
             }
             caught_up => caught_up,
         }
@@ -188,12 +188,12 @@ impl Index {
         }
     }
 
-    async fn catch_up_once(&self, tell: impl FnMut(Progress)) -> Result<CaughtUp, IndexError> {
+    async fn catch_up_once(&self, report: impl FnMut(Progress)) -> Result<CaughtUp, IndexError> {
         if self.is_current().await? {
             return Ok(CaughtUp::default());
         }
-        let lease = Lease::take(&self.home, &self.place, CATCHING_UP_MAX).await?;
-        self.catch_up_with(&lease, tell).await
+        let lease = Lease::take(&self.home, &self.location, CATCH_UP_WAIT_MAX).await?;
+        self.catch_up_with(&lease, report).await
     }
 
     /// Takes removed tapes out of the index, if there is one; returns how many.
@@ -204,14 +204,14 @@ impl Index {
     /// The tapes cannot be listed, or the index cannot be written; [`IndexError::Busy`] if another process is filling it
     /// and takes long. That process removes them too before it is done.
     pub async fn forget_removed(home: &Home, storage: &Storage) -> Result<u64, IndexError> {
-        let place = Self::place(home, storage).await?;
-        if matches!(&place, IndexPlace::File(path) if !path.exists()) {
+        let location = Self::location(home, storage).await?;
+        if matches!(&location, IndexLocation::File(path) if !path.exists()) {
             return Ok(0);
         }
-        let lease = Lease::take(home, &place, CATCHING_UP_MAX).await?;
-        let index = match Self::open_existing(home, &place).await? {
+        let lease = Lease::take(home, &location, CATCH_UP_WAIT_MAX).await?;
+        let index = match Self::open_existing(home, &location).await? {
             Some(index) => index,
-            None => Self::make(home, place, &lease).await?,
+            None => Self::make(home, location, &lease).await?,
         };
         let removed = index.forget_with(&lease).await;
         index.close().await;
@@ -221,9 +221,9 @@ impl Index {
     /// Returns the size of its file; none in PostgreSQL.
     #[must_use]
     pub fn file_bytes(&self) -> Option<u64> {
-        match &self.place {
-            IndexPlace::File(path) => std::fs::metadata(path).ok().map(|facts| facts.len()),
-            IndexPlace::Schema { .. } => None,
+        match &self.location {
+            IndexLocation::File(path) => std::fs::metadata(path).ok().map(|facts| facts.len()),
+            IndexLocation::Schema { .. } => None,
         }
     }
 
@@ -232,72 +232,72 @@ impl Index {
         self.pool.close().await;
     }
 
-    async fn place(home: &Home, storage: &Storage) -> Result<IndexPlace, IndexError> {
+    async fn location(home: &Home, storage: &Storage) -> Result<IndexLocation, IndexError> {
         let (home, storage) = (home.clone(), storage.clone());
-        let place = tokio::task::spawn_blocking(move || IndexPlace::of(&home, &storage)).await;
-        let place = place.map_err(|e| IndexError::Database(sqlx::Error::Configuration(e.into())))??;
-        if let IndexPlace::File(path) = &place {
+        let location = tokio::task::spawn_blocking(move || IndexLocation::of(&home, &storage)).await;
+        let location = location.map_err(|e| IndexError::Database(sqlx::Error::Configuration(e.into())))??;
+        if let IndexLocation::File(path) = &location {
             match database::inspect(path, database::INDEX).await {
                 // A damaged index is made anew.
                 Ok(_) | Err(NotUsable::NotADatabase | NotUsable::Damaged(_)) => {}
                 Err(why) => return Err(IndexError::NotUsable { path: path.clone(), why }),
             }
         }
-        Ok(place)
+        Ok(location)
     }
 
-    fn new(home: &Home, place: IndexPlace) -> Result<Self, IndexError> {
+    fn new(home: &Home, location: IndexLocation) -> Result<Self, IndexError> {
         let renewal = Renewal::default();
-        let pool = place.pool(&renewal)?;
-        let frequent_max = dialect::frequent_max(place.dialect());
-        Ok(Self { home: home.clone(), place, pool, renewal, open_tapes: Arc::default(), frequent_max })
+        let pool = location.pool(&renewal)?;
+        let frequent_max = dialect::frequent_max(location.dialect());
+        Ok(Self { home: home.clone(), location, pool, renewal, open_tapes: Arc::default(), frequent_max })
     }
 
-    async fn open_existing(home: &Home, place: &IndexPlace) -> Result<Option<Self>, IndexError> {
-        if matches!(place, IndexPlace::File(path) if !path.exists()) {
+    async fn open_existing(home: &Home, location: &IndexLocation) -> Result<Option<Self>, IndexError> {
+        if matches!(location, IndexLocation::File(path) if !path.exists()) {
             return Ok(None);
         }
         let version = async {
-            let mut connection = place.connect().await?;
+            let mut connection = location.connect().await?;
             let version = sqlx::query_scalar("SELECT version FROM version").fetch_one(&mut connection).await;
             connection.close().await?;
             version
         };
         match version.await {
-            Ok(VERSION) => Self::new(home, place.clone()).map(Some),
+            Ok(VERSION) => Self::new(home, location.clone()).map(Some),
             // Of another version, half made, or no database at all.
             _ => Ok(None),
         }
     }
 
     /// Creates an empty index in place of what is there.
-    async fn make(home: &Home, place: IndexPlace, _lease: &Lease) -> Result<Self, IndexError> {
-        if let IndexPlace::File(path) = &place {
+    async fn make(home: &Home, location: IndexLocation, _lease: &Lease) -> Result<Self, IndexError> {
+        if let IndexLocation::File(path) = &location {
             let failed = |source| IndexError::File { path: path.clone(), source };
             // SQLite creates its log with the same mode.
             let create =
                 || OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(failed);
             create()?;
             // In place, so that processes that have it open continue with the new one.
-            match empty(&place).await {
+            match empty(&location).await {
                 Ok(()) => {}
                 // A new file would not find more room or a better disk.
-                Err(e) if dialect::is_of_disk(&e) => return Err(e.into()),
+                Err(e) if dialect::is_environment_failure(&e) => return Err(e.into()),
                 // It is no database, or a damaged one.
                 Err(_) => {
                     remove(path).map_err(failed)?;
                     create()?;
-                    empty(&place).await?;
+                    empty(&location).await?;
                 }
             }
         } else {
-            empty(&place).await?;
+            empty(&location).await?;
         }
-        Self::new(home, place)
+        Self::new(home, location)
     }
 
     fn dialect(&self) -> Dialect {
-        self.place.dialect()
+        self.location.dialect()
     }
 
     /// Begins a read transaction: everything it reads is of one moment.
@@ -307,10 +307,10 @@ impl Index {
 }
 
 /// Drops everything and creates the tables, in one transaction.
-async fn empty(place: &IndexPlace) -> Result<(), sqlx::Error> {
-    let mut connection = place.connect().await?;
-    let mut tx = connection.begin_with(dialect::begin_write(place.dialect())).await?;
-    for statement in place.making() {
+async fn empty(location: &IndexLocation) -> Result<(), sqlx::Error> {
+    let mut connection = location.connect().await?;
+    let mut tx = connection.begin_with(dialect::begin_write(location.dialect())).await?;
+    for statement in location.creation_statements() {
         // The text is a constant of this crate.
         tx.execute(AssertSqlSafe(statement)).await?;
     }

@@ -38,9 +38,9 @@ use scrubjay_tape::clock;
 use unsynced::Unsynced;
 
 /// How long to wait for a turn or a connection.
-const PATIENCE: Duration = Duration::from_secs(30);
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a reachable database takes to give a connection. After this it is checked whether it can be reached.
-const AT_ONCE: Duration = Duration::from_millis(400);
+const PROBE_AFTER: Duration = Duration::from_millis(400);
 /// How many connections one process opens.
 const CONNECTIONS_MAX: u32 = 4;
 
@@ -82,10 +82,10 @@ pub enum LedgerError {
         why: NotUsable,
     },
     /// The database does not answer, or cannot be used.
-    #[error("cannot open the ledger, {place}: {}", database::cause(.source))]
+    #[error("cannot open the ledger, {location}: {}", database::cause(.source))]
     Unreachable {
         /// Where it is, without a password.
-        place: String,
+        location: String,
         /// What it said.
         source: sqlx::Error,
     },
@@ -158,13 +158,13 @@ fn is_damage(error: &dyn sqlx::error::DatabaseError) -> bool {
 pub struct Ledger {
     pool: AnyPool,
     dialect: Dialect,
-    turn: Arc<Mutex<()>>,
+    write_lock: Arc<Mutex<()>>,
     /// Whether a sync failed.
     unsynced: Arc<Unsynced>,
     redactor: Arc<Redactor>,
     on_move: Arc<OnceLock<OnMove>>,
     /// Where it is, and the URL it is reached by.
-    place: Arc<(Storage, String)>,
+    location: Arc<(Storage, String)>,
 }
 
 /// Called with the ids of a connection and of its new session, after the connection moved to another session than its
@@ -182,7 +182,7 @@ pub enum Survives {
 
 impl std::fmt::Debug for Ledger {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Ledger").field(&self.place.0).finish()
+        f.debug_tuple("Ledger").field(&self.location.0).finish()
     }
 }
 
@@ -191,8 +191,8 @@ impl Ledger {
     ///
     /// # Errors
     /// It is another program's file, or one that cannot be created.
-    pub async fn look(storage: &Storage) -> Result<(), LedgerError> {
-        dialect::look(storage).await
+    pub async fn inspect(storage: &Storage) -> Result<(), LedgerError> {
+        dialect::inspect(storage).await
     }
 
     /// Opens the ledger, and creates or migrates it if needed. Every text that is written passes the redactor.
@@ -204,19 +204,20 @@ impl Ledger {
         let (url, opening) = dialect::prepare(storage).await?;
         let unsynced = Arc::new(Unsynced::default());
         dialect::reach(storage, &url, &unsynced).await?;
-        let pool = database::pool(CONNECTIONS_MAX, PATIENCE, &unsynced.renewal)
-            .after_connect(move |connection, _| Box::pin(dialect.greet(connection)))
+        let pool = database::pool(CONNECTIONS_MAX, ACQUIRE_TIMEOUT, &unsynced.renewal)
+            .after_connect(move |connection, _| Box::pin(dialect.configure(connection)))
             .connect_lazy(&url)?;
-        let (turn, place, on_move) = (Arc::default(), Arc::new((storage.clone(), url)), Arc::default());
-        let ledger = Self { pool, dialect, turn, unsynced, redactor, on_move, place };
+        let (write_lock, location, on_move) =
+            (Arc::default(), Arc::new((storage.clone(), url)), Arc::default());
+        let ledger = Self { pool, dialect, write_lock, unsynced, redactor, on_move, location };
         ledger.migrate().await?;
         drop(opening);
         Ok(ledger)
     }
 
     /// Sets the callback for connections that move to another session. Only the first call counts.
-    pub fn on_move(&self, hear: impl Fn(&str, &str) + Send + Sync + 'static) {
-        let _ = self.on_move.set(Box::new(hear));
+    pub fn on_move(&self, callback: impl Fn(&str, &str) + Send + Sync + 'static) {
+        let _ = self.on_move.set(Box::new(callback));
     }
 
     /// Begins a mutation: waits until no other process writes.
@@ -224,16 +225,26 @@ impl Ledger {
     /// # Errors
     /// Other writers took too long, or the database cannot be reached.
     pub async fn write(&self, survives: Survives) -> Result<Write, LedgerError> {
-        let turn = self.turn.clone().lock_owned().await;
+        let write_lock = self.write_lock.clone().lock_owned().await;
         if self.unsynced.is_failing() {
-            unsynced::write_anew(self).await?;
+            unsynced::checkpoint_all(self).await?;
         }
         let mut tx = self.begin(self.dialect.begin_write(survives)).await?;
-        self.dialect.take_turn(&mut tx).await?;
+        self.dialect.lock_writers(&mut tx).await?;
         let at_ns = i64::try_from(clock::now().wall_ns).unwrap_or(i64::MAX);
         let (redactor, on_move) = (self.redactor.clone(), self.on_move.clone());
         let (dialect, unsynced, pool) = (self.dialect, self.unsynced.clone(), self.pool.clone());
-        Ok(Write { tx, dialect, at_ns, redactor, moved: Vec::new(), on_move, unsynced, pool, _turn: turn })
+        Ok(Write {
+            tx,
+            dialect,
+            at_ns,
+            redactor,
+            moved: Vec::new(),
+            on_move,
+            unsynced,
+            pool,
+            _write_lock: write_lock,
+        })
     }
 
     /// Begins a read transaction: everything it reads is of one moment.
@@ -270,12 +281,12 @@ impl Ledger {
 
     async fn begin_once(&self, statement: &'static str) -> Result<Transaction<'static, Any>, LedgerError> {
         let mut beginning = std::pin::pin!(self.pool.begin_with(statement));
-        if let Ok(begun) = tokio::time::timeout(AT_ONCE, &mut beginning).await {
+        if let Ok(begun) = tokio::time::timeout(PROBE_AFTER, &mut beginning).await {
             return Ok(begun?);
         }
-        let (storage, url) = &*self.place;
+        let (storage, url) = &*self.location;
         match dialect::reach(storage, url, &self.unsynced).await {
-            Err(e) if !dialect::is_passing(&e) => Err(e),
+            Err(e) if !dialect::is_transient(&e) => Err(e),
             _ => Ok(beginning.await?),
         }
     }
@@ -298,7 +309,7 @@ pub struct Write {
     on_move: Arc<OnceLock<OnMove>>,
     unsynced: Arc<Unsynced>,
     pool: AnyPool,
-    _turn: OwnedMutexGuard<()>,
+    _write_lock: OwnedMutexGuard<()>,
 }
 
 impl Write {
@@ -316,8 +327,8 @@ impl Write {
             });
         }
         self.unsynced.keep_log_short(&self.pool, self.dialect).await;
-        if let Some(hear) = self.on_move.get() {
-            self.moved.iter().for_each(|(connection, session)| hear(connection, session));
+        if let Some(callback) = self.on_move.get() {
+            self.moved.iter().for_each(|(connection, session)| callback(connection, session));
         }
         Ok(())
     }

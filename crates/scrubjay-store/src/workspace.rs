@@ -127,7 +127,7 @@ impl Workspace {
     #[must_use]
     pub fn step_by_step(mut self) -> Self {
         if let Some(root) = Arc::get_mut(&mut self.root) {
-            root.walk_only();
+            root.open_by_name();
         }
         self
     }
@@ -152,7 +152,7 @@ impl Workspace {
     /// It is not a regular file, is too large, or cannot be read.
     pub fn read(&self, path: &FilePath, bytes_max: u64) -> Result<Option<FileSnapshot>, WorkspaceError> {
         let shown = path.as_str();
-        for flags in [content::LOOK, content::READ] {
+        for flags in [content::INSPECT, content::READ] {
             let Some(handle) = content::opened(self.root.open_beneath(shown, flags), shown)? else { break };
             let stat = content::regular(&handle, shown)?;
             if flags == content::READ {
@@ -192,7 +192,7 @@ impl Workspace {
     /// The sync failed.
     pub fn confirm(&self, path: &FilePath) -> Result<(), WorkspaceError> {
         match self.durability {
-            Durability::Power => staged::sync_as_it_stands(&self.root, path),
+            Durability::Power => staged::sync_current(&self.root, path),
             Durability::Process => Ok(()),
         }
     }

@@ -29,12 +29,12 @@ impl Files {
         if let Some(refused) = self.secret_in(&path) {
             return Err(self.refuse(caller, change.attempt(), refused).await?);
         }
-        let lock = self.hold(path.as_str()).await?;
-        let before = match self.look(&path).await {
+        let lock = self.lock_path(path.as_str()).await?;
+        let before = match self.read_current(&path).await {
             Ok(before) => before,
             Err(error) => return Err(self.refuse_or_fail(caller, change.attempt(), error).await?),
         };
-        let after = match plan(&change, before.as_ref()) {
+        let after = match new_content(&change, before.as_ref()) {
             Ok(after) => after,
             Err(refused) => return Err(self.refuse(caller, change.attempt(), refused).await?),
         };
@@ -44,16 +44,16 @@ impl Files {
         }
         let mode = change.mode.or(before.as_ref().map(|b| b.mode));
         let intent = ChangeIntent { path, before, after, mode };
-        let made = match self.intend(caller, &change, &intent).await? {
+        let made = match self.record_intent(caller, &change, &intent).await? {
             Some(made) => made,
             None => {
                 // We hold the lock, so the process that began them is gone.
                 self.settle_path(caller, intent.path.as_str()).await?;
-                self.intend(caller, &change, &intent).await?.ok_or(FileError::Interrupted)?
+                self.record_intent(caller, &change, &intent).await?.ok_or(FileError::Interrupted)?
             }
         };
         let Some(revision) = made.revision.clone() else { return Ok(made) };
-        let outcome = self.act(intent).await;
+        let outcome = self.change_file(intent).await;
         let state = match &outcome {
             Ok(()) => RevisionState::Done,
             Err(WorkspaceError::Refused(_) | WorkspaceError::Io { .. } | WorkspaceError::Gone(_)) => {
@@ -71,16 +71,16 @@ impl Files {
     }
 
     /// Reads the current content, on a blocking thread.
-    pub(super) async fn look(&self, path: &FilePath) -> Result<Option<FileSnapshot>, WorkspaceError> {
+    pub(super) async fn read_current(&self, path: &FilePath) -> Result<Option<FileSnapshot>, WorkspaceError> {
         let (workspace, path, bytes_max) = (self.workspace.clone(), path.clone(), self.bytes_max);
-        let looking = tokio::task::spawn_blocking(move || workspace.read(&path, bytes_max));
-        looking.await.unwrap_or_else(|e| {
+        let reading = tokio::task::spawn_blocking(move || workspace.read(&path, bytes_max));
+        reading.await.unwrap_or_else(|e| {
             Err(WorkspaceError::Io { action: "read", path: String::new(), source: std::io::Error::other(e) })
         })
     }
 
     /// Records the intent before the file is touched; `None` if earlier changes of the path are unsettled.
-    async fn intend(
+    async fn record_intent(
         &self,
         caller: &Caller,
         change: &Change,
@@ -210,9 +210,9 @@ impl Files {
     }
 
     /// Changes the file.
-    async fn act(&self, intent: ChangeIntent) -> Result<(), WorkspaceError> {
+    async fn change_file(&self, intent: ChangeIntent) -> Result<(), WorkspaceError> {
         let workspace = self.workspace.clone();
-        let acting = tokio::task::spawn_blocking(move || {
+        let changing = tokio::task::spawn_blocking(move || {
             let ChangeIntent { path, before, after, mode } = intent;
             let expected =
                 before.map_or(ExpectedContent::Missing, |before| ExpectedContent::Content(before.hash));
@@ -222,7 +222,7 @@ impl Files {
                 (None, ExpectedContent::Missing) => Ok(()),
             }
         });
-        acting.await.unwrap_or_else(|e| {
+        changing.await.unwrap_or_else(|e| {
             Err(WorkspaceError::Io {
                 action: "change",
                 path: String::new(),
@@ -241,7 +241,7 @@ async fn store_content(write: &mut Write, content: Option<&[u8]>) -> Result<Opti
 }
 
 /// Computes the new content, or why the change is refused.
-fn plan(change: &Change, before: Option<&FileSnapshot>) -> Result<Option<Vec<u8>>, RefusedChange> {
+fn new_content(change: &Change, before: Option<&FileSnapshot>) -> Result<Option<Vec<u8>>, RefusedChange> {
     let path = &change.path;
     let found = before.map(|content| *content.hash.as_bytes());
     let refused = |code, message, hint| Err(RefusedChange { code, message, hint, found });

@@ -14,12 +14,12 @@ use crate::ledger::{Conn, LedgerError, Survives, moves, revision};
 const COMPARED_MAX: i64 = 1000;
 /// How many files are compared with each candidate, and how many candidates are tried, if the user named none: the first
 /// change of a file waits for this.
-const RECOGNISED_BY_MAX: i64 = 100;
-const LOOKED_AT_MAX: usize = 10;
+const COMPARED_UNNAMED_MAX: i64 = 100;
+const CANDIDATES_MAX: usize = 10;
 
 /// How many files of a workspace match those recorded of another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Likeness {
+pub struct WorkspaceMatch {
     /// How many files the other one had when it was last recorded.
     pub files: usize,
     /// How many of them are here with their last recorded content.
@@ -47,7 +47,7 @@ pub enum MoveError {
         "{new} does not hold what was recorded in {old}: none of {} is there with a recorded content; \
          name the directory to which it moved", counted(*.files, "file")
     )]
-    Unlike {
+    NoMatch {
         /// Where the workspace was.
         old: String,
         /// What was named.
@@ -81,7 +81,7 @@ impl Files {
     ///
     /// # Errors
     /// It is still where it was, nothing of it is here, or the ledger failed.
-    pub async fn take_over(&self, caller: &Caller, session: &str) -> Result<Option<String>, MoveError> {
+    pub async fn adopt_move(&self, caller: &Caller, session: &str) -> Result<Option<String>, MoveError> {
         let old = workspace_of(&mut self.ledger.read().await?, session).await?;
         let old = old.ok_or_else(|| MoveError::NothingRecorded(session.to_owned()))?;
         let new = self.root();
@@ -91,9 +91,9 @@ impl Files {
         if Path::new(&old).is_dir() {
             return Err(MoveError::StillThere { old, new });
         }
-        let likeness = self.likeness(&old, COMPARED_MAX).await?;
-        if likeness.same + likeness.earlier == 0 {
-            return Err(MoveError::Unlike { old, new, files: likeness.files });
+        let matched = self.compare_with(&old, COMPARED_MAX).await?;
+        if matched.same + matched.earlier == 0 {
+            return Err(MoveError::NoMatch { old, new, files: matched.files });
         }
         self.record_move(caller, session, &old).await?;
         Ok(Some(old))
@@ -105,7 +105,7 @@ impl Files {
     ///
     /// # Errors
     /// The ledger failed.
-    pub async fn recognise(&self, caller: &Caller) -> Result<Option<String>, MoveError> {
+    pub async fn detect_move(&self, caller: &Caller) -> Result<Option<String>, MoveError> {
         let (root, mut read) = (self.root(), self.ledger.read().await?);
         if moves::roots(&mut read, &root).await?.len() > 1
             || !revision::paths(&mut read, &root, 1).await?.is_empty()
@@ -115,9 +115,9 @@ impl Files {
         let known = moves::of_project(&mut read, &caller.project).await?;
         drop(read);
         let gone = known.into_iter().filter(|(old, _)| !Path::new(old).exists());
-        for (old, session) in gone.take(LOOKED_AT_MAX) {
-            let likeness = self.likeness(&old, RECOGNISED_BY_MAX).await?;
-            if likeness.same > 0 && likeness.same * 2 > likeness.files {
+        for (old, session) in gone.take(CANDIDATES_MAX) {
+            let matched = self.compare_with(&old, COMPARED_UNNAMED_MAX).await?;
+            if matched.same > 0 && matched.same * 2 > matched.files {
                 self.record_move(caller, &session, &old).await?;
                 return Ok(Some(old));
             }
@@ -125,39 +125,39 @@ impl Files {
         Ok(None)
     }
 
-    async fn record_move(&self, caller: &Caller, session: &str, old: &str) -> Result<(), LedgerError> {
+    async fn record_move(&self, caller: &Caller, session_id: &str, old: &str) -> Result<(), LedgerError> {
         let mut write = self.ledger.write(Survives::Power).await?;
-        let told_in = session::get(&mut write, session).await?;
-        let told_in = told_in.ok_or_else(|| LedgerError::Damaged(format!("no session {session}")))?;
-        moves::record(&mut write, &told_in, caller, old, &self.root()).await?;
+        let session = session::get(&mut write, session_id).await?;
+        let session = session.ok_or_else(|| LedgerError::Damaged(format!("no session {session_id}")))?;
+        moves::record(&mut write, &session, caller, old, &self.root()).await?;
         write.commit().await
     }
 
     /// Compares the last recorded files of another workspace with the files here.
-    async fn likeness(&self, old: &str, files_max: i64) -> Result<Likeness, MoveError> {
+    async fn compare_with(&self, old: &str, files_max: i64) -> Result<WorkspaceMatch, MoveError> {
         let mut read = self.ledger.read().await?;
-        let mut likeness = Likeness::default();
+        let mut matched = WorkspaceMatch::default();
         for path in revision::paths(&mut read, old, files_max).await? {
             let Some(last) = revision::latest(&mut read, old, &path).await? else { continue };
             let Some(hash) = last.after else { continue };
-            likeness.files += 1;
+            matched.files += 1;
             // A file that cannot be read does not count as a match, nor does an empty one: any workspace has those.
             let Ok(location) = self.workspace.locate(&path) else { continue };
-            let Ok(Some(here)) = self.look(&location).await else { continue };
+            let Ok(Some(here)) = self.read_current(&location).await else { continue };
             let now = *here.hash.as_bytes();
             if here.bytes.is_empty() {
                 continue;
             }
             if now == hash {
-                likeness.same += 1;
+                matched.same += 1;
             } else if revision::page(&mut read, old, &path, 0, i64::MAX >> 1)
                 .await?
                 .iter()
                 .any(|r| r.after == Some(now))
             {
-                likeness.earlier += 1;
+                matched.earlier += 1;
             }
         }
-        Ok(likeness)
+        Ok(matched)
     }
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::{AppliedChange, ChangeReport, FileError, Files, ReportedAction, RevisionDraft};
 use crate::ledger::Survives;
 use crate::ledger::blob::{self, hex};
-use crate::ledger::event::{self, EventKind, NewEvent};
+use crate::ledger::event::{self, NewEvent};
 use crate::ledger::revision::{self, RevisionSource, RevisionState};
 use crate::ledger::session::{self, Caller};
 
@@ -24,9 +24,9 @@ impl Files {
         if let Some(refused) = self.secret_in(&path) {
             return Err(self.refuse(caller, report.attempt(), refused).await?);
         }
-        let _lock = self.hold(path.as_str()).await?;
+        let _lock = self.lock_path(path.as_str()).await?;
         self.settle_path(caller, path.as_str()).await?;
-        let found = self.look(&path).await.ok().flatten();
+        let found = self.read_current(&path).await.ok().flatten();
         let mut write = self.ledger.write(Survives::Power).await?;
         let session = session::current(&mut write, caller, report.session.as_deref()).await?;
         let known = revision::latest(&mut write, &self.root(), path.as_str()).await?.and_then(|r| r.after);

@@ -96,8 +96,8 @@ impl Files {
     ) -> Result<Vec<RewindStep>, RewindError> {
         let mut read = self.ledger.read().await?;
         // Event 0 stands for the state before the first event.
-        let told = event::get(&mut read, to_event).await?;
-        if to_event != 0 && told.is_none_or(|event| event.session_id != session) {
+        let event = event::get(&mut read, to_event).await?;
+        if to_event != 0 && event.is_none_or(|event| event.session_id != session) {
             return Err(RewindError::NoEvent { session: session.to_owned(), event: to_event });
         }
         let only = match only {
@@ -105,9 +105,9 @@ impl Files {
             None => None,
         };
         let root = self.root();
-        let places = moves::roots(&mut read, &root).await?;
+        let roots = moves::roots(&mut read, &root).await?;
         let is_here =
-            |t: &TouchedFile| places.iter().any(|place| place.root == t.workspace && t.first <= place.up_to);
+            |t: &TouchedFile| roots.iter().any(|root| root.root == t.workspace && t.first <= root.up_to);
         let wanted = revision::touched(&mut read, session).await?.into_iter().filter(is_here);
         let paths: BTreeSet<String> =
             wanted.map(|t| t.path).filter(|p| only.as_ref().is_none_or(|only| only.as_str() == p)).collect();
@@ -120,10 +120,10 @@ impl Files {
             let then = revision::as_of(&mut read, &root, &path, to_event).await?;
             let first = revision::first(&mut read, &root, &path).await?;
             let last = revision::latest(&mut read, &root, &path).await?;
-            let (hash, mode) = state_then(then.as_ref(), first.as_ref());
+            let (hash, mode) = state_at(then.as_ref(), first.as_ref());
             let then = blob::get_optional(&mut read, hash.as_ref()).await?;
             let location = self.workspace.locate(&path).map_err(|e| FileError::Workspace(e.into()))?;
-            let now = self.look(&location).await.map_err(FileError::Workspace)?;
+            let now = self.read_current(&location).await.map_err(FileError::Workspace)?;
             let now_hash = now.as_ref().map(|content| *content.hash.as_bytes());
             let unrecorded = last.is_none_or(|last| last.after != now_hash);
             let now = now.map(|content| content.bytes);
@@ -173,7 +173,7 @@ impl Files {
 }
 
 /// Returns what a file held: its last state by then, or the content before its first recorded change.
-fn state_then(then: Option<&Revision>, first: Option<&Revision>) -> (Option<Hash>, Option<u32>) {
+fn state_at(then: Option<&Revision>, first: Option<&Revision>) -> (Option<Hash>, Option<u32>) {
     let mode = |revision: &Revision| revision.mode.and_then(|mode| u32::try_from(mode).ok());
     match (then, first) {
         (Some(then), _) => (then.after, mode(then)),

@@ -1,4 +1,4 @@
-//! Settles changes whose outcome a crash left open, by looking at the files.
+//! Settles changes whose outcome a crash left open, by reading the files.
 
 use serde_json::json;
 
@@ -23,7 +23,7 @@ impl Files {
             open.iter().map(|revision| revision.path.as_str()).collect::<std::collections::BTreeSet<_>>()
         {
             // The holder of the lock is making the change, or settling it.
-            let Some(_lock) = self.try_hold(path)? else { continue };
+            let Some(_lock) = self.try_lock_path(path)? else { continue };
             match self.settle_path(caller, path).await {
                 Ok(count) => settled += count,
                 Err(FileError::Workspace(_)) => {}
@@ -40,14 +40,14 @@ impl Files {
             return Ok(0);
         }
         let location = self.workspace.locate(path).map_err(|e| FileError::Workspace(e.into()))?;
-        let found = match self.look(&location).await {
+        let found = match self.read_current(&location).await {
             Ok(found) => Some(found),
             // It is something else by now: a link, a directory, a file that is too large.
             Err(WorkspaceError::Refused(_)) => None,
             Err(error) => return Err(FileError::Workspace(error)),
         };
         let now = found.as_ref().map(|found| found.as_ref().map(|content| *content.hash.as_bytes()));
-        if open.iter().any(|revision| became(revision, now) == RevisionState::Done) {
+        if open.iter().any(|revision| settled_state(revision, now) == RevisionState::Done) {
             // A change that is only in the page cache is not done yet.
             let (workspace, location) = (self.workspace.clone(), location.clone());
             let confirming = tokio::task::spawn_blocking(move || workspace.confirm(&location));
@@ -55,19 +55,19 @@ impl Files {
         }
         let mut write = self.ledger.write(Survives::Power).await?;
         for revision in &open {
-            let state = became(revision, now);
+            let state = settled_state(revision, now);
             revision::conclude(&mut write, revision.id, state).await?;
-            tell(&mut write, caller, revision, state, now).await?;
+            record_outcome(&mut write, caller, revision, state, now).await?;
         }
         if let Some(found) = &found
             && let Some(changed) =
-                open.iter().find(|revision| became(revision, now) == RevisionState::Changed)
+                open.iter().find(|revision| settled_state(revision, now) == RevisionState::Changed)
             && let Some(told) = event::get(&mut write, changed.event_id).await?
             && let Some(session) = session::get(&mut write, &told.session_id).await?
         {
             self.observe(&mut write, caller, &session, &location, found.as_ref()).await?;
         }
-        let left = contents(&mut write, &open).await?;
+        let left = temporary_contents(&mut write, &open).await?;
         write.commit().await?;
         self.sweep(location, left).await;
         Ok(open.len())
@@ -82,16 +82,16 @@ impl Files {
     ) -> Result<(), FileError> {
         let Err(_) = self.conclude_once(revision, state).await else { return Ok(()) };
         self.conclude_once(revision, state).await.map_err(|source| {
-            let became = match state {
+            let outcome = match state {
                 RevisionState::Done => "was changed as recorded",
                 RevisionState::Failed => "was not changed",
                 _ => "may have been changed",
             };
-            FileError::Unsettled { path: path.to_owned(), became, source }
+            FileError::Unsettled { path: path.to_owned(), outcome, source }
         })
     }
 
-    /// A loss of power before this is on disk leaves a pending revision, which is settled by looking.
+    /// A loss of power before this is on disk leaves a pending revision, which is settled by reading.
     async fn conclude_once(&self, revision: i64, state: RevisionState) -> Result<(), LedgerError> {
         let mut write = self.ledger.write(Survives::Process).await?;
         revision::conclude(&mut write, revision, state).await?;
@@ -112,15 +112,15 @@ impl Files {
 }
 
 /// Says in the session of the change what became of it, and what was found.
-async fn tell(
+async fn record_outcome(
     write: &mut Write,
     caller: &Caller,
     revision: &Revision,
     state: RevisionState,
     now: Option<Option<Hash>>,
 ) -> Result<(), LedgerError> {
-    let Some(meant) = event::get(write, revision.event_id).await? else { return Ok(()) };
-    let Some(session) = session::get(write, &meant.session_id).await? else { return Ok(()) };
+    let Some(intended) = event::get(write, revision.event_id).await? else { return Ok(()) };
+    let Some(session) = session::get(write, &intended.session_id).await? else { return Ok(()) };
     let found = match state {
         RevisionState::Done => "it was made",
         RevisionState::Failed => "it was not made",
@@ -132,15 +132,15 @@ async fn tell(
         "path": revision.path, "settles": revision.event_id, "revision": revision.id, "outcome": state.name(),
         "found": now.flatten().as_ref().map(hex),
     });
-    let summary = format!("settled after a crash: {}: {found}", meant.summary);
+    let summary = format!("settled after a crash: {}: {found}", intended.summary);
     let event = NewEvent::new(EventKind::FileSettled, summary).about(&revision.path).with(details);
-    // It belongs to the step in which the change was meant, wherever the session is by now.
-    let at_step = Session { current_step: meant.step, ..session };
+    // It belongs to the step in which the change was intended, wherever the session is by now.
+    let at_step = Session { current_step: intended.step, ..session };
     event::append(write, &at_step, caller, event).await.map(|_| ())
 }
 
 /// Returns what a change may have left in a temporary file: what it wrote, or what it took away.
-async fn contents(write: &mut Write, open: &[Revision]) -> Result<Vec<Vec<u8>>, LedgerError> {
+async fn temporary_contents(write: &mut Write, open: &[Revision]) -> Result<Vec<Vec<u8>>, LedgerError> {
     let mut contents = Vec::new();
     for revision in open {
         for hash in [revision.before, revision.after].into_iter().flatten() {
@@ -151,7 +151,7 @@ async fn contents(write: &mut Write, open: &[Revision]) -> Result<Vec<Vec<u8>>, 
 }
 
 /// Says how a change ended by what is there now: a content, no file, or nothing that can be compared.
-fn became(revision: &Revision, now: Option<Option<Hash>>) -> RevisionState {
+fn settled_state(revision: &Revision, now: Option<Option<Hash>>) -> RevisionState {
     if now == Some(revision.after) {
         RevisionState::Done
     } else if now == Some(revision.before) {

@@ -9,7 +9,7 @@ use sqlx::{AnyConnection, AssertSqlSafe, Connection, Executor};
 use tokio::sync::mpsc;
 
 use super::clean::{is_unclean, note_unclean};
-use super::dialect::{begin_write, tidying};
+use super::dialect::{begin_write, maintenance_statements};
 use super::fill::IndexWriter;
 use super::lease::Lease;
 use super::sql::is_one_of;
@@ -20,7 +20,7 @@ use scrubjay_tape::home::{FindError, Home, TapeFile};
 /// How many tapes one statement forgets: its text must stay short enough for SQLite.
 const TAPES_MAX: usize = 1000;
 /// How many batches wait to be written while the next is read: one, so that memory stays small.
-const LOADS_MAX: usize = 1;
+const BATCHES_MAX: usize = 1;
 
 /// What catching up did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -66,7 +66,7 @@ struct IndexedTape {
 /// A tape to be read, and its first new entry.
 #[derive(Clone, Debug)]
 pub(super) struct TapeToRead {
-    pub(super) seen: TapeOnDisk,
+    pub(super) on_disk: TapeOnDisk,
     pub(super) number: i64,
     pub(super) next_entry: u64,
 }
@@ -88,22 +88,22 @@ impl Index {
     pub(super) async fn catch_up_with(
         &self,
         _lease: &Lease,
-        mut tell: impl FnMut(Progress),
+        mut report: impl FnMut(Progress),
     ) -> Result<CaughtUp, IndexError> {
         let mut connection = self.pool.acquire().await?;
         let plan = self.plan(&mut connection).await?;
-        let mut done = CaughtUp { tapes: plan.read.len() as u64, ..CaughtUp::default() };
+        let mut totals = CaughtUp { tapes: plan.read.len() as u64, ..CaughtUp::default() };
         // Taken out while this runs: after a failure it is not known which entries the index has.
         let mut open = self.swap_open(OpenTapes::default());
-        done.removed += self.forget(&mut connection, plan.forget, &mut open).await?;
+        totals.removed += self.forget(&mut connection, plan.forget, &mut open).await?;
         if !plan.read.is_empty() {
-            open = self.read_tapes(&mut connection, plan.read, open, &mut done, &mut tell).await?;
+            open = self.read_tapes(&mut connection, plan.read, open, &mut totals, &mut report).await?;
             // Tapes that were read may have been removed meanwhile, by a process that did not wait for the lease.
             let removed = self.plan(&mut connection).await?.forget;
-            done.removed += self.forget(&mut connection, removed, &mut open).await?;
+            totals.removed += self.forget(&mut connection, removed, &mut open).await?;
         }
         self.swap_open(open);
-        Ok(done)
+        Ok(totals)
     }
 
     /// Forgets removed tapes, and reads none.
@@ -143,34 +143,34 @@ impl Index {
         connection: &mut AnyConnection,
         tapes: Vec<TapeToRead>,
         open: OpenTapes,
-        done: &mut CaughtUp,
-        tell: &mut impl FnMut(Progress),
+        totals: &mut CaughtUp,
+        report: &mut impl FnMut(Progress),
     ) -> Result<OpenTapes, IndexError> {
-        let (loads, mut arriving) = mpsc::channel::<Vec<IndexStep>>(LOADS_MAX);
+        let (batches, mut incoming) = mpsc::channel::<Vec<IndexStep>>(BATCHES_MAX);
         let home = self.home.clone();
         let mut progress = Progress {
             entries: 0,
             bytes: 0,
-            bytes_total: tapes.iter().map(|planned| planned.seen.file_bytes).sum(),
+            bytes_total: tapes.iter().map(|planned| planned.on_disk.file_bytes).sum(),
         };
-        tell(progress);
-        let mut filler = IndexWriter::new(connection, self.dialect()).await?;
+        report(progress);
+        let mut writer = IndexWriter::new(connection, self.dialect()).await?;
         // One batch is read while the previous one is written.
-        let reading = tokio::task::spawn_blocking(move || read_all(&home, &tapes, open, &loads));
-        while let Some(load) = arriving.recv().await {
-            done.entries += load.iter().map(|step| step.new_entries).sum::<u64>();
-            done.read += load.iter().map(|step| step.read_entries).sum::<u64>();
+        let reading = tokio::task::spawn_blocking(move || read_all(&home, &tapes, open, &batches));
+        while let Some(batch) = incoming.recv().await {
+            totals.entries += batch.iter().map(|step| step.new_entries).sum::<u64>();
+            totals.read += batch.iter().map(|step| step.read_entries).sum::<u64>();
             let mut tx = connection.begin_with(begin_write(self.dialect())).await?;
-            filler.fill(&mut tx, &load).await?;
-            if load.iter().any(|step| step.begins_anew) {
+            writer.fill(&mut tx, &batch).await?;
+            if batch.iter().any(|step| step.begins_anew) {
                 note_unclean(&mut tx).await?;
             }
             tx.commit().await?;
-            progress.entries = done.entries;
-            progress.bytes += load.iter().map(|step| step.read_bytes).sum::<u64>();
-            tell(progress);
+            progress.entries = totals.entries;
+            progress.bytes += batch.iter().map(|step| step.read_bytes).sum::<u64>();
+            report(progress);
         }
-        for statement in tidying(self.dialect(), done.entries) {
+        for statement in maintenance_statements(self.dialect(), totals.entries) {
             connection.execute(*statement).await?;
         }
         // A panic was reported by its thread; what it sent before is valid.
@@ -178,14 +178,15 @@ impl Index {
     }
 
     fn swap_open(&self, open: OpenTapes) -> OpenTapes {
-        let mut held = self.open_tapes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        std::mem::replace(&mut held, open)
+        let mut current = self.open_tapes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        std::mem::replace(&mut current, open)
     }
 
     async fn plan(&self, connection: &mut AnyConnection) -> Result<CatchUpPlan, IndexError> {
         let home = self.home.clone();
-        let seen =
-            tokio::task::spawn_blocking(move || look(&home)).await.unwrap_or_else(|_| Ok(Vec::new()))?;
+        let seen = tokio::task::spawn_blocking(move || list_tapes(&home))
+            .await
+            .unwrap_or_else(|_| Ok(Vec::new()))?;
         let rows: Vec<(String, i64, i64, i64, i64)> =
             sqlx::query_as("SELECT id, number, is_sealed, file_bytes, next_entry FROM tapes")
                 .fetch_all(connection)
@@ -199,12 +200,12 @@ impl Index {
                 ))
             })
             .collect();
-        Ok(compare(seen, known))
+        Ok(plan_of(seen, known))
     }
 }
 
 /// Lists all tapes with their sizes, the oldest first.
-fn look(home: &Home) -> Result<Vec<TapeOnDisk>, IndexError> {
+fn list_tapes(home: &Home) -> Result<Vec<TapeOnDisk>, IndexError> {
     let mut seen = Vec::new();
     for file in home.list()?.into_iter().rev() {
         // A tape that is being sealed at this moment is found under its new name.
@@ -230,19 +231,19 @@ fn look(home: &Home) -> Result<Vec<TapeOnDisk>, IndexError> {
     Ok(seen)
 }
 
-fn compare(seen: Vec<TapeOnDisk>, mut known: HashMap<TapeId, IndexedTape>) -> CatchUpPlan {
+fn plan_of(seen: Vec<TapeOnDisk>, mut known: HashMap<TapeId, IndexedTape>) -> CatchUpPlan {
     let mut plan = CatchUpPlan::default();
     let mut next_number = known.values().map(|k| k.number).max().unwrap_or(0) + 1;
     for tape in seen {
         match known.remove(&tape.file.id) {
             Some(known) if known.is_sealed == tape.is_sealed && known.file_bytes == int(tape.file_bytes) => {}
             Some(known) => plan.read.push(TapeToRead {
-                seen: tape,
+                on_disk: tape,
                 number: known.number,
                 next_entry: super::uint(known.next_entry),
             }),
             None => {
-                plan.read.push(TapeToRead { seen: tape, number: next_number, next_entry: 0 });
+                plan.read.push(TapeToRead { on_disk: tape, number: next_number, next_entry: 0 });
                 next_number += 1;
             }
         }

@@ -6,7 +6,7 @@
 
 use sqlx::{AnyConnection, Connection, Executor};
 
-use super::dialect::{IndexPlace, begin_write, rewriting};
+use super::dialect::{IndexLocation, begin_write, rewrite_statements};
 use super::{Index, IndexError};
 use crate::ledger::dialect::Dialect;
 
@@ -18,7 +18,7 @@ const LOG_LEFT: i64 = 1;
 pub(super) const UNCLEAN: i64 = 2;
 
 /// How long to wait for readers: searches take less than 2 s, and a removal must not wait for anything longer.
-const READERS_PATIENCE: &str = "PRAGMA busy_timeout=2000";
+const READERS_WAIT_MAX: &str = "PRAGMA busy_timeout=2000";
 
 /// Deletes names that no row uses any more: tools, backends and error shapes of removed tapes.
 const FORGET_NAMES: &str = "DELETE FROM names WHERE id NOT IN (
@@ -32,10 +32,10 @@ const FORGET_NAMES: &str = "DELETE FROM names WHERE id NOT IN (
 
 /// Notes that something was deleted, in the transaction that deletes it.
 pub(super) async fn note_unclean(connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
-    set(connection, UNCLEAN).await
+    set_state(connection, UNCLEAN).await
 }
 
-async fn set(connection: &mut AnyConnection, state: i64) -> Result<(), sqlx::Error> {
+async fn set_state(connection: &mut AnyConnection, state: i64) -> Result<(), sqlx::Error> {
     sqlx::query("UPDATE version SET unclean = $1").bind(state).execute(connection).await.map(drop)
 }
 
@@ -52,7 +52,7 @@ impl Index {
     /// Rewrites everything, if something was deleted. The caller holds the lease.
     pub(super) async fn clean(&self) -> Result<(), IndexError> {
         // A connection of its own, because its temporary files may be as large as the index and must be on disk.
-        let mut connection = self.place.connect().await?;
+        let mut connection = self.location.connect().await?;
         if state(&mut connection).await? == UNCLEAN {
             let mut tx = connection.begin_with(begin_write(self.dialect())).await?;
             tx.execute(FORGET_NAMES).await?;
@@ -61,13 +61,13 @@ impl Index {
                 tx.execute("INSERT INTO texts (texts) VALUES ('optimize')").await?;
             }
             tx.commit().await?;
-            for statement in rewriting(self.dialect()) {
+            for statement in rewrite_statements(self.dialect()) {
                 connection.execute(*statement).await?;
             }
-            set(&mut connection, LOG_LEFT).await?;
+            set_state(&mut connection, LOG_LEFT).await?;
         }
-        if empty_log(&self.place, &mut connection).await? {
-            set(&mut connection, CLEAN).await?;
+        if empty_log(&self.location, &mut connection).await? {
+            set_state(&mut connection, CLEAN).await?;
         }
         connection.close().await?;
         Ok(())
@@ -75,9 +75,9 @@ impl Index {
 }
 
 /// Truncates the write-ahead log; returns false if a reader kept it busy.
-async fn empty_log(place: &IndexPlace, connection: &mut AnyConnection) -> Result<bool, sqlx::Error> {
-    let IndexPlace::File(_) = place else { return Ok(true) };
-    connection.execute(READERS_PATIENCE).await?;
+async fn empty_log(location: &IndexLocation, connection: &mut AnyConnection) -> Result<bool, sqlx::Error> {
+    let IndexLocation::File(_) = location else { return Ok(true) };
+    connection.execute(READERS_WAIT_MAX).await?;
     let (busy, _, _): (i64, i64, i64) =
         sqlx::query_as("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(connection).await?;
     Ok(busy == 0)

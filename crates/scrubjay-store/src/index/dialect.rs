@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use scrubjay_core::query::SearchTerm;
 use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Executor};
 
-use super::{CONNECTIONS_MAX, IndexError, PATIENCE};
+use super::{CONNECTIONS_MAX, IndexError, WAIT_MAX};
 use crate::database::Renewal;
 use crate::ledger::Storage;
 use crate::ledger::dialect::{Dialect, sqlite_code, sqlite_url};
@@ -32,14 +32,14 @@ const CANNOT_OPEN: u32 = 14;
 
 /// Where the index is.
 #[derive(Clone)]
-pub(super) enum IndexPlace {
+pub(super) enum IndexLocation {
     /// A SQLite file.
     File(PathBuf),
     /// A schema of a PostgreSQL database, whose URL may hold a password.
     Schema { url: String, name: String },
 }
 
-impl std::fmt::Debug for IndexPlace {
+impl std::fmt::Debug for IndexLocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::File(path) => f.debug_tuple("File").field(path).finish(),
@@ -48,7 +48,7 @@ impl std::fmt::Debug for IndexPlace {
     }
 }
 
-impl IndexPlace {
+impl IndexLocation {
     pub(super) fn of(home: &Home, storage: &Storage) -> Result<Self, IndexError> {
         sqlx::any::install_default_drivers();
         let Storage::Postgres(url) = storage else { return Ok(Self::File(home.index())) };
@@ -74,7 +74,7 @@ impl IndexPlace {
         }
     }
 
-    fn greeting(&self) -> String {
+    fn settings(&self) -> String {
         match self {
             // `synchronous=NORMAL`: an index lost with the power is made again.
             Self::File(_) => "PRAGMA busy_timeout=30000; PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;
@@ -91,24 +91,24 @@ impl IndexPlace {
     /// Connects once. A pool would retry although the file is no database.
     pub(super) async fn connect(&self) -> Result<AnyConnection, sqlx::Error> {
         let mut connection = crate::database::connect(&self.url()).await?;
-        connection.execute(AssertSqlSafe(self.greeting())).await?;
+        connection.execute(AssertSqlSafe(self.settings())).await?;
         Ok(connection)
     }
 
     /// Prepares a pool; no connection is opened yet.
     pub(super) fn pool(&self, renewal: &Renewal) -> Result<AnyPool, IndexError> {
-        let greeting = self.greeting();
-        let pool = crate::database::pool(CONNECTIONS_MAX, PATIENCE, renewal)
+        let settings = self.settings();
+        let pool = crate::database::pool(CONNECTIONS_MAX, WAIT_MAX, renewal)
             .after_connect(move |connection, _| {
-                let greeting = greeting.clone();
-                Box::pin(async move { connection.execute(AssertSqlSafe(greeting)).await.map(drop) })
+                let settings = settings.clone();
+                Box::pin(async move { connection.execute(AssertSqlSafe(settings)).await.map(drop) })
             })
             .connect_lazy(&self.url())?;
         Ok(pool)
     }
 
     /// Returns the statements that empty it: they drop everything, then create the tables.
-    pub(super) fn making(&self) -> Vec<String> {
+    pub(super) fn creation_statements(&self) -> Vec<String> {
         let mut statements = match self {
             Self::File(_) => ["version", "tapes", "names", "exchanges", "judged", "definitions", "texts"]
                 .iter()
@@ -145,12 +145,12 @@ impl IndexPlace {
 }
 
 /// Tells whether SQLite failed because of a full or failing disk or a lock: the file itself is not broken.
-pub(super) fn is_of_disk(error: &sqlx::Error) -> bool {
+pub(super) fn is_environment_failure(error: &sqlx::Error) -> bool {
     const SHORT_READ: &str = "522";
     let sqlx::Error::Database(error) = error else { return false };
-    let of_disk = [BUSY, LOCKED, NO_MEMORY, READ_ONLY, IO_FAILED, FULL, CANNOT_OPEN];
+    let of_environment = [BUSY, LOCKED, NO_MEMORY, READ_ONLY, IO_FAILED, FULL, CANNOT_OPEN];
     error.code().is_none_or(|code| code != SHORT_READ)
-        && sqlite_code(&**error).is_some_and(|code| of_disk.contains(&code))
+        && sqlite_code(&**error).is_some_and(|code| of_environment.contains(&code))
 }
 
 /// Returns the statement that begins a write transaction.
@@ -172,14 +172,14 @@ pub(super) fn frequent_max(dialect: Dialect) -> usize {
 }
 
 /// From how many new entries on PostgreSQL's statistics are renewed: fewer hardly change what is frequent.
-const ENTRIES_MANY: u64 = 1000;
+const ENTRIES_BETWEEN_ANALYZE: u64 = 1000;
 
 /// Returns the statements that keep searches fast after `entries` new ones.
-pub(super) fn tidying(dialect: Dialect, entries: u64) -> &'static [&'static str] {
+pub(super) fn maintenance_statements(dialect: Dialect, entries: u64) -> &'static [&'static str] {
     match dialect {
         // A GIN index collects new words in a pending list that every search scans, and the planner guesses without
         // statistics.
-        Dialect::Postgres if entries >= ENTRIES_MANY => {
+        Dialect::Postgres if entries >= ENTRIES_BETWEEN_ANALYZE => {
             &["SELECT gin_clean_pending_list('texts_by_word')", "ANALYZE texts, exchanges, names, tapes"]
         }
         _ => &[],
@@ -187,7 +187,7 @@ pub(super) fn tidying(dialect: Dialect, entries: u64) -> &'static [&'static str]
 }
 
 /// Returns the statements that rewrite all tables, so that nothing of deleted rows is left in them.
-pub(super) fn rewriting(dialect: Dialect) -> &'static [&'static str] {
+pub(super) fn rewrite_statements(dialect: Dialect) -> &'static [&'static str] {
     match dialect {
         Dialect::Sqlite => &["PRAGMA temp_store=FILE", "VACUUM"],
         // ANALYZE too, because statistics hold frequent words.

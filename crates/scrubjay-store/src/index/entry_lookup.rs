@@ -12,16 +12,16 @@ use scrubjay_tape::home::{Home, TapeFile};
 /// Entries nearer than this are read in passing; to reach farther ones a sealed tape seeks to their block.
 const WALK_MAX: u64 = 512;
 
-/// Calls `show` with each wanted entry that can be read.
+/// Calls `visit` with each wanted entry that can be read.
 ///
 /// A tape that is gone or cannot be read is skipped: the index may still have rows of removed tapes.
 pub(super) fn visit_entries(
     home: &Home,
     wanted: &BTreeMap<TapeKey, Vec<u64>>,
-    mut show: impl FnMut(&TapeKey, u64, &Entry<'_>),
+    mut visit: impl FnMut(&TapeKey, u64, &Entry<'_>),
 ) {
     for (key, entries) in wanted {
-        let _ = look_at(home, key, entries, &mut show);
+        let _ = visit_tape(home, key, entries, &mut visit);
     }
 }
 
@@ -33,11 +33,11 @@ pub(super) struct TapeKey {
     pub(super) started_ns: u64,
 }
 
-fn look_at(
+fn visit_tape(
     home: &Home,
     key: &TapeKey,
     wanted: &[u64],
-    show: &mut impl FnMut(&TapeKey, u64, &Entry<'_>),
+    visit: &mut impl FnMut(&TapeKey, u64, &Entry<'_>),
 ) -> io::Result<()> {
     let Ok(id) = key.id.parse() else { return Ok(()) };
     let live = home.live_path(id, key.started_ns);
@@ -58,7 +58,7 @@ fn look_at(
             let Some((found, entry)) = reading.next()? else { break };
             at = found + 1;
             if found == *number {
-                show(key, found, &entry);
+                visit(key, found, &entry);
             }
         }
     }

@@ -116,14 +116,14 @@ impl IndexWriter {
     pub(super) async fn fill(
         &mut self,
         connection: &mut AnyConnection,
-        load: &[IndexStep],
+        batch: &[IndexStep],
     ) -> Result<(), sqlx::Error> {
-        let anew: Vec<i64> = load.iter().filter(|step| step.begins_anew).map(|step| step.number).collect();
+        let anew: Vec<i64> = batch.iter().filter(|step| step.begins_anew).map(|step| step.number).collect();
         forget(connection, &anew).await?;
         let mut rows = Vec::new();
         let mut replaced = Vec::new();
-        let mut ids = Vec::with_capacity(load.len());
-        for step in load {
+        let mut ids = Vec::with_capacity(batch.len());
+        for step in batch {
             let first = rows.len();
             self.assign_ids(connection, step, &mut rows, &mut replaced).await?;
             let placed = rows[first..].iter().map(|row| row.id);
@@ -142,8 +142,8 @@ impl IndexWriter {
             write_rows(connection, self.dialect, rows, &numbers, &clipped).await?;
             write_judged(connection, &mut self.names, rows).await?;
         }
-        self.write_definitions(connection, load).await?;
-        write_tapes(connection, self.dialect, load, &ids).await
+        self.write_definitions(connection, batch).await?;
+        write_tapes(connection, self.dialect, batch, &ids).await
     }
 
     /// Gives each exchange of a step its id. One that is stored in an earlier state keeps its id.
@@ -195,10 +195,10 @@ impl IndexWriter {
     async fn write_definitions(
         &mut self,
         connection: &mut AnyConnection,
-        load: &[IndexStep],
+        batch: &[IndexStep],
     ) -> Result<(), sqlx::Error> {
         let mut all = Vec::new();
-        for step in load {
+        for step in batch {
             for definition in &step.definitions {
                 let tool = self.names.number(connection, Some(&definition.tool)).await?;
                 let via = self.names.number(connection, definition.via.as_deref()).await?;
@@ -353,10 +353,10 @@ async fn write_judged(
 async fn write_tapes(
     connection: &mut AnyConnection,
     dialect: Dialect,
-    load: &[IndexStep],
+    batch: &[IndexStep],
     ids: &[(i64, i64)],
 ) -> Result<(), sqlx::Error> {
-    let all: Vec<(&IndexStep, (i64, i64))> = load.iter().zip(ids.iter().copied()).collect();
+    let all: Vec<(&IndexStep, (i64, i64))> = batch.iter().zip(ids.iter().copied()).collect();
     for some in all.chunks(ROWS_MAX) {
         let insert = format!(
             "INSERT INTO tapes (number, id, server, session, started_ns, is_sealed, file_bytes, next_entry, \

@@ -14,9 +14,9 @@ use scrubjay_tape::clock;
 use scrubjay_tape::home::Home;
 
 /// How often tapes are checked for new entries.
-const INTERVAL: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Checking takes at most 1/20 of the time: with many thousands of tapes a check is not free.
-const LOOKING_SHARE: u32 = 20;
+const CHECK_SHARE: u32 = 20;
 
 /// The lock of the process that keeps the index current; the kernel frees it when the process ends.
 #[derive(Debug)]
@@ -50,12 +50,12 @@ impl Index {
         let failed = |source| IndexError::File { path: home.root().to_owned(), source };
         while let Some(lock) = KeeperLock::take(home).map_err(failed)? {
             let index = Self::open(home, storage).await?;
-            let kept = index.keep(quiet_max).await;
+            let outcome = index.catch_up_until_quiet(quiet_max).await;
             // A recorder that found the lock taken relies on this process, so check once more after freeing it.
             drop(lock);
             let is_current = index.is_current().await;
             index.close().await;
-            kept?;
+            outcome?;
             if is_current? {
                 break;
             }
@@ -63,7 +63,7 @@ impl Index {
         Ok(())
     }
 
-    async fn keep(&self, quiet_max: Duration) -> Result<(), IndexError> {
+    async fn catch_up_until_quiet(&self, quiet_max: Duration) -> Result<(), IndexError> {
         let mut quiet_since = clock::now().instant;
         loop {
             let begun = clock::now().instant;
@@ -79,7 +79,7 @@ impl Index {
                 return Ok(());
             }
             let took = now.saturating_duration_since(begun);
-            tokio::time::sleep(INTERVAL.max(took * LOOKING_SHARE)).await;
+            tokio::time::sleep(CHECK_INTERVAL.max(took * CHECK_SHARE)).await;
         }
     }
 }

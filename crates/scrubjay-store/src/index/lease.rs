@@ -10,20 +10,20 @@ use rustix::io::Errno;
 use sqlx::AnyConnection;
 
 use super::IndexError;
-use super::dialect::{self, IndexPlace};
+use super::dialect::{self, IndexLocation};
 use scrubjay_tape::clock;
 use scrubjay_tape::home::Home;
 
 /// How often a taken lock is tried again.
-const INTERVAL: Duration = Duration::from_millis(10);
+const TRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The lease; dropping it frees the lock.
 pub(super) struct Lease {
-    _held: HeldLock,
+    _lock: LeaseLock,
 }
 
 #[expect(dead_code, reason = "held, and never looked at")]
-enum HeldLock {
+enum LeaseLock {
     File(File),
     /// A connection of its own, which holds the lock. The mutex is never locked; it makes the lease `Sync`.
     Connection(Mutex<AnyConnection>),
@@ -33,13 +33,13 @@ impl Lease {
     /// Waits for the lease.
     pub(super) async fn take(
         home: &Home,
-        place: &IndexPlace,
-        patience: Duration,
+        location: &IndexLocation,
+        wait_max: Duration,
     ) -> Result<Self, IndexError> {
         let begun = clock::now().instant;
-        let is_late = || clock::now().instant.saturating_duration_since(begun) > patience;
-        match place {
-            IndexPlace::File(_) => {
+        let is_late = || clock::now().instant.saturating_duration_since(begun) > wait_max;
+        match location {
+            IndexLocation::File(_) => {
                 let path = home.root().join("index.lock");
                 let failed = |source| IndexError::File { path: path.clone(), source };
                 home.create().map_err(failed)?;
@@ -47,28 +47,28 @@ impl Lease {
                     OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
                 loop {
                     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                        Ok(()) => return Ok(Self { _held: HeldLock::File(file) }),
+                        Ok(()) => return Ok(Self { _lock: LeaseLock::File(file) }),
                         Err(Errno::WOULDBLOCK | Errno::INTR) => {}
                         Err(e) => return Err(failed(e.into())),
                     }
-                    wait(is_late(), patience).await?;
+                    wait(is_late(), wait_max).await?;
                 }
             }
-            IndexPlace::Schema { url, name } => {
+            IndexLocation::Schema { url, name } => {
                 let mut connection = crate::database::connect(url).await.map_err(IndexError::Unreachable)?;
                 while !dialect::try_lock(&mut connection, name).await? {
-                    wait(is_late(), patience).await?;
+                    wait(is_late(), wait_max).await?;
                 }
-                Ok(Self { _held: HeldLock::Connection(Mutex::new(connection)) })
+                Ok(Self { _lock: LeaseLock::Connection(Mutex::new(connection)) })
             }
         }
     }
 }
 
-async fn wait(is_late: bool, patience: Duration) -> Result<(), IndexError> {
+async fn wait(is_late: bool, wait_max: Duration) -> Result<(), IndexError> {
     if is_late {
-        return Err(IndexError::Busy(patience));
+        return Err(IndexError::Busy(wait_max));
     }
-    tokio::time::sleep(INTERVAL).await;
+    tokio::time::sleep(TRY_INTERVAL).await;
     Ok(())
 }

@@ -21,7 +21,7 @@ use sqlx::{AnyConnection, Row as _};
 use super::entry_lookup::{TapeKey, visit_entries};
 use super::fill::{INTERCEPTED, ORIGINAL, RULE};
 use super::snippet::cut;
-use super::sql::{Sql, is_one_of, list};
+use super::sql::{Sql, is_one_of};
 use super::{Index, IndexError, uint};
 use facets::Group;
 use row_conditions::RowConditions;
@@ -112,25 +112,25 @@ impl Index {
         let tapes = load_tapes(&mut tx).await?;
         let (query, tapes) = self.with_ids(query, tapes).await;
         let query = &query;
-        let mut narrowed = RowConditions::new(&mut tx, self.dialect(), &query.conditions, &tapes).await?;
-        let is_frequent = narrowed.bound_text(&mut tx, self.frequent_max).await?;
+        let mut conditions = RowConditions::new(&mut tx, self.dialect(), &query.conditions, &tapes).await?;
+        let is_frequent = conditions.bound_text(&mut tx, self.frequent_max).await?;
         let mut bounded = is_frequent.then_some((self.frequent_max, WhyBounded::FrequentWords));
         let (rows, facets) = if query.conditions.fields().is_empty() {
-            let facets = facets::count(&mut tx, &narrowed, &tapes).await?;
-            (fetch(&mut tx, query, &narrowed, query.limit, query.offset).await?, facets)
+            let facets = facets::count(&mut tx, &conditions, &tapes).await?;
+            (fetch(&mut tx, query, &conditions, query.limit, query.offset).await?, facets)
         } else {
-            let candidates = fetch(&mut tx, query, &narrowed, CANDIDATES_MAX + 1, 0).await?;
+            let candidates = fetch(&mut tx, query, &conditions, CANDIDATES_MAX + 1, 0).await?;
             if candidates.len() > CANDIDATES_MAX {
                 bounded = Some((CANDIDATES_MAX, WhyBounded::Fields));
             }
-            let fit = self.filter(&query.conditions, &tapes, candidates).await;
-            let facets = facets::add_up(&mut tx, fit.iter().map(Group::of), &tapes).await?;
-            (fit.into_iter().skip(query.offset).take(query.limit).collect(), facets)
+            let matching = self.filter(&query.conditions, &tapes, candidates).await;
+            let facets = facets::sum_groups(&mut tx, matching.iter().map(Group::of), &tapes).await?;
+            (matching.into_iter().skip(query.offset).take(query.limit).collect(), facets)
         };
         let names = names_of(&mut tx, &rows).await?;
-        let judged = judged(&mut tx, &rows).await?;
+        let applied = applied_rules(&mut tx, &rows).await?;
         tx.commit().await?;
-        let hits = self.show(query, tapes, rows, names, judged).await;
+        let hits = self.hits(query, tapes, rows, names, applied).await;
         Ok(SearchResults {
             total: facets.total,
             total_is_exact: bounded.is_none(),
@@ -159,15 +159,16 @@ impl Index {
     /// Keeps the candidates whose messages match the query's fields.
     async fn filter(&self, query: &Conditions, tapes: &Tapes, mut candidates: Vec<Row>) -> Vec<Row> {
         candidates.truncate(CANDIDATES_MAX);
-        let wanted = wanted(tapes, &candidates);
+        let wanted = entries_of(tapes, &candidates);
         let (home, query) = (self.home.clone(), query.clone());
-        let fitting = move || {
+        let filtering = move || {
             let fields = query.fields();
-            let mut fits: HashMap<(i64, u64), Vec<bool>> = HashMap::new();
+            let mut matches: HashMap<(i64, u64), Vec<bool>> = HashMap::new();
             visit_entries(&home, &wanted, |key, number, entry| {
                 let message = serde_json::from_slice(entry.payload).unwrap_or_default();
-                let fit = fields.iter().map(|(member, filter)| filter.holds(&message, *member)).collect();
-                fits.insert((key.number, number), fit);
+                let matching =
+                    fields.iter().map(|(member, filter)| filter.holds(&message, *member)).collect();
+                matches.insert((key.number, number), matching);
             });
             candidates.retain(|row| {
                 let field = |at: usize| {
@@ -176,7 +177,7 @@ impl Index {
                         MessageMember::Params => row.entry,
                         MessageMember::Result | MessageMember::Error => row.answer.unwrap_or(row.entry),
                     };
-                    fits.get(&(row.tape, number)).is_some_and(|fit| fit[at])
+                    matches.get(&(row.tape, number)).is_some_and(|matching| matching[at])
                 };
                 // Part 0 is the query itself, which matches every candidate except for its fields.
                 let part = |at: usize| at.checked_sub(1).is_none_or(|bit| row.parts >> bit & 1 == 1);
@@ -184,29 +185,29 @@ impl Index {
             });
             candidates
         };
-        tokio::task::spawn_blocking(fitting).await.unwrap_or_default()
+        tokio::task::spawn_blocking(filtering).await.unwrap_or_default()
     }
 
-    async fn show(
+    async fn hits(
         &self,
         query: &SearchQuery,
         tapes: Tapes,
         rows: Vec<Row>,
         names: HashMap<i64, String>,
-        mut judged: HashMap<i64, AppliedRules>,
+        mut applied: HashMap<i64, AppliedRules>,
     ) -> Vec<TapeHit> {
         let (home, terms) = (self.home.clone(), query.conditions.wanted_text());
         let work = move || {
-            let seen = see(&home, &wanted(&tapes, &rows));
+            let texts = texts_of(&home, &entries_of(&tapes, &rows));
             let undelivered = undelivered_of(&home, &tapes, &rows);
             let mut hit = |row: &Row| {
-                let (applied_rules, tags) = judged.remove(&row.id).unwrap_or_default();
+                let (applied_rules, tags) = applied.remove(&row.id).unwrap_or_default();
                 let tape = tapes.get(&row.tape);
                 let name = |number: Option<i64>| number.and_then(|n| names.get(&n).cloned());
                 let text: Vec<&str> = [Some(row.entry), row.answer]
                     .into_iter()
                     .flatten()
-                    .filter_map(|number| seen.get(&(row.tape, number)))
+                    .filter_map(|number| texts.get(&(row.tape, number)))
                     .map(String::as_str)
                     .collect();
                 TapeHit {
@@ -268,7 +269,7 @@ async fn load_tapes(connection: &mut AnyConnection) -> Result<Tapes, sqlx::Error
 async fn fetch(
     connection: &mut AnyConnection,
     query: &SearchQuery,
-    narrowed: &RowConditions,
+    conditions: &RowConditions,
     limit: usize,
     offset: usize,
 ) -> Result<Vec<Row>, sqlx::Error> {
@@ -276,10 +277,10 @@ async fn fetch(
     if query.conditions.fields().is_empty() {
         sql.push("CAST(0 AS BIGINT)");
     } else {
-        narrowed.push_parts(&mut sql);
+        conditions.push_parts(&mut sql);
     }
     sql.push(" ");
-    narrowed.push(&mut sql);
+    conditions.push(&mut sql);
     let direction = match query.order {
         SortOrder::Descending => "DESC",
         SortOrder::Ascending => "ASC",
@@ -320,7 +321,7 @@ pub(super) async fn names(
 }
 
 /// Returns the entries of some rows, by tape.
-fn wanted(tapes: &Tapes, rows: &[Row]) -> BTreeMap<TapeKey, Vec<u64>> {
+fn entries_of(tapes: &Tapes, rows: &[Row]) -> BTreeMap<TapeKey, Vec<u64>> {
     let mut wanted: BTreeMap<TapeKey, Vec<u64>> = BTreeMap::new();
     for row in rows {
         let Some(tape) = tapes.get(&row.tape) else { continue };
@@ -338,7 +339,7 @@ fn wanted(tapes: &Tapes, rows: &[Row]) -> BTreeMap<TapeKey, Vec<u64>> {
 type AppliedRules = (BTreeSet<String>, BTreeSet<String>);
 
 /// Looks up which rules applied to some rows, and which tags they gave.
-async fn judged(
+async fn applied_rules(
     connection: &mut AnyConnection,
     rows: &[Row],
 ) -> Result<HashMap<i64, AppliedRules>, sqlx::Error> {
@@ -357,7 +358,7 @@ async fn judged(
 }
 
 /// Reads the text of entries.
-fn see(home: &Home, wanted: &BTreeMap<TapeKey, Vec<u64>>) -> HashMap<(i64, u64), String> {
+fn texts_of(home: &Home, wanted: &BTreeMap<TapeKey, Vec<u64>>) -> HashMap<(i64, u64), String> {
     let mut seen = HashMap::new();
     visit_entries(home, wanted, |key, number, entry| {
         let mut text = String::new();

@@ -21,12 +21,12 @@ pub struct Snippet {
 pub(super) fn cut(text: &str, terms: &[SearchTerm]) -> Snippet {
     let characters: Vec<char> = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().collect();
     // One lower-case character for each, so that positions are the same in both.
-    let small: Vec<char> = characters.iter().map(|c| c.to_lowercase().next().unwrap_or(*c)).collect();
-    let mut places: Vec<(usize, usize)> = terms.iter().flat_map(|term| find_all(&small, term)).collect();
+    let lower: Vec<char> = characters.iter().map(|c| c.to_lowercase().next().unwrap_or(*c)).collect();
+    let mut matches: Vec<(usize, usize)> = terms.iter().flat_map(|term| find_all(&lower, term)).collect();
     // Of two matches that begin together the longer one is marked.
-    places.sort_unstable_by_key(|(begin, end)| (*begin, std::cmp::Reverse(*end)));
-    places.dedup_by(|next, first| next.0 < first.1);
-    let first = places.first().map_or(0, |(begin, _)| *begin);
+    matches.sort_unstable_by_key(|(begin, end)| (*begin, std::cmp::Reverse(*end)));
+    matches.dedup_by(|next, first| next.0 < first.1);
+    let first = matches.first().map_or(0, |(begin, _)| *begin);
     let begin = first.saturating_sub(BEFORE);
     let end = (begin + CHARS_MAX).min(characters.len());
     let lead = usize::from(begin > 0);
@@ -35,7 +35,7 @@ pub(super) fn cut(text: &str, terms: &[SearchTerm]) -> Snippet {
     if end < characters.len() {
         cut.push('…');
     }
-    let marks = places
+    let marks = matches
         .into_iter()
         .filter(|(_, stop)| *stop <= end)
         .map(|(start, stop)| (start - begin + lead, stop - begin + lead))
@@ -46,11 +46,11 @@ pub(super) fn cut(text: &str, terms: &[SearchTerm]) -> Snippet {
 /// Finds the words of a term in a row, with anything but letters and digits between them.
 fn find_all(text: &[char], term: &SearchTerm) -> Vec<(usize, usize)> {
     let wanted = words(&term.as_str().to_lowercase().chars().collect::<Vec<_>>());
-    let small: Vec<char> = term.as_str().to_lowercase().chars().collect();
+    let lower: Vec<char> = term.as_str().to_lowercase().chars().collect();
     let is_prefix = matches!(term, SearchTerm::Prefix(_));
     let found = words(text);
     let equal = |(begin, end): &(usize, usize), (from, to): &(usize, usize), is_last: bool| {
-        let (word, asked) = (&text[*begin..*end], &small[*from..*to]);
+        let (word, asked) = (&text[*begin..*end], &lower[*from..*to]);
         if is_prefix && is_last { word.starts_with(asked) } else { word == asked }
     };
     found

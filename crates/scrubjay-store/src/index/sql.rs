@@ -47,11 +47,11 @@ pub(super) fn list(numbers: &[i64]) -> String {
 }
 
 /// Writes the placeholders of rows of values: `($1, $2), ($3, $4)`. `place` writes one, given its column and number.
-pub(super) fn values(rows: usize, columns: usize, place: impl Fn(usize, usize) -> String) -> String {
+pub(super) fn values(rows: usize, columns: usize, placeholder: impl Fn(usize, usize) -> String) -> String {
     let row = |row: usize| {
-        let places: Vec<String> =
-            (0..columns).map(|column| place(column, row * columns + column + 1)).collect();
-        format!("({})", places.join(", "))
+        let values: Vec<String> =
+            (0..columns).map(|column| placeholder(column, row * columns + column + 1)).collect();
+        format!("({})", values.join(", "))
     };
     (0..rows).map(row).collect::<Vec<_>>().join(", ")
 }

@@ -21,8 +21,8 @@ use scrubjay_tape::home::Home;
 /// How many live tapes stay open: hosts start fifteen at once. The least recently read are closed first.
 const OPEN_MAX: usize = 32;
 /// How many entries, and how much text, one transaction writes: it must not lock the index for long.
-const LOAD_ENTRIES: u64 = 32_768;
-const LOAD_TEXT_BYTES: usize = 16 << 20;
+const BATCH_ENTRIES: u64 = 32_768;
+const BATCH_TEXT_BYTES: usize = 16 << 20;
 
 /// A piece of what is new on one tape.
 #[derive(Debug, Default)]
@@ -60,14 +60,14 @@ pub(super) struct TapeFacts {
 struct ReceiverGone;
 
 /// Why a tape was not read to its end.
-enum Unread {
+enum ReadFailure {
     /// It is damaged: it will be the next time, too.
     Damaged(String),
     /// It could not be read now; the next time it may be.
     Failed(String),
 }
 
-impl From<io::Error> for Unread {
+impl From<io::Error> for ReadFailure {
     fn from(error: io::Error) -> Self {
         Self::Failed(error.to_string())
     }
@@ -83,7 +83,7 @@ struct StepBatch<'a> {
 
 impl StepBatch<'_> {
     fn is_full(&self) -> bool {
-        self.entries >= LOAD_ENTRIES || self.text_bytes >= LOAD_TEXT_BYTES
+        self.entries >= BATCH_ENTRIES || self.text_bytes >= BATCH_TEXT_BYTES
     }
 
     fn send(&mut self) -> Result<(), ReceiverGone> {
@@ -119,14 +119,14 @@ impl OpenTapes {
     /// Takes out a tape if the index has exactly what was read of it here. The flag tells whether its writer has taken
     /// entries off since, which the index still has.
     fn take(&mut self, planned: &TapeToRead) -> (Option<OpenTape>, bool) {
-        let id = planned.seen.file.id.as_str();
+        let id = planned.on_disk.file.id.as_str();
         let at = self.tapes.iter().position(|tape| tape.fold.facts.id == id);
         let tape = at.and_then(|at| self.tapes.remove(at));
         let is_known =
             |tape: &OpenTape| tape.number == planned.number && tape.fold.next_entry == planned.next_entry;
         match tape.filter(is_known) {
             Some(tape) if tape.entries.still_stands() => (Some(tape), false),
-            taken_back => (None, taken_back.is_some()),
+            tape => (None, tape.is_some()),
         }
     }
 
@@ -150,14 +150,14 @@ pub(super) fn read_all(
     mut open: OpenTapes,
     sender: &Sender<Vec<IndexStep>>,
 ) -> OpenTapes {
-    let mut load = StepBatch { sender, steps: Vec::new(), entries: 0, text_bytes: 0 };
+    let mut batch = StepBatch { sender, steps: Vec::new(), entries: 0, text_bytes: 0 };
     for planned in tapes {
-        if read(home, planned, &mut open, &mut load).is_err() {
+        if read(home, planned, &mut open, &mut batch).is_err() {
             return OpenTapes::default();
         }
     }
     // If the writer has gone, it does not need the rest.
-    let _ = load.send();
+    let _ = batch.send();
     open
 }
 
@@ -165,38 +165,39 @@ fn read(
     home: &Home,
     planned: &TapeToRead,
     open: &mut OpenTapes,
-    load: &mut StepBatch<'_>,
+    batch: &mut StepBatch<'_>,
 ) -> Result<(), ReceiverGone> {
-    let (known, was_taken_back) = open.take(planned);
-    let mut gathering = TapeReading::new(planned, known);
+    let (known, was_truncated) = open.take(planned);
+    let mut reading = TapeReading::new(planned, known);
     let mut outcome = Ok(());
-    if !was_taken_back {
-        outcome = gathering.read(home, planned.next_entry, load)?;
+    if !was_truncated {
+        outcome = reading.read(home, planned.next_entry, batch)?;
     }
     // Fewer entries than before: damage or the writer removed some, and the index may have rows of those.
-    if was_taken_back || (gathering.fold.next_entry < planned.next_entry && !has_failed(&outcome)) {
-        gathering = TapeReading::new(planned, None);
-        gathering.begins_anew = true;
-        outcome = gathering.read(home, 0, load)?;
+    if was_truncated || (reading.fold.next_entry < planned.next_entry && !has_failed(&outcome)) {
+        reading = TapeReading::new(planned, None);
+        reading.begins_anew = true;
+        outcome = reading.read(home, 0, batch)?;
     }
-    if has_failed(&outcome) && gathering.fold.next_entry < planned.next_entry {
+    if has_failed(&outcome) && reading.fold.next_entry < planned.next_entry {
         // Nothing new was read. The rows of the index stay, and the next catch-up tries again.
         return Ok(());
     }
     // A size of 0 makes the next catch-up try a failed tape again.
-    gathering.fold.facts.file_bytes = if has_failed(&outcome) { 0 } else { planned.seen.file_bytes };
-    gathering.fold.facts.damage = outcome.err().map(|(Unread::Damaged(what) | Unread::Failed(what))| what);
-    gathering.fold.facts.is_sealed = planned.seen.is_sealed;
-    gathering.put(load, planned.seen.file_bytes);
-    let TapeReading { fold, entries, .. } = gathering;
-    if let Some(entries) = entries.filter(|_| !planned.seen.is_sealed && fold.facts.damage.is_none()) {
+    reading.fold.facts.file_bytes = if has_failed(&outcome) { 0 } else { planned.on_disk.file_bytes };
+    reading.fold.facts.damage =
+        outcome.err().map(|(ReadFailure::Damaged(what) | ReadFailure::Failed(what))| what);
+    reading.fold.facts.is_sealed = planned.on_disk.is_sealed;
+    reading.put(batch, planned.on_disk.file_bytes);
+    let TapeReading { fold, entries, .. } = reading;
+    if let Some(entries) = entries.filter(|_| !planned.on_disk.is_sealed && fold.facts.damage.is_none()) {
         open.keep(OpenTape { number: planned.number, fold, entries });
     }
-    if load.is_full() { load.send() } else { Ok(()) }
+    if batch.is_full() { batch.send() } else { Ok(()) }
 }
 
-fn has_failed(outcome: &Result<(), Unread>) -> bool {
-    matches!(outcome, Err(Unread::Failed(_)))
+fn has_failed(outcome: &Result<(), ReadFailure>) -> bool {
+    matches!(outcome, Err(ReadFailure::Failed(_)))
 }
 
 struct TapeReading<'a> {
@@ -208,7 +209,7 @@ struct TapeReading<'a> {
     new_entries: u64,
     read_entries: u64,
     /// How many bytes earlier steps have counted.
-    told_bytes: u64,
+    counted_bytes: u64,
 }
 
 impl<'a> TapeReading<'a> {
@@ -216,7 +217,7 @@ impl<'a> TapeReading<'a> {
         let (fold, entries) = match open {
             Some(open) => (open.fold, Some(open.entries)),
             None => {
-                let facts = TapeFacts { id: planned.seen.file.id.to_string(), ..TapeFacts::default() };
+                let facts = TapeFacts { id: planned.on_disk.file.id.to_string(), ..TapeFacts::default() };
                 (TapeFold { facts, ..TapeFold::default() }, None)
             }
         };
@@ -228,18 +229,18 @@ impl<'a> TapeReading<'a> {
             rows: Vec::new(),
             new_entries: 0,
             read_entries: 0,
-            told_bytes: 0,
+            counted_bytes: 0,
         }
     }
 
     /// Opens the tape at its beginning, unless it is open already.
-    fn entries(&mut self, home: &Home) -> Result<Entries, Unread> {
+    fn entries(&mut self, home: &Home) -> Result<Entries, ReadFailure> {
         if let Some(entries) = self.entries.take() {
             return Ok(entries);
         }
-        let tape = home.open(&self.planned.seen.file).map_err(|e| match e {
+        let tape = home.open(&self.planned.on_disk.file).map_err(|e| match e {
             OpenError::Io { source, .. } => source.into(),
-            other => Unread::Damaged(other.to_string()),
+            other => ReadFailure::Damaged(other.to_string()),
         })?;
         if let Some(header) = tape.header() {
             let facts = &mut self.fold.facts;
@@ -255,8 +256,8 @@ impl<'a> TapeReading<'a> {
         &mut self,
         home: &Home,
         known_to: u64,
-        load: &mut StepBatch<'_>,
-    ) -> Result<Result<(), Unread>, ReceiverGone> {
+        batch: &mut StepBatch<'_>,
+    ) -> Result<Result<(), ReadFailure>, ReceiverGone> {
         let mut entries = match self.entries(home) {
             Ok(entries) => entries,
             Err(e) => return Ok(Err(e)),
@@ -286,35 +287,35 @@ impl<'a> TapeReading<'a> {
                 continue;
             }
             self.new_entries += 1;
-            load.entries += 1;
+            batch.entries += 1;
             for settled in self.fold.exchanges.take_settled() {
-                load.text_bytes += settled.exchange.text.len();
+                batch.text_bytes += settled.exchange.text.len();
                 self.rows.push((settled.exchange, settled.was_given));
             }
-            if load.is_full() {
+            if batch.is_full() {
                 let read_to = entries.file_offset();
-                self.put(load, read_to);
-                load.send()?;
+                self.put(batch, read_to);
+                batch.send()?;
             }
         }
         if skipping {
             self.fold.exchanges.waiting().for_each(drop);
         }
         let damage =
-            entries.damage().first().map_or(Ok(()), |damage| Err(Unread::Damaged(damage.what.clone())));
+            entries.damage().first().map_or(Ok(()), |damage| Err(ReadFailure::Damaged(damage.what.clone())));
         self.entries = Some(entries);
         Ok(damage)
     }
 
     /// Adds a step to the batch: complete exchanges, and waiting ones in their current state.
-    fn put(&mut self, load: &mut StepBatch<'_>, read_to: u64) {
-        let read_bytes = read_to.min(self.planned.seen.file_bytes).saturating_sub(self.told_bytes);
-        self.told_bytes += read_bytes;
+    fn put(&mut self, batch: &mut StepBatch<'_>, read_to: u64) {
+        let read_bytes = read_to.min(self.planned.on_disk.file_bytes).saturating_sub(self.counted_bytes);
+        self.counted_bytes += read_bytes;
         let exchanges = &mut self.fold.exchanges;
         self.rows.extend(exchanges.waiting().map(|(exchange, was_given)| (exchange.clone(), was_given)));
         // In this order full-text search buffers many texts.
         self.rows.sort_by_key(|(exchange, _)| exchange.place);
-        load.steps.push(IndexStep {
+        batch.steps.push(IndexStep {
             number: self.planned.number,
             begins_anew: std::mem::take(&mut self.begins_anew),
             rows: std::mem::take(&mut self.rows),

@@ -25,12 +25,12 @@ pub enum Dialect {
 }
 
 /// Inspects the storage without changing it.
-pub(super) async fn look(storage: &Storage) -> Result<(), LedgerError> {
+pub(super) async fn inspect(storage: &Storage) -> Result<(), LedgerError> {
     let Storage::File(path) = storage else { return Ok(()) };
-    looked(path).await.map(drop)
+    inspect_file(path).await.map(drop)
 }
 
-async fn looked(path: &Path) -> Result<FileInspection, LedgerError> {
+async fn inspect_file(path: &Path) -> Result<FileInspection, LedgerError> {
     database::inspect(path, LEDGER).await.map_err(|why| LedgerError::NotUsable { path: path.to_owned(), why })
 }
 
@@ -41,22 +41,24 @@ pub(super) async fn prepare(storage: &Storage) -> Result<(String, Option<File>),
         Storage::Postgres(url) => return Ok((url.clone(), None)),
         Storage::File(path) => path,
     };
-    looked(path).await?;
-    let place = path.clone();
+    inspect_file(path).await?;
+    let file = path.clone();
     // On a blocking thread, because it waits for other processes that open it.
-    let created = tokio::task::spawn_blocking(move || create(&place)).await;
+    let created = tokio::task::spawn_blocking(move || create(&file)).await;
     let created = created.map_err(io::Error::other).flatten();
     let lock = created.map_err(|source| LedgerError::File { path: path.clone(), source })?;
     let url = sqlite_url(path);
     // The previous holder of the lock may have created the database.
-    if looked(path).await? == FileInspection::Empty {
-        mark(&url).await.map_err(|source| LedgerError::Unreachable { place: shown(storage), source })?;
+    if inspect_file(path).await? == FileInspection::Empty {
+        set_application_id(&url)
+            .await
+            .map_err(|source| LedgerError::Unreachable { location: shown(storage), source })?;
     }
     Ok((url, Some(lock)))
 }
 
 /// Writes our application id into the header of an empty file, before anything is in its log.
-async fn mark(url: &str) -> Result<(), sqlx::Error> {
+async fn set_application_id(url: &str) -> Result<(), sqlx::Error> {
     let mut connection = database::connect(url).await?;
     let first = format!("PRAGMA page_size=16384; PRAGMA application_id={}", LEDGER.application_id);
     connection.execute(AssertSqlSafe(first)).await?;
@@ -69,32 +71,32 @@ pub(super) async fn reach(storage: &Storage, url: &str, unsynced: &Unsynced) -> 
     let dialect = Dialect::of(storage);
     let reached = async {
         let mut connection = database::connect(url).await?;
-        dialect.greet(&mut connection).await?;
+        dialect.configure(&mut connection).await?;
         if dialect == Dialect::Sqlite {
             connection.execute("SELECT count(*) FROM sqlite_schema").await?;
             unsynced.shorten_log(&mut connection).await;
         }
         connection.close().await
     };
-    let reached = match tokio::time::timeout(database::REACHED_WITHIN, reached).await {
+    let reached = match tokio::time::timeout(database::CONNECT_TIMEOUT, reached).await {
         Ok(reached) => reached,
         // SQLite is there, but busy: the caller waits for its turn.
         Err(_) if dialect == Dialect::Sqlite => Ok(()),
         Err(_) => Err(sqlx::Error::Io(io::ErrorKind::TimedOut.into())),
     };
-    reached.map_err(|source| LedgerError::Unreachable { place: shown(storage), source })
+    reached.map_err(|source| LedgerError::Unreachable { location: shown(storage), source })
 }
 
 /// Describes where a ledger is, without a password.
 pub(super) fn shown(storage: &Storage) -> String {
     match storage {
         Storage::File(path) => path.display().to_string(),
-        Storage::Postgres(url) => database::postgres_place(url),
+        Storage::Postgres(url) => database::postgres_location(url),
     }
 }
 
 /// Tells whether a database that cannot be reached now will be reachable again by itself.
-pub(super) fn is_passing(error: &LedgerError) -> bool {
+pub(super) fn is_transient(error: &LedgerError) -> bool {
     let LedgerError::Unreachable { source: sqlx::Error::Database(error), .. } = error else { return false };
     // SQLite is busy or locked; PostgreSQL has no connection left, or is starting.
     matches!(sqlite_code(&**error), Some(5 | 6))
@@ -128,7 +130,7 @@ impl Dialect {
     }
 
     /// Prepares a new connection.
-    pub(super) async fn greet(self, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
+    pub(super) async fn configure(self, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
         match self {
             // busy_timeout comes first: the following statements may have to wait for a lock.
             Self::Sqlite => connection
@@ -161,7 +163,7 @@ impl Dialect {
     }
 
     /// Waits until no other process writes. With SQLite `BEGIN IMMEDIATE` did that already.
-    pub(super) async fn take_turn(self, tx: &mut Transaction<'static, Any>) -> Result<(), sqlx::Error> {
+    pub(super) async fn lock_writers(self, tx: &mut Transaction<'static, Any>) -> Result<(), sqlx::Error> {
         if self == Self::Postgres {
             // In a DO block, because sqlx::Any has no type for the function's result (void).
             tx.execute("DO $$ BEGIN PERFORM pg_advisory_xact_lock(1544727322); END $$").await?;

@@ -37,7 +37,7 @@ pub(crate) async fn roots(on: &mut impl Conn, root: &str) -> Result<Vec<Workspac
         .await?;
         for row in &rows {
             let (root, up_to): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
-            match roots.iter_mut().find(|place| place.root == root) {
+            match roots.iter_mut().find(|known| known.root == root) {
                 Some(known) => known.up_to = known.up_to.max(up_to),
                 None => roots.push(WorkspaceRoot { root, up_to }),
             }

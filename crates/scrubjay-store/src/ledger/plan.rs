@@ -218,7 +218,7 @@ pub async fn mark(
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn rest(write: &mut Write, session: &mut Session) -> Result<(), LedgerError> {
+pub async fn clear_current(write: &mut Write, session: &mut Session) -> Result<(), LedgerError> {
     move_to(write, session, None).await
 }
 

@@ -100,8 +100,8 @@ pub async fn log(
     new: NewProgressEntry<'_>,
 ) -> Result<ProgressEntry, LedgerError> {
     let scope = ensure_scope(write, new.project).await?;
-    let id = fresh_id(write).await?;
-    let at_us = free_moment(write).await?;
+    let id = unused_id(write).await?;
+    let at_us = unused_time_us(write).await?;
     let details = json!({
         "project_id": new.project, "id": id, "title": new.title, "tags": new.tags, "agent_id": new.agent_id,
     });
@@ -198,7 +198,7 @@ async fn ensure_scope(write: &mut Write, project: &str) -> Result<i64, LedgerErr
     Ok(row.try_get(0)?)
 }
 
-async fn fresh_id(write: &mut Write) -> Result<String, LedgerError> {
+async fn unused_id(write: &mut Write) -> Result<String, LedgerError> {
     loop {
         let mut random = [0; 10];
         getrandom::fill(&mut random).expect("the system has a source of randomness");
@@ -214,7 +214,7 @@ async fn fresh_id(write: &mut Write) -> Result<String, LedgerError> {
 }
 
 /// Returns this microsecond, or the next one that no entry has: the clock may have been set back.
-async fn free_moment(write: &mut Write) -> Result<i64, LedgerError> {
+async fn unused_time_us(write: &mut Write) -> Result<i64, LedgerError> {
     let now_us = write.at_ns() / 1000;
     let row = select(
         "SELECT min(e.at_us) + 1 FROM progress_entries e
@@ -267,7 +267,7 @@ pub async fn between(
 ///
 /// # Errors
 /// The ledger failed, or there is no such entry.
-pub async fn keep_summary(
+pub async fn store_summary(
     write: &mut Write,
     id: &str,
     summary: &str,

@@ -59,7 +59,7 @@ pub(super) async fn migrate(write: &mut Write) -> Result<(), LedgerError> {
         }
     }
     if write.dialect() == Dialect::Sqlite {
-        mark(write).await?;
+        set_application_id(write).await?;
     }
     if found < known {
         change("INSERT INTO schema_version (version) VALUES ($1)").bind(known).execute(write).await?;
@@ -68,7 +68,7 @@ pub(super) async fn migrate(write: &mut Write) -> Result<(), LedgerError> {
 }
 
 /// Writes our application id into the header of a file that an older version created.
-async fn mark(write: &mut Write) -> Result<(), LedgerError> {
+async fn set_application_id(write: &mut Write) -> Result<(), LedgerError> {
     let id: i64 = sqlx::query_scalar("PRAGMA application_id").fetch_one(write.conn()).await?;
     if id != i64::from(LEDGER.application_id) {
         let statement = format!("PRAGMA application_id = {}", LEDGER.application_id);

@@ -74,10 +74,10 @@ impl Unsynced {
 }
 
 /// Moves the log into the database and truncates it. The caller has the turn.
-pub(super) async fn write_anew(ledger: &Ledger) -> Result<(), LedgerError> {
+pub(super) async fn checkpoint_all(ledger: &Ledger) -> Result<(), LedgerError> {
     if ledger.dialect == Dialect::Sqlite {
-        let mut connection = database::connect(&ledger.place.1).await?;
-        ledger.dialect.greet(&mut connection).await?;
+        let mut connection = database::connect(&ledger.location.1).await?;
+        ledger.dialect.configure(&mut connection).await?;
         let moved: Result<(i64, i64, i64), _> =
             sqlx::query_as("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(&mut connection).await;
         let closed = connection.close().await;

@@ -29,11 +29,11 @@ impl Window {
     }
 
     /// Returns how many items to read: one more than are shown, to know whether more follow.
-    pub(super) fn looked_at(&self) -> i64 {
-        self.shown() + 1
+    pub(super) fn items_read(&self) -> i64 {
+        self.items_shown() + 1
     }
 
-    pub(super) fn shown(&self) -> i64 {
+    pub(super) fn items_shown(&self) -> i64 {
         self.limit.clamp(1, super::PAGE_MAX)
     }
 }
@@ -86,7 +86,7 @@ pub(super) fn cut_texts(value: &mut Value, chars_max: usize) -> bool {
 }
 
 /// Takes items while they fit; always takes the first. Returns whether all were taken.
-pub(super) fn take<T>(
+pub(super) fn take_within<T>(
     items: Vec<T>,
     tokens_max: Option<usize>,
     mut used: usize,
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn one_item_is_always_taken() {
         let check = |max, expected: &[usize], all| {
-            assert_eq!(take(vec![5, 3, 4], max, 2, |n| *n), (expected.to_vec(), all), "{max:?}");
+            assert_eq!(take_within(vec![5, 3, 4], max, 2, |n| *n), (expected.to_vec(), all), "{max:?}");
         };
         check(None, &[5, 3, 4], true);
         check(Some(100), &[5, 3, 4], true);

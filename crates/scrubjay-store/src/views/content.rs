@@ -124,9 +124,9 @@ async fn find(
             revision::as_of(on, workspace, path, event).await?
         }
         StatePoint::Revision(id) => {
-            let places = moves::roots(on, workspace).await?;
+            let roots = moves::roots(on, workspace).await?;
             let is_it = |r: &Revision| {
-                r.path == path && places.iter().any(|place| place.root == r.workspace && r.id <= place.up_to)
+                r.path == path && roots.iter().any(|root| root.root == r.workspace && r.id <= root.up_to)
             };
             revision::get(on, id).await?.filter(is_it)
         }

@@ -139,7 +139,7 @@ pub async fn files(
     }
     let (session, total) = (SessionView::new(session), found.len() as i64);
     let used = budget::tokens_of(&session);
-    let (files, _) = budget::take(found.into_values().collect(), tokens_max, used, budget::tokens_of);
+    let (files, _) = budget::take_within(found.into_values().collect(), tokens_max, used, budget::tokens_of);
     Ok(ChangedFiles { session, files, total })
 }
 
@@ -173,9 +173,9 @@ pub async fn read(
     window: Window,
 ) -> Result<Evolution, ViewError> {
     let workspace = workspaces(on, session, path).await?.swap_remove(0);
-    let mut revisions = revision::page(on, &workspace, path, window.after, window.looked_at()).await?;
-    let mut more = revisions.len() as i64 > window.shown();
-    revisions.truncate(usize::try_from(window.shown()).unwrap_or(0));
+    let mut revisions = revision::page(on, &workspace, path, window.after, window.items_read()).await?;
+    let mut more = revisions.len() as i64 > window.items_shown();
+    revisions.truncate(usize::try_from(window.items_shown()).unwrap_or(0));
     let total = revision::count(on, &workspace, path).await?;
     let first = revision::page(on, &workspace, path, 0, 1).await?.first().map(|first| first.id);
     let mut seen = LastContent::default();
@@ -190,14 +190,14 @@ pub async fn read(
                 break;
             }
             // Cuts it if it does not fit on a page of its own.
-            view.fit(room);
+            view.shorten_to(room);
             left = Some(room.saturating_sub(cost));
         }
         views.push(view);
     }
     let next_after = if more { views.last().map(|revision| revision.id) } else { None };
-    let places = moves::roots(on, &workspace).await?;
-    let moved_from = places.into_iter().skip(1).map(|place| place.root).collect();
+    let roots = moves::roots(on, &workspace).await?;
+    let moved_from = roots.into_iter().skip(1).map(|root| root.root).collect();
     Ok(Evolution { path: path.to_owned(), workspace, moved_from, revisions: views, next_after, total })
 }
 
@@ -290,7 +290,7 @@ async fn event_of_revision(
 
 impl RevisionView {
     /// Cuts content and diff until the view fits.
-    fn fit(&mut self, tokens_max: usize) {
+    fn shorten_to(&mut self, tokens_max: usize) {
         let whole = budget::tokens_of(self);
         if whole <= tokens_max {
             return;

@@ -68,7 +68,7 @@ pub struct Chapter {
     /// Other events, a line each.
     pub also: Vec<StoryNote>,
     /// How many items were left out for lack of room.
-    #[serde(skip_serializing_if = "is_none")]
+    #[serde(skip_serializing_if = "is_zero")]
     pub left_out: usize,
     /// The totals.
     pub numbers: StoryTotals,
@@ -116,7 +116,7 @@ pub struct StoryNote {
     pub event_id: i64,
 }
 
-fn is_none(count: &usize) -> bool {
+fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
@@ -156,9 +156,9 @@ pub async fn read(on: &mut impl Conn, session: &Session) -> Result<Story, Ledger
             if event.kind == EventKind::SessionClosed {
                 // Only the last end counts: after earlier ones the session was resumed.
                 let earlier = closed.replace(event);
-                drafts.take_all(earlier.as_ref(), None);
+                drafts.add(earlier.as_ref(), None);
             } else {
-                drafts.take_all(Some(&event), revision);
+                drafts.add(Some(&event), revision);
             }
         }
         after = last;
@@ -169,7 +169,7 @@ pub async fn read(on: &mut impl Conn, session: &Session) -> Result<Story, Ledger
     });
     match (&closed, &closing) {
         (Some(event), Some(_)) => drafts.all.note_time(event),
-        (closed, _) => drafts.take_all(closed.as_ref(), None),
+        (closed, _) => drafts.add(closed.as_ref(), None),
     }
     let ChapterDrafts { all, drafts, .. } = drafts;
     let chapters = drafts.into_iter().map(|(id, draft)| draft.finish(id.and_then(|id| steps.get(&id))));
@@ -201,7 +201,7 @@ impl Chapter {
 impl Story {
     /// Shortens the story until it fits; what is left out is counted.
     #[must_use]
-    pub fn fit(mut self, tokens_max: usize) -> Self {
+    pub fn shorten_to(mut self, tokens_max: usize) -> Self {
         let whole = budget::tokens_of(&self);
         for (items_max, chars_max) in CUTS {
             if budget::tokens_of(&self) <= tokens_max {

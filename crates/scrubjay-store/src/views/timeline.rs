@@ -19,7 +19,7 @@ use crate::ledger::session::Session;
 use crate::ledger::{Conn, LedgerError};
 
 /// Details of a file change that `EventView::change` shows already.
-const SAID_OF_CHANGES: [&str; 5] = ["before", "after", "added", "removed", "revision"];
+const SHOWN_AS_CHANGE: [&str; 5] = ["before", "after", "added", "removed", "revision"];
 /// To how many characters the texts of a too long event are cut, tried in turn.
 const CUTS: [usize; 5] = [10_000, 2_000, 500, 100, 20];
 
@@ -145,7 +145,7 @@ impl EventView {
         let summary = event_text::event_text(&event, revision);
         let mut details = event.details;
         if let (true, Some(details)) = (change.is_some(), details.as_object_mut()) {
-            details.retain(|key, _| !SAID_OF_CHANGES.contains(&key.as_str()));
+            details.retain(|key, _| !SHOWN_AS_CHANGE.contains(&key.as_str()));
         }
         Self {
             id: event.id,
@@ -180,7 +180,7 @@ impl EventView {
     }
 
     /// Cuts texts until the view fits, or cannot be cut further.
-    fn fit(&mut self, tokens_max: usize) {
+    fn shorten_to(&mut self, tokens_max: usize) {
         let whole = budget::tokens_of(self);
         if whole <= tokens_max {
             return;
@@ -207,10 +207,10 @@ impl EventView {
 /// # Errors
 /// The ledger failed.
 pub async fn read(on: &mut impl Conn, session: &Session, window: Window) -> Result<Timeline, LedgerError> {
-    let page = EventPage { session: &session.id, after: window.after, limit: window.looked_at() };
+    let page = EventPage { session: &session.id, after: window.after, limit: window.items_read() };
     let mut events = event::page(on, page).await?;
-    let more = events.len() as i64 > window.shown();
-    events.truncate(usize::try_from(window.shown()).unwrap_or(0));
+    let more = events.len() as i64 > window.items_shown();
+    events.truncate(usize::try_from(window.items_shown()).unwrap_or(0));
     let total = event::count(on, &session.id).await?;
     let revisions: HashMap<i64, Revision> = match events.last() {
         Some(last) => revision::of_events(on, &session.id, window.after, last.id).await?,
@@ -232,11 +232,11 @@ pub async fn read(on: &mut impl Conn, session: &Session, window: Window) -> Resu
         let step = event.step.and_then(|id| steps.iter().find(|step| step.id == id));
         let mut view = EventView::new(event, step, revision, same.as_ref());
         if let Some(tokens_max) = window.tokens_max {
-            view.fit(tokens_max.saturating_sub(used));
+            view.shorten_to(tokens_max.saturating_sub(used));
         }
         views.push(view);
     }
-    let (events, all) = budget::take(views, window.tokens_max, used, budget::tokens_of);
+    let (events, all) = budget::take_within(views, window.tokens_max, used, budget::tokens_of);
     let next_after = if more || !all { events.last().map(|event| event.id) } else { None };
     Ok(Timeline { session, steps: totals, events, next_after, total })
 }

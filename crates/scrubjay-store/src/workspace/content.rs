@@ -29,7 +29,7 @@ pub struct FileSnapshot {
     pub owned: bool,
 }
 
-pub(super) const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+pub(super) const INSPECT: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 pub(super) const READ: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOFOLLOW)
@@ -71,7 +71,7 @@ pub(super) fn open_regular(
     name: &str,
     path: &str,
 ) -> Result<Option<(OwnedFd, Stat)>, WorkspaceError> {
-    for flags in [LOOK, READ] {
+    for flags in [INSPECT, READ] {
         let outcome = retry_on_intr(|| openat(&directory, name, flags, Mode::empty()));
         let Some(handle) = opened(outcome, path)? else { return Ok(None) };
         let stat = regular(&handle, path)?;

@@ -50,40 +50,40 @@ impl fmt::Display for FilePath {
 }
 
 /// Hints for a path that names no file, and for one that is too long.
-const NAME_IT: &str = "Name a file in the workspace.";
-const SHORTER: &str = "Choose a shorter path.";
+const NAME_A_FILE: &str = "Name a file in the workspace.";
+const USE_A_SHORTER_PATH: &str = "Choose a shorter path.";
 
 /// Normalizes a path; an absolute one must be below one of the roots.
 pub(super) fn parse(given: &str, roots: &[&Path], allow_vcs: bool) -> Result<FilePath, Refusal> {
     let bad = |reason, hint| Refusal::BadPath { path: given.to_owned(), reason, hint };
     if given.is_empty() {
-        return Err(bad("it is empty", NAME_IT));
+        return Err(bad("it is empty", NAME_A_FILE));
     }
     if given.len() > PATH_BYTES_MAX {
-        return Err(bad("it is longer than 4095 bytes", SHORTER));
+        return Err(bad("it is longer than 4095 bytes", USE_A_SHORTER_PATH));
     }
     if given.chars().any(char::is_control) {
         return Err(bad("it has a control character in it", "Leave the control character out."));
     }
     let mut names: Vec<&str> = given.split('/').filter(|name| !matches!(*name, "" | ".")).collect();
     if names.contains(&"..") {
-        return Err(climbing(given, &names, roots));
+        return Err(dot_dot_refusal(given, &names, roots));
     }
     if given.starts_with('/') {
         let below = roots.iter().find_map(|root| depth_below(&names, root));
         names.drain(..below.ok_or_else(|| Refusal::Outside { path: given.to_owned() })?);
     }
     if names.is_empty() {
-        return Err(bad("it names the workspace itself", NAME_IT));
+        return Err(bad("it names the workspace itself", NAME_A_FILE));
     }
     if given.ends_with('/') || given.ends_with("/.") {
         return Err(bad("it names a directory", "Leave out what is behind the last name."));
     }
     if names.iter().any(|name| name.len() > NAME_BYTES_MAX) {
-        return Err(bad("a name in it is longer than 255 bytes", SHORTER));
+        return Err(bad("a name in it is longer than 255 bytes", USE_A_SHORTER_PATH));
     }
     if names.len() > DEPTH_MAX {
-        return Err(bad("it is more than 128 directories deep", SHORTER));
+        return Err(bad("it is more than 128 directories deep", USE_A_SHORTER_PATH));
     }
     match names.iter().find_map(|name| protection(name, allow_vcs)) {
         Some((reason, hint)) => Err(Refusal::Protected { path: given.to_owned(), reason, hint }),
@@ -92,7 +92,7 @@ pub(super) fn parse(given: &str, roots: &[&Path], allow_vcs: bool) -> Result<Fil
 }
 
 /// Returns the refusal of a path with `..`: that it leads outside, or only that `..` is not accepted.
-fn climbing(given: &str, names: &[&str], roots: &[&Path]) -> Refusal {
+fn dot_dot_refusal(given: &str, names: &[&str], roots: &[&Path]) -> Refusal {
     let absolute = given.starts_with('/');
     let mut kept = Vec::new();
     let mut escaped = false;

@@ -53,7 +53,7 @@ impl Root {
     }
 
     /// Opens paths name by name, as on a kernel without `openat2`.
-    pub(super) fn walk_only(&mut self) {
+    pub(super) fn open_by_name(&mut self) {
         self.one_step = false;
     }
 
@@ -100,7 +100,11 @@ impl Root {
     }
 
     /// Opens the directory of a path, and creates missing ones; `made` collects those that were created.
-    pub(super) fn make_directory(&self, path: &str, made: &mut Vec<CreatedDirectory>) -> Result<Directory> {
+    pub(super) fn make_directory(
+        &self,
+        path: &str,
+        created: &mut Vec<CreatedDirectory>,
+    ) -> Result<Directory> {
         match self.directory(path) {
             Err(Errno::NOENT) if path != "." => {}
             opened => return opened,
@@ -115,7 +119,7 @@ impl Root {
                     };
                     let next = step(at.as_fd(), name, DIRECTORY)?;
                     if new {
-                        made.push(CreatedDirectory { parent: at, name: name.to_owned() });
+                        created.push(CreatedDirectory { parent: at, name: name.to_owned() });
                     }
                     next
                 }
@@ -153,7 +157,7 @@ pub(super) struct Directory {
 
 impl Directory {
     /// Tells whether both are handles of one directory.
-    pub(super) fn is(&self, other: &Self) -> Result<bool> {
+    pub(super) fn is_same(&self, other: &Self) -> Result<bool> {
         let id = |stat: Stat| (stat.st_dev, stat.st_ino);
         Ok(id(fstat(&self.handle)?) == id(fstat(&other.handle)?))
     }

@@ -43,7 +43,7 @@ pub struct Staged {
     path: FilePath,
     durability: Durability,
     directory: Directory,
-    made: Vec<CreatedDirectory>,
+    created: Vec<CreatedDirectory>,
     temporary: String,
     file: File,
     /// The mode to set: the given one, or that of the replaced file.
@@ -79,8 +79,8 @@ impl Staged {
     ) -> Result<Self, WorkspaceError> {
         let gone = || root.missing(path.as_str());
         for _ in 0..PREPARE_TRIES {
-            let mut made = Vec::new();
-            let outcome = opened(root.make_directory(path.directory(), &mut made), path.as_str());
+            let mut created = Vec::new();
+            let outcome = opened(root.make_directory(path.directory(), &mut created), path.as_str());
             let prepared = outcome.and_then(|directory| {
                 let Some(directory) = directory else { return Ok(None) };
                 let private = open_regular(&directory, path.name(), path.as_str())?.is_some();
@@ -95,7 +95,7 @@ impl Staged {
                         path,
                         durability,
                         directory,
-                        made,
+                        created,
                         temporary,
                         file,
                         mode,
@@ -104,10 +104,10 @@ impl Staged {
                     });
                 }
                 // Another program removed the directory just now.
-                Ok(None) if !root.is_gone() => unmake(&made),
+                Ok(None) if !root.is_gone() => remove_created(&created),
                 Ok(None) => return Err(gone()),
                 Err(e) => {
-                    unmake(&made);
+                    remove_created(&created);
                     return Err(e);
                 }
             }
@@ -138,7 +138,7 @@ impl Staged {
         outcome?;
         if self.durability == Durability::Power {
             let directories =
-                std::iter::once(&self.directory).chain(self.made.iter().rev().map(|m| &m.parent));
+                std::iter::once(&self.directory).chain(self.created.iter().rev().map(|m| &m.parent));
             for directory in directories {
                 sync(directory, &path)?;
             }
@@ -230,7 +230,7 @@ impl Drop for Staged {
     fn drop(&mut self) {
         if !self.committed {
             let _ = unlinkat(&self.directory, &self.temporary, AtFlags::empty());
-            unmake(&self.made);
+            remove_created(&self.created);
         }
     }
 }
@@ -281,7 +281,7 @@ pub(super) fn lock(root: &Root, directory: &Directory, path: &FilePath) -> Resul
     }
     // The directory may have been moved out of the workspace since it was opened.
     match opened(root.directory(path.directory()), shown)? {
-        Some(there) if there.is(directory).map_err(failed)? => Ok(()),
+        Some(there) if there.is_same(directory).map_err(failed)? => Ok(()),
         _ => Err(Refusal::Changed { path: shown.to_owned() }.into()),
     }
 }
@@ -330,8 +330,8 @@ fn create_temporary(
 }
 
 /// Removes created directories, unless they are not empty any more.
-fn unmake(made: &[CreatedDirectory]) {
-    for CreatedDirectory { parent, name } in made.iter().rev() {
+fn remove_created(created: &[CreatedDirectory]) {
+    for CreatedDirectory { parent, name } in created.iter().rev() {
         let _ = unlinkat(parent, name, AtFlags::REMOVEDIR);
     }
 }
@@ -341,7 +341,7 @@ fn is_unsupported(error: Errno) -> bool {
 }
 
 /// Syncs a file and its directory; for a missing file, the directory.
-pub(super) fn sync_as_it_stands(root: &Root, path: &FilePath) -> Result<(), WorkspaceError> {
+pub(super) fn sync_current(root: &Root, path: &FilePath) -> Result<(), WorkspaceError> {
     let shown = path.as_str();
     let Some(directory) = opened(root.directory(path.directory()), shown)? else { return Ok(()) };
     if let Some((file, _)) = open_regular(&directory, path.name(), shown)? {

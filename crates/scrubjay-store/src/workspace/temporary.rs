@@ -12,24 +12,24 @@ use rustix::io::Errno;
 
 use super::resolve::Directory;
 
-const BEFORE: &str = ".scrubjay-";
-const BEHIND: &str = ".tmp";
+const PREFIX: &str = ".scrubjay-";
+const SUFFIX: &str = ".tmp";
 const RANDOM_BYTES: usize = 16;
 
 /// Makes a random name for a temporary file.
 pub(super) fn name() -> std::io::Result<String> {
     let mut random = [0; RANDOM_BYTES];
     getrandom::fill(&mut random).map_err(std::io::Error::other)?;
-    Ok(format!("{BEFORE}{:032x}{BEHIND}", u128::from_be_bytes(random)))
+    Ok(format!("{PREFIX}{:032x}{SUFFIX}", u128::from_be_bytes(random)))
 }
 
 /// Tells whether a folded name looks like one of ours.
 pub(super) fn looks_like_ours(folded: &str) -> bool {
-    folded.starts_with(BEFORE) && folded.ends_with(BEHIND)
+    folded.starts_with(PREFIX) && folded.ends_with(SUFFIX)
 }
 
 fn is_ours(name: &[u8]) -> bool {
-    let random = name.strip_prefix(BEFORE.as_bytes()).and_then(|rest| rest.strip_suffix(BEHIND.as_bytes()));
+    let random = name.strip_prefix(PREFIX.as_bytes()).and_then(|rest| rest.strip_suffix(SUFFIX.as_bytes()));
     random.is_some_and(|r| r.len() == 2 * RANDOM_BYTES && r.iter().all(u8::is_ascii_hexdigit))
 }
 

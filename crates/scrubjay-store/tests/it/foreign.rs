@@ -39,7 +39,7 @@ async fn check_refused(directory: &Path, name: &str, words: &str) {
     let told = error.to_string();
     assert!(told.contains(path.to_str().unwrap()) && told.contains(words), "{told}");
     assert!(!error.hint().is_empty());
-    assert!(Ledger::look(&Storage::File(path)).await.is_err(), "{name}");
+    assert!(Ledger::inspect(&Storage::File(path)).await.is_err(), "{name}");
     assert_eq!(contents(directory), before, "{name} was touched");
 }
 
@@ -270,7 +270,7 @@ async fn a_server_that_comes_back_is_used_again() {
 #[tokio::test]
 async fn looking_leaves_nothing_behind() {
     let home = TempDir::new().unwrap();
-    Ledger::look(&Storage::File(home.path().join("a/b/ledger.db"))).await.unwrap();
+    Ledger::inspect(&Storage::File(home.path().join("a/b/ledger.db"))).await.unwrap();
     assert!(contents(home.path()).is_empty());
 }
 

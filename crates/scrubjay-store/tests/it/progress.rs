@@ -41,8 +41,15 @@ async fn find(
     (from_us, until_us): (i64, i64),
 ) -> EntrySearchResults {
     let tags: Vec<String> = tags.iter().map(|tag| (*tag).to_owned()).collect();
-    let search =
-        EntrySearch { project: "birds", says, tags: &tags, session: None, from_us, until_us, limit: 20 };
+    let search = EntrySearch {
+        project: "birds",
+        text: says,
+        tags: &tags,
+        session: None,
+        from_us,
+        until_us,
+        limit: 20,
+    };
     search::find(&mut ledger.read().await.unwrap(), &search).await.unwrap()
 }
 
@@ -83,7 +90,7 @@ async fn kept_as_given(database: Database) {
         let tags = [entry.title.clone()];
         let search = EntrySearch {
             project: &entry.project_id,
-            says: TextFilter::InTitle(&entry.title),
+            text: TextFilter::InTitle(&entry.title),
             tags: &tags,
             session: None,
             from_us: entry.at_us,
@@ -245,7 +252,7 @@ async fn summaries_once(database: Database) {
     let entry = log(&ledger, "birds", "t", "c", &[]).await;
     for (said, kept) in [("first", "first"), ("second", "first")] {
         let mut write = ledger.write(Survives::Power).await.unwrap();
-        assert_eq!(progress::keep_summary(&mut write, &entry.id, said, "m").await.unwrap(), kept);
+        assert_eq!(progress::store_summary(&mut write, &entry.id, said, "m").await.unwrap(), kept);
         write.commit().await.unwrap();
     }
     let mut write = ledger.write(Survives::Power).await.unwrap();

@@ -218,7 +218,7 @@ async fn pages_end_where_there_is_no_more_room(database: Database) {
     }
     let whole = place.story(&session).await;
     assert!(budget::tokens_of(&whole) > 3000 && whole.cut.is_none());
-    let short = whole.fit(3000);
+    let short = whole.shorten_to(3000);
     assert!(budget::tokens_of(&short) <= 3000 && short.cut.is_some());
     // A page that is full to its last item has no other behind it.
     assert_eq!(place.timeline(&session, Window::items(0, 80)).await.next_after, None);

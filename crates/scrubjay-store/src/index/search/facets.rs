@@ -67,7 +67,7 @@ impl Group {
 /// Counts in the database.
 pub(super) async fn count(
     connection: &mut AnyConnection,
-    narrowed: &RowConditions,
+    conditions: &RowConditions,
     tapes: &Tapes,
 ) -> Result<Facets, sqlx::Error> {
     let call: Option<i64> = sqlx::query_scalar("SELECT id FROM names WHERE name = 'tools/call'")
@@ -78,7 +78,7 @@ pub(super) async fn count(
          count(*) ",
         call.unwrap_or(-1)
     ));
-    narrowed.push(&mut sql);
+    conditions.push(&mut sql);
     sql.push(" GROUP BY 1, 2, 3, 4, 5");
     let rows = sql.fetch(&mut *connection).await?;
     let mut groups = Vec::with_capacity(rows.len());
@@ -92,11 +92,11 @@ pub(super) async fn count(
             count: row.try_get(5)?,
         });
     }
-    add_up(connection, groups.into_iter(), tapes).await
+    sum_groups(connection, groups.into_iter(), tapes).await
 }
 
 /// Adds groups up.
-pub(super) async fn add_up(
+pub(super) async fn sum_groups(
     connection: &mut AnyConnection,
     groups: impl Iterator<Item = Group>,
     tapes: &Tapes,
@@ -126,15 +126,15 @@ pub(super) async fn add_up(
     let last = days.len().saturating_sub(VALUES_MAX);
     Ok(Facets {
         total,
-        methods: most(methods),
-        tools: most(tools),
-        sessions: most(sessions),
-        error_codes: most(error_codes),
+        methods: most_frequent(methods),
+        tools: most_frequent(tools),
+        sessions: most_frequent(sessions),
+        error_codes: most_frequent(error_codes),
         days: days[last..].to_vec(),
     })
 }
 
-fn most(mut facets: Vec<Facet>) -> Vec<Facet> {
+fn most_frequent(mut facets: Vec<Facet>) -> Vec<Facet> {
     facets.sort_by_key(|facet| std::cmp::Reverse(facet.count));
     facets.truncate(VALUES_MAX);
     facets

@@ -50,15 +50,15 @@ impl RowConditions {
     ) -> Result<Self, sqlx::Error> {
         let known = KnownNames { dialect, names: names_in(connection, query).await?, tapes };
         let (text, rest) = driving_text(dialect, query);
-        let mut conditions = known.own(query, false);
-        conditions.extend(known.within(&rest, true));
+        let mut conditions = known.direct_conditions(query, false);
+        conditions.extend(known.nested_conditions(&rest, true));
         conditions.extend(known.shown_legs(query));
         if !query.params.is_empty() {
             conditions.push(Expression::Sql("e.method IS NOT NULL".to_owned()));
         }
         let numbers = known.tape_numbers(query);
         let ids = numbers.as_ref().map(|numbers| ids_of(numbers, tapes));
-        let begun = |to_ns| tapes.values().filter(|t| t.started_ns < to_ns).map(|t| t.last_id).max();
+        let last_id_before = |to_ns| tapes.values().filter(|t| t.started_ns < to_ns).map(|t| t.last_id).max();
         let fields = query.params.iter().chain(&query.results).chain(&query.errors);
         Ok(Self {
             dialect,
@@ -66,7 +66,7 @@ impl RowConditions {
             numbers,
             ids,
             of_tapes: None,
-            last_begun: query.to_ns.and_then(|ns| begun(int(ns))),
+            last_begun: query.to_ns.and_then(|ns| last_id_before(int(ns))),
             text_rows_max: None,
             hints: fields.filter_map(hint).map(|term| text_query(dialect, &[term])).collect(),
             condition: Expression::All(conditions),
@@ -75,7 +75,7 @@ impl RowConditions {
                 .parts()
                 .into_iter()
                 .skip(1)
-                .map(|part| Expression::All(known.own(part, true)))
+                .map(|part| Expression::All(known.direct_conditions(part, true)))
                 .collect(),
         })
     }
@@ -113,8 +113,8 @@ impl RowConditions {
 
     /// Writes `SELECT … FROM texts WHERE …`.
     fn push_texts(&self, sql: &mut Sql, what: &str, ids: Option<(i64, i64)>) {
-        let place = sql.bind(self.text.as_deref().unwrap_or_default());
-        sql.push(&format!("SELECT {what} FROM texts WHERE {}", matches(self.dialect, &place)));
+        let bind = sql.bind(self.text.as_deref().unwrap_or_default());
+        sql.push(&format!("SELECT {what} FROM texts WHERE {}", matches(self.dialect, &bind)));
         if let Some((first, last)) = ids {
             sql.push(&format!(" AND rowid BETWEEN {first} AND {last}"));
         }
@@ -142,8 +142,8 @@ impl RowConditions {
                 sql.push("FROM exchanges e WHERE ");
             }
             (Some(text), None) => {
-                let place = sql.bind(text);
-                let matches = matches(self.dialect, &place);
+                let bind = sql.bind(text);
+                let matches = matches(self.dialect, &bind);
                 sql.push(&format!(
                     "FROM texts {join} exchanges e ON e.id = texts.rowid WHERE {matches} AND "
                 ));
@@ -153,7 +153,7 @@ impl RowConditions {
             }
             (Some(_), Some(rows_max)) => {
                 let (first, last) = self.ids.unwrap_or((0, i64::MAX));
-                let last = self.last_begun.map_or(last, |begun| begun.min(last));
+                let last = self.last_begun.map_or(last, |id| id.min(last));
                 sql.push("FROM (");
                 self.push_texts(sql, "rowid AS id", Some((first, last)));
                 sql.push(&format!(
@@ -163,10 +163,10 @@ impl RowConditions {
         }
         self.condition.push(self.dialect, sql);
         for hint in &self.hints {
-            let place = sql.bind(hint);
+            let bind = sql.bind(hint);
             sql.push(&format!(
                 " AND ((e.marks & {CLIPPED}) != 0 OR e.id IN (SELECT rowid FROM texts WHERE {}))",
-                matches(self.dialect, &place)
+                matches(self.dialect, &bind)
             ));
         }
     }

@@ -36,7 +36,7 @@ pub async fn take(
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn give_up(write: &mut Write, subject: &str, owner: &str) -> Result<(), LedgerError> {
+pub async fn release(write: &mut Write, subject: &str, owner: &str) -> Result<(), LedgerError> {
     change("DELETE FROM progress_claims WHERE subject = $1 AND owner = $2")
         .bind(Key::known(subject))
         .bind(Key::known(owner))

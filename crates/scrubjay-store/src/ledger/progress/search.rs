@@ -27,7 +27,7 @@ pub struct EntrySearch<'a> {
     /// The project.
     pub project: &'a str,
     /// What the texts must contain.
-    pub says: TextFilter<'a>,
+    pub text: TextFilter<'a>,
     /// The tags they have, all of them.
     pub tags: &'a [String],
     /// The session in which they were logged.
@@ -91,7 +91,7 @@ pub async fn find(on: &mut impl Conn, search: &EntrySearch<'_>) -> Result<EntryS
         return Ok(EntrySearchResults::default());
     }
     let Some(scope) = scope_of(on, search.project).await? else { return Ok(EntrySearchResults::default()) };
-    let pattern = match search.says {
+    let pattern = match search.text {
         TextFilter::Words(terms) => {
             let query = text::query(on.dialect(), scope, terms, &tags);
             return ranked(on, search, scope, &query).await;
@@ -151,7 +151,7 @@ async fn newest(
     tags: &[&str],
 ) -> Result<EntrySearchResults, LedgerError> {
     let texts: Vec<&str> = tags.iter().copied().chain(pattern).chain(search.session).collect();
-    let mut given = SearchBinds { scope, from_us: search.from_us, until_us: search.until_us, texts };
+    let mut binds = SearchBinds { scope, from_us: search.from_us, until_us: search.until_us, texts };
     let table = if tags.is_empty() { "progress_entries" } else { "progress_tags" };
     let mut from = format!("FROM {table} e WHERE e.scope = $1 AND e.at_us BETWEEN $2 AND $3");
     for n in 0..tags.len() {
@@ -168,7 +168,7 @@ async fn newest(
         from += &format!(" AND e.title_folded LIKE ${} ESCAPE '\\'", 4 + tags.len());
     }
     if search.session.is_some() {
-        from += &of_session("e.at_us", 3 + given.texts.len());
+        from += &of_session("e.at_us", 3 + binds.texts.len());
     }
     let page = format!(
         "SELECT {HIT} FROM (SELECT e.at_us {from} ORDER BY e.at_us DESC LIMIT {}) p
@@ -176,12 +176,12 @@ async fn newest(
          ORDER BY x.at_us DESC",
         search.limit
     );
-    let rows = given.bind(page).fetch_all(on.conn()).await?;
+    let rows = binds.bind(page).fetch_all(on.conn()).await?;
     let hits = rows.iter().map(|row| EntryHit::of(row, None)).collect::<Result<Vec<_>, _>>()?;
     let mut total = hits.len() as i64;
     if let Some(last) = hits.last().filter(|_| total >= search.limit) {
-        given.until_us = last.at_us - 1;
-        let row = given.bind(format!("SELECT count(*) {from}")).fetch_one(on.conn()).await?;
+        binds.until_us = last.at_us - 1;
+        let row = binds.bind(format!("SELECT count(*) {from}")).fetch_one(on.conn()).await?;
         total += row.try_get::<i64, _>(0)?;
     }
     Ok(EntrySearchResults { hits, total })
@@ -195,12 +195,11 @@ async fn ranked(
     query: &str,
 ) -> Result<EntrySearchResults, LedgerError> {
     let texts: Vec<&str> = std::iter::once(query).chain(search.session).collect();
-    let given = SearchBinds { scope, from_us: search.from_us, until_us: search.until_us, texts };
-    let fork = text::search_sql(on.dialect());
-    let (key, rank) = (fork.key, fork.rank);
+    let binds = SearchBinds { scope, from_us: search.from_us, until_us: search.until_us, texts };
+    let sql = text::search_sql(on.dialect());
+    let (key, rank) = (sql.key, sql.rank);
     // Every word carries the scope. It is bound anyway, so that both statements have the same binds.
-    let mut from =
-        format!("FROM progress_text WHERE {} AND {key} BETWEEN $2 AND $3 AND $1 > 0", fork.matches);
+    let mut from = format!("FROM progress_text WHERE {} AND {key} BETWEEN $2 AND $3 AND $1 > 0", sql.matches);
     if search.session.is_some() {
         from += &of_session(key, 5);
     }
@@ -213,11 +212,11 @@ async fn ranked(
          ORDER BY p.rank_of, x.at_us DESC",
         search.limit
     );
-    let rows = given.bind(page).fetch_all(on.conn()).await?;
+    let rows = binds.bind(page).fetch_all(on.conn()).await?;
     let hits = rows.iter().map(|row| EntryHit::of(row, Some(6))).collect::<Result<Vec<_>, _>>()?;
     let mut total = hits.len() as i64;
     if total >= search.limit {
-        let row = given.bind(format!("SELECT count(*) {from}")).fetch_one(on.conn()).await?;
+        let row = binds.bind(format!("SELECT count(*) {from}")).fetch_one(on.conn()).await?;
         total = row.try_get(0)?;
     }
     Ok(EntrySearchResults { hits, total })
@@ -241,9 +240,9 @@ impl EntryHit {
 }
 
 /// Returns the condition that an entry was logged in the session bound at `place`.
-fn of_session(moment: &str, place: usize) -> String {
+fn of_session(at_us: &str, bind: usize) -> String {
     format!(
-        " AND EXISTS (SELECT 1 FROM progress_entries q WHERE q.at_us = {moment} AND q.session_id = ${place})"
+        " AND EXISTS (SELECT 1 FROM progress_entries q WHERE q.at_us = {at_us} AND q.session_id = ${bind})"
     )
 }
 

@@ -115,14 +115,14 @@ fn vector(scope: i64, title: &str, content: &str) -> String {
     let (title, content) = (words(title, FOLDING), words(content, FOLDING));
     // A gap, so that no phrase reaches from one into the other.
     let start = title.len() + 10;
-    let mut places: BTreeMap<&str, String> = BTreeMap::new();
-    let title_places = title.iter().enumerate().map(|(n, word)| (word, n + 1, 'A'));
-    let content_places = content.iter().enumerate().map(|(n, word)| (word, n + start, 'B'));
-    for (word, position, weight) in title_places.chain(content_places) {
-        let places = places.entry(&word.folded).or_default();
-        let comma = if places.is_empty() { "" } else { "," };
-        write!(places, "{comma}{}{weight}", position.min(POSITION_MAX)).expect("a string takes any text");
+    let mut positions: BTreeMap<&str, String> = BTreeMap::new();
+    let title_positions = title.iter().enumerate().map(|(n, word)| (word, n + 1, 'A'));
+    let content_positions = content.iter().enumerate().map(|(n, word)| (word, n + start, 'B'));
+    for (word, position, weight) in title_positions.chain(content_positions) {
+        let positions = positions.entry(&word.folded).or_default();
+        let comma = if positions.is_empty() { "" } else { "," };
+        write!(positions, "{comma}{}{weight}", position.min(POSITION_MAX)).expect("a string takes any text");
     }
-    let lexemes: Vec<String> = places.iter().map(|(word, at)| format!("'{scope}x{word}':{at}")).collect();
+    let lexemes: Vec<String> = positions.iter().map(|(word, at)| format!("'{scope}x{word}':{at}")).collect();
     lexemes.join(" ")
 }

@@ -11,7 +11,7 @@ use crate::ledger::statement::{Key, change, select};
 use crate::ledger::{Conn, LedgerError, Write, project};
 
 /// How many other sessions are listed.
-const HOLDERS_SHOWN_MAX: i64 = 50;
+const SESSIONS_SHOWN_MAX: i64 = 50;
 
 /// The version of a record that a session has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ pub async fn activate(
     let now = row::require(write, &scope.collection, id).await?;
     let before = seen_version(write, &scope.session.id, id).await?;
     let mut others = active_sessions(write, &scope.collection, id).await?;
-    others.retain(|holder| holder.session_id != scope.session.id);
+    others.retain(|other| other.session_id != scope.session.id);
     let tick = project::get(write, &scope.collection.project).await?.map_or(0, |p| p.tick);
     note_seen(write, scope, &now, tick).await?;
     let mut details = json!({ "version": now.version, "tick": tick, "already_loaded": before.is_some() });
@@ -124,7 +124,7 @@ pub async fn active_sessions(
     )
     .bind(collection.id)
     .bind(id.0)
-    .bind(HOLDERS_SHOWN_MAX)
+    .bind(SESSIONS_SHOWN_MAX)
     .fetch_all(on.conn())
     .await?;
     rows.iter()

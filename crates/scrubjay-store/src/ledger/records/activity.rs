@@ -41,11 +41,11 @@ pub struct ActivityFilter {
 pub async fn recent(
     on: &mut impl Conn,
     project: &str,
-    wanted: &ActivityFilter,
+    filter: &ActivityFilter,
 ) -> Result<Vec<Event>, LedgerError> {
-    let kinds = if wanted.kinds.is_empty() { &KINDS[..] } else { &wanted.kinds };
+    let kinds = if filter.kinds.is_empty() { &KINDS[..] } else { &filter.kinds };
     let kinds: Vec<_> = kinds.iter().map(|kind| format!("'{}'", kind.name())).collect();
-    let about = if wanted.record.is_some() { "subject = $2" } else { "$2 = ''" };
+    let about = if filter.record.is_some() { "subject = $2" } else { "$2 = ''" };
     // Both inserted texts are constants.
     let text = format!(
         event::events!(
@@ -56,9 +56,9 @@ pub async fn recent(
     );
     let rows = select(sqlx::AssertSqlSafe(text))
         .bind(project)
-        .bind(wanted.record.map(|id| id.to_string()).unwrap_or_default())
-        .bind(wanted.since_ns)
-        .bind(wanted.limit)
+        .bind(filter.record.map(|id| id.to_string()).unwrap_or_default())
+        .bind(filter.since_ns)
+        .bind(filter.limit)
         .fetch_all(on.conn())
         .await?;
     rows.iter().map(event::of_row).collect()

@@ -46,7 +46,7 @@ impl Version {
 }
 
 /// The columns that follow a version's own.
-pub(super) const HOW: &str = ", v.tick, v.session_id, v.change, v.reason";
+pub(super) const VERSION_ORIGIN: &str = ", v.tick, v.session_id, v.change, v.reason";
 
 /// Returns `limit` versions of a record below `before` and no older than `since_ns`, the newest first.
 ///
@@ -64,7 +64,7 @@ pub async fn versions(
     let rows = select(sql!(
         "SELECT ",
         VERSION,
-        HOW,
+        VERSION_ORIGIN,
         " FROM record_versions v
          WHERE v.book = $1 AND v.number = $2 AND v.version < $3 AND v.at_ns >= $4
          ORDER BY v.version DESC LIMIT $5",

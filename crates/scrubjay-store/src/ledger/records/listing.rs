@@ -52,7 +52,7 @@ pub async fn list(
     if filter.types.len() > TYPES_MAX {
         return Err(RecordError::Invalid(format!("at most {TYPES_MAX} types can be asked for")));
     }
-    let place = placed(on, collection, filter.place).await?;
+    let place = tree_place_sql(on, collection, filter.place).await?;
     let after = match filter.after {
         Some(id) => Some(row::require(on, collection, id).await?),
         None => None,
@@ -114,7 +114,7 @@ struct PlaceSql {
     by_path: bool,
 }
 
-async fn placed(
+async fn tree_place_sql(
     on: &mut impl Conn,
     collection: &RecordCollection,
     place: TreePlace,

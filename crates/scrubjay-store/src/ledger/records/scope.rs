@@ -57,7 +57,7 @@ pub async fn enter(
         }
         None => {
             self::project(write, &caller, project).await?;
-            own(write, &mut caller, project).await?
+            own_session(write, &mut caller, project).await?
         }
     };
     let collection = collection::begin(write, &session.project_id).await?;
@@ -80,7 +80,11 @@ pub async fn current(
 }
 
 /// Returns the caller's session in a project. A session belongs to one project, so a caller has one in each.
-async fn own(write: &mut Write, caller: &mut Caller, project: Option<&str>) -> Result<Session, RecordError> {
+async fn own_session(
+    write: &mut Write,
+    caller: &mut Caller,
+    project: Option<&str>,
+) -> Result<Session, RecordError> {
     let home = caller.project.clone();
     if let Some(project) = project {
         project.clone_into(&mut caller.project);

@@ -2,7 +2,7 @@
 
 use sqlx::Row;
 
-use super::history::{HOW, Version};
+use super::history::{VERSION_ORIGIN, Version};
 use super::row::{VERSION, VERSION_COLUMNS, sql};
 use super::scope::Scope;
 use super::{RecordContent, RecordError, RecordId, row};
@@ -79,7 +79,7 @@ async fn changes(
     let rows = select(sql!(
         "SELECT ",
         VERSION,
-        HOW,
+        VERSION_ORIGIN,
         ", v.number FROM record_versions v
          WHERE v.book = $1 AND v.tick > $2 AND v.session_id <> $3 ORDER BY v.tick LIMIT $4",
     ))

@@ -17,7 +17,7 @@ use crate::ledger::{Conn, LedgerError, Write};
 /// How records were always cut into words: the words are kept, so this cannot change.
 pub(super) const FOLDING: Folding = Folding::DropAccents;
 /// Row ids hold the collection above this bit, and the record's number below it.
-const BOOK_SHIFT: u32 = 40;
+const COLLECTION_SHIFT: u32 = 40;
 
 /// Returns the stored form of a word.
 pub(super) fn of_text(collection: &RecordCollection, word: &str) -> String {
@@ -41,12 +41,12 @@ pub(super) fn of_ancestor(collection: &RecordCollection, id: RecordId) -> String
 
 /// Returns the row id of a record's words.
 fn row_of(collection: &RecordCollection, id: RecordId) -> i64 {
-    (collection.id << BOOK_SHIFT) | id.0
+    (collection.id << COLLECTION_SHIFT) | id.0
 }
 
 /// Returns the record of a row id.
 pub(super) fn record_of(row: i64) -> RecordId {
-    RecordId(row & ((1 << BOOK_SHIFT) - 1))
+    RecordId(row & ((1 << COLLECTION_SHIFT) - 1))
 }
 
 fn facets(collection: &RecordCollection, now: &RecordRef, content: &RecordContent) -> Vec<String> {
@@ -65,10 +65,10 @@ pub(super) async fn put(
 ) -> Result<(), LedgerError> {
     let clean =
         [&content.title, &content.summary, &content.body, &content.kind].map(|text| write.clean(text));
-    let kept = |text: &str| {
+    let stored_words = |text: &str| {
         words(text, FOLDING).iter().map(|word| of_text(collection, &word.folded)).collect::<Vec<_>>()
     };
-    let texts = clean.each_ref().map(|text| kept(text));
+    let texts = clean.each_ref().map(|text| stored_words(text));
     let sources = clean.each_ref();
     let cut = |words: String| SearchWords::cut_from(&sources, words);
     let facets = facets(collection, now, content);

@@ -82,7 +82,7 @@ pub async fn current(
         let is_free = of_connection(write, caller).await?.is_none();
         let session = reopen(write, caller, session, &SessionStart::default()).await?;
         if is_free {
-            put_in(write, caller, &session.id).await?;
+            assign_connection(write, caller, &session.id).await?;
         }
         return Ok(session);
     }
@@ -94,7 +94,7 @@ pub async fn current(
             Ok(resume(write, caller, session, &SessionStart::default()).await?)
         }
         Some(session) => {
-            put_in(write, caller, &session.id).await?;
+            assign_connection(write, caller, &session.id).await?;
             Ok(session)
         }
         None => Ok(begin(write, caller, SessionStart::default()).await?),
@@ -136,8 +136,9 @@ pub async fn start(
 ) -> Result<(Session, StartOutcome), SessionError> {
     if let Some(id) = &beginning.id {
         // Ids are written unredacted, so one that contains a secret is refused.
-        let is_bad = id.is_empty() || id.chars().count() > ID_CHARS_MAX || id.chars().any(char::is_control);
-        if is_bad || !write.is_clean(id) {
+        let is_invalid =
+            id.is_empty() || id.chars().count() > ID_CHARS_MAX || id.chars().any(char::is_control);
+        if is_invalid || !write.is_clean(id) {
             return Err(SessionError::BadId);
         }
         if let Some(session) = get(write, id).await? {
@@ -159,7 +160,7 @@ pub async fn start(
         && session.ended_ns.is_none()
         && !(caller.is_guessed() && is_shared(write, caller, &session).await?)
     {
-        return Ok((name(write, caller, session, &beginning).await?, StartOutcome::Named));
+        return Ok((give_name(write, caller, session, &beginning).await?, StartOutcome::Named));
     }
     let session = begin(write, caller, beginning).await?;
     Ok((session, StartOutcome::New))
@@ -187,12 +188,12 @@ async fn begin(write: &mut Write, caller: &Caller, beginning: SessionStart) -> R
     let session = Session {
         id,
         project_id: caller.project.clone(),
-        title: kept(write, beginning.title.as_deref()),
-        user_message: kept(write, beginning.user_message.as_deref()),
-        agent: kept(write, caller.agent.as_deref()),
-        workspace: kept(write, caller.workspace.as_deref()),
+        title: clean_string(write, beginning.title.as_deref()),
+        user_message: clean_string(write, beginning.user_message.as_deref()),
+        agent: clean_string(write, caller.agent.as_deref()),
+        workspace: clean_string(write, caller.workspace.as_deref()),
         told_by: caller.told_by.clone(),
-        host_session: kept(write, caller.host_session.as_deref()),
+        host_session: clean_string(write, caller.host_session.as_deref()),
         parent_session: beginning.parent_session,
         created_ns: write.at_ns,
         last_activity_ns: write.at_ns,
@@ -202,9 +203,9 @@ async fn begin(write: &mut Write, caller: &Caller, beginning: SessionStart) -> R
         last_save_ns: None,
     };
     insert(write, &session).await?;
-    put_in(write, caller, &session.id).await?;
+    assign_connection(write, caller, &session.id).await?;
     if is_implicit && (session.title.is_none() || !caller.is_guessed()) {
-        open_to_conversation(write, caller, &session.id).await?;
+        share_with_conversation(write, caller, &session.id).await?;
     }
     let event = match &session.parent_session {
         Some(parent) => NewEvent::new(EventKind::SessionBranched, format!("branched from session {parent}")),
@@ -251,7 +252,7 @@ async fn insert(write: &mut Write, session: &Session) -> Result<(), LedgerError>
 }
 
 /// Puts a caller's connection in a session.
-async fn put_in(write: &mut Write, caller: &Caller, session: &str) -> Result<(), LedgerError> {
+async fn assign_connection(write: &mut Write, caller: &Caller, session: &str) -> Result<(), LedgerError> {
     change(
         "INSERT INTO connections (id, session_id, process) VALUES ($1, $2, $3)
          ON CONFLICT (id) DO UPDATE SET session_id = excluded.session_id, process = excluded.process",
@@ -269,7 +270,11 @@ async fn put_in(write: &mut Write, caller: &Caller, session: &str) -> Result<(),
 }
 
 /// Makes a session that of the caller's conversation, so that its other connections join it.
-async fn open_to_conversation(write: &mut Write, caller: &Caller, session: &str) -> Result<(), LedgerError> {
+async fn share_with_conversation(
+    write: &mut Write,
+    caller: &Caller,
+    session: &str,
+) -> Result<(), LedgerError> {
     change(
         "INSERT INTO callers (caller, session_id) VALUES ($1, $2)
          ON CONFLICT (caller) DO UPDATE SET session_id = excluded.session_id",
@@ -288,7 +293,7 @@ async fn resume(
     session: Session,
     beginning: &SessionStart,
 ) -> Result<Session, LedgerError> {
-    put_in(write, caller, &session.id).await?;
+    assign_connection(write, caller, &session.id).await?;
     reopen(write, caller, session, beginning).await
 }
 
@@ -318,7 +323,7 @@ async fn reopen(
     Ok(session)
 }
 
-async fn name(
+async fn give_name(
     write: &mut Write,
     caller: &Caller,
     mut session: Session,
@@ -326,7 +331,7 @@ async fn name(
 ) -> Result<Session, LedgerError> {
     describe(write, &mut session, beginning);
     update(write, &session).await?;
-    put_in(write, caller, &session.id).await?;
+    assign_connection(write, caller, &session.id).await?;
     if caller.is_guessed() {
         // A named session belongs to the connection that named it. Others must not join it only because they have the
         // same parent process.
@@ -343,15 +348,15 @@ async fn name(
 }
 
 fn describe(write: &Write, session: &mut Session, beginning: &SessionStart) {
-    session.title = kept(write, beginning.title.as_deref()).or_else(|| session.title.take());
+    session.title = clean_string(write, beginning.title.as_deref()).or_else(|| session.title.take());
     session.user_message =
-        kept(write, beginning.user_message.as_deref()).or_else(|| session.user_message.take());
+        clean_string(write, beginning.user_message.as_deref()).or_else(|| session.user_message.take());
 }
 
 fn clean(write: &Write, text: Option<&str>) -> Option<RedactedText> {
     text.map(|text| write.clean(text))
 }
 
-fn kept(write: &Write, text: Option<&str>) -> Option<String> {
+fn clean_string(write: &Write, text: Option<&str>) -> Option<String> {
     clean(write, text).map(RedactedText::into_string)
 }

@@ -24,16 +24,16 @@ pub(super) struct ChapterDraft {
 #[derive(Default)]
 pub(super) struct ChapterDrafts {
     pub(super) drafts: Vec<(Option<i64>, ChapterDraft)>,
-    places: HashMap<i64, usize>,
+    index_of_step: HashMap<i64, usize>,
     pub(super) all: ChapterDraft,
 }
 
 impl ChapterDrafts {
-    pub(super) fn take_all(&mut self, event: Option<&Event>, revision: Option<&Revision>) {
+    pub(super) fn add(&mut self, event: Option<&Event>, revision: Option<&Revision>) {
         let Some(event) = event else { return };
-        self.all.take(event, revision);
-        let place = match event.step {
-            Some(step) => *self.places.entry(step).or_insert_with(|| {
+        self.all.add_event(event, revision);
+        let index = match event.step {
+            Some(step) => *self.index_of_step.entry(step).or_insert_with(|| {
                 self.drafts.push((Some(step), ChapterDraft::default()));
                 self.drafts.len() - 1
             }),
@@ -45,7 +45,7 @@ impl ChapterDrafts {
                 self.drafts.len() - 1
             }
         };
-        self.drafts[place].1.take(event, revision);
+        self.drafts[index].1.add_event(event, revision);
     }
 }
 
@@ -62,7 +62,7 @@ impl ChapterDraft {
             .push(StoryNote { text: event_text::event_text(event, revision), event_id: event.id });
     }
 
-    fn take(&mut self, event: &Event, revision: Option<&Revision>) {
+    fn add_event(&mut self, event: &Event, revision: Option<&Revision>) {
         self.note_time(event);
         match event.kind {
             EventKind::Deliverable => {
@@ -79,15 +79,13 @@ impl ChapterDraft {
             | EventKind::SessionStarted
             | EventKind::SessionNamed => {}
             _ => match revision {
-                Some(revision) if revision.state == RevisionState::Done => {
-                    self.take_revision(event, revision)
-                }
+                Some(revision) if revision.state == RevisionState::Done => self.add_revision(event, revision),
                 _ => self.note(event, revision),
             },
         }
     }
 
-    fn take_revision(&mut self, event: &Event, revision: &Revision) {
+    fn add_revision(&mut self, event: &Event, revision: &Revision) {
         let what = match (revision.source, &revision.before, &revision.after) {
             (RevisionSource::Observed, before, after) if before == after => return,
             (RevisionSource::Observed, ..) => "found changed",

@@ -20,8 +20,8 @@ impl Expression {
         match self {
             Self::Sql(text) => drop(sql.push(text)),
             Self::Text(text) => {
-                let place = sql.bind(text);
-                sql.push(&has_text(dialect, &place));
+                let bind = sql.bind(text);
+                sql.push(&has_text(dialect, &bind));
             }
             Self::All(all) => Self::join(all, dialect, sql, " AND ", "1 = 1"),
             Self::Any(any) => Self::join(any, dialect, sql, " OR ", "1 = 0"),

@@ -24,29 +24,30 @@ pub(super) struct KnownNames<'a> {
 }
 
 impl KnownNames<'_> {
-    /// Returns the full condition of a part. Whether fields match is not known here: with `may` they count as matching,
+    /// Returns the full condition of a part. Whether fields match is not known here: with `fields_match` they count as matching,
     /// else as not matching.
-    fn all(&self, conditions: &Conditions, may: bool) -> Expression {
-        let mut all = self.own(conditions, true);
+    fn whole_condition(&self, conditions: &Conditions, fields_match: bool) -> Expression {
+        let mut all = self.direct_conditions(conditions, true);
         let has_fields =
             [&conditions.params, &conditions.results, &conditions.errors].iter().any(|f| !f.is_empty());
-        if has_fields && !may {
+        if has_fields && !fields_match {
             all.push(Expression::Sql("1 = 0".to_owned()));
         }
-        all.extend(self.within(conditions, may));
+        all.extend(self.nested_conditions(conditions, fields_match));
         Expression::All(all)
     }
 
     /// Returns the conditions of nested parts.
-    pub(super) fn within(&self, conditions: &Conditions, may: bool) -> Vec<Expression> {
-        let any =
-            |group: &Vec<Conditions>| Expression::Any(group.iter().map(|one| self.all(one, may)).collect());
-        let not = |one: &Conditions| Expression::Not(Box::new(self.all(one, !may)));
+    pub(super) fn nested_conditions(&self, conditions: &Conditions, fields_match: bool) -> Vec<Expression> {
+        let any = |group: &Vec<Conditions>| {
+            Expression::Any(group.iter().map(|one| self.whole_condition(one, fields_match)).collect())
+        };
+        let not = |one: &Conditions| Expression::Not(Box::new(self.whole_condition(one, !fields_match)));
         conditions.any_of.iter().map(any).chain(conditions.none_of.iter().map(not)).collect()
     }
 
     /// Returns the conditions of a part by itself, without fields; with its text if `with_text` says so.
-    pub(super) fn own(&self, query: &Conditions, with_text: bool) -> Vec<Expression> {
+    pub(super) fn direct_conditions(&self, query: &Conditions, with_text: bool) -> Vec<Expression> {
         let mut all: Vec<String> = Vec::new();
         all.extend(query.from_ns.map(|ns| format!("e.wall_ns >= {}", int(ns))));
         all.extend(query.to_ns.map(|ns| format!("e.wall_ns < {}", int(ns))));
@@ -102,8 +103,8 @@ impl KnownNames<'_> {
         }
         let mut shown = vec![Expression::Sql(format!("(e.marks & {SECOND_LEG}) = 0"))];
         let alternatives = query.any_of.iter().flatten().flat_map(Conditions::parts);
-        let asked = alternatives.filter_map(|part| self.is_named("e.via", &part.via));
-        shown.extend(asked.map(Expression::Sql));
+        let backends = alternatives.filter_map(|part| self.is_named("e.via", &part.via));
+        shown.extend(backends.map(Expression::Sql));
         Some(Expression::Any(shown))
     }
 
