@@ -20,11 +20,12 @@ use thiserror::Error;
 use scrubjay_tape::clock;
 use scrubjay_tape::private::{NotPrivate, check_above};
 
-/// How long a database may take to answer the first connection: a user at a terminal gets the error within two seconds.
+/// How long a database may take to answer the first connection: with it, an error reaches a user at a terminal within
+/// two seconds.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// How often, and at what interval, an empty database is inspected again. A process that is creating ours writes its
-/// first table to the log within much less than a second.
+/// How often, and at what interval, a database without tables is inspected: a second in all. A process that is creating
+/// ours writes its first table to the log in much less.
 const INSPECTIONS_MAX: u32 = 11;
 const INSPECTION_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -32,18 +33,19 @@ const INSPECTION_INTERVAL: Duration = Duration::from_millis(100);
 const MAGIC: &[u8] = b"SQLite format 3\0";
 /// The offset of the application id in the header; big endian.
 const APPLICATION_ID: std::ops::Range<usize> = 68..72;
+/// The size of the header.
 const HEADER_BYTES: u64 = 100;
-/// How much of a write-ahead log is searched: tables are created at its beginning.
+/// How much of a write-ahead log is searched for our first statement, which is at its beginning.
 const LOG_BYTES_MAX: u64 = 16 << 20;
 /// How many tables of another program's database an error names.
 const TABLES_NAMED: usize = 3;
 
-/// Which of our databases a file is to be.
+/// The kind of database that a file is opened as.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DatabaseKind {
     /// The application id in its header: four ASCII letters.
     pub(crate) application_id: u32,
-    /// Tables that together no other program's database has. Databases of older versions have no application id.
+    /// Tables that together mark it as ours: databases of older versions have no application id.
     tables: &'static [&'static str],
     /// The first statement in the log of a new database, while its file is still empty.
     first_statement: &'static [u8],
@@ -75,13 +77,13 @@ pub(crate) enum FileInspection {
 /// Why a file is refused as a database. It was not changed.
 #[derive(Debug, Error)]
 pub enum NotUsable {
-    /// The path is no regular file.
+    /// The path is not a regular file.
     #[error("it is {0}, not a file")]
     NotAFile(&'static str),
     /// It belongs to another user.
     #[error("it belongs to another user (uid {0})")]
     OtherOwner(u32),
-    /// It is no SQLite file.
+    /// It is not a SQLite file.
     #[error("it is not a SQLite database")]
     NotADatabase,
     /// It is another program's database.
@@ -93,12 +95,12 @@ pub enum NotUsable {
     /// Other users could replace it.
     #[error("{0}")]
     NotPrivate(#[from] NotPrivate),
-    /// Its directory cannot be written.
+    /// No file can be created in its directory.
     #[error("its directory {path} cannot be written: {source}", path = .path.display())]
     Directory {
-        /// Which.
+        /// The directory.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// It is a database that SQLite cannot read.
@@ -153,6 +155,7 @@ async fn inspect_once(path: &Path, kind: DatabaseKind) -> Result<FileInspection,
         let named: Vec<&str> = tables.iter().take(TABLES_NAMED).map(String::as_str).collect();
         return Err(NotUsable::OtherProgram(format!(" (it has the tables {}{more})", named.join(", "))));
     }
+    // Tables that were just created are only in the log, until SQLite moves them into the file.
     match read_log_start(path)? {
         log if log.is_empty() => Ok(FileInspection::Ours),
         log if memchr::memmem::find(&log, kind.first_statement).is_some() => Ok(FileInspection::Ours),
@@ -160,7 +163,7 @@ async fn inspect_once(path: &Path, kind: DatabaseKind) -> Result<FileInspection,
     }
 }
 
-/// Returns a file's first bytes; none if it is empty, or does not exist and can be created.
+/// Returns a file's first bytes; `None` if it is empty, or does not exist and can be created.
 fn read_header(path: &Path) -> Result<Option<Vec<u8>>, NotUsable> {
     check_above(path)?;
     let facts = match std::fs::metadata(path) {
@@ -252,6 +255,7 @@ fn sqlite_address(path: &Path) -> String {
     use std::fmt::Write as _;
     use std::os::unix::ffi::OsStrExt;
     let mut url = "sqlite://".to_owned();
+    // Escaped, because `?`, `#` and `%` have a meaning in a URL, and a path need not be UTF-8.
     for byte in path.as_os_str().as_bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'_' | b'-' => url.push(*byte as char),
@@ -272,17 +276,17 @@ pub(crate) async fn connect(url: &str) -> Result<AnyConnection, sqlx::Error> {
     }
 }
 
-/// The time at which all connections of a pool were given up: older ones are closed instead of reused.
+/// The time since which a pool reuses connections: older ones are closed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Renewal(Arc<Mutex<Option<Instant>>>);
 
 impl Renewal {
-    /// Gives up all current connections.
+    /// Closes all current connections of the pool as soon as they are returned to it or asked for.
     pub(crate) fn renew(&self) {
         *self.since() = Some(clock::now().instant);
     }
 
-    /// Tells whether a connection of this age was made after that time.
+    /// Tells whether a connection of this age was opened since.
     fn is_new(&self, age: Duration) -> bool {
         self.since().is_none_or(|since| age < clock::now().instant.saturating_duration_since(since))
     }
@@ -292,10 +296,11 @@ impl Renewal {
     }
 }
 
-/// Prepares a pool that does not reuse a connection whose transaction could not be ended, or that was given up.
+/// Prepares a pool that does not reuse a connection whose transaction could not be ended, or that is older than its
+/// renewal.
 ///
-/// When a disk is full or fails SQLite rolls the transaction back by itself. The driver's rollback then fails, and the
-/// driver counts the transaction as open for ever, so every later one on that connection would be refused.
+/// When a disk is full or fails, SQLite rolls the transaction back by itself. The driver's rollback then fails, and the
+/// driver counts the transaction as open for ever, so it would refuse every later one on that connection.
 pub(crate) fn pool(connections_max: u32, acquire_timeout: Duration, renewal: &Renewal) -> AnyPoolOptions {
     let renewal = renewal.clone();
     AnyPoolOptions::new()
@@ -310,13 +315,13 @@ pub(crate) fn pool(connections_max: u32, acquire_timeout: Duration, renewal: &Re
 
 /// Tells whether a returned connection can be reused; an error means that it is broken.
 async fn is_clean(connection: &mut AnyConnection) -> Result<bool, sqlx::Error> {
-    // Waits for queued work: the rollback of a dropped transaction.
+    // The ping waits for queued work: the rollback of a dropped transaction.
     connection.ping().await?;
     Ok(!connection.is_in_transaction())
 }
 
-/// Tells whether SQLite reports a read-only database. Our files are writable, so it could not be opened for writing for a
-/// moment, and SQLite silently opened it read-only. Only a new connection can write.
+/// Tells whether SQLite reports a read-only database. Our files are writable, so it could not be opened for writing for
+/// a moment, and SQLite silently opened it read-only. Only a new connection can write.
 pub(crate) fn is_read_only(error: &sqlx::Error) -> bool {
     const READ_ONLY: u32 = 8;
     matches!(error, sqlx::Error::Database(error) if sqlite_code(&**error) == Some(READ_ONLY))
@@ -325,6 +330,7 @@ pub(crate) fn is_read_only(error: &sqlx::Error) -> bool {
 /// Returns SQLite's primary error code; none for errors of PostgreSQL, whose codes have five characters.
 pub(crate) fn sqlite_code(error: &dyn sqlx::error::DatabaseError) -> Option<u32> {
     let code = error.code()?;
+    // An extended code holds the primary one in its low byte.
     if code.len() < 5 { code.parse::<u32>().ok().map(|code| code & 0xff) } else { None }
 }
 
@@ -360,7 +366,7 @@ mod tests {
 
     use super::*;
 
-    /// A database that another process has begun, with nothing in it yet, is looked at until it tells what it is.
+    /// A database that another process is creating is inspected again until its first table shows what it is.
     #[tokio::test]
     async fn one_that_is_being_made_is_waited_for() {
         let directory = tempfile::tempdir().unwrap();

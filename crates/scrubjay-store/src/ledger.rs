@@ -37,11 +37,11 @@ use dialect::Dialect;
 use scrubjay_tape::clock;
 use unsynced::Unsynced;
 
-/// How long to wait for a turn or a connection.
+/// How long a caller waits for a connection: as long as `dialect.rs` lets the database wait for other writers.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a reachable database takes to give a connection. After this it is checked whether it can be reached.
+/// After this time without a connection, a probe finds out whether the database can be reached at all.
 const PROBE_AFTER: Duration = Duration::from_millis(400);
-/// How many connections one process opens.
+/// The most connections of one process. A few are enough, because only one of them can write at a time.
 const CONNECTIONS_MAX: u32 = 4;
 
 /// Where the ledger is.
@@ -68,17 +68,17 @@ pub enum LedgerError {
     /// Its file or directory cannot be created.
     #[error("cannot use {} as the ledger: {source}", .path.display())]
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// The file at its path must not or cannot be used, and was left alone.
+    /// The file at its path must not or cannot be used. It was not changed.
     #[error("cannot use {} as the ledger: {why}", .path.display())]
     NotUsable {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What it is.
+        /// What is wrong with the file.
         why: NotUsable,
     },
     /// The database does not answer, or cannot be used.
@@ -86,15 +86,15 @@ pub enum LedgerError {
     Unreachable {
         /// Where it is, without a password.
         location: String,
-        /// What it said.
+        /// The error of the database.
         source: sqlx::Error,
     },
     /// It was written by a later version.
     #[error("the ledger has schema {found}, and this version of Scrubjay knows schemas up to {known}")]
     Newer {
-        /// What it has.
+        /// Its schema.
         found: i64,
-        /// What we know.
+        /// The newest schema that this version knows.
         known: i64,
     },
     /// The database failed.
@@ -148,7 +148,7 @@ impl LedgerError {
     }
 }
 
-/// Tells whether SQLite reports a damaged file (11), or one that is no database (26).
+/// Tells whether SQLite reports a damaged file (11), or one that is not a database (26).
 fn is_damage(error: &dyn sqlx::error::DatabaseError) -> bool {
     matches!(dialect::sqlite_code(error), Some(11 | 26))
 }
@@ -158,17 +158,18 @@ fn is_damage(error: &dyn sqlx::error::DatabaseError) -> bool {
 pub struct Ledger {
     pool: AnyPool,
     dialect: Dialect,
+    /// Held by the one writer of this process.
     write_lock: Arc<Mutex<()>>,
     /// Whether a sync failed.
     unsynced: Arc<Unsynced>,
     redactor: Arc<Redactor>,
     on_move: Arc<OnceLock<OnMove>>,
-    /// Where it is, and the URL it is reached by.
+    /// Where it is, and its URL.
     location: Arc<(Storage, String)>,
 }
 
-/// Called with the ids of a connection and of its new session, after the connection moved to another session than its
-/// conversation's and that was committed.
+/// Called with the ids of a connection and of its session, when a committed change has moved the connection to another
+/// session than its conversation's.
 type OnMove = Box<dyn Fn(&str, &str) + Send + Sync>;
 
 /// What a committed mutation must survive.
@@ -176,7 +177,7 @@ type OnMove = Box<dyn Fn(&str, &str) + Send + Sync>;
 pub enum Survives {
     /// The loss of power.
     Power,
-    /// The end of the process. It may be lost with the power, and can be derived again.
+    /// The end of the process. A loss of power may undo the mutation, which can then be derived again.
     Process,
 }
 
@@ -201,7 +202,7 @@ impl Ledger {
     /// It cannot be reached, or a later version wrote it.
     pub async fn open(storage: &Storage, redactor: Arc<Redactor>) -> Result<Self, LedgerError> {
         let dialect = Dialect::of(storage);
-        let (url, opening) = dialect::prepare(storage).await?;
+        let (url, lock) = dialect::prepare(storage).await?;
         let unsynced = Arc::new(Unsynced::default());
         dialect::reach(storage, &url, &unsynced).await?;
         let pool = database::pool(CONNECTIONS_MAX, ACQUIRE_TIMEOUT, &unsynced.renewal)
@@ -211,7 +212,8 @@ impl Ledger {
             (Arc::default(), Arc::new((storage.clone(), url)), Arc::default());
         let ledger = Self { pool, dialect, write_lock, unsynced, redactor, on_move, location };
         ledger.migrate().await?;
-        drop(opening);
+        // Held until here, because two processes that create the same database at once make each other fail.
+        drop(lock);
         Ok(ledger)
     }
 
@@ -220,11 +222,12 @@ impl Ledger {
         let _ = self.on_move.set(Box::new(callback));
     }
 
-    /// Begins a mutation: waits until no other process writes.
+    /// Begins a mutation, after waiting until nobody else writes.
     ///
     /// # Errors
     /// Other writers took too long, or the database cannot be reached.
     pub async fn write(&self, survives: Survives) -> Result<Write, LedgerError> {
+        // Taken before a connection: writers that wait would otherwise hold the connections that readers need.
         let write_lock = self.write_lock.clone().lock_owned().await;
         if self.unsynced.is_failing() {
             unsynced::checkpoint_all(self).await?;
@@ -247,7 +250,7 @@ impl Ledger {
         })
     }
 
-    /// Begins a read transaction: everything it reads is of one moment.
+    /// Begins a read transaction: it sees one snapshot of the ledger.
     ///
     /// # Errors
     /// The database cannot be reached.
@@ -267,11 +270,12 @@ impl Ledger {
         self.pool.close().await;
     }
 
-    /// Begins a transaction. The pool would retry for 30 seconds if the database is gone. So after a moment this checks why
-    /// it has to wait, and fails at once if waiting does not help.
+    /// Begins a transaction. If the database is gone, the pool would retry for 30 seconds; so after a moment a probe
+    /// finds out the reason, and this fails at once if waiting cannot help.
     async fn begin(&self, statement: &'static str) -> Result<Transaction<'static, Any>, LedgerError> {
         match self.begin_once(statement).await {
             Err(LedgerError::Database(e)) if database::is_read_only(&e) => {
+                // SQLite opened this connection read-only, so only a new one can write.
                 self.unsynced.renewal.renew();
                 self.begin_once(statement).await
             }
@@ -298,13 +302,13 @@ impl Ledger {
     }
 }
 
-/// A mutation under way; dropped without [`Write::commit`], it never happened.
+/// A mutation in progress. It is rolled back if it is dropped without [`Write::commit`].
 pub struct Write {
     tx: Transaction<'static, Any>,
     dialect: Dialect,
     at_ns: i64,
     redactor: Arc<Redactor>,
-    /// Connections that moved to another session in this mutation.
+    /// The connections that this mutation moved to another session, each with that session.
     moved: Vec<(String, String)>,
     on_move: Arc<OnceLock<OnMove>>,
     unsynced: Arc<Unsynced>,
@@ -316,17 +320,18 @@ impl Write {
     /// Commits the mutation.
     ///
     /// # Errors
-    /// After [`LedgerError::Uncertain`] it may or may not have happened; read to find out.
+    /// After [`LedgerError::Uncertain`] it may or may not be committed; only reading shows which.
     pub async fn commit(self) -> Result<(), LedgerError> {
         if let Err(error) = self.tx.commit().await {
             self.unsynced.note(&error);
             return Err(match error {
-                // The database reported the error, so it rolled back.
+                // The database itself reports the error, so it has rolled back.
                 sqlx::Error::Database(_) => LedgerError::Database(error),
                 lost => LedgerError::Uncertain(lost),
             });
         }
         self.unsynced.keep_log_short(&self.pool, self.dialect).await;
+        // Only now: a move that is rolled back must not be announced.
         if let Some(callback) = self.on_move.get() {
             self.moved.iter().for_each(|(connection, session)| callback(connection, session));
         }
@@ -354,7 +359,7 @@ impl Write {
         self.redactor.text(text).as_str() == text
     }
 
-    /// Redacts the texts of a value for storing.
+    /// Redacts the texts of a JSON value for storing.
     #[must_use]
     pub(crate) fn clean_json(&self, value: &serde_json::Value) -> RedactedText {
         let text = value.to_string();
@@ -362,6 +367,7 @@ impl Write {
         if clean.as_str() != text {
             redacted::note(&text);
         }
+        // JSON escapes NUL, so there is none to replace.
         clean
     }
 
@@ -382,7 +388,7 @@ pub struct Read {
 pub trait Conn {
     /// Returns the connection.
     fn conn(&mut self) -> &mut AnyConnection;
-    /// Returns which database it is.
+    /// Returns the kind of database.
     fn dialect(&self) -> Dialect;
 }
 

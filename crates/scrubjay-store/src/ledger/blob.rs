@@ -8,6 +8,7 @@ use super::{Conn, LedgerError, Write};
 /// The BLAKE3 hash of a content.
 pub type Hash = [u8; 32];
 
+/// The default of zstd: higher levels would make every change of a file wait longer.
 const LEVEL: i32 = 3;
 
 /// Returns the hash of a content.
@@ -16,7 +17,7 @@ pub fn hash(bytes: &[u8]) -> Hash {
     *blake3::hash(bytes).as_bytes()
 }
 
-/// Writes a hash in hex, as people and agents see it.
+/// Writes a hash in hex, the form that people and agents see.
 #[must_use]
 pub fn hex(hash: &Hash) -> String {
     blake3::Hash::from_bytes(*hash).to_hex().to_string()
@@ -39,6 +40,7 @@ pub(super) fn from_column(bytes: Vec<u8>) -> Result<Hash, LedgerError> {
 /// The ledger failed.
 pub async fn put(write: &mut Write, bytes: &[u8]) -> Result<Hash, LedgerError> {
     let hash = hash(bytes);
+    // A change's earlier content is usually stored already, and a query costs less than compressing it again.
     let known = select("SELECT 1 FROM blobs WHERE hash = $1")
         .bind(hash.to_vec())
         .fetch_optional(write.conn())
@@ -59,7 +61,7 @@ pub async fn put(write: &mut Write, bytes: &[u8]) -> Result<Hash, LedgerError> {
 /// Returns a content.
 ///
 /// # Errors
-/// It is not there, or damaged.
+/// It is missing or damaged.
 pub async fn get(on: &mut impl Conn, wanted: &Hash) -> Result<Vec<u8>, LedgerError> {
     let damaged = |what: &str| LedgerError::Damaged(format!("content {} {what}", hex(wanted)));
     let row = select("SELECT size, data FROM blobs WHERE hash = $1")

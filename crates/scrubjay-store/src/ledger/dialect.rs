@@ -1,6 +1,8 @@
-//! How SQLite and PostgreSQL differ for the ledger: connecting, taking turns, and two words of their schema language.
+//! How SQLite and PostgreSQL differ for the ledger: connecting, locking out other writers, two words of their schema
+//! language.
 //!
-//! Full-text search differs too; that code is beside what it searches. Nothing else may ask which database it is.
+//! Full-text search differs too: see `full_text.rs`, and the code beside what is searched. Nothing else may ask which
+//! database it is.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,7 +17,7 @@ use crate::database::{self, FileInspection, LEDGER, beside};
 pub(crate) use crate::database::{sqlite_code, sqlite_url};
 use scrubjay_tape::home::create_private_dir;
 
-/// Which database it is.
+/// The kind of database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// SQLite.
@@ -65,8 +67,8 @@ async fn set_application_id(url: &str) -> Result<(), sqlx::Error> {
     connection.close().await
 }
 
-/// Connects once, prepares the connection and reads the first page, so that anything that keeps the ledger from being
-/// used is found at once. Also moves a long log that others left into the database.
+/// Connects once, configures the connection and reads the first page, to find at once any reason that keeps the ledger
+/// from being used. Also moves a long log that other processes left into the database.
 pub(super) async fn reach(storage: &Storage, url: &str, unsynced: &Unsynced) -> Result<(), LedgerError> {
     let dialect = Dialect::of(storage);
     let reached = async {
@@ -80,7 +82,7 @@ pub(super) async fn reach(storage: &Storage, url: &str, unsynced: &Unsynced) -> 
     };
     let reached = match tokio::time::timeout(database::CONNECT_TIMEOUT, reached).await {
         Ok(reached) => reached,
-        // SQLite is there, but busy: the caller waits for its turn.
+        // A SQLite file can be reached, so it is only busy, and the caller waits.
         Err(_) if dialect == Dialect::Sqlite => Ok(()),
         Err(_) => Err(sqlx::Error::Io(io::ErrorKind::TimedOut.into())),
     };
@@ -95,7 +97,7 @@ pub(super) fn shown(storage: &Storage) -> String {
     }
 }
 
-/// Tells whether a database that cannot be reached now will be reachable again by itself.
+/// Tells whether a database that cannot be reached now will become reachable by itself.
 pub(super) fn is_transient(error: &LedgerError) -> bool {
     let LedgerError::Unreachable { source: sqlx::Error::Database(error), .. } = error else { return false };
     // SQLite is busy or locked; PostgreSQL has no connection left, or is starting.
@@ -103,8 +105,8 @@ pub(super) fn is_transient(error: &LedgerError) -> bool {
         || error.code().is_some_and(|code| matches!(&*code, "53300" | "57P03"))
 }
 
-/// Creates the file with mode 0600, under a lock: two processes that create a database at once would make each other
-/// fail.
+/// Creates the file with mode 0600, under a lock, because two processes that create a database at once make each other
+/// fail; returns the lock.
 fn create(path: &Path) -> io::Result<File> {
     if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty() && !p.exists()) {
         create_private_dir(parent)?;
@@ -129,7 +131,7 @@ impl Dialect {
         }
     }
 
-    /// Prepares a new connection.
+    /// Configures a new connection.
     pub(super) async fn configure(self, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
         match self {
             // busy_timeout comes first: the following statements may have to wait for a lock.
@@ -148,6 +150,7 @@ impl Dialect {
     }
 
     pub(super) fn begin_write(self, survives: Survives) -> &'static str {
+        // SQLite does not allow `synchronous` to be changed within a transaction, so this precedes each.
         match (self, survives) {
             (Self::Sqlite, Survives::Power) => "PRAGMA synchronous=FULL; BEGIN IMMEDIATE",
             (Self::Sqlite, Survives::Process) => "PRAGMA synchronous=NORMAL; BEGIN IMMEDIATE",
@@ -158,14 +161,16 @@ impl Dialect {
     pub(crate) fn begin_read(self) -> &'static str {
         match self {
             Self::Sqlite => "BEGIN",
+            // By default each statement would see a snapshot of its own.
             Self::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
         }
     }
 
-    /// Waits until no other process writes. With SQLite `BEGIN IMMEDIATE` did that already.
+    /// Waits until no other process writes. On SQLite `BEGIN IMMEDIATE` has done that already.
     pub(super) async fn lock_writers(self, tx: &mut Transaction<'static, Any>) -> Result<(), sqlx::Error> {
         if self == Self::Postgres {
-            // In a DO block, because sqlx::Any has no type for the function's result (void).
+            // The number must stay the same: versions that lock different numbers would not exclude each other. In a DO
+            // block, because sqlx::Any has no type for the function's result (void).
             tx.execute("DO $$ BEGIN PERFORM pg_advisory_xact_lock(1544727322); END $$").await?;
         }
         Ok(())

@@ -17,15 +17,15 @@ pub enum EventKind {
     SessionStarted,
     /// A session got a name.
     SessionNamed,
-    /// A session that had ended goes on.
+    /// A session was resumed.
     SessionResumed,
     /// A session was saved.
     SessionSaved,
     /// A session ended.
     SessionClosed,
-    /// A session began from another.
+    /// A session was branched from another.
     SessionBranched,
-    /// A step of the plan.
+    /// A step was added to the plan.
     PlanStep,
     /// A step of the plan got another status.
     PlanStepStatus,
@@ -39,11 +39,11 @@ pub enum EventKind {
     FileRefused,
     /// A file was found changed by someone else.
     FileObserved,
-    /// The outcome of a file change that a crash had left open was found out.
+    /// The outcome of a file change that a crash had left open was determined.
     FileSettled,
     /// A workspace moved to another directory.
     WorkspaceMoved,
-    /// An agent noted a decision, a milestone or the like.
+    /// An agent noted a decision, a milestone or a result.
     Deliverable,
     /// A progress entry.
     Progress,
@@ -57,7 +57,7 @@ pub enum EventKind {
     Activation,
     /// Two sessions changed the same record.
     ConflictDetected,
-    /// One session's version was taken.
+    /// A session's version replaced that of another.
     ConflictResolved,
 }
 
@@ -210,7 +210,7 @@ pub struct EventPage<'a> {
     pub session: &'a str,
     /// The event after which to begin.
     pub after: i64,
-    /// How many at most.
+    /// The most events to return.
     pub limit: i64,
 }
 

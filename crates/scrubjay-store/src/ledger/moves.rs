@@ -1,6 +1,6 @@
 //! Moves of workspaces: they join the revisions of files before and after their directory was moved.
 //!
-//! A move counts for the revisions recorded until then: a directory that is created at the old path later is another
+//! A move applies to the revisions recorded before it: a directory that is created at the old path later is another
 //! workspace.
 
 use serde_json::json;
@@ -11,7 +11,7 @@ use super::session::{Caller, Session};
 use super::statement::{change, select};
 use super::{Conn, LedgerError, Write};
 
-/// How many moves of one workspace are followed, so that damaged tables cannot make an endless loop.
+/// The most moves of one workspace that are followed: a limit, so that damaged tables cannot make an endless loop.
 const MOVES_MAX: usize = 64;
 
 /// A root under which a workspace's revisions are recorded.
@@ -19,7 +19,7 @@ const MOVES_MAX: usize = 64;
 pub(crate) struct WorkspaceRoot {
     /// The root.
     pub(crate) root: String,
-    /// The last revision there that is of this workspace.
+    /// The last revision under this root that belongs to the workspace.
     pub(crate) up_to: i64,
 }
 
@@ -38,6 +38,7 @@ pub(crate) async fn roots(on: &mut impl Conn, root: &str) -> Result<Vec<Workspac
         for row in &rows {
             let (root, up_to): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
             match roots.iter_mut().find(|known| known.root == root) {
+                // The workspace was there twice: the later stay includes the earlier one's revisions.
                 Some(known) => known.up_to = known.up_to.max(up_to),
                 None => roots.push(WorkspaceRoot { root, up_to }),
             }
@@ -53,6 +54,7 @@ pub(crate) async fn current_root(
     root: &str,
     revision: i64,
 ) -> Result<String, LedgerError> {
+    // Only later moves are followed each time, because a workspace may come back to a root that it had before.
     let (mut root, mut revision, mut last) = (root.to_owned(), revision, 0);
     for _ in 0..MOVES_MAX {
         let row = select(

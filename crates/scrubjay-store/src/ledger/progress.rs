@@ -1,8 +1,8 @@
 //! Progress entries: "what I did and how I did it". Each belongs to a project, and is an event of its session.
 //!
-//! An entry never changes, except that it gets a summary when one is first asked for. Its primary key is the microsecond
-//! of its creation, which is unique, so that the order of keys is the order of time. A project has a short number, its
-//! scope, as the first column of the indexes.
+//! An entry never changes, except that it gets a summary when one is first requested. Its primary key is the
+//! microsecond of its creation, made unique, so that the order of keys is the order of time. A project has a short
+//! number, its scope, which is the first column of the indexes.
 
 pub mod claim;
 pub mod search;
@@ -20,9 +20,9 @@ use super::{Conn, LedgerError, Write, project};
 use scrubjay_core::id::TapeId;
 use scrubjay_core::redact::RedactedText;
 
-/// How titles, contents and queries are cut into words. The words of every entry are kept, so this cannot change.
+/// How titles, contents and queries are cut into words. It cannot change, because the words of every entry are stored.
 pub const FOLDING: Folding = Folding::KeepAccents;
-/// The length of an id.
+/// The length of an id: short enough to type; an id that is taken already is drawn again.
 pub const ID_CHARS: usize = 12;
 
 /// An entry to be logged.

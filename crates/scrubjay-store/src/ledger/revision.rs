@@ -1,8 +1,8 @@
 //! Revisions: the states of files in order, and changes that were intended.
 //!
-//! A change is first a pending revision, committed before the file is touched. Afterwards it is done, failed, or found
-//! changed by someone else. Only done revisions are states that a file had. A workspace that moved stays one workspace:
-//! its files' revisions are found under all the roots it had.
+//! A change is first a pending revision, which is committed before the file is touched. Afterwards it is done, failed,
+//! or changed by someone else. Only done revisions are states that a file had. A workspace that moved stays one
+//! workspace: its files' revisions are found under all roots that it had.
 
 use serde::Serialize;
 use sqlx::Row;
@@ -29,7 +29,7 @@ mod history;
 pub(crate) use history::{as_of, first_after, latest, paths};
 pub use history::{count, first, page, pending};
 
-/// How a state is known.
+/// How the ledger knows a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RevisionSource {
@@ -45,13 +45,13 @@ pub enum RevisionSource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RevisionState {
-    /// Intended; it is not known whether it happened.
+    /// Intended; whether it happened is not known.
     Pending,
     /// It happened.
     Done,
     /// It did not happen.
     Failed,
-    /// It cannot be known whether it happened, because someone else changed the file since.
+    /// Whether it happened cannot be known, because someone else changed the file since.
     Changed,
 }
 
@@ -99,7 +99,7 @@ pub struct Revision {
     pub path: String,
     /// The event that records it.
     pub event_id: i64,
-    /// How it is known.
+    /// How the ledger knows it.
     pub source: RevisionSource,
     /// Whether it happened.
     pub state: RevisionState,
@@ -107,9 +107,9 @@ pub struct Revision {
     pub before: Option<Hash>,
     /// The content after; none if the file was deleted.
     pub after: Option<Hash>,
-    /// How many bytes it has.
+    /// The size of the content after, in bytes.
     pub size: i64,
-    /// How many lines.
+    /// The number of its lines.
     pub lines: i64,
     /// How many lines were added.
     pub added: i64,
@@ -167,7 +167,7 @@ pub async fn insert(write: &mut Write, revision: &Revision) -> Result<i64, Ledge
     Ok(row.try_get(0)?)
 }
 
-/// Sets the final state of a pending revision.
+/// Sets the final state of a pending revision. One that is not pending keeps its state: it was settled meanwhile.
 pub(crate) async fn conclude(write: &mut Write, id: i64, state: RevisionState) -> Result<(), LedgerError> {
     change("UPDATE revisions SET state = $2 WHERE id = $1 AND state = 'pending'")
         .bind(id)

@@ -1,8 +1,8 @@
 //! Sessions: each is one agent's conversation. Every connection has one, which begins with its first call.
 //!
-//! A session has the id that the tapes of its conversation carry, unless the agent chose one. A connection is in the
-//! session that it named, or else in the session of its host conversation, if that is known. How a session begins is in
-//! `begin`, how it ends in `end`.
+//! A session has the id that is on the tapes of its conversation, unless the agent chose one. A connection is in the
+//! session that it named, or else in the session of its host conversation, if that is known. `begin` has how a session
+//! begins, `end` how it ends.
 
 mod begin;
 mod end;
@@ -46,7 +46,7 @@ pub struct Caller {
     pub told_by: String,
     /// The host's own id of the conversation.
     pub host_session: Option<String>,
-    /// The claim of the process that serves the connection: it tells whether the process lives.
+    /// The claim of the process that serves the connection: a locked file, which shows whether the process is alive.
     pub process: Option<String>,
     /// The client's name for itself.
     pub agent: Option<String>,
@@ -96,7 +96,7 @@ pub struct Session {
     pub title: Option<String>,
     /// What the user asked for.
     pub user_message: Option<String>,
-    /// What the client calls itself.
+    /// The client's name for itself.
     pub agent: Option<String>,
     /// The directory it works in.
     pub workspace: Option<String>,
@@ -246,6 +246,7 @@ pub async fn count(on: &mut impl Conn) -> Result<i64, LedgerError> {
 ///
 /// # Errors
 /// The ledger failed.
+// `substr`, because LIKE would take `%` and `_` in an id as wildcards, and ignores case on SQLite.
 pub async fn find(on: &mut impl Conn, start: &str, limit: i64) -> Result<Vec<Session>, LedgerError> {
     let rows = select(sessions!("WHERE substr(s.id, 1, CAST($2 AS INTEGER)) = $1 ORDER BY s.id LIMIT $3"))
         .bind(start)
@@ -273,7 +274,7 @@ pub async fn of_host(
     Ok(rows.iter().map(Session::of).collect::<Result<_, _>>()?)
 }
 
-/// Returns the tapes that hold calls of a session, by their ids.
+/// Returns the ids of the tapes that hold calls of a session.
 ///
 /// # Errors
 /// The ledger failed.

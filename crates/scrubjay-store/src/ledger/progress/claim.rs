@@ -1,4 +1,4 @@
-//! Claims on requests to the model: processes that want the same answer at once send one request.
+//! Claims on requests to the model: of the processes that need the same answer at the same time, one sends the request.
 
 use std::time::Duration;
 
@@ -6,7 +6,9 @@ use crate::ledger::statement::{Key, change};
 use crate::ledger::{LedgerError, Write};
 use scrubjay_tape::clock;
 
-/// Claims a request; returns false if another owner has claimed it. An owner may claim it again.
+/// Claims a request for a time; returns false if another owner has claimed it. An owner may renew its claim.
+///
+/// The claim of a process that was killed ends with its time.
 ///
 /// # Errors
 /// The ledger failed.
@@ -32,7 +34,7 @@ pub async fn take(
     Ok(rows > 0)
 }
 
-/// Releases a claim, whether the request was answered or not.
+/// Releases a claim. Does nothing if another owner has taken it over meanwhile.
 ///
 /// # Errors
 /// The ledger failed.

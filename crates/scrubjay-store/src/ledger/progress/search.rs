@@ -1,7 +1,7 @@
 //! Searches entries: by a part of their titles or by words, by tags, by time.
 //!
 //! Titles are scanned in an index of their own; entries behind the requested page are only counted. With tags, only the
-//! entries of the rarest tag are scanned. Words use full-text search; of many matches the newest are ranked.
+//! entries of the rarest tag are scanned. Words use full-text search; if there are many matches, the newest are ranked.
 
 use sqlx::any::{AnyArguments, AnyRow};
 use sqlx::query::Query as Statement;
@@ -12,13 +12,13 @@ use crate::ledger::statement::select;
 use crate::ledger::words::{Term, fold_case};
 use crate::ledger::{Conn, LedgerError};
 
-/// How many matches are ranked, the newest first: ranking reads every match.
+/// The most matches that are ranked, the newest: ranking reads every match.
 pub const RANKED_MAX: i64 = 1_000;
-/// An entry has no more tags.
+/// The most tags of an entry. A search for more of them matches nothing.
 const TAGS_MAX: usize = 10;
-/// Up to how many entries a tag is counted, to find the rarest.
+/// The most entries of a tag that are counted to find the rarest tag: above this, all tags count as frequent.
 const RARE_MAX: i64 = 1_000;
-/// No title folds to more characters.
+/// The most characters of a folded title. A search for a longer part matches nothing.
 const TITLE_FOLDED_CHARS_MAX: usize = 300;
 
 /// Which entries to find.
@@ -28,15 +28,15 @@ pub struct EntrySearch<'a> {
     pub project: &'a str,
     /// What the texts must contain.
     pub text: TextFilter<'a>,
-    /// The tags they have, all of them.
+    /// The tags that each entry must have.
     pub tags: &'a [String],
     /// The session in which they were logged.
     pub session: Option<&'a str>,
-    /// The first moment, microseconds since the Unix epoch.
+    /// The earliest time, microseconds since the Unix epoch; included.
     pub from_us: i64,
-    /// The last moment.
+    /// The latest time, microseconds since the Unix epoch; included.
     pub until_us: i64,
-    /// How many at most.
+    /// The most entries to return.
     pub limit: i64,
 }
 
@@ -45,7 +45,7 @@ pub struct EntrySearch<'a> {
 pub enum TextFilter<'a> {
     /// Anything.
     Anything,
-    /// This somewhere in the title, ignoring case.
+    /// This text somewhere in the title, ignoring case.
     InTitle(&'a str),
     /// These words in the title or the content.
     Words(&'a [Term]),
@@ -66,16 +66,16 @@ pub struct EntryHit {
     pub session_id: String,
     /// The host's own id of that conversation.
     pub host_session: Option<String>,
-    /// Its content, where words were searched for.
+    /// Its content, if words were searched for.
     pub content: Option<String>,
 }
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EntrySearchResults {
-    /// The newest, or the best where words were searched for.
+    /// The newest entries, or the best ones if words were searched for.
     pub hits: Vec<EntryHit>,
-    /// How many there are.
+    /// How many entries match.
     pub total: i64,
 }
 
@@ -106,7 +106,7 @@ pub async fn find(on: &mut impl Conn, search: &EntrySearch<'_>) -> Result<EntryS
     newest(on, search, scope, pattern.as_deref(), &tags).await
 }
 
-/// Puts the tag first that has the fewest entries.
+/// Moves the tag with the fewest entries to the front.
 async fn rarest_first(on: &mut impl Conn, scope: i64, tags: &mut [&str]) -> Result<(), LedgerError> {
     let mut fewest = i64::MAX;
     for n in 0..if tags.len() > 1 { tags.len() } else { 0 } {
@@ -127,7 +127,7 @@ async fn rarest_first(on: &mut impl Conn, scope: i64, tags: &mut [&str]) -> Resu
     Ok(())
 }
 
-/// The binds of a statement: the scope, the first and last moment, then texts.
+/// The binds of a statement: the scope, the earliest and latest time, then texts.
 struct SearchBinds<'a> {
     scope: i64,
     from_us: i64,
@@ -142,7 +142,7 @@ impl SearchBinds<'_> {
     }
 }
 
-/// Finds by title, tags and time: the newest first.
+/// Finds entries by title, tags and time, the newest first.
 async fn newest(
     on: &mut impl Conn,
     search: &EntrySearch<'_>,
@@ -179,6 +179,7 @@ async fn newest(
     let rows = binds.bind(page).fetch_all(on.conn()).await?;
     let hits = rows.iter().map(|row| EntryHit::of(row, None)).collect::<Result<Vec<_>, _>>()?;
     let mut total = hits.len() as i64;
+    // A page that is not full holds all matches. Otherwise only entries behind the page are left to count.
     if let Some(last) = hits.last().filter(|_| total >= search.limit) {
         binds.until_us = last.at_us - 1;
         let row = binds.bind(format!("SELECT count(*) {from}")).fetch_one(on.conn()).await?;
@@ -187,7 +188,7 @@ async fn newest(
     Ok(EntrySearchResults { hits, total })
 }
 
-/// Finds by words: the best first.
+/// Finds entries by words, the best first.
 async fn ranked(
     on: &mut impl Conn,
     search: &EntrySearch<'_>,
@@ -198,7 +199,7 @@ async fn ranked(
     let binds = SearchBinds { scope, from_us: search.from_us, until_us: search.until_us, texts };
     let sql = text::search_sql(on.dialect());
     let (key, rank) = (sql.key, sql.rank);
-    // Every word carries the scope. It is bound anyway, so that both statements have the same binds.
+    // The scope is part of every word. It is used as a bind anyway, so that all statements have the same binds.
     let mut from = format!("FROM progress_text WHERE {} AND {key} BETWEEN $2 AND $3 AND $1 > 0", sql.matches);
     if search.session.is_some() {
         from += &of_session(key, 5);
@@ -239,14 +240,14 @@ impl EntryHit {
     }
 }
 
-/// Returns the condition that an entry was logged in the session bound at `place`.
+/// Returns the condition that the entry of a time was logged in the session of a bind.
 fn of_session(at_us: &str, bind: usize) -> String {
     format!(
         " AND EXISTS (SELECT 1 FROM progress_entries q WHERE q.at_us = {at_us} AND q.session_id = ${bind})"
     )
 }
 
-/// Writes a pattern for texts that contain a part.
+/// Returns the LIKE pattern of the texts that contain a part.
 fn like(part: &str) -> String {
     let mut pattern = "%".to_owned();
     for c in part.chars() {

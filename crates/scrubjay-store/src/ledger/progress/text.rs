@@ -1,7 +1,7 @@
 //! Full-text search over titles and contents, with FTS5 or `tsvector`.
 //!
-//! Every word carries its project's number, so that entries of other projects cost nothing. Tags are words too, of a form
-//! that no text has.
+//! Every word begins with its project's number, so that entries of other projects cost a search nothing. Tags are words
+//! too, in a form that no word of a text has.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,18 +13,18 @@ use crate::ledger::statement::{SearchWords, change};
 use crate::ledger::words::{Term, words};
 use crate::ledger::{Conn, LedgerError, Write};
 
-/// How many pages FTS5 merges with each entry: a few each time, so that no entry waits for a large merge.
+/// The pages that FTS5 merges with each entry: a few each time, so that no entry waits for a large merge.
 const MERGE_PAGES: i64 = 16;
-/// For how many words one more page is merged.
+/// One more page is merged for each of this many words, because long entries leave more to merge.
 const WORDS_PER_PAGE: usize = 16;
 
 /// The SQL that searches the words of entries.
 pub(super) struct TextSearchSql {
-    /// The column that says which entry it is.
+    /// The column that identifies the entry.
     pub(super) key: &'static str,
-    /// The condition on it, with the query as `$4`.
+    /// The condition that the query, bound as `$4`, matches.
     pub(super) matches: &'static str,
-    /// The rank; the best is the least.
+    /// The rank; the best match has the least.
     pub(super) rank: &'static str,
 }
 
@@ -96,7 +96,8 @@ pub(super) async fn index(
     Ok(())
 }
 
-/// Writes a tag as a word; words of texts have an `x` behind the scope.
+/// Returns the word for a tag. It is a hash, because a tag may be any text; words of texts have an `x` behind the
+/// scope.
 fn tag_word(scope: i64, tag: &str) -> String {
     format!("{scope}t{}", &blake3::hash(tag.as_bytes()).to_hex()[..32])
 }
@@ -113,7 +114,7 @@ fn scoped(scope: i64, text: &str) -> (String, usize) {
 /// Writes a `tsvector`: each word with its positions, those of the title with more weight.
 fn vector(scope: i64, title: &str, content: &str) -> String {
     let (title, content) = (words(title, FOLDING), words(content, FOLDING));
-    // A gap, so that no phrase reaches from one into the other.
+    // A gap, so that no phrase reaches from the title into the content.
     let start = title.len() + 10;
     let mut positions: BTreeMap<&str, String> = BTreeMap::new();
     let title_positions = title.iter().enumerate().map(|(n, word)| (word, n + 1, 'A'));

@@ -1,4 +1,4 @@
-//! Which session works with which record, and which version of it the session has seen.
+//! Activations: which session works with which record, and which version of it the session has seen.
 
 use serde_json::json;
 use sqlx::Row;
@@ -10,7 +10,7 @@ use crate::ledger::event::{EventKind, NewEvent};
 use crate::ledger::statement::{Key, change, select};
 use crate::ledger::{Conn, LedgerError, Write, project};
 
-/// How many other sessions are listed.
+/// The most sessions that are listed for a record.
 const SESSIONS_SHOWN_MAX: i64 = 50;
 
 /// The version of a record that a session has seen.

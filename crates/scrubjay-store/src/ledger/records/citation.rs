@@ -1,7 +1,7 @@
 //! Citations of code in records, and whether the cited lines have changed since.
 //!
-//! A citation stores the lines as they were when it was made, if the ledger has the file. It is suspect once the newest
-//! revision of that file has other lines there. The workspace itself is never read.
+//! A citation stores the cited lines, if the ledger has the file. It is suspect once the newest revision of that file
+//! has other lines there. The workspace itself is never read.
 
 use scrubjay_core::diff;
 use sqlx::Row;
@@ -13,9 +13,9 @@ use crate::ledger::blob::{self, Hash};
 use crate::ledger::statement::{change, select};
 use crate::ledger::{Conn, LedgerError, Write, moves, revision};
 
-/// How many citations a record may have.
+/// The most citations of a record: each stores its lines and is compared when the record is activated.
 const CITATIONS_MAX: usize = 20;
-/// The longest path.
+/// The longest path, in characters.
 const PATH_CHARS_MAX: usize = 1_000;
 
 /// Some lines of a file.
@@ -145,7 +145,8 @@ pub async fn suspects(
         let stored = row.try_get::<Option<Vec<u8>>, _>(5)?.map(blob::from_column).transpose()?;
         let then = match stored {
             Some(hash) => text(on, &hash).await?,
-            // The ledger did not have the file when it was cited. The first later revision has the content before.
+            // The ledger did not have the file when it was cited. The first later revision names the content before it,
+            // which is what was cited.
             None => match revision::first_after(on, &workspace, &citation.path, cited)
                 .await?
                 .and_then(|r| r.before)

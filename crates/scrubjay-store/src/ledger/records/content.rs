@@ -7,15 +7,15 @@ use crate::ledger::names::{name_of, value_of};
 use crate::ledger::statement::{Key, change};
 use crate::ledger::{LedgerError, Write};
 
-/// No type is longer.
+/// The longest type, in characters. Beyond this and the following limits a record is refused, not cut.
 const TYPE_CHARS_MAX: usize = 100;
-/// No title is longer.
+/// The longest title.
 const TITLE_CHARS_MAX: usize = 500;
-/// No summary is longer.
+/// The longest summary.
 pub(super) const SUMMARY_CHARS_MAX: usize = 5_000;
-/// No body is longer.
+/// The longest body.
 const BODY_CHARS_MAX: usize = 100_000;
-/// No record is related to more.
+/// The most related records.
 const RELATED_MAX: usize = 100;
 /// The largest metadata, as JSON.
 const METADATA_BYTES_MAX: usize = 64 * 1024;
@@ -117,6 +117,8 @@ pub(super) struct NewVersion<'a> {
 }
 
 /// Stores a version.
+///
+/// The content is clean already; statements take only redacted text, so it passes the redactor again.
 pub(super) async fn store(write: &mut Write, scope: &Scope, new: &NewVersion<'_>) -> Result<(), LedgerError> {
     let content = new.content;
     let related: Vec<i64> = content.related.iter().map(|id| id.0).collect();

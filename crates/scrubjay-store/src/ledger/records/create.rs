@@ -59,6 +59,7 @@ pub async fn create(write: &mut Write, scope: &mut Scope, new: NewRecord) -> Res
     let content = content::redact(write, content);
     content::check_related(write, &scope.collection, &content.related).await?;
     let tick = scope.tick(write).await?;
+    // Counted before the insert: the total is the new record's number.
     scope.collection.totals.count_created(content.state, parent.is_none());
     collection::update(write, &scope.collection).await?;
     let now = insert(write, scope, parent.as_ref(), &content, tick).await?;

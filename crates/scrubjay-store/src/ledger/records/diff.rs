@@ -7,7 +7,7 @@ use super::{Record, RecordError, RecordId, row, saving};
 use crate::ledger::Conn;
 use crate::ledger::statement::select;
 
-/// Which version is meant.
+/// Names a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VersionPoint {
     /// The newest.
@@ -37,7 +37,7 @@ impl VersionPoint {
     }
 }
 
-/// Returns a record as it was.
+/// Returns a record in the named version.
 ///
 /// # Errors
 /// There is no such record, or it did not exist yet.
@@ -50,6 +50,7 @@ pub async fn at(
     row::require(on, collection, id).await?;
     let missing = || RecordError::NoVersion { id, wanted: point.wanted() };
     let (tick, time) = match point {
+        // The newest version at a tick or a time is found below; these two name a version directly.
         VersionPoint::Current => return row::full(on, collection, id, None).await,
         VersionPoint::Version(n) if *n > 0 => return row::full(on, collection, id, Some(*n)).await,
         VersionPoint::Version(_) => return Err(missing()),

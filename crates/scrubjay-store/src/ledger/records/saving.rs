@@ -1,4 +1,4 @@
-//! Saves and closes sessions. Everything is stored when it is written; a save is a mark to compare with.
+//! Saves and closes sessions. Every write is stored at once; a save is a mark in the history to compare with later.
 
 use serde_json::json;
 use sqlx::Row;
@@ -10,15 +10,15 @@ use crate::ledger::session::{self, Session};
 use crate::ledger::statement::{Key, change, select};
 use crate::ledger::{Conn, LedgerError, Write};
 
-/// How many records are listed; all are counted.
+/// The most records that are listed; all are counted.
 const NAMED_MAX: i64 = 1_000;
 
 /// The result of a save.
 #[derive(Clone, Debug)]
 pub struct SaveResult {
-    /// The records this session changed since it was last saved: the first ones.
+    /// The first of the records that this session changed since it was last saved.
     pub records: Vec<RecordId>,
-    /// How many there are.
+    /// The number of all of them.
     pub count: i64,
     /// When it was saved.
     pub at_ns: i64,
@@ -31,13 +31,13 @@ pub struct SaveResult {
 pub struct CloseResult {
     /// The session as it is now.
     pub session: Session,
-    /// The first records it had activated.
+    /// The first of the records that it had activated.
     pub deactivated: Vec<RecordId>,
-    /// How many there were.
+    /// The number of all of them.
     pub count: i64,
-    /// The records it changed since it was last saved: the first ones.
+    /// The first of the records that it changed since it was last saved.
     pub unsaved: Vec<RecordId>,
-    /// How many there are.
+    /// The number of all of them.
     pub unsaved_count: i64,
 }
 
@@ -85,6 +85,7 @@ pub async fn close(
     scope: Scope,
     summary: Option<&str>,
 ) -> Result<CloseResult, LedgerError> {
+    // Read first: the end of the session removes its activations.
     let (deactivated, count) = activation::active(write, &scope.session.id, NAMED_MAX).await?;
     let (unsaved, unsaved_count) = unsaved(write, &scope.session.id).await?;
     let session = session::end(write, &scope.caller, scope.session, summary).await?;

@@ -1,7 +1,7 @@
 //! Full-text search over records.
 //!
-//! All words must match; if no record has all of them, any word does. Very common words match more records than can be
-//! ranked in time: then the newest are ranked, and the answer says so.
+//! All words must match; if no record has all of them, one is enough. Very common words match more records than can be
+//! ranked in time: then only the newest are ranked, and the answer says so.
 
 use sqlx::Row;
 
@@ -15,29 +15,29 @@ use crate::ledger::statement::select;
 use crate::ledger::words::{self, Term, Word, words};
 use crate::ledger::{Conn, LedgerError};
 
-/// How many matches are ranked: ranking reads every match.
+/// The most matches that are ranked, the newest: ranking reads every match.
 pub const RANKED_MAX: i64 = 1_000;
-/// No query is longer.
+/// The longest query, in characters.
 const QUERY_CHARS_MAX: usize = 1_000;
-/// No query has more words or phrases.
+/// The most words and phrases of a query: each is a lookup in the index.
 const TERMS_MAX: usize = 32;
-/// How long a snippet is.
+/// The length of a snippet.
 const SNIPPET_CHARS: usize = 160;
-/// How much of it comes before the match.
+/// How much of the snippet comes before the match.
 const LEAD_CHARS: usize = 50;
 
-/// What to look for.
+/// A search.
 #[derive(Clone, Debug, Default)]
 pub struct RecordSearch {
     /// Words, "phrases" and beginnings of words*.
     pub query: String,
-    /// Of one of these types; if empty, of any.
+    /// The types; if empty, any.
     pub types: Vec<String>,
-    /// In one of these states; if empty, in any.
+    /// The states; if empty, any.
     pub states: Vec<RecordState>,
-    /// Below this record.
+    /// The record below which to search; `None` for everywhere.
     pub below: Option<RecordId>,
-    /// How many at most.
+    /// The most matches to return.
     pub limit: usize,
 }
 
@@ -48,9 +48,9 @@ pub struct RecordSearchResults {
     pub hits: Vec<RecordHit>,
     /// How many match.
     pub total: i64,
-    /// Whether they have all words; else at least one.
+    /// Whether they have all words; otherwise each has at least one.
     pub all_words: bool,
-    /// Whether only the newest of them were ranked.
+    /// Whether only the newest matches were ranked.
     pub newest_only: bool,
 }
 
@@ -65,7 +65,7 @@ pub struct RecordHit {
     pub snippet: String,
 }
 
-/// Looks for records.
+/// Searches records.
 ///
 /// # Errors
 /// The query has no words, the record to search below does not exist, or the ledger failed.
@@ -155,13 +155,13 @@ async fn matches(
     Ok((ranked, row.try_get(0)?))
 }
 
-/// Reads a query. Text without spaces between its words is a phrase, and a phrase has no open end.
+/// Parses a query. Text without spaces between its words is a phrase, and only a single word can be a prefix.
 fn terms(query: &str) -> Vec<Term> {
     let terms = words::terms(query, FOLDING).into_iter();
     terms.map(|term| Term { prefix: term.prefix && term.words.len() == 1, ..term }).collect()
 }
 
-/// Writes the full-text query. It contains only letters, digits and words of ours, so nothing needs to be escaped.
+/// Writes the full-text query.
 fn expression(
     dialect: Dialect,
     collection: &RecordCollection,
@@ -197,7 +197,7 @@ fn snippet(texts: &[&str], terms: &[Term]) -> String {
             return around(text, first.at.start, &matches);
         }
     }
-    // Only its type matches.
+    // The record matches by its type only, which no snippet shows.
     let text = texts.iter().find(|text| !text.is_empty()).unwrap_or(&"");
     around(text, 0, &[])
 }

@@ -1,4 +1,4 @@
-//! Sync: what other sessions wrote since a session last synced, and how much of it is about records near to it.
+//! Sync: what other sessions wrote since a session last synced, and how much of it concerns records near its own.
 
 use sqlx::Row;
 
@@ -9,9 +9,9 @@ use super::{RecordContent, RecordError, RecordId, row};
 use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError, Write, project, session};
 
-/// How many changes one sync returns.
+/// The most changes that one sync returns. The next one continues behind them.
 const CHANGES_MAX: i64 = 100;
-/// After how much text a sync returns no more changes.
+/// A sync ends after the change with which its texts exceed this size, because all of them are in one answer.
 const TEXT_BYTES_MAX: usize = 256 * 1024;
 
 /// The result of a sync.
@@ -25,7 +25,7 @@ pub struct SyncResult {
     pub seen: i64,
     /// The changes, in order.
     pub changes: Vec<ForeignChange>,
-    /// How many changes of records others made since.
+    /// How many changes other sessions made since.
     pub total: i64,
     /// How near the changed records are to the session's.
     pub nearness: Nearness,
@@ -42,20 +42,20 @@ pub struct ForeignChange {
     pub old: Option<RecordContent>,
 }
 
-/// How many changes were about records near to a session's active ones; each change is counted once.
+/// How many changes concern records near a session's active ones; each change is counted once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Nearness {
-    /// Those it has active.
+    /// Changes of active records.
     pub active: i64,
-    /// Parents of those.
+    /// Changes of their parents.
     pub parents: i64,
-    /// Children of those.
+    /// Changes of their children.
     pub children: i64,
-    /// Any others.
+    /// Changes of other records.
     pub elsewhere: i64,
 }
 
-/// Returns what others wrote, and notes that the session has seen it.
+/// Returns what other sessions wrote, and notes that this session has seen it.
 ///
 /// # Errors
 /// The ledger failed.
@@ -86,6 +86,7 @@ async fn changes(
     .bind(scope.collection.id)
     .bind(before)
     .bind(&scope.session.id)
+    // One more than is returned, to know whether others follow.
     .bind(CHANGES_MAX + 1)
     .fetch_all(write.conn())
     .await?;

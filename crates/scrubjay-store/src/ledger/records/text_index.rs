@@ -1,7 +1,7 @@
 //! The full-text index of records, the same on both databases.
 //!
-//! Each word carries its collection's number, so that records of other projects cost nothing. State, type and ancestors
-//! are words too: a filter is one more word that must match.
+//! Each word begins with its collection's number, so that records of other projects cost a search nothing. State, type
+//! and ancestors are words too: a filter is one more word that must match.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,9 +14,9 @@ use crate::ledger::statement::{SearchWords, change};
 use crate::ledger::words::{Folding, words};
 use crate::ledger::{Conn, LedgerError, Write};
 
-/// How records were always cut into words: the words are kept, so this cannot change.
+/// How records are cut into words. It cannot change, because the words of every record are stored.
 pub(super) const FOLDING: Folding = Folding::DropAccents;
-/// Row ids hold the collection above this bit, and the record's number below it.
+/// A row id holds the collection's key above this bit, and the record's number below it.
 const COLLECTION_SHIFT: u32 = 40;
 
 /// Returns the stored form of a word.
@@ -29,7 +29,7 @@ pub(super) fn of_state(collection: &RecordCollection, state: RecordState) -> Str
     format!("{}s{}", collection.id, state.name().to_lowercase())
 }
 
-/// Returns the word for a type; any text may be one, so it is a hash.
+/// Returns the word for a type: a hash, because a type may be any text.
 pub(super) fn of_type(collection: &RecordCollection, kind: &str) -> String {
     format!("{}t{}", collection.id, &blake3::hash(kind.as_bytes()).to_hex()[..16])
 }
@@ -56,7 +56,7 @@ fn facets(collection: &RecordCollection, now: &RecordRef, content: &RecordConten
     facets
 }
 
-/// Stores the words of a record's newest version in place of older ones.
+/// Replaces the stored words of a record by those of its newest version.
 pub(super) async fn put(
     write: &mut Write,
     collection: &RecordCollection,

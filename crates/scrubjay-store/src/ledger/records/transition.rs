@@ -27,17 +27,17 @@ pub struct Transition {
 pub struct TransitionResult {
     /// The record as it is now.
     pub record: Record,
-    /// Its first children that are still open, if it is not open any more.
+    /// The first of its children that are still open, unless the record itself is open now.
     pub open_children: Vec<RecordRef>,
 }
 
-/// How many open children are listed.
+/// The most open children that are listed.
 const CHILDREN_SHOWN_MAX: i64 = 50;
 
 /// Changes a record's state.
 ///
-/// A change by another session since the activation is an error, and recorded as an event: the caller must commit after
-/// [`RecordError::Conflict`], too.
+/// If another session changed the record since the activation, that is an error and recorded as an event: the caller
+/// must commit after [`RecordError::Conflict`], too.
 ///
 /// # Errors
 /// The record does not exist or is not activated, or the change is not allowed or lacks an argument.

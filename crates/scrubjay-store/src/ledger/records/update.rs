@@ -1,7 +1,7 @@
 //! Updates the content of a record, checked against the version that the session activated.
 //!
-//! If another session changed the record since, nothing is written and its version is returned; unless the update is
-//! forced, or can be merged.
+//! If another session changed the record since, nothing is written and the other version is returned, unless the update
+//! is forced or can be merged.
 
 use scrubjay_core::merge::merge;
 use serde_json::{Map, Value, json};
@@ -38,7 +38,7 @@ pub enum OnConflict {
     Refuse,
     /// Merge, if the two changes do not touch the same parts.
     Merge,
-    /// Overwrite the other's changes.
+    /// Overwrite the other session's changes.
     Force,
 }
 
@@ -142,6 +142,7 @@ async fn write_version(
     let id = current.now.id;
     content::check(&content)?;
     let content = content::redact(write, content);
+    // Stored relations were checked when they were added, and records are never removed.
     if content.related != current.content.related {
         content::check_related(write, &scope.collection, &content.related).await?;
     }
@@ -217,7 +218,7 @@ impl RecordContent {
     }
 }
 
-/// Merges two changes; returns the fields that the other changed, or as an error those that both changed.
+/// Merges two changes; returns the fields that the other session changed, or as an error those that both changed.
 fn merge_changes(
     base: &RecordContent,
     changes: &RecordChanges,
@@ -243,7 +244,7 @@ fn merge_changes(
     if conflicts.is_empty() { Ok((content, base.differences(theirs))) } else { Err(conflicts) }
 }
 
-/// Merges a field as a whole: the change of the only one who changed it is taken.
+/// Merges a field as a whole: takes our value, unless the other session changed the field too.
 fn merge_field<T: PartialEq + Clone>(
     name: &'static str,
     base: &T,

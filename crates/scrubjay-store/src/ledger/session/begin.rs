@@ -10,7 +10,8 @@ use crate::ledger::statement::{Key, change, select};
 use crate::ledger::{Conn, LedgerError, Write, project};
 use scrubjay_tape::conversation::random_id;
 
-/// Separates a conversation's key from the project, for a conversation that works on several projects.
+/// Separates a conversation's key from the project, for a conversation that works on several projects. No id of a
+/// session contains it, because control characters are refused.
 pub(in crate::ledger) const IN_PROJECT: char = '\u{1f}';
 
 impl Caller {
@@ -31,7 +32,7 @@ impl Caller {
     }
 }
 
-/// Returns the session of a caller, if it has one: its connection's own, or else its conversation's.
+/// Returns the session of a caller, if it has one: that of its connection, or else that of its conversation.
 ///
 /// # Errors
 /// The ledger failed.
@@ -56,7 +57,7 @@ async fn of_conversation(on: &mut impl Conn, caller: &Caller) -> Result<Option<S
         .fetch_optional(on.conn())
         .await?;
     let session = row.as_ref().map(Session::of).transpose()?;
-    // One host process may run several agents; those with different names are in different conversations.
+    // One host process may run several agents, and agents with different names are in different conversations.
     Ok(session.filter(|session| !caller.is_guessed() || session.agent == caller.agent))
 }
 
@@ -75,10 +76,11 @@ pub async fn current(
         if session.ended_ns.is_none() || caller.told_by == COMMAND {
             return Ok(session);
         }
-        // A deserted session is resumed when a caller names it. One that its agent ended is not.
+        // A deserted session is resumed when a caller names it; a session that its agent ended is not.
         if !was_deserted(write, &session.id).await? {
             return Err(SessionError::Ended(session.id));
         }
+        // A connection that is in a session already stays there: naming another one applies to this call.
         let is_free = of_connection(write, caller).await?.is_none();
         let session = reopen(write, caller, session, &SessionStart::default()).await?;
         if is_free {
@@ -101,12 +103,12 @@ pub async fn current(
     }
 }
 
-/// The facts with which a session begins.
+/// What a caller states about a session that it starts.
 #[derive(Clone, Debug, Default)]
 pub struct SessionStart {
     /// Its id, if the agent chose one.
     pub id: Option<String>,
-    /// What it is called.
+    /// Its title.
     pub title: Option<String>,
     /// What the user asked for.
     pub user_message: Option<String>,
@@ -153,6 +155,8 @@ pub async fn start(
     {
         return Err(SessionError::NotFound(parent.clone()));
     }
+    // A session that began implicitly gets the name, unless other connections are in it only because they have the same
+    // host process: those never said that they belong together.
     if beginning.id.is_none()
         && beginning.parent_session.is_none()
         && let Some(session) = of_caller(write, caller).await?
@@ -166,7 +170,7 @@ pub async fn start(
     Ok((session, StartOutcome::New))
 }
 
-/// Tells whether another connection is in the session, too.
+/// Tells whether other connections are in the session.
 async fn is_shared(write: &mut Write, caller: &Caller, session: &Session) -> Result<bool, LedgerError> {
     let row = select("SELECT 1 FROM connections WHERE session_id = $1 AND id <> $2 LIMIT 1")
         .bind(&session.id)
@@ -176,7 +180,7 @@ async fn is_shared(write: &mut Write, caller: &Caller, session: &Session) -> Res
     Ok(row.is_some())
 }
 
-/// Begins a session, and puts the caller in it.
+/// Begins a session, and assigns the caller's connection to it.
 async fn begin(write: &mut Write, caller: &Caller, beginning: SessionStart) -> Result<Session, LedgerError> {
     project::ensure(write, &caller.project).await?;
     let tick = project::get(write, &caller.project).await?.map_or(0, |p| p.tick);
@@ -204,6 +208,8 @@ async fn begin(write: &mut Write, caller: &Caller, beginning: SessionStart) -> R
     };
     insert(write, &session).await?;
     assign_connection(write, caller, &session.id).await?;
+    // A session with a chosen id or a parent is only for the connection that began it, and so is a titled one if the
+    // conversation is a guess.
     if is_implicit && (session.title.is_none() || !caller.is_guessed()) {
         share_with_conversation(write, caller, &session.id).await?;
     }
@@ -222,7 +228,7 @@ async fn begin(write: &mut Write, caller: &Caller, beginning: SessionStart) -> R
     Ok(session)
 }
 
-/// Returns the id for an implicit session: the one that its conversation's tapes carry, unless it is taken.
+/// Returns the id for an implicit session: the one on its conversation's tapes, unless it is taken.
 async fn new_id(write: &mut Write, caller: &Caller) -> Result<String, LedgerError> {
     let id = &caller.conversation;
     let is_free = !id.is_empty() && !id.contains(IN_PROJECT) && get(write, id).await?.is_none();
@@ -251,7 +257,7 @@ async fn insert(write: &mut Write, session: &Session) -> Result<(), LedgerError>
     Ok(())
 }
 
-/// Puts a caller's connection in a session.
+/// Assigns a caller's connection to a session.
 async fn assign_connection(write: &mut Write, caller: &Caller, session: &str) -> Result<(), LedgerError> {
     change(
         "INSERT INTO connections (id, session_id, process) VALUES ($1, $2, $3)
@@ -262,14 +268,14 @@ async fn assign_connection(write: &mut Write, caller: &Caller, session: &str) ->
     .bind(caller.process.as_deref().map(Key::known))
     .execute(write)
     .await?;
-    // Work in a second project has a session of its own, but the tape stays in the conversation's session.
+    // Work on a second project has a session of its own, but the tape stays in the conversation's session.
     if caller.conversation != session && !caller.connection.contains(IN_PROJECT) {
         write.note_move(&caller.connection, session);
     }
     Ok(())
 }
 
-/// Makes a session that of the caller's conversation, so that its other connections join it.
+/// Makes a session the one of the caller's conversation, so that its other connections join it.
 async fn share_with_conversation(
     write: &mut Write,
     caller: &Caller,
@@ -286,7 +292,7 @@ async fn share_with_conversation(
     Ok(())
 }
 
-/// Resumes a session with the caller's connection.
+/// Resumes a session, and assigns the caller's connection to it.
 async fn resume(
     write: &mut Write,
     caller: &Caller,
@@ -306,13 +312,13 @@ async fn reopen(
     let ended = session.ended_ns.take().is_some();
     let tick = project::get(write, &session.project_id).await?.map_or(0, |p| p.tick);
     if ended && was_deserted(write, &session.id).await? {
-        // It was deserted and not ended, so it continues at its step.
+        // Its agent did not end it, so it continues at its step.
         change("UPDATE plan_steps SET status = 'current' WHERE id = $1 AND status = 'left'")
             .bind(session.current_step)
             .execute(write)
             .await?;
     } else if ended {
-        // It was ended, so it starts without a step, and as if it had seen everything.
+        // Its agent ended it, so it starts without a step, and with nothing to sync.
         session.last_sync_tick = tick;
         session.current_step = None;
     }
@@ -334,7 +340,7 @@ async fn give_name(
     assign_connection(write, caller, &session.id).await?;
     if caller.is_guessed() {
         // A named session belongs to the connection that named it. Others must not join it only because they have the
-        // same parent process.
+        // same host process.
         change("DELETE FROM callers WHERE session_id = $1")
             .bind(Key::known(&session.id))
             .execute(write)
