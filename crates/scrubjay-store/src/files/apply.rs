@@ -12,7 +12,7 @@ use crate::ledger::session::{self, Caller, Session};
 use crate::ledger::{LedgerError, Survives, Write};
 use crate::workspace::{ExpectedContent, FilePath, FileSnapshot, WorkspaceError};
 
-/// What is there, what it becomes, and where.
+/// A change that is about to be recorded: the path, the content before and after, and the mode.
 struct ChangeIntent {
     path: FilePath,
     before: Option<FileSnapshot>,
@@ -47,7 +47,7 @@ impl Files {
         let made = match self.record_intent(caller, &change, &intent).await? {
             Some(made) => made,
             None => {
-                // We hold the lock, so the process that began them is gone.
+                // We hold the lock of the path, so the process that began the earlier changes is gone.
                 self.settle_path(caller, intent.path.as_str()).await?;
                 self.record_intent(caller, &change, &intent).await?.ok_or(FileError::Interrupted)?
             }
@@ -59,10 +59,11 @@ impl Files {
             Err(WorkspaceError::Refused(_) | WorkspaceError::Io { .. } | WorkspaceError::Gone(_)) => {
                 RevisionState::Failed
             }
-            // The outcome is not known; the next look at the file settles it.
+            // The outcome is not known. The change is settled when its file or session is next read.
             Err(WorkspaceError::Unsynced { .. } | WorkspaceError::Stranded { .. }) => RevisionState::Pending,
         };
         self.conclude(&made.path, revision.id, state).await?;
+        // Held until the outcome is committed: others would take the pending change for that of a dead process.
         drop(lock);
         match outcome {
             Ok(()) => Ok(AppliedChange { revision: Some(Revision { state, ..revision }), ..made }),
@@ -87,9 +88,10 @@ impl Files {
         intent: &ChangeIntent,
     ) -> Result<Option<AppliedChange>, FileError> {
         let before = intent.before.as_ref().map(|b| b.bytes.as_slice());
-        // Counted before the write transaction begins, because other writers wait for that.
+        // Counted before the write transaction begins, because other writers wait while it is open.
         let counted = diff::count(before.unwrap_or_default(), intent.after.as_deref().unwrap_or_default());
         let mut write = self.ledger.write(Survives::Power).await?;
+        // In the same transaction as the intent, so that no change comes between.
         if !revision::pending(&mut write, &self.root(), Some(intent.path.as_str())).await?.is_empty() {
             return Ok(None);
         }
@@ -154,7 +156,7 @@ impl Files {
         let known_hash = known.as_ref().and_then(|known| known.after.as_ref());
         let known_bytes = blob::get_optional(write, known_hash).await?;
         let found_bytes = found.map(|content| content.bytes.as_slice());
-        // A file that is seen for the first time has not changed, as far as we know.
+        // A file that is seen for the first time is recorded as unchanged: what it was before is not known.
         let before = if first_seen { found_bytes } else { known_bytes.as_deref() };
         let what = match (first_seen, found_bytes) {
             (true, _) => "first seen",
@@ -192,7 +194,7 @@ impl Files {
             source: draft.source,
             state,
             before: match draft.source {
-                // The ledger has it already: it is the last state, or was just observed.
+                // The ledger has this content already: it is the last state, or was just observed.
                 RevisionSource::Enforced => draft.before.map(blob::hash),
                 RevisionSource::Reported | RevisionSource::Observed => {
                     store_content(write, draft.before).await?
@@ -240,7 +242,7 @@ async fn store_content(write: &mut Write, content: Option<&[u8]>) -> Result<Opti
     }
 }
 
-/// Computes the new content, or why the change is refused.
+/// Computes the new content, or the reason to refuse the change.
 fn new_content(change: &Change, before: Option<&FileSnapshot>) -> Result<Option<Vec<u8>>, RefusedChange> {
     let path = &change.path;
     let found = before.map(|content| *content.hash.as_bytes());

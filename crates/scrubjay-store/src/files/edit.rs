@@ -10,9 +10,9 @@ use super::NewContent;
 pub struct TextEdit {
     /// The passage, exactly as it stands in the file.
     pub old_text: String,
-    /// What takes its place.
+    /// The replacement.
     pub new_text: String,
-    /// Whether it may stand there more than once, and all are replaced.
+    /// Whether to replace all occurrences; otherwise more than one is an error.
     #[serde(default)]
     pub replace_all: bool,
 }

@@ -1,4 +1,4 @@
-//! One change at a time for each path: files in the data directory, locked while a change is made.
+//! Locks paths, so that one change is made at a time: files in the data directory, locked while a change is made.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,14 +11,14 @@ use rustix::fs::{FlockOperation, flock};
 use super::{FileError, Files};
 use scrubjay_tape::home::create_private_dir;
 
-/// How many lock files there are. Two paths may share one, which only makes them wait for each other.
+/// The number of lock files, which are never removed. Two paths may share one; then their changes wait for each other.
 const LOCKS: u16 = 1024;
-/// How long to wait for another process: 20 seconds.
+/// How often, and at what interval, a lock is tried: 20 seconds in all.
 const LOCK_TRIES: u32 = 10_000;
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 impl Files {
-    /// Waits until nobody else changes this path.
+    /// Waits for the lock of a path.
     pub(super) async fn lock_path(&self, path: &str) -> Result<File, FileError> {
         for _ in 0..LOCK_TRIES {
             if let Some(lock) = self.try_lock_path(path)? {

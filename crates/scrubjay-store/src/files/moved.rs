@@ -1,4 +1,4 @@
-//! Recognises a workspace that was moved here by its files' contents, and takes over its revisions.
+//! Recognises a workspace that was moved here, by the contents of its files, and continues its revisions.
 
 use std::path::Path;
 
@@ -10,21 +10,21 @@ use crate::ledger::revision::TouchedFile;
 use crate::ledger::session::{self, Caller};
 use crate::ledger::{Conn, LedgerError, Survives, moves, revision};
 
-/// How many files are compared with a workspace that the user named.
+/// The most files that are compared if the user named the workspace.
 const COMPARED_MAX: i64 = 1000;
-/// How many files are compared with each candidate, and how many candidates are tried, if the user named none: the first
+/// The most files that are compared with each candidate, and the most candidates, if the user named none: the first
 /// change of a file waits for this.
 const COMPARED_UNNAMED_MAX: i64 = 100;
 const CANDIDATES_MAX: usize = 10;
 
-/// How many files of a workspace match those recorded of another.
+/// How many files here match those that were recorded of another workspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkspaceMatch {
-    /// How many files the other one had when it was last recorded.
+    /// Files of the other workspace, as last recorded.
     pub files: usize,
-    /// How many of them are here with their last recorded content.
+    /// Of these, files that are here with their last recorded content.
     pub same: usize,
-    /// How many are here with an earlier recorded content.
+    /// Of these, files that are here with an earlier recorded content.
     pub earlier: usize,
 }
 
@@ -39,7 +39,7 @@ pub enum MoveError {
     StillThere {
         /// Where it is.
         old: String,
-        /// What was named.
+        /// The directory that was named.
         new: String,
     },
     /// No file in the directory matches.
@@ -50,7 +50,7 @@ pub enum MoveError {
     NoMatch {
         /// Where the workspace was.
         old: String,
-        /// What was named.
+        /// The directory that was named.
         new: String,
         /// How many files were compared.
         files: usize,
@@ -76,11 +76,11 @@ pub async fn workspace_of(on: &mut impl Conn, session: &str) -> Result<Option<St
 }
 
 impl Files {
-    /// Records that a session's workspace was moved here, if it is not at its old root and its files are here. Returns the
-    /// old root; none if it is known to be here.
+    /// Records that a session's workspace was moved here, if its old root is gone and files of it are here. Returns the
+    /// old root; `None` if the workspace is known to be here.
     ///
     /// # Errors
-    /// It is still where it was, nothing of it is here, or the ledger failed.
+    /// The workspace is still where it was, none of its files is here, or the ledger failed.
     pub async fn adopt_move(&self, caller: &Caller, session: &str) -> Result<Option<String>, MoveError> {
         let old = workspace_of(&mut self.ledger.read().await?, session).await?;
         let old = old.ok_or_else(|| MoveError::NothingRecorded(session.to_owned()))?;
@@ -99,9 +99,9 @@ impl Files {
         Ok(Some(old))
     }
 
-    /// Looks for a workspace of this project that is gone from its root and whose files are here, and records the move. The
-    /// user did not name it, so more is required: nothing is recorded of this root yet, and most files have their last
-    /// recorded content. Returns the old root.
+    /// Finds a workspace of this project that is gone from its root and whose files are here, and records the move.
+    /// Because the user did not name it, more is required: nothing is recorded of this root yet, and most files have
+    /// their last recorded content. Returns the old root.
     ///
     /// # Errors
     /// The ledger failed.
@@ -141,7 +141,8 @@ impl Files {
             let Some(last) = revision::latest(&mut read, old, &path).await? else { continue };
             let Some(hash) = last.after else { continue };
             matched.files += 1;
-            // A file that cannot be read does not count as a match, nor does an empty one: any workspace has those.
+            // A file that cannot be read does not count as a match, nor does an empty one, which any workspace may
+            // have.
             let Ok(location) = self.workspace.locate(&path) else { continue };
             let Ok(Some(here)) = self.read_current(&location).await else { continue };
             let now = *here.hash.as_bytes();

@@ -10,7 +10,7 @@ use crate::ledger::event::{self, EventKind, NewEvent};
 use crate::ledger::session::{self, Caller};
 use crate::workspace::{FilePath, Refusal, WorkspaceError};
 
-/// How much of a refused path is recorded: PATH_MAX, the longest path that Linux takes.
+/// How much of a refused path is recorded: PATH_MAX, the longest path that Linux accepts.
 const SHOWN_CHARS_MAX: usize = 4096;
 
 /// What was attempted, as the event of its refusal names it.
@@ -96,7 +96,7 @@ impl Files {
         Ok(event_id)
     }
 
-    /// Refuses a path that contains a secret. Files are found by their recorded path, so it cannot be redacted.
+    /// Refuses a path that contains a secret: it cannot be redacted, because files are found by their recorded path.
     pub(super) fn secret_in(&self, path: &FilePath) -> Option<RefusedChange> {
         let what = if !self.ledger.is_clean(path.as_str()) {
             "the path"

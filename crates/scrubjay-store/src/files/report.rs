@@ -24,8 +24,10 @@ impl Files {
         if let Some(refused) = self.secret_in(&path) {
             return Err(self.refuse(caller, report.attempt(), refused).await?);
         }
+        // The same lock as for a change of ours, so that a pending change is settled before the report follows it.
         let _lock = self.lock_path(path.as_str()).await?;
         self.settle_path(caller, path.as_str()).await?;
+        // A file that cannot be read now is no reason to lose the report.
         let found = self.read_current(&path).await.ok().flatten();
         let mut write = self.ledger.write(Survives::Power).await?;
         let session = session::current(&mut write, caller, report.session.as_deref()).await?;

@@ -1,4 +1,4 @@
-//! Rewinds files to their state after an event. This makes new changes, so a rewind can be undone.
+//! Rewinds files to their state after an event. A rewind is made of new changes, so it can be undone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ pub struct RewindStep {
     pub now: Option<Vec<u8>>,
     /// The content to go back to.
     pub then: Option<Vec<u8>>,
-    /// The permission bits it had.
+    /// The permission bits that it had then.
     pub mode: Option<u32>,
-    /// Whether the current content was never recorded: someone else changed the file.
+    /// Whether the current content is not recorded, because someone else changed the file.
     pub unrecorded: bool,
 }
 
 impl RewindStep {
-    /// Returns whether anything is to be done.
+    /// Tells whether the contents differ.
     #[must_use]
     pub fn changes(&self) -> bool {
         self.now != self.then
@@ -54,7 +54,7 @@ pub enum RewindError {
         /// The file.
         path: String,
     },
-    /// Changes nobody recorded would be overwritten.
+    /// Unrecorded changes would be overwritten.
     #[error("{} changed since it was last recorded", .0.join(", "))]
     Unrecorded(Vec<String>),
     /// A file cannot be read or changed.
@@ -132,7 +132,7 @@ impl Files {
         Ok(steps)
     }
 
-    /// Makes the changes; all are recorded in the session.
+    /// Makes the changes, and records each in the session.
     ///
     /// # Errors
     /// Unrecorded changes would be overwritten and `force` is not set, or a change failed; those before it
@@ -161,7 +161,7 @@ impl Files {
                 session: Some(session.to_owned()),
                 path: step.path,
                 action,
-                // Refuse the change if the file is no longer as it was when the rewind was planned.
+                // The change is refused if the file has changed since the rewind was planned.
                 expected: step.now.as_deref().map(blob::hash),
                 mode: step.mode,
                 rewinds_to: Some(to_event),
@@ -172,7 +172,7 @@ impl Files {
     }
 }
 
-/// Returns what a file held: its last state by then, or the content before its first recorded change.
+/// Returns a file's content and mode at that time: its last state by then, or that before its first recorded change.
 fn state_at(then: Option<&Revision>, first: Option<&Revision>) -> (Option<Hash>, Option<u32>) {
     let mode = |revision: &Revision| revision.mode.and_then(|mode| u32::try_from(mode).ok());
     match (then, first) {

@@ -12,11 +12,11 @@ use unicode_normalization::UnicodeNormalization;
 use super::refusal::Refusal;
 use super::temporary;
 
-/// The longest name of a file or directory, in bytes.
+/// The longest name of a file or directory, in bytes: NAME_MAX.
 const NAME_BYTES_MAX: usize = 255;
 /// The longest path, in bytes: PATH_MAX without its NUL.
 const PATH_BYTES_MAX: usize = 4095;
-/// The most names in a path: each directory that is created needs a file descriptor.
+/// The most names in a path: each directory that is created for it stays open until the change is made.
 const DEPTH_MAX: usize = 128;
 
 /// The normal form of a path in a workspace: the key under which revisions are kept.
@@ -49,7 +49,7 @@ impl fmt::Display for FilePath {
     }
 }
 
-/// Hints for a path that names no file, and for one that is too long.
+/// Hints for a path that does not name a file, and for one that is too long.
 const NAME_A_FILE: &str = "Name a file in the workspace.";
 const USE_A_SHORTER_PATH: &str = "Choose a shorter path.";
 
@@ -130,7 +130,8 @@ fn protection(name: &str, allow_vcs: bool) -> Option<(&'static str, &'static str
     if temporary::looks_like_ours(&folded) {
         return Some(("Scrubjay's own temporary files have such names", "Choose another name."));
     }
-    // Some file systems treat `:` and `\` as separators, and drop dots and spaces at the end of a name.
+    // Some file systems treat `:` and `\` as separators, and drop dots and spaces at the end of a name: there `.git.`
+    // and `.git::$INDEX_ALLOCATION` are `.git`.
     let names_control = folded
         .split(['\\', ':'])
         .map(|part| part.trim_end_matches([' ', '.']))

@@ -1,7 +1,7 @@
 //! Names of temporary files, and the removal of those that a crash left.
 //!
-//! A temporary file has a random name and is locked by its writer, so it is not mistaken for a user's file or for one
-//! that is no longer in use.
+//! A temporary file has a random name, so it is not mistaken for a user's file, and its writer keeps it locked, so it
+//! is not mistaken for an abandoned one.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -23,7 +23,7 @@ pub(super) fn name() -> std::io::Result<String> {
     Ok(format!("{PREFIX}{:032x}{SUFFIX}", u128::from_be_bytes(random)))
 }
 
-/// Tells whether a folded name looks like one of ours.
+/// Tells whether a folded name looks like that of a temporary file.
 pub(super) fn looks_like_ours(folded: &str) -> bool {
     folded.starts_with(PREFIX) && folded.ends_with(SUFFIX)
 }
