@@ -1,11 +1,11 @@
-//! The index: tables by which tapes are searched and compared, in a SQLite file of its own, or in a schema of its own if
+//! The index: tables for searching and comparing tapes, in a SQLite file of their own, or in a schema of their own if
 //! the ledger is in PostgreSQL.
 //!
-//! It is derived from tapes and disposable: an index that cannot be used is made anew. It is filled by *catching up*: a
-//! process that wants to search takes the lease and reads what the tapes have grown by, live ones too. Nothing here runs
-//! on the relay path, and no lock of the ledger is taken. `catch_up.rs` decides what is to be read,
-//! `tape_reading.rs` reads tapes, `fill.rs` writes rows, `search.rs` and `tape_calls.rs` ask; only `dialect.rs` knows which
-//! database it is.
+//! It is derived from tapes and disposable: an index that cannot be used is created again. It is filled by *catching
+//! up*: a process that wants to search takes the lease and reads the new entries of all tapes, live ones too. Nothing
+//! here runs on the relay path, and no lock of the ledger is taken. `catch_up.rs` decides what to read,
+//! `tape_reading.rs` reads tapes, `fill.rs` writes rows, `search.rs` and `tape_calls.rs` answer queries; only
+//! `dialect.rs` knows which database it is.
 
 mod call_details;
 mod catch_up;
@@ -44,31 +44,33 @@ pub use keeper::KeeperLock;
 pub use search::{Facet, Facets, SearchResults, TapeHit, WhyBounded};
 pub use snippet::Snippet;
 
-/// The version of the tables and of the text in them. An index of another version is made anew.
+/// The version of the tables and of the text in them. An index of another version is created again from the tapes.
 const VERSION: i64 = 4;
-/// How long to wait for a lock or a connection.
+/// How long to wait for the lease or a connection.
 const WAIT_MAX: Duration = Duration::from_secs(30);
-/// How long to wait for another process that is catching up. Its first time may take minutes; a search does not wait so
-/// long, and finds what is there.
+/// How long to wait for another process that is catching up. That may take minutes the first time; a search does not
+/// wait so long, and finds what is indexed so far.
 const CATCH_UP_WAIT_MAX: Duration = Duration::from_secs(10);
+/// The most connections of one process: one fills the index while the others search.
 const CONNECTIONS_MAX: u32 = 4;
+
 /// The index cannot be used.
 #[derive(Debug, Error)]
 pub enum IndexError {
     /// Its file cannot be created or removed.
     #[error("cannot use {path} as the index: {source}")]
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The file in its place is not ours, and was left alone.
+    /// The file at its path is not ours. It was not changed.
     #[error("cannot use {} as the index: {why}", .path.display())]
     NotUsable {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What it is.
+        /// What is wrong with the file.
         why: NotUsable,
     },
     /// The database failed.
@@ -80,7 +82,7 @@ pub enum IndexError {
     /// The tapes cannot be listed.
     #[error(transparent)]
     Tapes(#[from] FindError),
-    /// Another process has been filling the index for long.
+    /// Another process is filling the index and has not finished in time.
     #[error("another process has been filling the index for longer than {0:?}: try again later")]
     Busy(Duration),
 }
@@ -88,9 +90,9 @@ pub enum IndexError {
 /// Whether the index holds everything that is on the tapes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
-    /// It holds every entry that was on the tapes when it was asked for.
+    /// It holds every entry that was on the tapes when the refresh began.
     Current,
-    /// Another process is still filling it: what that process has not read yet cannot be found.
+    /// Another process is still filling it: entries that it has not read yet cannot be found.
     Behind,
 }
 
@@ -101,7 +103,7 @@ pub struct Index {
     location: IndexLocation,
     pool: AnyPool,
     renewal: Renewal,
-    /// Live tapes that were read to their end, to continue from there.
+    /// Live tapes that were read to their end, so that the next catch-up continues there.
     open_tapes: Arc<Mutex<OpenTapes>>,
     frequent_max: usize,
 }
@@ -125,10 +127,10 @@ impl Index {
         Self::make(home, location, &lease).await
     }
 
-    /// Makes the index anew from the tapes.
+    /// Creates the index again from the tapes.
     ///
     /// # Errors
-    /// It cannot be made, or the tapes cannot be listed.
+    /// It cannot be created, or the tapes cannot be listed.
     pub async fn rebuild(
         home: &Home,
         storage: &Storage,
@@ -141,17 +143,17 @@ impl Index {
         Ok((index, caught_up))
     }
 
-    /// Sets how many exchanges may match a text before a search looks only at those that were indexed last.
+    /// Sets how many exchanges may match a text before a search is limited to those that were indexed last. For tests.
     #[must_use]
     pub fn frequent_after(self, exchanges: usize) -> Self {
         Self { frequent_max: exchanges, ..self }
     }
 
-    /// Reads what the tapes have grown by since the last time, and forgets removed tapes.
+    /// Reads entries that are new since the last time, and forgets removed tapes.
     ///
     /// # Errors
     /// The tapes cannot be listed, or the index cannot be written; [`IndexError::Busy`] if another process is filling it
-    /// and takes long. What the index has so far can be searched then.
+    /// and takes long. Then what is indexed so far can be searched.
     pub async fn catch_up(&self, mut report: impl FnMut(Progress)) -> Result<CaughtUp, IndexError> {
         match self.catch_up_once(&mut report).await {
             Err(IndexError::Database(e)) if database::is_read_only(&e) => {
@@ -162,10 +164,11 @@ impl Index {
         }
     }
 
-    /// Opens the index and reads what the tapes have grown by since the last time.
+    /// Opens the index and reads entries that are new since the last time.
     ///
     /// # Errors
-    /// The index cannot be opened or filled. Another process that is filling it is no error: see [`Freshness::Behind`].
+    /// The index cannot be opened or filled. If another process is filling it, that is not an error: see
+    /// [`Freshness::Behind`].
     pub async fn open_current(
         home: &Home,
         storage: &Storage,
@@ -176,7 +179,7 @@ impl Index {
         Ok((index, freshness))
     }
 
-    /// Catches up like [`Index::catch_up`], but leaves it to another process that has been at it for long.
+    /// Catches up like [`Index::catch_up`], unless another process is doing it and takes long.
     ///
     /// # Errors
     /// The tapes cannot be listed, or the index cannot be written.
@@ -189,6 +192,7 @@ impl Index {
     }
 
     async fn catch_up_once(&self, report: impl FnMut(Progress)) -> Result<CaughtUp, IndexError> {
+        // Without the lease: usually nothing is new, and a search then waits for nobody.
         if self.is_current().await? {
             return Ok(CaughtUp::default());
         }
@@ -196,9 +200,8 @@ impl Index {
         self.catch_up_with(&lease, report).await
     }
 
-    /// Takes removed tapes out of the index, if there is one; returns how many.
-    ///
-    /// Nothing of them is left in its files then. An index that this version cannot use is emptied.
+    /// Deletes removed tapes from the index, if it exists; returns how many. Afterwards nothing of them is left in its
+    /// files. An index that this version cannot use is emptied.
     ///
     /// # Errors
     /// The tapes cannot be listed, or the index cannot be written; [`IndexError::Busy`] if another process is filling it
@@ -218,7 +221,7 @@ impl Index {
         removed
     }
 
-    /// Returns the size of its file; none in PostgreSQL.
+    /// Returns the size of its file; `None` in PostgreSQL.
     #[must_use]
     pub fn file_bytes(&self) -> Option<u64> {
         match &self.location {
@@ -238,7 +241,7 @@ impl Index {
         let location = location.map_err(|e| IndexError::Database(sqlx::Error::Configuration(e.into())))??;
         if let IndexLocation::File(path) = &location {
             match database::inspect(path, database::INDEX).await {
-                // A damaged index is made anew.
+                // A damaged index is created again.
                 Ok(_) | Err(NotUsable::NotADatabase | NotUsable::Damaged(_)) => {}
                 Err(why) => return Err(IndexError::NotUsable { path: path.clone(), why }),
             }
@@ -265,12 +268,12 @@ impl Index {
         };
         match version.await {
             Ok(VERSION) => Self::new(home, location.clone()).map(Some),
-            // Of another version, half made, or no database at all.
+            // It is of another version, was not created completely, or is not a database.
             _ => Ok(None),
         }
     }
 
-    /// Creates an empty index in place of what is there.
+    /// Replaces the index, if there is one, by an empty one.
     async fn make(home: &Home, location: IndexLocation, _lease: &Lease) -> Result<Self, IndexError> {
         if let IndexLocation::File(path) = &location {
             let failed = |source| IndexError::File { path: path.clone(), source };
@@ -278,12 +281,12 @@ impl Index {
             let create =
                 || OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(failed);
             create()?;
-            // In place, so that processes that have it open continue with the new one.
+            // Emptied in place and not removed, so that processes that have the file open continue with the new index.
             match empty(&location).await {
                 Ok(()) => {}
-                // A new file would not find more room or a better disk.
+                // The file is not at fault, so a new one would fail, too.
                 Err(e) if dialect::is_environment_failure(&e) => return Err(e.into()),
-                // It is no database, or a damaged one.
+                // It is not a database, or a damaged one.
                 Err(_) => {
                     remove(path).map_err(failed)?;
                     create()?;
@@ -300,7 +303,7 @@ impl Index {
         self.location.dialect()
     }
 
-    /// Begins a read transaction: everything it reads is of one moment.
+    /// Begins a read transaction: it sees one snapshot of the index.
     async fn read(&self) -> Result<Transaction<'static, Any>, sqlx::Error> {
         self.pool.begin_with(self.dialect().begin_read()).await
     }
@@ -314,7 +317,7 @@ async fn empty(location: &IndexLocation) -> Result<(), sqlx::Error> {
         // The text is a constant of this crate.
         tx.execute(AssertSqlSafe(statement)).await?;
     }
-    // Dropped tables are still in the pages of the file, so it is unclean.
+    // The rows of dropped tables are still in the file's pages, so it is unclean.
     sqlx::query("INSERT INTO version (version, unclean) VALUES ($1, $2)")
         .bind(VERSION)
         .bind(clean::UNCLEAN)

@@ -1,5 +1,5 @@
-//! What analysis needs and the index does not store: which calls are identical, and what lists of tools contain. Read
-//! from the tapes, in one pass over the tape that is analysed.
+//! Reads from the tapes what analysis needs and the index does not store: which calls are identical, and what lists of
+//! tools contain. One pass over the analysed tape is enough.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,7 +12,7 @@ use scrubjay_core::protocol::method;
 use super::entry_lookup::{TapeKey, visit_entries};
 use scrubjay_tape::home::Home;
 
-/// Longer requests for a list of tools are not parsed: real ones hold a cursor only.
+/// The longest request for a list of tools that is parsed: real ones contain only a cursor.
 const LIST_REQUEST_BYTES_MAX: usize = 4096;
 
 /// Adds to the calls of a tape what their messages contain.
@@ -23,7 +23,7 @@ pub(super) async fn of_calls(home: &Home, key: TapeKey, tape: TapeCalls) -> Opti
 
 fn read_call_details(home: &Home, key: TapeKey, mut tape: TapeCalls) -> TapeCalls {
     let is_list = |call: &Call| call.what == ExchangeKind::Request && &*call.subject == method::TOOLS_LIST;
-    // An entry may be a batch of several calls; those are not told apart.
+    // Entry numbers, each with the index of its call. An entry may be a batch of calls, of which the last is taken.
     let mut requests_at: HashMap<u64, usize> = HashMap::new();
     let mut answers_at: HashMap<u64, usize> = HashMap::new();
     for (at, call) in tape.calls.iter().enumerate() {

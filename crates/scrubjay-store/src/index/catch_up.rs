@@ -1,4 +1,4 @@
-//! Catching up: finds tapes that are new, have grown, were sealed or were removed, and brings the tables up to date.
+//! Catching up: finds tapes that are new, have grown, were sealed or were removed, and updates the tables.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,9 +17,9 @@ use super::tape_reading::{IndexStep, OpenTapes, read_all};
 use super::{Index, IndexError, int};
 use scrubjay_tape::home::{FindError, Home, TapeFile};
 
-/// How many tapes one statement forgets: its text must stay short enough for SQLite.
+/// The most tapes that one statement forgets: its text must stay short enough for SQLite.
 const TAPES_MAX: usize = 1000;
-/// How many batches wait to be written while the next is read: one, so that memory stays small.
+/// The most batches that wait to be written while the next is read: one, so that memory stays small.
 const BATCHES_MAX: usize = 1;
 
 /// What catching up did.
@@ -29,7 +29,7 @@ pub struct CaughtUp {
     pub tapes: u64,
     /// Entries that are new.
     pub entries: u64,
-    /// Entries that were read: the new ones, and earlier ones that were needed to know what the new ones belong to.
+    /// Entries that were read: the new ones, and earlier ones on which the meaning of the new ones depends.
     pub read: u64,
     /// Tapes that were forgotten.
     pub removed: u64,
@@ -42,7 +42,7 @@ pub struct Progress {
     pub entries: u64,
     /// How many bytes of the tapes' files were read.
     pub bytes: u64,
-    /// How many bytes there are to read.
+    /// How many bytes are to be read in all.
     pub bytes_total: u64,
 }
 
@@ -93,12 +93,13 @@ impl Index {
         let mut connection = self.pool.acquire().await?;
         let plan = self.plan(&mut connection).await?;
         let mut totals = CaughtUp { tapes: plan.read.len() as u64, ..CaughtUp::default() };
-        // Taken out while this runs: after a failure it is not known which entries the index has.
+        // Taken out while this runs, because after a failure their state need not agree with the index. The next run
+        // then reads those tapes from their beginning.
         let mut open = self.swap_open(OpenTapes::default());
         totals.removed += self.forget(&mut connection, plan.forget, &mut open).await?;
         if !plan.read.is_empty() {
             open = self.read_tapes(&mut connection, plan.read, open, &mut totals, &mut report).await?;
-            // Tapes that were read may have been removed meanwhile, by a process that did not wait for the lease.
+            // A process that does not wait for the lease may have removed tapes while they were read.
             let removed = self.plan(&mut connection).await?.forget;
             totals.removed += self.forget(&mut connection, removed, &mut open).await?;
         }
@@ -116,8 +117,8 @@ impl Index {
         Ok(removed)
     }
 
-    /// Removes tapes from the tables and from the pages of the files; returns how many. Also completes a cleaning that
-    /// another process began.
+    /// Deletes tapes from the tables and from the pages of the files; returns how many. Also completes a cleaning that
+    /// another process left unfinished.
     async fn forget(
         &self,
         connection: &mut AnyConnection,
@@ -128,6 +129,7 @@ impl Index {
             open.forget(&tapes);
             let mut tx = connection.begin_with(begin_write(self.dialect())).await?;
             forget(&mut tx, &tapes).await?;
+            // In the same transaction: a crash after the commit must not leave deleted text that nobody cleans.
             note_unclean(&mut tx).await?;
             tx.commit().await?;
         }
@@ -137,7 +139,7 @@ impl Index {
         Ok(tapes.len() as u64)
     }
 
-    /// Reads tapes and writes their rows; returns the live tapes that stay open.
+    /// Reads tapes and writes their rows; returns the live tapes, which stay open.
     async fn read_tapes(
         &self,
         connection: &mut AnyConnection,
@@ -173,7 +175,7 @@ impl Index {
         for statement in maintenance_statements(self.dialect(), totals.entries) {
             connection.execute(*statement).await?;
         }
-        // A panic was reported by its thread; what it sent before is valid.
+        // If the reading panicked, its thread has reported that, and what it sent before is valid.
         Ok(reading.await.unwrap_or_default())
     }
 
@@ -208,7 +210,7 @@ impl Index {
 fn list_tapes(home: &Home) -> Result<Vec<TapeOnDisk>, IndexError> {
     let mut seen = Vec::new();
     for file in home.list()?.into_iter().rev() {
-        // A tape that is being sealed at this moment is found under its new name.
+        // A tape that was sealed after the listing has another name.
         let sealed = file.path.with_extension("tape");
         let found = match std::fs::metadata(&file.path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => (std::fs::metadata(&sealed), sealed),
@@ -252,12 +254,13 @@ fn plan_of(seen: Vec<TapeOnDisk>, mut known: HashMap<TapeId, IndexedTape>) -> Ca
     plan
 }
 
-/// Deletes all rows of some tapes.
+/// Deletes all rows of tapes.
 pub(super) async fn forget(connection: &mut AnyConnection, tapes: &[i64]) -> Result<(), sqlx::Error> {
     for tapes in tapes.chunks(TAPES_MAX) {
         let of_tapes = is_one_of("tape", tapes);
         let ids = format!("SELECT id FROM exchanges WHERE {of_tapes}");
-        // Only our own numbers are written into the statement, nothing of a recording.
+        // Texts and rule marks first: they are found by the exchanges they belong to. The statements contain only
+        // numbers of our own.
         for statement in [
             format!("DELETE FROM texts WHERE rowid IN ({ids})"),
             format!("DELETE FROM judged WHERE exchange IN ({ids})"),

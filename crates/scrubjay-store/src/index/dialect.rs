@@ -1,7 +1,7 @@
-//! How SQLite and PostgreSQL differ for the index: where it is, how it is opened and emptied, full-text search.
+//! How SQLite and PostgreSQL differ for the index: its location, how it is opened and emptied, full-text search.
 //!
 //! On SQLite the index is a file beside the tapes. On PostgreSQL it is a schema beside the ledger's, one for each data
-//! directory: a process with another data directory would take these tapes for removed ones.
+//! directory, because catching up forgets all tapes that are not in the process's own directory.
 
 use std::path::PathBuf;
 
@@ -18,10 +18,10 @@ use scrubjay_tape::home::Home;
 
 /// How the texts of the index are cut into words for PostgreSQL.
 const FOLDING: Folding = Folding::DropAccents;
-/// Limit of `tsvector`: about a megabyte of words in one value.
+/// The most bytes of words in one `tsvector`: PostgreSQL refuses more than a megabyte.
 const VECTOR_BYTES_MAX: usize = 1_000_000;
 
-/// SQLite's codes of failures that are no fault of the file.
+/// SQLite's codes of failures that are not the file's fault.
 const BUSY: u32 = 5;
 const LOCKED: u32 = 6;
 const NO_MEMORY: u32 = 7;
@@ -76,26 +76,26 @@ impl IndexLocation {
 
     fn settings(&self) -> String {
         match self {
-            // `synchronous=NORMAL`: an index lost with the power is made again.
+            // `synchronous=NORMAL`: a loss of power may damage the index, which is then created again.
             Self::File(_) => "PRAGMA busy_timeout=30000; PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;
                               PRAGMA temp_store=MEMORY; PRAGMA cache_size=-65536; PRAGMA mmap_size=1073741824;
                               PRAGMA wal_autocheckpoint=8192"
                 .to_owned(),
-            // 300 s, because rewriting a large table to remove deleted words locks others out.
+            // 300 s, because rewriting a large table to remove deleted words locks other statements out.
             Self::Schema { name, .. } => {
                 format!("SET lock_timeout = '300s'; SET synchronous_commit = off; SET search_path TO {name}")
             }
         }
     }
 
-    /// Connects once. A pool would retry although the file is no database.
+    /// Connects once. A pool would retry even if the file is not a database.
     pub(super) async fn connect(&self) -> Result<AnyConnection, sqlx::Error> {
         let mut connection = crate::database::connect(&self.url()).await?;
         connection.execute(AssertSqlSafe(self.settings())).await?;
         Ok(connection)
     }
 
-    /// Prepares a pool; no connection is opened yet.
+    /// Prepares a pool, which opens connections later.
     pub(super) fn pool(&self, renewal: &Renewal) -> Result<AnyPool, IndexError> {
         let settings = self.settings();
         let pool = crate::database::pool(CONNECTIONS_MAX, WAIT_MAX, renewal)
@@ -146,6 +146,7 @@ impl IndexLocation {
 
 /// Tells whether SQLite failed because of a full or failing disk or a lock: the file itself is not broken.
 pub(super) fn is_environment_failure(error: &sqlx::Error) -> bool {
+    // The one I/O error that shows a damaged file: it is shorter than its header says.
     const SHORT_READ: &str = "522";
     let sqlx::Error::Database(error) = error else { return false };
     let of_environment = [BUSY, LOCKED, NO_MEMORY, READ_ONLY, IO_FAILED, FULL, CANNOT_OPEN];
@@ -161,8 +162,8 @@ pub(super) fn begin_write(dialect: Dialect) -> &'static str {
     }
 }
 
-/// Returns how many exchanges may match a text before it counts as frequent. A search for a frequent text looks at no
-/// more of them than this.
+/// Returns how many exchanges may match a text before it counts as frequent. A search for a frequent text is limited to
+/// this number of them.
 pub(super) fn frequent_max(dialect: Dialect) -> usize {
     match dialect {
         Dialect::Sqlite => 20_000,
@@ -171,14 +172,14 @@ pub(super) fn frequent_max(dialect: Dialect) -> usize {
     }
 }
 
-/// From how many new entries on PostgreSQL's statistics are renewed: fewer hardly change what is frequent.
+/// PostgreSQL's statistics are renewed after this number of new entries: fewer hardly change which words are frequent.
 const ENTRIES_BETWEEN_ANALYZE: u64 = 1000;
 
 /// Returns the statements that keep searches fast after `entries` new ones.
 pub(super) fn maintenance_statements(dialect: Dialect, entries: u64) -> &'static [&'static str] {
     match dialect {
-        // A GIN index collects new words in a pending list that every search scans, and the planner guesses without
-        // statistics.
+        // A GIN index collects new words in a pending list, which every search scans; and without statistics the
+        // planner guesses.
         Dialect::Postgres if entries >= ENTRIES_BETWEEN_ANALYZE => {
             &["SELECT gin_clean_pending_list('texts_by_word')", "ANALYZE texts, exchanges, names, tapes"]
         }
@@ -190,7 +191,7 @@ pub(super) fn maintenance_statements(dialect: Dialect, entries: u64) -> &'static
 pub(super) fn rewrite_statements(dialect: Dialect) -> &'static [&'static str] {
     match dialect {
         Dialect::Sqlite => &["PRAGMA temp_store=FILE", "VACUUM"],
-        // ANALYZE too, because statistics hold frequent words.
+        // ANALYZE too, because the statistics contain frequent words of deleted rows.
         Dialect::Postgres => &[
             "VACUUM (FULL, ANALYZE) texts",
             "VACUUM (FULL, ANALYZE) names",
@@ -202,7 +203,7 @@ pub(super) fn rewrite_statements(dialect: Dialect) -> &'static [&'static str] {
     }
 }
 
-/// Returns the condition that a text matches what is bound to `placeholder`.
+/// Returns the condition that a text matches the query bound to `placeholder`.
 pub(super) fn matches(dialect: Dialect, placeholder: &str) -> String {
     match dialect {
         Dialect::Sqlite => format!("texts MATCH {placeholder}"),
@@ -210,7 +211,7 @@ pub(super) fn matches(dialect: Dialect, placeholder: &str) -> String {
     }
 }
 
-/// Returns the condition that the text of the exchange `e` matches what is bound to `placeholder`.
+/// Returns the condition that the text of the exchange `e` matches the query bound to `placeholder`.
 pub(super) fn has_text(dialect: Dialect, placeholder: &str) -> String {
     match dialect {
         // The subquery runs once, and each exchange is looked up in its result.
@@ -281,7 +282,7 @@ pub(super) fn text_query(dialect: Dialect, terms: &[SearchTerm]) -> String {
     all.unwrap_or_default().join(full_text::and(dialect))
 }
 
-/// Converts a text to the form in which the database stores it; tells whether some of it had to be left out.
+/// Converts a text to the form in which the database stores it; the flag tells whether words had to be left out.
 pub(super) fn stored_text(dialect: Dialect, text: &str) -> (String, bool) {
     match dialect {
         Dialect::Sqlite => (text.to_owned(), false),
@@ -292,7 +293,7 @@ pub(super) fn stored_text(dialect: Dialect, text: &str) -> (String, bool) {
 /// Returns the placeholder of a value.
 pub(super) fn placeholder(dialect: Dialect, number: usize) -> String {
     match dialect {
-        // SQLite looks numbered placeholders up in a list, which takes long for many values.
+        // SQLite searches a list for each numbered placeholder, which takes long for thousands of values.
         Dialect::Sqlite => "?".to_owned(),
         Dialect::Postgres => format!("${number}"),
     }
@@ -306,7 +307,8 @@ pub(super) fn text_placeholder(dialect: Dialect, number: usize) -> String {
     }
 }
 
-/// Writes a `tsvector`: each word with its positions, as long as there is room.
+/// Writes a `tsvector`: each word with its positions, as far as there is room; the flag tells whether words are
+/// missing.
 fn vector(text: &str) -> (String, bool) {
     use std::collections::HashMap;
     use std::fmt::Write as _;
@@ -317,7 +319,7 @@ fn vector(text: &str) -> (String, bool) {
         let number = match known.get(&word.folded) {
             Some(number) => *number,
             None => {
-                // The word, its entry in the list, and padding.
+                // What PostgreSQL stores for it: the word, its entry in the list of words, and padding.
                 let cost = word.folded.len() + 6;
                 if bytes + cost > VECTOR_BYTES_MAX {
                     clipped = true;
@@ -330,7 +332,7 @@ fn vector(text: &str) -> (String, bool) {
             }
         };
         let positions = &mut order[number].1;
-        // A word without a position is found alone, but not in a phrase.
+        // Positions beyond the limits are left out: a word without a position is found alone, but not in a phrase.
         if at + 1 < POSITION_MAX && positions.len() < POSITIONS_MAX && bytes + 2 <= VECTOR_BYTES_MAX {
             bytes += 2;
             positions.push(at + 1);

@@ -9,7 +9,8 @@ use scrubjay_tape::format::entries::Entries;
 use scrubjay_tape::format::reader::TapeState;
 use scrubjay_tape::home::{Home, TapeFile};
 
-/// Entries nearer than this are read in passing; to reach farther ones a sealed tape seeks to their block.
+/// The most entries that are read in passing to reach a wanted one. For farther ones a sealed tape seeks to their
+/// block.
 const WALK_MAX: u64 = 512;
 
 /// Calls `visit` with each wanted entry that can be read.
@@ -21,11 +22,12 @@ pub(super) fn visit_entries(
     mut visit: impl FnMut(&TapeKey, u64, &Entry<'_>),
 ) {
     for (key, entries) in wanted {
+        // What cannot be read is missing in the answer; a search must not fail because of one tape.
         let _ = visit_tape(home, key, entries, &mut visit);
     }
 }
 
-/// A tape, by its number in the index.
+/// A tape, with what is needed to find its file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct TapeKey {
     pub(super) number: i64,
@@ -40,6 +42,7 @@ fn visit_tape(
     visit: &mut impl FnMut(&TapeKey, u64, &Entry<'_>),
 ) -> io::Result<()> {
     let Ok(id) = key.id.parse() else { return Ok(()) };
+    // The path follows from id and start, so the directory is searched only if the tape is not there.
     let live = home.live_path(id, key.started_ns);
     let opened = home.open(&TapeFile { id, path: live });
     let Ok(tape) = opened.or_else(|e| home.find(&key.id).map_err(|_| e).and_then(|file| home.open(&file)))

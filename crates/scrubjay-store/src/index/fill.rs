@@ -14,31 +14,32 @@ use super::tape_reading::IndexStep;
 use super::{int, uint, without_nul};
 use crate::ledger::dialect::Dialect;
 
-/// How many rows one statement writes: SQLite allows 32,766 values, and a row has up to 21.
+/// The most rows that one statement writes: SQLite allows 32,766 values, and a row has up to 21.
 const ROWS_MAX: usize = 256;
-/// How many numbers are written into one statement: SQLite allows a text of a million bytes.
+/// The most numbers that are written into one statement: SQLite allows a text of a million bytes.
 const NUMBERS_MAX: usize = 4096;
-/// How many names are cached: about 10 MB; others are looked up.
+/// The most names that are cached, about 10 MB: beyond this the cache starts again from empty.
 const NAMES_MAX: usize = 100_000;
-/// A longer name is stored as its beginning and a hash: PostgreSQL cannot index longer texts.
+/// The longest name that is stored whole. PostgreSQL cannot index long texts, so a longer name is stored as its
+/// beginning and a hash.
 const NAME_BYTES_MAX: usize = 1024;
 
-/// It repeats on a backend's connection what a client's exchange shows.
+/// Mark: the exchange repeats on a backend's connection what a client's exchange shows.
 pub(super) const SECOND_LEG: i64 = 1;
-/// The client sent it.
+/// Mark: the client sent it.
 pub(super) const BY_CLIENT: i64 = 2;
-/// Its text is not indexed completely.
+/// Mark: its text is not indexed completely.
 pub(super) const CLIPPED: i64 = 4;
-/// The gateway sent it on the client's behalf.
+/// Mark: the gateway sent it on the client's behalf.
 pub(super) const BY_GATEWAY: i64 = 8;
-/// Rules changed, delayed, blocked or answered it.
+/// Mark: rules changed, delayed, blocked or answered it.
 pub(super) const INTERCEPTED: i64 = 16;
-/// Its indexed text includes what it was before rules changed it.
+/// Mark: its indexed text includes the original from before rules changed it.
 pub(super) const ORIGINAL: i64 = 32;
 
-/// Kind of a row in `judged`: a rule that applied to an exchange.
+/// The kind of a row in `judged` that names a rule which applied to an exchange.
 pub(super) const RULE: i64 = 0;
-/// Kind of a row in `judged`: a tag that rules gave to an exchange.
+/// The kind of a row in `judged` that names a tag which rules gave to an exchange.
 pub(super) const TAG: i64 = 1;
 
 /// Converts a name to the form in which it is stored.
@@ -105,7 +106,7 @@ pub(super) struct IndexWriter {
 }
 
 impl IndexWriter {
-    /// Continues behind the last id. Only the holder of the lease gives out ids.
+    /// Continues behind the last id. No other process assigns ids meanwhile, because the caller holds the lease.
     pub(super) async fn new(connection: &mut AnyConnection, dialect: Dialect) -> Result<Self, sqlx::Error> {
         let last: Option<i64> =
             sqlx::query_scalar("SELECT max(id) FROM exchanges").fetch_one(connection).await?;
@@ -129,7 +130,7 @@ impl IndexWriter {
             let placed = rows[first..].iter().map(|row| row.id);
             ids.push((placed.clone().min().unwrap_or(0), placed.max().unwrap_or(0)));
         }
-        // FTS5 buffers rows in ascending order, and flushes whenever the order breaks.
+        // FTS5 buffers rows only while their ids ascend, and flushes the buffer otherwise.
         rows.sort_unstable_by_key(|placed| placed.id);
         replaced.sort_unstable();
         remove_texts(connection, &replaced).await?;
@@ -146,7 +147,7 @@ impl IndexWriter {
         write_tapes(connection, self.dialect, batch, &ids).await
     }
 
-    /// Gives each exchange of a step its id. One that is stored in an earlier state keeps its id.
+    /// Assigns an id to each exchange of a step. An exchange that is stored already, in an earlier state, keeps its id.
     async fn assign_ids<'a>(
         &mut self,
         connection: &mut AnyConnection,
@@ -222,7 +223,7 @@ impl IndexWriter {
 /// Deletes the texts and rule marks of exchanges that are written again.
 async fn remove_texts(connection: &mut AnyConnection, ids: &[i64]) -> Result<(), sqlx::Error> {
     for ids in ids.chunks(NUMBERS_MAX) {
-        // Only our own numbers are written into the statement, nothing of a recording.
+        // The statement contains only numbers of our own, nothing of a recording.
         for (table, column) in [("texts", "rowid"), ("judged", "exchange")] {
             let delete = format!("DELETE FROM {table} WHERE {column} IN ({})", list(ids));
             connection.execute(AssertSqlSafe(delete)).await?;
@@ -231,7 +232,7 @@ async fn remove_texts(connection: &mut AnyConnection, ids: &[i64]) -> Result<(),
     Ok(())
 }
 
-/// Writes the texts of some rows; returns for each whether it was clipped.
+/// Writes the texts of rows; returns for each whether it was clipped.
 async fn write_texts(
     connection: &mut AnyConnection,
     dialect: Dialect,
@@ -327,7 +328,7 @@ async fn write_rows(
     Ok(())
 }
 
-/// Writes which rules applied to some rows, and which tags they gave.
+/// Writes which rules applied to rows, and which tags they gave.
 async fn write_judged(
     connection: &mut AnyConnection,
     names: &mut NameTable,
@@ -342,7 +343,7 @@ async fn write_judged(
         }
     }
     for values in judged.chunks(ROWS_MAX) {
-        // Only our own numbers are written into the statement, nothing of a recording.
+        // The statement contains only numbers of our own, nothing of a recording.
         let insert = format!("INSERT INTO judged (exchange, kind, name) VALUES {}", values.join(", "));
         connection.execute(AssertSqlSafe(insert)).await?;
     }

@@ -1,7 +1,7 @@
 //! Keeps the index current in the background: one process for each data directory, as long as its tapes grow.
 //!
-//! A recorder starts this process when it has recorded much, or ends, unless one is running. The process exits when
-//! nothing is new for a while, so that nothing stays in memory when nothing is recorded.
+//! A recorder starts this process when it has recorded much, or when it ends, unless one is running. The process exits
+//! when nothing is new for a while, so that it takes no memory while nothing is recorded.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -15,7 +15,7 @@ use scrubjay_tape::home::Home;
 
 /// How often tapes are checked for new entries.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Checking takes at most 1/20 of the time: with many thousands of tapes a check is not free.
+/// Checking takes at most 1/20 of the time, because with many thousands of tapes a check is not free.
 const CHECK_SHARE: u32 = 20;
 
 /// The lock of the process that keeps the index current; the kernel frees it when the process ends.
@@ -28,7 +28,7 @@ impl KeeperLock {
     /// Takes the lock; `None` if another process has it.
     ///
     /// # Errors
-    /// The file of the lock cannot be made.
+    /// The lock file cannot be created.
     pub fn take(home: &Home) -> io::Result<Option<Self>> {
         home.create()?;
         let path = home.root().join("index.keeper");
@@ -42,10 +42,10 @@ impl KeeperLock {
 }
 
 impl Index {
-    /// Keeps the index current until nothing was new for `quiet_max`; returns at once if another process does it.
+    /// Keeps the index current until nothing was new for `quiet_max`; returns at once if another process is doing so.
     ///
     /// # Errors
-    /// The index cannot be made or written, or the tapes cannot be listed.
+    /// The index cannot be created or written, or the tapes cannot be listed.
     pub async fn keep_current(home: &Home, storage: &Storage, quiet_max: Duration) -> Result<(), IndexError> {
         let failed = |source| IndexError::File { path: home.root().to_owned(), source };
         while let Some(lock) = KeeperLock::take(home).map_err(failed)? {
@@ -68,7 +68,7 @@ impl Index {
         loop {
             let begun = clock::now().instant;
             match self.catch_up(|_| ()).await {
-                // Tapes that cannot be read now are tried each time; they do not count as new.
+                // Tapes that cannot be read are tried each time, so reading a tape alone does not count as new.
                 Ok(CaughtUp { entries: 0, removed: 0, .. }) => {}
                 // Busy: another process is filling the index.
                 Ok(_) | Err(IndexError::Busy(_)) => quiet_since = clock::now().instant,

@@ -1,4 +1,5 @@
-//! The lease: the right to fill the index. A file lock or an advisory lock of PostgreSQL; both end with their process.
+//! The lease is the right to fill the index: a file lock, or an advisory lock of PostgreSQL. Both end with their
+//! process.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -14,7 +15,7 @@ use super::dialect::{self, IndexLocation};
 use scrubjay_tape::clock;
 use scrubjay_tape::home::Home;
 
-/// How often a taken lock is tried again.
+/// How often a lock is tried while another process holds it.
 const TRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The lease; dropping it frees the lock.
@@ -22,7 +23,7 @@ pub(super) struct Lease {
     _lock: LeaseLock,
 }
 
-#[expect(dead_code, reason = "held, and never looked at")]
+#[expect(dead_code, reason = "kept for its drop, which frees the lock")]
 enum LeaseLock {
     File(File),
     /// A connection of its own, which holds the lock. The mutex is never locked; it makes the lease `Sync`.

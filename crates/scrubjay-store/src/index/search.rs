@@ -1,8 +1,8 @@
 //! Answers a query: one page of hits, and facets over all matches.
 //!
 //! Conditions on rows are part of the SQL. Conditions on fields of messages (parameters, results) are checked on the
-//! tapes, for the rows that match everything else. If that, or a word that is in almost every message, would take too
-//! long, only a limited number is looked at, and the answer says so.
+//! tapes, for the rows that match everything else. If that would take too long, or if a word is in almost every
+//! message, only a limited number of rows is checked, and the answer says so.
 
 mod facets;
 mod name_lookup;
@@ -32,10 +32,10 @@ use scrubjay_tape::home::Home;
 pub use facets::{Facet, Facets};
 pub use results::{SearchResults, TapeHit, WhyBounded};
 
-/// How many rows are checked on tapes: about a second of work. The answer says if there were more.
+/// The most rows that are checked on tapes: about a second of work. The answer says if there were more.
 const CANDIDATES_MAX: usize = 50_000;
 
-/// A row of `exchanges`, as far as filtering and showing need it.
+/// The columns of a row of `exchanges` that filters and hits need.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     id: i64,
@@ -54,7 +54,8 @@ struct Row {
     bytes: i64,
     tokens: i64,
     marks: i64,
-    /// A bit for each part of the query that matches this row by itself, if fields are to be checked.
+    /// If fields are to be checked: a bit for each part of the query, set if the row matches that part without its
+    /// fields.
     parts: i64,
 }
 
@@ -102,12 +103,12 @@ struct TapeRow {
 type Tapes = HashMap<i64, TapeRow>;
 
 impl Index {
-    /// Searches what the index has; see [`Index::refresh`].
+    /// Searches what is indexed so far; [`Index::refresh`] updates it.
     ///
     /// # Errors
     /// The database failed.
     pub async fn search(&self, query: &SearchQuery) -> Result<SearchResults, IndexError> {
-        // One transaction, so that all answers are of one moment.
+        // One transaction, so that hits, facets and total agree.
         let mut tx = self.read().await?;
         let tapes = load_tapes(&mut tx).await?;
         let (query, tapes) = self.with_ids(query, tapes).await;
@@ -152,7 +153,7 @@ impl Index {
             name_lookup::resolve(&home, &mut query.conditions, &tapes);
             (query, tapes)
         });
-        // If the lookup fails, no tape matches a name.
+        // The lookup fails only by a panic. Without tapes nothing matches, which is better than a wrong tape.
         looking.await.unwrap_or_else(|_| (given, Tapes::new()))
     }
 
@@ -172,7 +173,7 @@ impl Index {
             });
             candidates.retain(|row| {
                 let field = |at: usize| {
-                    // A result without its request is its own answer.
+                    // An answer whose request is not on the tape is a row of its own.
                     let number = match fields[at].0 {
                         MessageMember::Params => row.entry,
                         MessageMember::Result | MessageMember::Error => row.answer.unwrap_or(row.entry),
@@ -245,7 +246,8 @@ impl Index {
     }
 }
 
-/// Reads from the tapes which entries were not delivered, because that may be noted long after an entry was indexed.
+/// Reads from the tapes which entries were not delivered. It is not in the index, because it may be noted long after
+/// the entry was indexed.
 fn undelivered_of(home: &Home, tapes: &Tapes, rows: &[Row]) -> HashMap<i64, UndeliveredSum> {
     let numbers: BTreeSet<i64> = rows.iter().map(|row| row.tape).collect();
     let open = |number: i64| home.open(&home.find(&tapes.get(&number)?.id).ok()?).ok();
@@ -291,7 +293,7 @@ async fn fetch(
         SortField::Size => format!("e.asked_bytes + e.answered_bytes {direction}, "),
         SortField::Tokens => format!("e.asked_tokens + e.answered_tokens {direction}, "),
     };
-    // Ordered by tape id and not by the index's own numbers, which another index may give differently.
+    // Ordered by tape id and not by the index's own numbers, because a rebuilt index may number tapes differently.
     sql.push(&format!(
         " ORDER BY {by}e.wall_ns {direction}, (SELECT id FROM tapes WHERE number = e.tape) {direction}, \
          e.place {direction} LIMIT {} OFFSET {}",
@@ -320,7 +322,7 @@ pub(super) async fn names(
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 
-/// Returns the entries of some rows, by tape.
+/// Returns the entries of rows, by tape.
 fn entries_of(tapes: &Tapes, rows: &[Row]) -> BTreeMap<TapeKey, Vec<u64>> {
     let mut wanted: BTreeMap<TapeKey, Vec<u64>> = BTreeMap::new();
     for row in rows {
@@ -338,7 +340,7 @@ fn entries_of(tapes: &Tapes, rows: &[Row]) -> BTreeMap<TapeKey, Vec<u64>> {
 /// The rules that applied to an exchange, and the tags they gave.
 type AppliedRules = (BTreeSet<String>, BTreeSet<String>);
 
-/// Looks up which rules applied to some rows, and which tags they gave.
+/// Looks up which rules applied to rows, and which tags they gave.
 async fn applied_rules(
     connection: &mut AnyConnection,
     rows: &[Row],
@@ -357,7 +359,7 @@ async fn applied_rules(
     Ok(applied)
 }
 
-/// Reads the text of entries.
+/// Reads the searchable text of entries.
 fn texts_of(home: &Home, wanted: &BTreeMap<TapeKey, Vec<u64>>) -> HashMap<(i64, u64), String> {
     let mut seen = HashMap::new();
     visit_entries(home, wanted, |key, number, entry| {

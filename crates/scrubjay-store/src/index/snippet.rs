@@ -1,9 +1,9 @@
-//! The piece of a recorded text that shows why it was found.
+//! Snippets: the piece of a recorded text that shows why it was found.
 
 use scrubjay_core::query::SearchTerm;
 use serde::Serialize;
 
-/// How many characters a snippet has.
+/// The most characters of a snippet.
 const CHARS_MAX: usize = 160;
 /// How many of them come before the first match.
 const BEFORE: usize = 40;
@@ -13,7 +13,7 @@ const BEFORE: usize = 40;
 pub struct Snippet {
     /// The text, on one line.
     pub text: String,
-    /// Where matches begin and end, in characters.
+    /// The beginning and end of each match, in characters.
     pub marks: Vec<(usize, usize)>,
 }
 
@@ -23,7 +23,7 @@ pub(super) fn cut(text: &str, terms: &[SearchTerm]) -> Snippet {
     // One lower-case character for each, so that positions are the same in both.
     let lower: Vec<char> = characters.iter().map(|c| c.to_lowercase().next().unwrap_or(*c)).collect();
     let mut matches: Vec<(usize, usize)> = terms.iter().flat_map(|term| find_all(&lower, term)).collect();
-    // Of two matches that begin together the longer one is marked.
+    // If two matches begin at the same character, the longer one is marked.
     matches.sort_unstable_by_key(|(begin, end)| (*begin, std::cmp::Reverse(*end)));
     matches.dedup_by(|next, first| next.0 < first.1);
     let first = matches.first().map_or(0, |(begin, _)| *begin);
@@ -43,7 +43,7 @@ pub(super) fn cut(text: &str, terms: &[SearchTerm]) -> Snippet {
     Snippet { text: cut, marks }
 }
 
-/// Finds the words of a term in a row, with anything but letters and digits between them.
+/// Finds the words of a term one after the other, with anything but letters and digits between them.
 fn find_all(text: &[char], term: &SearchTerm) -> Vec<(usize, usize)> {
     let wanted = words(&term.as_str().to_lowercase().chars().collect::<Vec<_>>());
     let lower: Vec<char> = term.as_str().to_lowercase().chars().collect();

@@ -1,9 +1,9 @@
-//! Reads tapes into steps of rows: exchanges that are complete, and those that still wait for an answer.
+//! Reads tapes into steps of rows: complete exchanges, and exchanges that still wait for an answer.
 //!
-//! What a message belongs to follows from all messages before it. So a live tape that was read to its end stays open
-//! here with its state, and the next time only new entries are read. A tape that another process read before is folded
-//! from its beginning again, and only new entries become rows. The result does not depend on how often reading stops,
-//! or on which process continues.
+//! The exchange to which a message belongs follows from all messages before it. So a live tape that was read to its end
+//! stays open here with its state, and the next time only new entries are read. A tape that another process read before
+//! is folded again from its beginning, and only new entries become rows. The result does not depend on how often
+//! reading stops, or on which process continues.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,20 +18,20 @@ use scrubjay_tape::format::entries::Entries;
 use scrubjay_tape::format::reader::OpenError;
 use scrubjay_tape::home::Home;
 
-/// How many live tapes stay open: hosts start fifteen at once. The least recently read are closed first.
+/// The most live tapes that stay open: hosts start fifteen at once. The least recently read are closed first.
 const OPEN_MAX: usize = 32;
-/// How many entries, and how much text, one transaction writes: it must not lock the index for long.
+/// The most entries, and the most text, that one transaction writes: it must not lock the index for long.
 const BATCH_ENTRIES: u64 = 32_768;
 const BATCH_TEXT_BYTES: usize = 16 << 20;
 
-/// A piece of what is new on one tape.
+/// A part of what is new on one tape.
 #[derive(Debug, Default)]
 pub(super) struct IndexStep {
     /// The tape's number in the index.
     pub(super) number: i64,
-    /// Whether the rows of this tape are to be deleted first.
+    /// Whether the stored rows of this tape are to be deleted first.
     pub(super) begins_anew: bool,
-    /// The exchanges, and for each whether an earlier state of it was written before.
+    /// The exchanges, each with whether an earlier state of it may be stored already.
     pub(super) rows: Vec<(Exchange, bool)>,
     pub(super) definitions: Vec<Definition>,
     pub(super) new_entries: u64,
@@ -50,20 +50,20 @@ pub(super) struct TapeFacts {
     pub(super) server: String,
     pub(super) session: String,
     pub(super) started_ns: u64,
-    /// Zero until the tape was read to its end.
+    /// Zero until the tape is read to its end.
     pub(super) file_bytes: u64,
     pub(super) is_sealed: bool,
     pub(super) damage: Option<String>,
 }
 
-/// The writer has gone, so reading stops.
+/// The receiver that writes rows has stopped, so reading stops, too.
 struct ReceiverGone;
 
 /// Why a tape was not read to its end.
 enum ReadFailure {
-    /// It is damaged: it will be the next time, too.
+    /// It is damaged, so trying again does not help.
     Damaged(String),
-    /// It could not be read now; the next time it may be.
+    /// It could not be read now. The next catch-up tries again.
     Failed(String),
 }
 
@@ -73,7 +73,7 @@ impl From<io::Error> for ReadFailure {
     }
 }
 
-/// Steps that are written in one transaction, so that many small tapes cost no more than one large one.
+/// Steps to be written in one transaction, so that many small tapes cost no more than one large one.
 struct StepBatch<'a> {
     sender: &'a Sender<Vec<IndexStep>>,
     steps: Vec<IndexStep>,
@@ -92,7 +92,7 @@ impl StepBatch<'_> {
     }
 }
 
-/// The state of reading a tape up to some entry.
+/// The state after reading a tape up to some entry.
 #[derive(Debug, Default)]
 struct TapeFold {
     facts: TapeFacts,
@@ -116,8 +116,8 @@ pub(super) struct OpenTapes {
 }
 
 impl OpenTapes {
-    /// Takes out a tape if the index has exactly what was read of it here. The flag tells whether its writer has taken
-    /// entries off since, which the index still has.
+    /// Takes out a tape if the index has exactly the entries that were read of it here. The flag tells whether the
+    /// tape's writer has removed entries since, which the index still has.
     fn take(&mut self, planned: &TapeToRead) -> (Option<OpenTape>, bool) {
         let id = planned.on_disk.file.id.as_str();
         let at = self.tapes.iter().position(|tape| tape.fold.facts.id == id);
@@ -156,7 +156,7 @@ pub(super) fn read_all(
             return OpenTapes::default();
         }
     }
-    // If the writer has gone, it does not need the rest.
+    // A receiver that has gone does not need the rest.
     let _ = batch.send();
     open
 }
@@ -173,17 +173,17 @@ fn read(
     if !was_truncated {
         outcome = reading.read(home, planned.next_entry, batch)?;
     }
-    // Fewer entries than before: damage or the writer removed some, and the index may have rows of those.
+    // The tape has fewer entries than the index: damage or the tape's writer removed some.
     if was_truncated || (reading.fold.next_entry < planned.next_entry && !has_failed(&outcome)) {
         reading = TapeReading::new(planned, None);
         reading.begins_anew = true;
         outcome = reading.read(home, 0, batch)?;
     }
     if has_failed(&outcome) && reading.fold.next_entry < planned.next_entry {
-        // Nothing new was read. The rows of the index stay, and the next catch-up tries again.
+        // Nothing new was read. The stored rows stay, and the next catch-up tries again.
         return Ok(());
     }
-    // A size of 0 makes the next catch-up try a failed tape again.
+    // With a size of 0 the next catch-up sees a change, and tries a failed tape again.
     reading.fold.facts.file_bytes = if has_failed(&outcome) { 0 } else { planned.on_disk.file_bytes };
     reading.fold.facts.damage =
         outcome.err().map(|(ReadFailure::Damaged(what) | ReadFailure::Failed(what))| what);
@@ -208,7 +208,7 @@ struct TapeReading<'a> {
     rows: Vec<(Exchange, bool)>,
     new_entries: u64,
     read_entries: u64,
-    /// How many bytes earlier steps have counted.
+    /// How many bytes of the file earlier steps have reported.
     counted_bytes: u64,
 }
 
@@ -251,7 +251,7 @@ impl<'a> TapeReading<'a> {
         Ok(tape.entries()?)
     }
 
-    /// Reads the tape to its end. Entries that can be read are kept, even if the result is an error.
+    /// Reads the tape to its end. Entries that were read stay, even if the result is an error.
     fn read(
         &mut self,
         home: &Home,
@@ -271,6 +271,7 @@ impl<'a> TapeReading<'a> {
             };
             if skipping && number >= known_to {
                 skipping = false;
+                // Taking them marks what waits here as stored already, as it was when the index was filled up to here.
                 self.fold.exchanges.waiting().for_each(drop);
             }
             let reading = self.fold.reader.read(&entry);
@@ -313,7 +314,7 @@ impl<'a> TapeReading<'a> {
         self.counted_bytes += read_bytes;
         let exchanges = &mut self.fold.exchanges;
         self.rows.extend(exchanges.waiting().map(|(exchange, was_given)| (exchange.clone(), was_given)));
-        // In this order full-text search buffers many texts.
+        // Rows get their ids in this order, and full-text search buffers many texts only while ids ascend.
         self.rows.sort_by_key(|(exchange, _)| exchange.place);
         batch.steps.push(IndexStep {
             number: self.planned.number,

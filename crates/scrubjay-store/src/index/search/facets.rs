@@ -1,4 +1,4 @@
-//! Facets: how many matches there are of each method, tool, session, error code and day.
+//! Facets: the number of matches for each method, tool, session, error code and day.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use sqlx::{AnyConnection, Row as _};
 use super::row_conditions::RowConditions;
 use super::{Row, Sql, Tapes, names, uint};
 
-/// How many values of each facet are returned, the most frequent first.
+/// The most values of each facet that are returned, the most frequent first.
 const VALUES_MAX: usize = 20;
 const DAY_NS: i64 = 86_400_000_000_000;
 
@@ -19,11 +19,11 @@ const DAY_NS: i64 = 86_400_000_000_000;
 pub struct Facet {
     /// The value.
     pub value: String,
-    /// How often.
+    /// The number of matches.
     pub count: u64,
 }
 
-/// The facets of all matches, the most frequent values first; days in order (UTC).
+/// The facets of all matches: the most frequent values first, days (UTC) in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Facets {
     #[serde(skip)]
@@ -36,7 +36,7 @@ pub struct Facets {
     pub sessions: Vec<Facet>,
     /// By the code of the error.
     pub error_codes: Vec<Facet>,
-    /// By day; the last ones.
+    /// By day; the latest days.
     pub days: Vec<Facet>,
 }
 
@@ -64,7 +64,7 @@ impl Group {
     }
 }
 
-/// Counts in the database.
+/// Counts all matches in the database.
 pub(super) async fn count(
     connection: &mut AnyConnection,
     conditions: &RowConditions,
@@ -95,7 +95,7 @@ pub(super) async fn count(
     sum_groups(connection, groups.into_iter(), tapes).await
 }
 
-/// Adds groups up.
+/// Sums groups of rows to facets.
 pub(super) async fn sum_groups(
     connection: &mut AnyConnection,
     groups: impl Iterator<Item = Group>,

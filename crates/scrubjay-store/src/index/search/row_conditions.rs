@@ -1,6 +1,6 @@
 //! Turns a query into SQL conditions on rows.
 //!
-//! Texts from outside are bound, or replaced by ids of ours before. Conditions on fields of messages cannot be checked in
+//! Texts from outside are bound, or were replaced by ids of ours. Conditions on fields of messages cannot be checked in
 //! SQL: a row that matches everything else is a candidate.
 
 mod expression;
@@ -24,17 +24,18 @@ pub(super) struct RowConditions {
     dialect: Dialect,
     /// The full-text query.
     text: Option<String>,
-    /// The numbers of the tapes it is limited to; none for all tapes.
+    /// The numbers of the tapes to which it is limited; `None` for all tapes.
     numbers: Option<Vec<i64>>,
-    /// The ids between which exchanges of these tapes are.
+    /// The first and last id of the exchanges of these tapes.
     ids: Option<(i64, i64)>,
-    /// The condition that an exchange is of these tapes, if the text is frequent and other tapes' ids lie between.
+    /// The condition that an exchange is of these tapes; only if the text is frequent, because ids of other tapes may
+    /// lie between.
     of_tapes: Option<String>,
-    /// The last id of tapes that began before the end of the query's time range.
+    /// The last id of the tapes that began before the end of the query's time range.
     last_begun: Option<i64>,
-    /// How many rows with that text are looked at, from the last one back; none for all.
+    /// The most rows with that text that are checked, from the last one back; `None` for all.
     text_rows_max: Option<usize>,
-    /// Texts that must be in a row, unless its text is not indexed completely.
+    /// Full-text queries that each match must satisfy, unless its text is not indexed completely.
     hints: Vec<String>,
     condition: Expression,
     /// The condition of each part of the query by itself, without fields and nested parts.
@@ -70,7 +71,7 @@ impl RowConditions {
             text_rows_max: None,
             hints: fields.filter_map(hint).map(|term| text_query(dialect, &[term])).collect(),
             condition: Expression::All(conditions),
-            // Without the first part, the query itself, which every row that is found matches.
+            // Without the first part, which is the query itself: every row that is found matches it.
             parts: query
                 .parts()
                 .into_iter()
@@ -80,7 +81,7 @@ impl RowConditions {
         })
     }
 
-    /// Limits the rows that are looked at if more than `rows_max` match the text; returns whether it did.
+    /// Limits the rows to check if more than `rows_max` match the text; returns whether it did.
     pub(super) async fn bound_text(
         &mut self,
         connection: &mut AnyConnection,
@@ -90,6 +91,7 @@ impl RowConditions {
             return Ok(false);
         }
         let mut is_frequent = self.has_more_texts(connection, rows_max).await?;
+        // The range of ids may include other tapes, so a frequent text is counted again in the wanted tapes only.
         if is_frequent && let Some(numbers) = &self.numbers {
             self.of_tapes = Some(is_one_of("tape", numbers));
             is_frequent = self.has_more_texts(connection, rows_max).await?;
@@ -179,8 +181,8 @@ fn ids_of(numbers: &[i64], tapes: &Tapes) -> (i64, i64) {
     (first, known().map(|tape| tape.last_id).max().unwrap_or(0))
 }
 
-/// Returns the full-text query that every match of the whole query satisfies, and the query without the conditions that
-/// it covers. None if the query can match any text.
+/// Returns the full-text query that every match satisfies, and the query without the conditions that it covers; `None`
+/// if the query can match any text.
 fn driving_text(dialect: Dialect, query: &Conditions) -> (Option<String>, Conditions) {
     let mut rest = query.clone();
     let mut wanted: Vec<String> = Vec::new();
@@ -202,7 +204,7 @@ fn driving_text(dialect: Dialect, query: &Conditions) -> (Option<String>, Condit
     (Some(text_without(dialect, &wanted, &unwanted)), rest)
 }
 
-/// A field can equal a text only in messages that contain the text.
+/// Returns a search term for a filter: a field can equal a text only in messages that contain the text.
 fn hint(filter: &FieldFilter) -> Option<SearchTerm> {
     match &filter.test {
         ValueTest::Equals(Value::String(text))

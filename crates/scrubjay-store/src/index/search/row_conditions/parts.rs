@@ -16,7 +16,7 @@ use crate::index::search::Tapes;
 use crate::index::sql::{is_one_of, list};
 use crate::ledger::dialect::Dialect;
 
-/// The ids of the names in a query, and the tapes.
+/// What the conditions refer to: the ids of the names in a query, and the tapes.
 pub(super) struct KnownNames<'a> {
     pub(super) dialect: Dialect,
     pub(super) names: HashMap<String, Vec<i64>>,
@@ -24,8 +24,8 @@ pub(super) struct KnownNames<'a> {
 }
 
 impl KnownNames<'_> {
-    /// Returns the full condition of a part. Whether fields match is not known here: with `fields_match` they count as matching,
-    /// else as not matching.
+    /// Returns the full condition of a part. Whether fields match is not known here: with `fields_match` they count as
+    /// matching, otherwise as not matching. Within `NOT` that is reversed, so that no match is lost.
     fn whole_condition(&self, conditions: &Conditions, fields_match: bool) -> Expression {
         let mut all = self.direct_conditions(conditions, true);
         let has_fields =
@@ -46,7 +46,7 @@ impl KnownNames<'_> {
         conditions.any_of.iter().map(any).chain(conditions.none_of.iter().map(not)).collect()
     }
 
-    /// Returns the conditions of a part by itself, without fields; with its text if `with_text` says so.
+    /// Returns the conditions of a part by itself, without fields and nested parts, and with its text if `with_text`.
     pub(super) fn direct_conditions(&self, query: &Conditions, with_text: bool) -> Vec<Expression> {
         let mut all: Vec<String> = Vec::new();
         all.extend(query.from_ns.map(|ns| format!("e.wall_ns >= {}", int(ns))));
@@ -96,7 +96,7 @@ impl KnownNames<'_> {
         (!wanted.is_empty()).then(|| is_one_of(column, &numbers.collect::<Vec<i64>>()))
     }
 
-    /// Leaves out second legs, unless the query names a backend.
+    /// Returns the condition that leaves out second legs; `None` if the query names a backend.
     pub(super) fn shown_legs(&self, query: &Conditions) -> Option<Expression> {
         if !query.via.is_empty() {
             return None;
@@ -108,7 +108,7 @@ impl KnownNames<'_> {
         Some(Expression::Any(shown))
     }
 
-    /// Returns the numbers of the tapes that a part is limited to; none for all tapes.
+    /// Returns the numbers of the tapes to which a part is limited; `None` for all tapes.
     pub(super) fn tape_numbers(&self, query: &Conditions) -> Option<Vec<i64>> {
         if query.sessions.is_empty() && query.tapes.is_empty() && query.servers.is_empty() {
             return None;
