@@ -1,4 +1,4 @@
-//! Fits views into a number of tokens, and cuts texts that are too long.
+//! Limits views to a number of tokens, and cuts texts that are too long.
 
 use std::borrow::Cow;
 
@@ -15,9 +15,9 @@ pub const TOKENS_MAX: usize = 200_000;
 pub struct Window {
     /// The event or revision after which to begin.
     pub after: i64,
-    /// How many at most.
+    /// The most items to return.
     pub limit: i64,
-    /// How many tokens at most; none for no limit.
+    /// The most tokens; `None` for no limit.
     pub tokens_max: Option<usize>,
 }
 
@@ -85,7 +85,8 @@ pub(super) fn cut_texts(value: &mut Value, chars_max: usize) -> bool {
     }
 }
 
-/// Takes items while they fit; always takes the first. Returns whether all were taken.
+/// Takes items up to a number of tokens; always takes the first, so that a page makes progress. Returns whether all
+/// were taken.
 pub(super) fn take_within<T>(
     items: Vec<T>,
     tokens_max: Option<usize>,

@@ -4,7 +4,7 @@ use super::budget::cut;
 use crate::ledger::event::{Event, EventKind};
 use crate::ledger::revision::{Revision, RevisionState};
 
-/// The longest description.
+/// The longest description: one line in a list.
 const CHARS_MAX: usize = 400;
 /// The summary of a session's end if its agent gave none.
 const ENDED: &str = "session ended";

@@ -1,7 +1,7 @@
 //! The story: a session's events grouped by plan step. Many small edits of a file become one iteration, decisions are
 //! quoted, and the closing summary comes last.
 //!
-//! Needs no model. With one, the recorder toolset adds a narrative to each step, made from [`Chapter::facts`].
+//! It needs no model. With one, the recorder toolset adds a narrative to each chapter, made from [`Chapter::facts`].
 
 mod draft;
 mod text;
@@ -20,10 +20,10 @@ use crate::ledger::session::Session;
 use crate::ledger::{Conn, LedgerError};
 use draft::ChapterDrafts;
 
-/// How many events are read at once.
+/// The number of events that are read at once.
 const BATCH: i64 = 5000;
-/// How a story is shortened, tried in turn: how many items of each kind a chapter keeps, and how many characters of each
-/// quote.
+/// The ways to shorten a story, tried in turn: the most items of each kind in a chapter, and the most characters of
+/// each text.
 const CUTS: [(usize, usize); 7] =
     [(200, 4000), (100, 1000), (50, 500), (20, 300), (10, 200), (3, 100), (1, 80)];
 
@@ -34,7 +34,7 @@ pub struct Story {
     pub session: SessionView,
     /// How many steps its plans have.
     pub steps: StepTotals,
-    /// What was done, by plan step; events without a step come where they happened.
+    /// What was done, by plan step. Events without a step are chapters of their own, in the order of time.
     pub chapters: Vec<Chapter>,
     /// The agent's closing summary, if it gave one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,13 +49,13 @@ pub struct Story {
 /// What was done in one plan step.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Chapter {
-    /// The step's number for people: `1`, or `2.1` in a second plan; none for events without a step.
+    /// The step's number for people: `1`, or `2.1` in a second plan; `None` for events without a step.
     pub number: Option<String>,
     /// The step's index in its plan, from 0.
     pub index: Option<i64>,
-    /// Which of the session's plans it is of.
+    /// The number of its plan in the session, from 1.
     pub plan: Option<i64>,
-    /// What was to be done.
+    /// The step's text.
     pub step: Option<String>,
     /// Its status.
     pub status: Option<plan::StepStatus>,
@@ -67,7 +67,7 @@ pub struct Chapter {
     pub decisions: Vec<Quote>,
     /// Other events, a line each.
     pub also: Vec<StoryNote>,
-    /// How many items were left out for lack of room.
+    /// How many items were left out to stay within the limit of tokens.
     #[serde(skip_serializing_if = "is_zero")]
     pub left_out: usize,
     /// The totals.
@@ -154,7 +154,8 @@ pub async fn read(on: &mut impl Conn, session: &Session) -> Result<Story, Ledger
         for event in events {
             let revision = revisions.get(&event.id);
             if event.kind == EventKind::SessionClosed {
-                // Only the last end counts: after earlier ones the session was resumed.
+                // Only the last end is the closing summary. After earlier ones the session was resumed, so they are
+                // events.
                 let earlier = closed.replace(event);
                 drafts.add(earlier.as_ref(), None);
             } else {
@@ -199,7 +200,7 @@ impl Chapter {
 }
 
 impl Story {
-    /// Shortens the story until it fits; what is left out is counted.
+    /// Shortens the story until it has at most `tokens_max` tokens; what is left out is counted.
     #[must_use]
     pub fn shorten_to(mut self, tokens_max: usize) -> Self {
         let whole = budget::tokens_of(&self);

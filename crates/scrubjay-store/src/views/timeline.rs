@@ -1,5 +1,5 @@
-//! The timeline: all events of a session in order, each with its plan step, and for a file change with the URIs of the
-//! contents before and after.
+//! Timelines: all events of a session in order, each with its plan step. A file change has the URIs of the contents
+//! before and after.
 
 use std::collections::HashMap;
 
@@ -18,9 +18,9 @@ use crate::ledger::revision::{self, Revision};
 use crate::ledger::session::Session;
 use crate::ledger::{Conn, LedgerError};
 
-/// Details of a file change that `EventView::change` shows already.
+/// Details of a file change that are left out because `EventView::change` shows them.
 const SHOWN_AS_CHANGE: [&str; 5] = ["before", "after", "added", "removed", "revision"];
-/// To how many characters the texts of a too long event are cut, tried in turn.
+/// The texts of an event that is too long are cut to these numbers of characters, tried in turn.
 const CUTS: [usize; 5] = [10_000, 2_000, 500, 100, 20];
 
 /// A page of a timeline.
@@ -32,7 +32,7 @@ pub struct Timeline {
     pub steps: StepTotals,
     /// Its events.
     pub events: Vec<EventView>,
-    /// The event after which the next page begins; none if this is the last.
+    /// The event after which the next page begins; `None` if this is the last.
     pub next_after: Option<i64>,
     /// How many events there are in all.
     pub total: i64,
@@ -81,24 +81,24 @@ pub struct EventView {
 /// What an event did to a file's content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChangeView {
-    /// The revision; for an unchanged file, the one that has its content.
+    /// The revision; for an unchanged file, the revision that has its content.
     pub revision: i64,
     /// How many lines were added.
     pub added: i64,
     /// How many were removed.
     pub removed: i64,
-    /// How many bytes the file has now.
+    /// The size of the content after, in bytes.
     pub size: i64,
-    /// The content before; none if there was no file.
+    /// The content before; `None` if there was no file.
     pub before: Option<ContentRef>,
-    /// The content after; none if the file was deleted.
+    /// The content after; `None` if the file was deleted.
     pub after: Option<ContentRef>,
 }
 
 /// The hash and the URI of a content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ContentRef {
-    /// BLAKE3.
+    /// The BLAKE3 hash, in hex.
     pub hash: String,
     /// The URI of the resource.
     pub uri: String,
@@ -179,7 +179,7 @@ impl EventView {
         format!("{} {}{step} {}{lines}", self.id, self.at, self.summary)
     }
 
-    /// Cuts texts until the view fits, or cannot be cut further.
+    /// Cuts texts until the view has at most `tokens_max` tokens, or cannot be cut further.
     fn shorten_to(&mut self, tokens_max: usize) {
         let whole = budget::tokens_of(self);
         if whole <= tokens_max {
@@ -191,7 +191,7 @@ impl EventView {
                     "texts are cut; all of it has about {}: read it with after {}, limit 1 and max_tokens {}",
                     counted(whole, "token"),
                     self.id - 1,
-                    // Room for the page around it.
+                    // More, because a page also has the session and its totals.
                     whole + 1000
                 ));
             }

@@ -8,7 +8,7 @@ use crate::ledger::plan::PlanStep;
 use crate::ledger::revision::{Revision, RevisionSource, RevisionState};
 use crate::views::{budget, event_text, iso, steps};
 
-/// To how many characters a step's text is cut.
+/// A step's text is cut to this number of characters.
 const STEP_CHARS_MAX: usize = 200;
 
 /// A chapter that is being built.
@@ -20,7 +20,7 @@ pub(super) struct ChapterDraft {
     last_ns: i64,
 }
 
-/// The chapters that are being built, in the order of their first events, and all of them together.
+/// The chapters that are being built, in the order of their first events, and a draft of all events for the totals.
 #[derive(Default)]
 pub(super) struct ChapterDrafts {
     pub(super) drafts: Vec<(Option<i64>, ChapterDraft)>,
@@ -37,7 +37,7 @@ impl ChapterDrafts {
                 self.drafts.push((Some(step), ChapterDraft::default()));
                 self.drafts.len() - 1
             }),
-            // Events without a step come where they happened: before the plan, between plans, after them.
+            // Events without a step form a chapter where they happened: before the plan, between plans, after them.
             None => {
                 if self.drafts.last().is_none_or(|(step, _)| step.is_some()) {
                     self.drafts.push((None, ChapterDraft::default()));
