@@ -281,7 +281,7 @@ pub(crate) async fn connect(url: &str) -> Result<AnyConnection, sqlx::Error> {
 pub(crate) struct Renewal(Arc<Mutex<Option<Instant>>>);
 
 impl Renewal {
-    /// Closes all current connections of the pool as soon as they are returned to it or asked for.
+    /// Closes all current connections of the pool when they are next taken from it.
     pub(crate) fn renew(&self) {
         *self.since() = Some(clock::now().instant);
     }

@@ -62,8 +62,8 @@ impl Files {
         if let Some(found) = &found
             && let Some(changed) =
                 open.iter().find(|revision| settled_state(revision, now) == RevisionState::Changed)
-            && let Some(told) = event::get(&mut write, changed.event_id).await?
-            && let Some(session) = session::get(&mut write, &told.session_id).await?
+            && let Some(intended) = event::get(&mut write, changed.event_id).await?
+            && let Some(session) = session::get(&mut write, &intended.session_id).await?
         {
             self.observe(&mut write, caller, &session, &location, found.as_ref()).await?;
         }

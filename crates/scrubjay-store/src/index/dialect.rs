@@ -307,7 +307,7 @@ pub(super) fn text_placeholder(dialect: Dialect, number: usize) -> String {
     }
 }
 
-/// Writes a `tsvector`: each word with its positions, as far as there is room; the flag tells whether words are
+/// Writes a `tsvector`: each word with its positions, up to a limit; the flag tells whether words are
 /// missing.
 fn vector(text: &str) -> (String, bool) {
     use std::collections::HashMap;

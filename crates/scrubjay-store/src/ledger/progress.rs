@@ -263,7 +263,7 @@ pub async fn between(
     rows.iter().map(ProgressEntry::of).collect()
 }
 
-/// Keeps an entry's summary, if it has none yet; returns the one that is kept.
+/// Stores an entry's summary unless it has one; returns the stored one.
 ///
 /// # Errors
 /// The ledger failed, or there is no such entry.
@@ -273,6 +273,7 @@ pub async fn store_summary(
     summary: &str,
     model: &str,
 ) -> Result<String, LedgerError> {
+    // The first summary stays, so that all readers see the same one, even if two models were asked.
     let row = change(
         "UPDATE progress_entries SET summary = coalesce(summary, $2), summary_model = coalesce(summary_model, $3)
          WHERE id = $1 RETURNING summary",

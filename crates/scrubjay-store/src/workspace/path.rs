@@ -19,7 +19,7 @@ const PATH_BYTES_MAX: usize = 4095;
 /// The most names in a path: each directory that is created for it stays open until the change is made.
 const DEPTH_MAX: usize = 128;
 
-/// The normal form of a path in a workspace: the key under which revisions are kept.
+/// The normal form of a path in a workspace: the key of its revisions in the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FilePath(String);
 
