@@ -165,6 +165,7 @@ async fn inspect_once(path: &Path, kind: DatabaseKind) -> Result<FileInspection,
 
 /// Returns a file's first bytes; `None` if it is empty, or does not exist and can be created.
 fn read_header(path: &Path) -> Result<Option<Vec<u8>>, NotUsable> {
+    // First: somebody who can replace a directory above the file can replace the file after any check.
     check_above(path)?;
     let facts = match std::fs::metadata(path) {
         Ok(facts) => facts,

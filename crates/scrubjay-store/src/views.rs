@@ -159,6 +159,7 @@ pub async fn find_session(on: &mut impl Conn, name: &str) -> Result<Session, Vie
             // A conversation that worked on several projects has a session in each; the most recently active is taken.
             let mut of_host = session::of_host(on, name, 1).await?;
             if of_host.is_empty() {
+                // A few are enough to report that the name is ambiguous.
                 of_host = session::find(on, name, 4).await?;
             }
             of_host

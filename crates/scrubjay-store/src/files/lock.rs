@@ -20,6 +20,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(2);
 impl Files {
     /// Waits for the lock of a path.
     pub(super) async fn lock_path(&self, path: &str) -> Result<File, FileError> {
+        // Polled, because each blocking lock would occupy a thread.
         for _ in 0..LOCK_TRIES {
             if let Some(lock) = self.try_lock_path(path)? {
                 return Ok(lock);
@@ -31,6 +32,7 @@ impl Files {
 
     /// Takes the lock of a path if it is free.
     pub(super) fn try_lock_path(&self, path: &str) -> Result<Option<File>, FileError> {
+        // The root belongs to it: two workspaces have files of the same path.
         let name = blake3::hash(format!("{}\0{path}", self.root()).as_bytes());
         let number = u16::from_le_bytes([name.as_bytes()[0], name.as_bytes()[1]]) % LOCKS;
         let file_path = self.locks.join(format!("{number:03x}.lock"));
@@ -49,6 +51,7 @@ fn open(directory: &Path, file: &Path) -> io::Result<File> {
     options.create(true).append(true).mode(0o600);
     match options.open(file) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            // The first change in this data directory.
             create_private_dir(directory)?;
             options.open(file)
         }

@@ -150,6 +150,7 @@ impl Files {
         if !lost.is_empty() && !force {
             return Err(RewindError::Unrecorded(lost));
         }
+        // One change for each file and not all or nothing: a failure leaves the earlier ones made and recorded.
         let mut made = Vec::new();
         for step in steps.into_iter().filter(RewindStep::changes) {
             let action = match (&step.now, step.then) {

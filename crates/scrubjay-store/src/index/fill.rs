@@ -68,6 +68,7 @@ impl NameTable {
         if let Some(number) = self.known.get(&*name) {
             return Ok(Some(*number));
         }
+        // The update changes nothing, but without it a conflict would return no id.
         let number = sqlx::query_scalar(
             "INSERT INTO names (name) VALUES ($1) ON CONFLICT (name) DO UPDATE SET name = excluded.name \
              RETURNING id",
@@ -243,6 +244,7 @@ async fn write_texts(
         _ => text_placeholder(dialect, number),
     });
     let insert = format!("INSERT INTO texts (rowid, text) VALUES {places}");
+    // Only the statement for a full chunk is used again, so only that is worth caching.
     let mut insert = sqlx::query(AssertSqlSafe(insert)).persistent(rows.len() == ROWS_MAX);
     let mut clipped = Vec::with_capacity(rows.len());
     for ExchangeRow { id, row, .. } in rows {
@@ -286,6 +288,7 @@ async fn write_rows(
     numbers: &[NameIds],
     clipped: &[bool],
 ) -> Result<(), sqlx::Error> {
+    // An exchange that waited for its answer has a row already, which is replaced.
     let taken: Vec<String> = COLUMNS[1..].iter().map(|name| format!("{name} = excluded.{name}")).collect();
     let insert = format!(
         "INSERT INTO exchanges ({}) VALUES {} ON CONFLICT (id) DO UPDATE SET {}",
@@ -359,6 +362,7 @@ async fn write_tapes(
 ) -> Result<(), sqlx::Error> {
     let all: Vec<(&IndexStep, (i64, i64))> = batch.iter().zip(ids.iter().copied()).collect();
     for some in all.chunks(ROWS_MAX) {
+        // Several steps may belong to one tape. An id of 0 means that no exchange of it was written yet.
         let insert = format!(
             "INSERT INTO tapes (number, id, server, session, started_ns, is_sealed, file_bytes, next_entry, \
              first_id, last_id, damage) VALUES {} \

@@ -41,6 +41,7 @@ impl Lease {
         let is_late = || clock::now().instant.saturating_duration_since(begun) > wait_max;
         match location {
             IndexLocation::File(_) => {
+                // Not the index's own file, which may be removed and created again.
                 let path = home.root().join("index.lock");
                 let failed = |source| IndexError::File { path: path.clone(), source };
                 home.create().map_err(failed)?;
@@ -70,6 +71,7 @@ async fn wait(is_late: bool, wait_max: Duration) -> Result<(), IndexError> {
     if is_late {
         return Err(IndexError::Busy(wait_max));
     }
+    // Polled, because waiting for the lock itself would not end after `wait_max`.
     tokio::time::sleep(TRY_INTERVAL).await;
     Ok(())
 }

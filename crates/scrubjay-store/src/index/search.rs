@@ -120,6 +120,7 @@ impl Index {
             let facets = facets::count(&mut tx, &conditions, &tapes).await?;
             (fetch(&mut tx, query, &conditions, query.limit, query.offset).await?, facets)
         } else {
+            // One more than is checked, to find out whether there are more.
             let candidates = fetch(&mut tx, query, &conditions, CANDIDATES_MAX + 1, 0).await?;
             if candidates.len() > CANDIDATES_MAX {
                 bounded = Some((CANDIDATES_MAX, WhyBounded::Fields));

@@ -19,6 +19,7 @@ pub struct Snippet {
 
 /// Cuts a snippet around the first match; without a match, the beginning of the text.
 pub(super) fn cut(text: &str, terms: &[SearchTerm]) -> Snippet {
+    // Shown on one line, so line ends and indentation become single spaces.
     let characters: Vec<char> = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().collect();
     // One lower-case character for each, so that positions are the same in both.
     let lower: Vec<char> = characters.iter().map(|c| c.to_lowercase().next().unwrap_or(*c)).collect();

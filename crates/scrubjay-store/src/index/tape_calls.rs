@@ -127,6 +127,7 @@ struct Unnamed {
 
 impl Unnamed {
     fn parse(row: &str, subjects: &mut Subjects) -> Option<Self> {
+        // In the order of the statement above.
         let mut columns = row.split(',').map(|column| column.parse::<i64>().ok());
         let mut next = || columns.next().flatten();
         let (entry, answer, since_start_ns) = (next()?, next(), next()?);

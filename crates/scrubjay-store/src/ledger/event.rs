@@ -195,6 +195,7 @@ pub async fn append(
     .bind(caller.entry)
     .fetch_one(write)
     .await?;
+    // Stored with the session, because lists of sessions are ordered by it.
     change("UPDATE sessions SET last_activity_ns = $2 WHERE id = $1")
         .bind(Key::known(&session.id))
         .bind(write.at_ns)

@@ -86,6 +86,7 @@ pub async fn record(
     let event = NewEvent::new(EventKind::WorkspaceMoved, format!("workspace moved: {old_root} → {new_root}"));
     let event = event.about(new_root).with(json!({ "from": old_root, "to": new_root }));
     let event_id = event::append(write, session, caller, event).await?;
+    // The move applies to all revisions so far; later ones at the old root belong to another workspace.
     change(
         "INSERT INTO workspace_moves (old_root, new_root, up_to, event_id)
          VALUES ($1, $2, (SELECT coalesce(max(id), 0) FROM revisions), $3)",

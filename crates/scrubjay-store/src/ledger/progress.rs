@@ -100,6 +100,7 @@ pub async fn log(
     new: NewProgressEntry<'_>,
 ) -> Result<ProgressEntry, LedgerError> {
     let scope = ensure_scope(write, new.project).await?;
+    // Both are looked up and used in one mutation, so no other writer can take them in between.
     let id = unused_id(write).await?;
     let at_us = unused_time_us(write).await?;
     let details = json!({

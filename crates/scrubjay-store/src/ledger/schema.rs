@@ -52,6 +52,7 @@ pub(super) async fn migrate(write: &mut Write) -> Result<(), LedgerError> {
     if found > known {
         return Err(LedgerError::Newer { found, known });
     }
+    // Versions count from 1, so the first missing migration is at index `found`.
     for step in &STEPS[found as usize..] {
         for statement in step.statements(write.dialect()) {
             // The text is one of the constants above, so it holds nothing from outside.

@@ -219,6 +219,7 @@ pub async fn list(
     before: Option<(i64, &str)>,
     limit: i64,
 ) -> Result<Vec<Session>, LedgerError> {
+    // The id breaks ties, so that no session is lost or repeated between two pages.
     let (before_ns, before_id) = before.unwrap_or((i64::MAX, ""));
     let rows = select(sessions!(
         "WHERE ($1 = '' OR s.project_id = $1)

@@ -92,6 +92,7 @@ pub async fn read(
     side: Side,
 ) -> Result<StoredContent, ViewError> {
     let workspaces = evolution::workspaces(on, session, path).await?;
+    // The session may have changed files of this path in several workspaces: the first with this state is taken.
     let mut found = None;
     for workspace in workspaces {
         found = find(on, &workspace, path, at).await?;

@@ -225,6 +225,7 @@ pub async fn read(on: &mut impl Conn, session: &Session, window: Window) -> Resu
     let mut views = Vec::with_capacity(events.len());
     for event in events {
         let revision = revisions.get(&event.id);
+        // A change that changed nothing has no revision of its own; its event names the one with that content.
         let same = match (revision, event.details["revision"].as_i64()) {
             (None, Some(id)) if event.details["unchanged"] == true => revision::get(on, id).await?,
             _ => None,

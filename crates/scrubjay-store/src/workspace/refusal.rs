@@ -190,6 +190,7 @@ impl Refusal {
 
 /// Returns a path for messages: inert, and shortened.
 pub(super) fn shown(path: &str) -> String {
+    // Cut first, because cutting the inert form could cut an escape in two.
     match path.char_indices().nth(SHOWN_MAX) {
         Some((end, _)) => format!("{}…", inert(&path[..end])),
         None => inert(path).into_owned(),

@@ -44,6 +44,7 @@ impl Root {
             std::fs::read_link(format!("/proc/self/fd/{}", rustix::fd::AsRawFd::as_raw_fd(&handle)))
                 .unwrap_or_else(|_| given.clone());
         let mut root = Self { handle, given, canonical, one_step: true };
+        // Finds out whether the kernel has `openat2`.
         match root.open_beneath(".", flags) {
             Ok(_) => {}
             // An old kernel, or a container whose seccomp filter refuses `openat2`.
@@ -60,6 +61,7 @@ impl Root {
 
     /// Tells whether the directory was removed; then nothing can be opened beneath its handle any more.
     pub(super) fn is_gone(&self) -> bool {
+        // The last link of a directory is removed with it.
         fstat(&self.handle).is_ok_and(|stat| stat.st_nlink == 0)
     }
 

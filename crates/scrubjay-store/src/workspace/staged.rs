@@ -85,6 +85,7 @@ impl Staged {
             let prepared = outcome.and_then(|directory| {
                 let Some(directory) = directory else { return Ok(None) };
                 let private = open_regular(&directory, path.name(), path.as_str())?.is_some();
+                // Private at first also if a mode is given: it may be stricter than the default.
                 let file = create_temporary(&directory, private || mode.is_some(), path.as_str())?;
                 Ok(file.map(|(temporary, file)| (directory, temporary, file, private)))
             });
@@ -153,6 +154,7 @@ impl Staged {
         if open_regular(&self.directory, self.path.name(), path)?.is_some() {
             return Err(Refusal::Exists { path: path.to_owned() }.into());
         }
+        // Before the file gets its name, so that nobody can open it with another mode.
         match self.mode {
             Some(mode) => self.set_mode(mode)?,
             // The target existed when this was written and is gone now, so its mode is not known.

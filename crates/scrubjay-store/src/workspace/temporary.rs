@@ -59,6 +59,7 @@ pub(super) fn sweep(
 
 /// Returns the content of a regular file that no process has locked; `None` if that cannot be found out.
 fn abandoned(directory: &Directory, name: &CStr, bytes_max: u64) -> Option<Vec<u8>> {
+    // Without following or blocking, because anybody can give a link or a pipe such a name.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = openat(directory, name, flags, Mode::empty()).ok()?;
     let stat = fstat(&file).ok()?;

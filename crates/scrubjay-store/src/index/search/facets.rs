@@ -73,6 +73,7 @@ pub(super) async fn count(
     let call: Option<i64> = sqlx::query_scalar("SELECT id FROM names WHERE name = 'tools/call'")
         .fetch_optional(&mut *connection)
         .await?;
+    // Only calls of tools are counted by name. Without the name `tools/call` there are none, and -1 is nobody's id.
     let mut sql = Sql::new(format!(
         "SELECT e.method, CASE WHEN e.method = {} THEN e.name END, e.tape, e.code, e.wall_ns / {DAY_NS}, \
          count(*) ",
@@ -114,6 +115,7 @@ pub(super) async fn sum_groups(
         let session = tapes.get(&group.tape).map(|tape| tape.session.clone());
         let day = iso_time(uint(group.day * DAY_NS)).get(..10).map(str::to_owned);
         let values = [method, tool, session, group.code.map(|c| c.to_string()), day];
+        // Summed by text, because several tapes may belong to one session.
         for (facet, value) in counts.iter_mut().zip(values) {
             if let Some(value) = value {
                 *facet.entry(value).or_default() += count;

@@ -34,6 +34,7 @@ pub(super) fn resolve(home: &Home, query: &mut Conditions, tapes: &Tapes) {
 }
 
 fn is_unknown(session: &str, tapes: &Tapes) -> bool {
+    // A query may name a session by the beginning of its id.
     session == LATEST || !tapes.values().any(|tape| tape.session.starts_with(session))
 }
 

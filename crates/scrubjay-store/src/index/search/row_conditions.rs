@@ -54,6 +54,7 @@ impl RowConditions {
         let mut conditions = known.direct_conditions(query, false);
         conditions.extend(known.nested_conditions(&rest, true));
         conditions.extend(known.shown_legs(query));
+        // Only messages with a method have parameters.
         if !query.params.is_empty() {
             conditions.push(Expression::Sql("e.method IS NOT NULL".to_owned()));
         }
@@ -96,6 +97,7 @@ impl RowConditions {
             self.of_tapes = Some(is_one_of("tape", numbers));
             is_frequent = self.has_more_texts(connection, rows_max).await?;
         }
+        // A search looks only at this number of rows then, and its total is a lower bound.
         self.text_rows_max = is_frequent.then_some(rows_max);
         Ok(is_frequent)
     }
@@ -176,6 +178,7 @@ impl RowConditions {
 
 /// Returns the first and last id of the exchanges of some tapes.
 fn ids_of(numbers: &[i64], tapes: &Tapes) -> (i64, i64) {
+    // A tape without exchanges has no ids.
     let known = || numbers.iter().filter_map(|number| tapes.get(number)).filter(|tape| tape.last_id > 0);
     let first = known().map(|tape| tape.first_id).min().unwrap_or(0);
     (first, known().map(|tape| tape.last_id).max().unwrap_or(0))

@@ -20,6 +20,7 @@ pub async fn take(
 ) -> Result<bool, LedgerError> {
     let now_ns = write.at_ns();
     let lasts_ns = i64::try_from(clock::saturate(lasts)).unwrap_or(i64::MAX);
+    // A claim whose time is over is replaced: its process was killed, or is too slow.
     let rows = change(
         "INSERT INTO progress_claims (subject, owner, until_ns) VALUES ($1, $2, $3)
          ON CONFLICT (subject) DO UPDATE SET owner = excluded.owner, until_ns = excluded.until_ns

@@ -93,6 +93,7 @@ pub async fn activate(
     overridden: bool,
 ) -> Result<Activation, RecordError> {
     let now = row::require(write, &scope.collection, id).await?;
+    // Read before `note_seen` replaces it.
     let before = seen_version(write, &scope.session.id, id).await?;
     let mut others = active_sessions(write, &scope.collection, id).await?;
     others.retain(|other| other.session_id != scope.session.id);

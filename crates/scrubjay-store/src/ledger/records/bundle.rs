@@ -46,6 +46,7 @@ pub async fn load(
     };
     let mut bundle =
         Bundle { target, parent, open: vec![], other: vec![], grandchildren: vec![], grandchildren_total: 0 };
+    // The record's own counts save queries that would return nothing.
     if bundle.target.now.open_children > 0 {
         bundle.open = open_children(on, collection, id).await?;
     }
@@ -134,5 +135,6 @@ pub async fn siblings(
         Some(parent) => row::find(on, collection, parent).await?.map_or(0, |p| p.children),
         None => collection.totals.roots,
     };
+    // Without the record itself.
     Ok((rows.iter().map(RecordRef::of).collect::<Result<_, _>>()?, total - 1))
 }

@@ -71,6 +71,7 @@ pub async fn open(on: &mut impl Conn, project: &str) -> Result<RecordCollection,
     .bind(project)
     .fetch_optional(on.conn())
     .await?;
+    // Reading creates nothing: a project without records has no row.
     let mut collection = RecordCollection { id: 0, project: project.to_owned(), totals: Totals::default() };
     if let Some(row) = row {
         collection.id = row.try_get(0)?;

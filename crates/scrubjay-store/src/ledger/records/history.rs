@@ -60,6 +60,7 @@ pub async fn versions(
     before: i64,
     limit: i64,
 ) -> Result<Vec<Version>, RecordError> {
+    // Otherwise an unknown record would look like one without versions in this range.
     row::require(on, collection, id).await?;
     let rows = select(sql!(
         "SELECT ",

@@ -50,6 +50,7 @@ impl RecordRef {
 
     /// Returns the first path of its subtree, and the first path behind it.
     pub(super) fn subtree(&self) -> (String, String) {
+        // Everything below sorts before the path of the next sibling, whether that exists or not.
         let above = &self.path[..self.path.len() - PATH_DIGITS];
         (self.path.clone(), path(above, RecordId(self.id.0 + 1)))
     }
@@ -151,6 +152,7 @@ pub async fn full(
     id: RecordId,
     version: Option<i64>,
 ) -> Result<Record, RecordError> {
+    // Versions count from 1, so 0 can stand for the newest.
     let row = select(sql!(
         "SELECT ",
         REF,
@@ -168,6 +170,7 @@ pub async fn full(
     match row {
         Some(row) => Ok(Record::of(&row)?),
         None => {
+            // An unknown record is another error than an unknown version.
             require(on, collection, id).await?;
             let wanted = format!("version {}", version.unwrap_or(0));
             Err(RecordError::NoVersion { id, wanted })

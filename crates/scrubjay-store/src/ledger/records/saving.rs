@@ -60,6 +60,7 @@ pub async fn save(
     summary: Option<&str>,
 ) -> Result<SaveResult, LedgerError> {
     let (records, count) = unsaved(write, &scope.session.id).await?;
+    // A save has a tick of its own, so that later changes are those with greater ticks.
     let tick = scope.tick(write).await?;
     let at_ns = write.at_ns();
     change("INSERT INTO record_saves (session_id, tick, at_ns) VALUES ($1, $2, $3)")

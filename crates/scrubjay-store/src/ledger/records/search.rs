@@ -103,6 +103,7 @@ pub async fn search(
         (ranked, total) = matches(on, collection, &text).await?;
     }
     let newest_only = total > ranked.len() as i64;
+    // Of equally good matches the newer one comes first.
     ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then(b.0.cmp(&a.0)));
     let best = ranked.first().map_or(0.0, |first| first.1);
     ranked.truncate(search.limit);
@@ -146,6 +147,7 @@ async fn matches(
     let score =
         |row: &sqlx::any::AnyRow| Ok((record_of(row.try_get(0)?), row.try_get::<f64, _>(1)?.max(0.0)));
     let ranked = rows.iter().map(score).collect::<Result<Vec<_>, LedgerError>>()?;
+    // Counting scans all matches once more, so it is done only if there may be others.
     if (ranked.len() as i64) < RANKED_MAX {
         let total = ranked.len() as i64;
         return Ok((ranked, total));

@@ -93,6 +93,7 @@ async fn changes(
     let mut changes = Vec::new();
     let mut bytes = 0;
     for row in &rows {
+        // Checked before the next change is loaded, so that each sync makes progress.
         if changes.len() as i64 == CHANGES_MAX || bytes > TEXT_BYTES_MAX {
             return Ok((changes, false));
         }

@@ -99,6 +99,7 @@ async fn put_sqlite(
     replaces: bool,
     columns: [SearchWords; 5],
 ) -> Result<(), LedgerError> {
+    // FTS5 knows no upsert.
     if replaces {
         change("DELETE FROM record_texts WHERE rowid = $1").bind(row).execute(write).await?;
     }
@@ -120,6 +121,7 @@ fn vector(texts: &[Vec<String>; 4], facets: &[String]) -> String {
     let mut at = 0;
     for (words, weight) in texts.iter().zip(['A', 'B', 'C', 'B']) {
         for word in words {
+            // From 1, because PostgreSQL has no position 0.
             at += 1;
             let positions = positions.entry(word).or_default();
             if positions.len() < POSITIONS_MAX {

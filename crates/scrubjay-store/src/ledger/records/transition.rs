@@ -50,6 +50,7 @@ pub async fn transition(
     let current = row::full(write, &scope.collection, id, None).await?;
     let seen = activation::seen_version(write, &scope.session.id, id).await?;
     let seen = seen.ok_or(RecordError::NotActivated(id))?;
+    // Checked before the states are: the session decided on a version that is not the current one.
     if seen.version != current.version {
         let by = history::author(write, &scope.collection, id, current.version).await?;
         update::record_conflict(write, scope, &current, seen, &by).await?;
@@ -70,6 +71,7 @@ pub async fn transition(
         content::add_version(write, scope, &current, VersionChange::StateChanged, reason, &content).await?;
     scope.collection.totals.count_transition(from, to);
     collection::update(write, &scope.collection).await?;
+    // The parent counts its open children.
     let opened = i64::from(to == RecordState::Open) - i64::from(from == RecordState::Open);
     if let Some(parent) = current.now.parent.filter(|_| opened != 0) {
         create::count_child(write, scope, parent, 0, opened).await?;

@@ -35,6 +35,7 @@ pub(crate) async fn as_of(
         .bind(event)
         .bind(root.up_to)
     };
+    // One of each root at most: the last of these is the file's state.
     Ok(of_all_roots(on, workspace, last_of_root).await?.pop())
 }
 
@@ -84,6 +85,7 @@ pub async fn page(
             .bind(root.up_to)
             .bind(limit)
     };
+    // Each root may give a whole page, of which the first revisions are the page of all roots.
     let mut page = of_all_roots(on, workspace, page_of_root).await?;
     page.truncate(usize::try_from(limit).unwrap_or(0));
     Ok(page)
@@ -95,6 +97,7 @@ pub(crate) async fn paths(
     workspace: &str,
     limit: i64,
 ) -> Result<Vec<String>, LedgerError> {
+    // A set, because a path may be recorded under several roots.
     let mut paths = std::collections::BTreeSet::new();
     for root in moves::roots(on, workspace).await? {
         let rows = select(

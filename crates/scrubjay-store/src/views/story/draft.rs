@@ -87,6 +87,7 @@ impl ChapterDraft {
 
     fn add_revision(&mut self, event: &Event, revision: &Revision) {
         let what = match (revision.source, &revision.before, &revision.after) {
+            // A file that was only seen for the first time did not change.
             (RevisionSource::Observed, before, after) if before == after => return,
             (RevisionSource::Observed, ..) => "found changed",
             (_, None, _) => "created",
