@@ -323,6 +323,7 @@ impl Write {
     /// After [`LedgerError::Uncertain`] it may or may not be committed; only reading shows which.
     pub async fn commit(self) -> Result<(), LedgerError> {
         if let Err(error) = self.tx.commit().await {
+            // After a failed sync nothing more may be committed to the log.
             self.unsynced.note(&error);
             return Err(match error {
                 // The database itself reports the error, so it has rolled back.

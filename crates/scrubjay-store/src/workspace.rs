@@ -143,6 +143,7 @@ impl Workspace {
     /// # Errors
     /// It is not the path of a file, leads outside, or is protected.
     pub fn locate(&self, path: &str) -> Result<FilePath, Refusal> {
+        // Agents use the root as the user gave it, or with its links resolved.
         path::parse(path, &[&self.root.given, &self.root.canonical], self.allow_vcs)
     }
 

@@ -214,6 +214,7 @@ impl Files {
     /// Changes the file.
     async fn change_file(&self, intent: ChangeIntent) -> Result<(), WorkspaceError> {
         let workspace = self.workspace.clone();
+        // On a blocking thread, because it writes and syncs files.
         let changing = tokio::task::spawn_blocking(move || {
             let ChangeIntent { path, before, after, mode } = intent;
             let expected =
@@ -221,6 +222,7 @@ impl Files {
             match (after, expected) {
                 (Some(after), expected) => workspace.stage(&path, &after, mode)?.commit(expected),
                 (None, ExpectedContent::Content(hash)) => workspace.remove(&path, hash),
+                // Not reached: `new_content` refuses to delete a file that is not there.
                 (None, ExpectedContent::Missing) => Ok(()),
             }
         });

@@ -209,6 +209,7 @@ impl Index {
 /// Lists all tapes with their sizes, the oldest first.
 fn list_tapes(home: &Home) -> Result<Vec<TapeOnDisk>, IndexError> {
     let mut seen = Vec::new();
+    // In this order, because a search for frequent words takes the exchanges with the last ids.
     for file in home.list()?.into_iter().rev() {
         // A tape that was sealed after the listing has another name.
         let sealed = file.path.with_extension("tape");
@@ -235,6 +236,7 @@ fn list_tapes(home: &Home) -> Result<Vec<TapeOnDisk>, IndexError> {
 
 fn plan_of(seen: Vec<TapeOnDisk>, mut known: HashMap<TapeId, IndexedTape>) -> CatchUpPlan {
     let mut plan = CatchUpPlan::default();
+    // Numbers of forgotten tapes may be assigned again: no row refers to them.
     let mut next_number = known.values().map(|k| k.number).max().unwrap_or(0) + 1;
     for tape in seen {
         match known.remove(&tape.file.id) {

@@ -119,6 +119,7 @@ pub async fn set(
     for step in &old {
         let replaced = match step.status {
             StepStatus::Pending => StepStatus::Replaced,
+            // Only the agent can say that it is done.
             StepStatus::Current => StepStatus::Left,
             _ => continue,
         };

@@ -178,6 +178,7 @@ pub async fn read(
     let mut more = revisions.len() as i64 > window.items_shown();
     revisions.truncate(usize::try_from(window.items_shown()).unwrap_or(0));
     let total = revision::count(on, &workspace, path).await?;
+    // Only the first revision shows the text from before: later ones begin with the content of the previous one.
     let first = revision::page(on, &workspace, path, 0, 1).await?.first().map(|first| first.id);
     let mut seen = LastContent::default();
     let (mut views, mut left): (Vec<RevisionView>, _) = (Vec::new(), window.tokens_max);

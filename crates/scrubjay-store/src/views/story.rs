@@ -169,6 +169,7 @@ pub async fn read(on: &mut impl Conn, session: &Session) -> Result<Story, Ledger
         Some(Quote { label: "closing summary".to_owned(), text, event_id: event.id })
     });
     match (&closed, &closing) {
+        // The closing summary is shown by itself, so its event only counts in the totals.
         (Some(event), Some(_)) => drafts.all.note_time(event),
         (closed, _) => drafts.add(closed.as_ref(), None),
     }

@@ -65,6 +65,7 @@ impl Staged {
         let mut staged = Self::prepare(root, path, durability, mode)?;
         let failed = |e: std::io::Error, path: &FilePath| WorkspaceError::io("write", path.as_str(), e);
         staged.file.write_all(bytes).map_err(|e| failed(e, &staged.path))?;
+        // Before it replaces the target: otherwise the target may be empty after a loss of power.
         if durability == Durability::Power {
             staged.file.sync_all().map_err(|e| failed(e, &staged.path))?;
         }
@@ -130,6 +131,7 @@ impl Staged {
     /// the change was made, and after [`WorkspaceError::Stranded`] it could not be undone.
     pub fn commit(mut self, expected: ExpectedContent) -> Result<(), WorkspaceError> {
         let path = self.path.clone();
+        // The lock excludes our own processes. Changes of other programs are noticed by the check after the swap.
         lock(&self.root, &self.directory, &path)?;
         let outcome = match expected {
             ExpectedContent::Missing => self.create(),

@@ -573,7 +573,8 @@ async fn two_who_ask_at_once_both_get_the_answer(database: Database) {
     }
 }
 
-/// Records a session of reads and writes on a tape; a read takes about `read_ms`, and a write fails if its round is down.
+/// Records a session of reads and writes on a tape; a read takes about `read_ms`, and a write fails if its round is
+/// down.
 fn session(
     home: &Home,
     number: u64,

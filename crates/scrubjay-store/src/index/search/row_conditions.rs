@@ -134,6 +134,7 @@ impl RowConditions {
         for (at, part) in self.parts.iter().enumerate() {
             sql.push(" + CASE WHEN ");
             part.push(self.dialect, sql);
+            // The bits suffice, because the parser limits alternatives, groups and negations (`UNITS_MAX`).
             sql.push(&format!(" THEN {} ELSE 0 END", 1i64 << at));
         }
     }

@@ -109,6 +109,7 @@ pub async fn find(on: &mut impl Conn, search: &EntrySearch<'_>) -> Result<EntryS
 /// Moves the tag with the fewest entries to the front.
 async fn rarest_first(on: &mut impl Conn, scope: i64, tags: &mut [&str]) -> Result<(), LedgerError> {
     let mut fewest = i64::MAX;
+    // A single tag needs no comparison.
     for n in 0..if tags.len() > 1 { tags.len() } else { 0 } {
         let row = select(
             "SELECT count(*) FROM (SELECT 1 FROM progress_tags WHERE scope = $1 AND tag = $2 LIMIT $3) t",
@@ -152,6 +153,7 @@ async fn newest(
 ) -> Result<EntrySearchResults, LedgerError> {
     let texts: Vec<&str> = tags.iter().copied().chain(pattern).chain(search.session).collect();
     let mut binds = SearchBinds { scope, from_us: search.from_us, until_us: search.until_us, texts };
+    // The rows of a tag have time and title, too, so entries without the tag are not read.
     let table = if tags.is_empty() { "progress_entries" } else { "progress_tags" };
     let mut from = format!("FROM {table} e WHERE e.scope = $1 AND e.at_us BETWEEN $2 AND $3");
     for n in 0..tags.len() {

@@ -83,6 +83,7 @@ pub(super) async fn index(
         }
         Dialect::Postgres => {
             let mut vector = vector(scope, texts.title.as_str(), texts.content.as_str());
+            // Without a position: a tag is never part of a phrase.
             for tag in tags {
                 write!(vector, " '{tag}'").expect("a string takes any text");
             }

@@ -85,6 +85,7 @@ pub(super) async fn store(
         .bind(id.0)
         .execute(write)
         .await?;
+    // Without a workspace a path names no file of the ledger.
     let Some(workspace) = scope.session.workspace.as_deref().or(scope.caller.workspace.as_deref()) else {
         return Ok(());
     };

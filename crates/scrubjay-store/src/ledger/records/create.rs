@@ -74,6 +74,7 @@ pub async fn create(write: &mut Write, scope: &mut Scope, new: NewRecord) -> Res
     content::store(write, scope, &first).await?;
     citation::store(write, scope, now.id, &content.citations).await?;
     text_index::put(write, &scope.collection, &now, &content).await?;
+    // A session has seen what it wrote, so it may change the record at once.
     activation::note_seen(write, scope, &now, tick).await?;
     let details = json!({ "tick": tick, "version": 1, "type": content.kind, "state": content.state,
         "parent_id": now.parent });

@@ -50,9 +50,9 @@ pub async fn at(
     row::require(on, collection, id).await?;
     let missing = || RecordError::NoVersion { id, wanted: point.wanted() };
     let (tick, time) = match point {
-        // The newest version at a tick or a time is found below; these two name a version directly.
         VersionPoint::Current => return row::full(on, collection, id, None).await,
         VersionPoint::Version(n) if *n > 0 => return row::full(on, collection, id, Some(*n)).await,
+        // `full` would take 0 for the newest version.
         VersionPoint::Version(_) => return Err(missing()),
         VersionPoint::Tick(tick) => (*tick, i64::MAX),
         VersionPoint::Time(time) => (i64::MAX, *time),

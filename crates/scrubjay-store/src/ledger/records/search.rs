@@ -95,6 +95,7 @@ pub async fn search(
 
     let (mut all_words, mut ranked, mut total) = (true, vec![], 0);
     for all in [true, false] {
+        // With a single term, any is the same as all.
         if !all && (total > 0 || terms.len() == 1) {
             break;
         }

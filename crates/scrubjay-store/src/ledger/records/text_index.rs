@@ -136,6 +136,7 @@ fn vector(texts: &[Vec<String>; 4], facets: &[String]) -> String {
         let positions: Vec<_> = positions.iter().map(|(at, weight)| format!("{at}{weight}")).collect();
         write!(vector, "'{word}':{} ", positions.join(",")).expect("a string takes any text");
     }
+    // Weight D counts as zero when matches are ranked, so filters do not change the rank.
     for facet in facets {
         write!(vector, "'{facet}':1D ").expect("a string takes any text");
     }

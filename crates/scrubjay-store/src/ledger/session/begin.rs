@@ -88,6 +88,7 @@ pub async fn current(
         }
         return Ok(session);
     }
+    // It has not ended, because an ended session has no connections.
     if let Some(session) = of_connection(write, caller).await? {
         return Ok(session);
     }
@@ -203,6 +204,7 @@ async fn begin(write: &mut Write, caller: &Caller, beginning: SessionStart) -> R
         last_activity_ns: write.at_ns,
         ended_ns: None,
         current_step: None,
+        // What was written before a session began is not news to it.
         last_sync_tick: tick,
         last_save_ns: None,
     };

@@ -73,6 +73,7 @@ pub async fn leave(write: &mut Write, connection: &str, why: &str) -> Result<Vec
 
 /// Ends a session without connections. A conversation that its host can name may come back; then it is resumed.
 async fn end_deserted(write: &mut Write, session: Session, why: &str) -> Result<Session, LedgerError> {
+    // Nobody can come back to a conversation that only a process or a connection identified.
     if [HOST_PROCESS, CONNECTION].contains(&session.told_by.as_str()) {
         change("DELETE FROM callers WHERE session_id = $1")
             .bind(Key::known(&session.id))

@@ -47,6 +47,7 @@ impl Story {
             self.session.id,
             self.session.status
         );
+        // Without facts, only a step of the plan is worth a heading.
         for chapter in self.chapters.iter().filter(|c| c.step.is_some() || !c.facts().is_empty()) {
             let heading = match (&chapter.step, &chapter.number, chapter.status) {
                 (Some(step), Some(number), Some(status)) => format!("{number}. {step} ({})", status.name()),
