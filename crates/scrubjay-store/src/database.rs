@@ -328,7 +328,7 @@ pub(crate) fn is_read_only(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::Database(error) if sqlite_code(&**error) == Some(READ_ONLY))
 }
 
-/// Returns SQLite's primary error code; none for errors of PostgreSQL, whose codes have five characters.
+/// Returns SQLite's primary error code; `None` for errors of PostgreSQL, whose codes have five characters.
 pub(crate) fn sqlite_code(error: &dyn sqlx::error::DatabaseError) -> Option<u32> {
     let code = error.code()?;
     // An extended code holds the primary one in its low byte.

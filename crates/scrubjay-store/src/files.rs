@@ -107,11 +107,11 @@ pub struct AppliedChange {
     pub session_id: String,
     /// The event that records it.
     pub event_id: i64,
-    /// The revision; none if nothing changed.
+    /// The revision; `None` if nothing changed.
     pub revision: Option<Revision>,
     /// The path in the workspace.
     pub path: String,
-    /// The content's hash; none if the file is gone.
+    /// The content's hash; `None` if the file is gone.
     pub hash: Option<Hash>,
     /// The content's size in bytes.
     pub size: i64,

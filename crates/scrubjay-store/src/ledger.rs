@@ -8,7 +8,7 @@ pub mod blob;
 pub mod dialect;
 pub mod event;
 pub(crate) mod full_text;
-pub mod moves;
+pub(crate) mod moves;
 mod names;
 pub mod narrative;
 pub mod plan;
@@ -346,7 +346,7 @@ impl Write {
 
     /// Redacts a text for storing, and replaces NUL characters, which PostgreSQL cannot store.
     #[must_use]
-    pub fn clean(&self, text: &str) -> RedactedText {
+    pub(crate) fn clean(&self, text: &str) -> RedactedText {
         let clean = self.redactor.text(text);
         if clean.as_str() != text {
             redacted::note(text);

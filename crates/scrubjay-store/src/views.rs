@@ -139,7 +139,7 @@ fn shown(text: Option<&str>, chars_max: usize) -> Option<String> {
 
 /// Writes a time as ISO 8601, in UTC, to the millisecond.
 #[must_use]
-pub fn iso(at_ns: i64) -> String {
+pub(crate) fn iso(at_ns: i64) -> String {
     let whole_ms = u64::try_from(at_ns).unwrap_or(0) / 1_000_000;
     scrubjay_core::export::iso_time(whole_ms * 1_000_000)
 }

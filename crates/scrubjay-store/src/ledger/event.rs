@@ -230,10 +230,7 @@ pub async fn page(on: &mut impl Conn, page: EventPage<'_>) -> Result<Vec<Event>,
 }
 
 /// Returns one event.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn get(on: &mut impl Conn, id: i64) -> Result<Option<Event>, LedgerError> {
+pub(crate) async fn get(on: &mut impl Conn, id: i64) -> Result<Option<Event>, LedgerError> {
     let row = select(events!("WHERE id = $1")).bind(id).fetch_optional(on.conn()).await?;
     row.as_ref().map(of_row).transpose()
 }

@@ -73,10 +73,7 @@ pub(crate) async fn current_root(
 }
 
 /// Records that a workspace moved; returns the event's number.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn record(
+pub(crate) async fn record(
     write: &mut Write,
     session: &Session,
     caller: &Caller,

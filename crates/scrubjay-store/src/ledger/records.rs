@@ -35,7 +35,7 @@ use super::names::{name_of, value_of};
 
 pub use create::{NewRecord, create};
 pub use error::RecordError;
-pub use row::{find, full, require};
+pub use row::{full, require};
 pub use scope::{Scope, current, enter, project};
 pub use transition::{Transition, TransitionResult, transition};
 pub use update::{OnConflict, RecordChanges, UpdateOutcome, UpdateResult, update};
@@ -92,9 +92,6 @@ const STATES: [(RecordState, &str); 4] = [
 ];
 
 impl RecordState {
-    /// Every state.
-    pub const ALL: [Self; 4] = [Self::Open, Self::Later, Self::Resolved, Self::Discarded];
-
     /// Returns its name.
     #[must_use]
     pub fn name(self) -> &'static str {

@@ -26,8 +26,8 @@ macro_rules! revisions {
 
 mod history;
 
-pub(crate) use history::{as_of, first_after, latest, paths};
-pub use history::{count, first, page, pending};
+pub(crate) use history::{as_of, count, first, first_after, latest, paths};
+pub use history::{page, pending};
 
 /// How the ledger knows a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -103,9 +103,9 @@ pub struct Revision {
     pub source: RevisionSource,
     /// Whether it happened.
     pub state: RevisionState,
-    /// The content before; none if there was no file.
+    /// The content before; `None` if there was no file.
     pub before: Option<Hash>,
-    /// The content after; none if the file was deleted.
+    /// The content after; `None` if the file was deleted.
     pub after: Option<Hash>,
     /// The size of the content after, in bytes.
     pub size: i64,
@@ -178,10 +178,7 @@ pub(crate) async fn conclude(write: &mut Write, id: i64, state: RevisionState) -
 }
 
 /// Returns a revision of any file.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn get(on: &mut impl Conn, id: i64) -> Result<Option<Revision>, LedgerError> {
+pub(crate) async fn get(on: &mut impl Conn, id: i64) -> Result<Option<Revision>, LedgerError> {
     let row = select(revisions!("WHERE id = $1")).bind(id).fetch_optional(on.conn()).await?;
     row.as_ref().map(Revision::of).transpose()
 }

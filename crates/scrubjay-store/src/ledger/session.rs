@@ -244,11 +244,8 @@ pub async fn count(on: &mut impl Conn) -> Result<i64, LedgerError> {
 }
 
 /// Returns the sessions whose id begins with a text.
-///
-/// # Errors
-/// The ledger failed.
 // `substr`, because LIKE would take `%` and `_` in an id as wildcards, and ignores case on SQLite.
-pub async fn find(on: &mut impl Conn, start: &str, limit: i64) -> Result<Vec<Session>, LedgerError> {
+pub(crate) async fn find(on: &mut impl Conn, start: &str, limit: i64) -> Result<Vec<Session>, LedgerError> {
     let rows = select(sessions!("WHERE substr(s.id, 1, CAST($2 AS INTEGER)) = $1 ORDER BY s.id LIMIT $3"))
         .bind(start)
         .bind(start.chars().count() as i64)
@@ -259,10 +256,7 @@ pub async fn find(on: &mut impl Conn, start: &str, limit: i64) -> Result<Vec<Ses
 }
 
 /// Returns the sessions with a host's own conversation id, the most recently active first.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn of_host(
+pub(crate) async fn of_host(
     on: &mut impl Conn,
     host_session: &str,
     limit: i64,
@@ -273,18 +267,6 @@ pub async fn of_host(
         .fetch_all(on.conn())
         .await?;
     Ok(rows.iter().map(Session::of).collect::<Result<_, _>>()?)
-}
-
-/// Returns the ids of the tapes that hold calls of a session.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn tapes(on: &mut impl Conn, session: &str) -> Result<Vec<String>, LedgerError> {
-    let rows = select("SELECT DISTINCT tape FROM events WHERE session_id = $1 AND tape IS NOT NULL")
-        .bind(session)
-        .fetch_all(on.conn())
-        .await?;
-    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
 /// Returns the hosts' own conversation ids of sessions that have one.

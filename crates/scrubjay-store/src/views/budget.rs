@@ -53,7 +53,7 @@ pub fn tokens_of(value: &impl Serialize) -> usize {
 /// Returns the beginning of a text with at most `tokens_max` tokens. It ends with a whole line, unless that would drop
 /// more than half of it.
 #[must_use]
-pub fn beginning(text: &str, tokens_max: usize) -> &str {
+pub(super) fn beginning(text: &str, tokens_max: usize) -> &str {
     let fitting = scrubjay_core::tokens::beginning(text, tokens_max as u64);
     let whole = fitting.rfind('\n').map_or(0, |at| at + 1);
     if fitting.len() < text.len() && whole * 2 > fitting.len() { &text[..whole] } else { fitting }

@@ -36,7 +36,7 @@ pub struct SuspectCitation {
     pub id: RecordId,
     /// The citation, as `path#L1-L9`.
     pub citation: String,
-    /// What changed, as a unified diff; none if the file is gone.
+    /// What changed, as a unified diff; `None` if the file is gone.
     pub diff: Option<String>,
 }
 
@@ -175,7 +175,7 @@ async fn text(on: &mut impl Conn, hash: &Hash) -> Result<Option<String>, LedgerE
     Ok(diff::as_text(&bytes).map(str::to_owned))
 }
 
-/// Returns the cited lines of a content; none if it is not text.
+/// Returns the cited lines of a content; `None` if it is not text.
 async fn lines(on: &mut impl Conn, hash: &Hash, citation: &Citation) -> Result<Option<String>, LedgerError> {
     Ok(text(on, hash).await?.map(|text| citation.lines_of(&text)))
 }

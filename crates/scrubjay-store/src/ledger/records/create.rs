@@ -15,7 +15,7 @@ use crate::ledger::{LedgerError, Write};
 /// A record to be created.
 #[derive(Clone, Debug)]
 pub struct NewRecord {
-    /// Its parent; none for a root.
+    /// Its parent; `None` for a root.
     pub parent: Option<RecordId>,
     /// What kind of thought it is.
     pub kind: String,

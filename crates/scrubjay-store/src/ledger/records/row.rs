@@ -114,10 +114,7 @@ macro_rules! sql {
 pub(super) use sql;
 
 /// Returns a record's reference, if the record exists.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn find(
+pub(super) async fn find(
     on: &mut impl Conn,
     collection: &RecordCollection,
     id: RecordId,

@@ -38,7 +38,7 @@ pub struct ForeignChange {
     pub id: RecordId,
     /// The new version.
     pub version: Version,
-    /// The content before; none if the record is new.
+    /// The content before; `None` if the record is new.
     pub old: Option<RecordContent>,
 }
 

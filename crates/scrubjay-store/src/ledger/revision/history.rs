@@ -40,10 +40,11 @@ pub(crate) async fn as_of(
 }
 
 /// Returns the first known state of a file.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn first(on: &mut impl Conn, workspace: &str, path: &str) -> Result<Option<Revision>, LedgerError> {
+pub(crate) async fn first(
+    on: &mut impl Conn,
+    workspace: &str,
+    path: &str,
+) -> Result<Option<Revision>, LedgerError> {
     first_after(on, workspace, path, 0).await
 }
 
@@ -117,10 +118,7 @@ pub(crate) async fn paths(
 }
 
 /// Returns how many revisions a file has.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn count(on: &mut impl Conn, workspace: &str, path: &str) -> Result<i64, LedgerError> {
+pub(crate) async fn count(on: &mut impl Conn, workspace: &str, path: &str) -> Result<i64, LedgerError> {
     let mut total = 0;
     for root in moves::roots(on, workspace).await? {
         let row = select("SELECT count(*) FROM revisions WHERE workspace = $1 AND path = $2 AND id <= $3")
