@@ -183,7 +183,7 @@ impl FileError {
             Self::Lock { .. } => Some("Check that the data directory can be written."),
             Self::Ledger(error) => Some(error.hint()),
             Self::Unsettled { .. } => {
-                Some("It is noted when the file or its session is next looked at. Read the file, then go on.")
+                Some("It is recorded when the file or its session is next read. Read the file, then go on.")
             }
             Self::Interrupted => Some("Read the file, then try again."),
         }

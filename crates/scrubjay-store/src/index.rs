@@ -74,7 +74,7 @@ pub enum IndexError {
         why: NotUsable,
     },
     /// The database failed.
-    #[error("the index failed: {0} (`scrubjay index rebuild` makes it anew from the tapes)")]
+    #[error("the index failed: {0} (`scrubjay index rebuild` creates it again from the tapes)")]
     Database(#[from] sqlx::Error),
     /// The PostgreSQL server cannot be reached.
     #[error("cannot reach the database that `storage` names, which holds the index too: {0}")]

@@ -101,15 +101,15 @@ pub enum LedgerError {
     #[error("the ledger failed: {}", database::cause(.0))]
     Database(#[from] sqlx::Error),
     /// The connection to the database broke during a commit.
-    #[error("the ledger was lost while a change was committed: {}", database::cause(.0))]
+    #[error("the connection to the ledger was lost while a change was committed: {}", database::cause(.0))]
     Uncertain(sqlx::Error),
     /// A sync failed, and the data that is still in memory cannot be written again yet.
     #[error(
-        "the ledger takes no changes: the disk failed to keep earlier ones, and others are still reading them"
+        "the ledger takes no changes: the disk failed to sync earlier ones, and another process is still reading its log"
     )]
     Unsynced,
     /// The id that a caller chose for a new row contains a secret.
-    #[error("the id of a {0} must not hold a secret: it is written wherever the {0} is named")]
+    #[error("the id of a {0} must not hold a secret: ids are stored as they are")]
     SecretId(&'static str),
     /// Stored data is invalid.
     #[error("the ledger is damaged: {0}")]
@@ -137,8 +137,12 @@ impl LedgerError {
                 "Check `storage` and that the database runs; it is used again as soon as it answers."
             }
             Self::Newer { .. } => "Use the version of Scrubjay that wrote it, or a newer one.",
-            Self::Database(_) => "Nothing was changed. Try again; if it stays, check what `storage` names.",
-            Self::Uncertain(_) => "It may have been changed all the same. Look before you try again.",
+            Self::Database(_) => {
+                "Nothing was changed. Try again; if it happens again, check what `storage` names."
+            }
+            Self::Uncertain(_) => {
+                "The change may have been committed. Read what is there before you try again."
+            }
             Self::Unsynced => {
                 "Nothing was changed. Try again in a moment; check the disk that `storage` names."
             }

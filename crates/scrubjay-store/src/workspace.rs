@@ -69,7 +69,7 @@ pub enum WorkspaceError {
         source: io::Error,
     },
     /// Another program changed the file at the same moment, and its version could not be put back.
-    #[error("{} was changed by someone else in the same moment: their file is {temporary}, beside it", shown(.path))]
+    #[error("{} was changed by another program at the same time: its version is beside it, in {temporary}", shown(.path))]
     Stranded {
         /// The path in the workspace.
         path: String,

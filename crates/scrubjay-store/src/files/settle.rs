@@ -125,7 +125,7 @@ async fn record_outcome(
     let found = match state {
         RevisionState::Done => "it was made",
         RevisionState::Failed => "it was not made",
-        _ if now.is_none() => "something that is no readable file stands there",
+        _ if now.is_none() => "something that is not a readable file is there",
         _ if now == Some(None) => "the file is gone",
         _ => "the file was changed by someone else",
     };

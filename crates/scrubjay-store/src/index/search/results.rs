@@ -43,11 +43,11 @@ impl WhyBounded {
     pub fn words(self) -> &'static str {
         match self {
             Self::Fields => {
-                "that might fit were looked at, because fields are looked up in the messages: narrow the query \
+                "that might match were checked, because fields are read from the messages: narrow the query \
                  by words, tools or time"
             }
             Self::FrequentWords => {
-                "that hold these words were looked at, those that were indexed last, because they are in \
+                "that contain these words were checked, those that were indexed last, because the words are in \
                  very many: add rarer words, a tape: or an earlier until:"
             }
         }

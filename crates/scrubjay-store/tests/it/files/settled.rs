@@ -103,7 +103,7 @@ async fn what_was_found_is_told(database: Database) {
     let expected = [
         ("settled after a crash: edit after: it was made", "done"),
         ("settled after a crash: edit before: it was not made", "failed"),
-        ("settled after a crash: edit directory: something that is no readable file stands there", "changed"),
+        ("settled after a crash: edit directory: something that is not a readable file is there", "changed"),
         ("settled after a crash: edit gone: the file is gone", "changed"),
         ("settled after a crash: edit other: the file was changed by someone else", "changed"),
     ];
