@@ -65,7 +65,7 @@ impl Unsynced {
         let log: Result<(i64, i64, i64), _> =
             sqlx::query_as("PRAGMA wal_checkpoint(NOOP)").fetch_one(&mut *connection).await;
         if log.is_ok_and(|(_, pages, moved)| pages - moved >= LOG_PAGES_MAX) {
-            // PASSIVE waits for no reader: it moves what no reader needs any more.
+            // PASSIVE moves as much as it can without waiting for readers.
             let moved: Result<(i64, i64, i64), _> =
                 sqlx::query_as("PRAGMA wal_checkpoint(PASSIVE)").fetch_one(connection).await;
             if let Err(error) = moved {
