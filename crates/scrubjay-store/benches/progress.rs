@@ -159,7 +159,7 @@ async fn find(ledger: &Ledger, says: TextFilter<'_>, tags: &[String]) -> i64 {
     let mut read = ledger.read().await.unwrap();
     let search = EntrySearch {
         project: "large",
-        says,
+        text: says,
         tags,
         session: None,
         from_us: 0,

@@ -20,47 +20,49 @@ use thiserror::Error;
 use scrubjay_tape::clock;
 use scrubjay_tape::private::{NotPrivate, check_above};
 
-/// How long a database may take to answer the first connection: a user at a terminal gets the error within two seconds.
-pub(crate) const REACHED_WITHIN: Duration = Duration::from_millis(1500);
+/// How long a database may take to answer the first connection: with it, an error reaches a user at a terminal within
+/// two seconds.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// How often, and at what interval, an empty database is inspected again. A process that is creating ours writes its
-/// first table to the log within much less than a second.
-const LOOKS_MAX: u32 = 11;
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// How often, and at what interval, a database without tables is inspected: a second in all. A process that is creating
+/// ours writes its first table to the log in much less.
+const INSPECTIONS_MAX: u32 = 11;
+const INSPECTION_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The first bytes of every SQLite database.
 const MAGIC: &[u8] = b"SQLite format 3\0";
 /// The offset of the application id in the header; big endian.
 const APPLICATION_ID: std::ops::Range<usize> = 68..72;
+/// The size of the header.
 const HEADER_BYTES: u64 = 100;
-/// How much of a write-ahead log is searched: tables are created at its beginning.
+/// How much of a write-ahead log is searched for our first statement, which is at its beginning.
 const LOG_BYTES_MAX: u64 = 16 << 20;
 /// How many tables of another program's database an error names.
 const TABLES_NAMED: usize = 3;
 
-/// Which of our databases a file is to be.
+/// The kind of database that a file is opened as.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DatabaseKind {
     /// The application id in its header: four ASCII letters.
     pub(crate) application_id: u32,
-    /// Tables that together no other program's database has. Databases of older versions have no application id.
+    /// Tables that together mark it as ours: databases of older versions have no application id.
     tables: &'static [&'static str],
     /// The first statement in the log of a new database, while its file is still empty.
-    first_words: &'static [u8],
+    first_statement: &'static [u8],
 }
 
 /// The ledger.
 pub(crate) const LEDGER: DatabaseKind = DatabaseKind {
     application_id: u32::from_be_bytes(*b"SJLG"),
     tables: &["schema_version", "projects", "sessions", "events"],
-    first_words: b"CREATE TABLE schema_version (version BIGINT NOT NULL)",
+    first_statement: b"CREATE TABLE schema_version (version BIGINT NOT NULL)",
 };
 
 /// The index.
 pub(crate) const INDEX: DatabaseKind = DatabaseKind {
     application_id: u32::from_be_bytes(*b"SJIX"),
     tables: &["version", "tapes"],
-    first_words: b"CREATE TABLE version (version BIGINT NOT NULL)",
+    first_statement: b"CREATE TABLE version (version BIGINT NOT NULL)",
 };
 
 /// What an inspected path contains, if it can be used.
@@ -75,13 +77,13 @@ pub(crate) enum FileInspection {
 /// Why a file is refused as a database. It was not changed.
 #[derive(Debug, Error)]
 pub enum NotUsable {
-    /// The path is no regular file.
+    /// The path is not a regular file.
     #[error("it is {0}, not a file")]
     NotAFile(&'static str),
     /// It belongs to another user.
     #[error("it belongs to another user (uid {0})")]
     OtherOwner(u32),
-    /// It is no SQLite file.
+    /// It is not a SQLite file.
     #[error("it is not a SQLite database")]
     NotADatabase,
     /// It is another program's database.
@@ -93,12 +95,12 @@ pub enum NotUsable {
     /// Other users could replace it.
     #[error("{0}")]
     NotPrivate(#[from] NotPrivate),
-    /// Its directory cannot be written.
+    /// No file can be created in its directory.
     #[error("its directory {path} cannot be written: {source}", path = .path.display())]
     Directory {
-        /// Which.
+        /// The directory.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// It is a database that SQLite cannot read.
@@ -111,20 +113,20 @@ pub enum NotUsable {
 
 /// Finds out whether a path can be used for a database of ours. Changes nothing and leaves nothing behind.
 pub(crate) async fn inspect(path: &Path, kind: DatabaseKind) -> Result<FileInspection, NotUsable> {
-    for _ in 1..LOOKS_MAX {
-        match look_once(path, kind).await {
-            Err(NotUsable::InLog) => tokio::time::sleep(LOOK_AGAIN).await,
-            looked => return looked,
+    for _ in 1..INSPECTIONS_MAX {
+        match inspect_once(path, kind).await {
+            Err(NotUsable::InLog) => tokio::time::sleep(INSPECTION_INTERVAL).await,
+            inspected => return inspected,
         }
     }
-    look_once(path, kind).await
+    inspect_once(path, kind).await
 }
 
-async fn look_once(path: &Path, kind: DatabaseKind) -> Result<FileInspection, NotUsable> {
+async fn inspect_once(path: &Path, kind: DatabaseKind) -> Result<FileInspection, NotUsable> {
     let header = {
         let path = path.to_owned();
-        let looked = tokio::task::spawn_blocking(move || look_at_header(&path)).await;
-        match looked.map_err(io::Error::other)?? {
+        let read = tokio::task::spawn_blocking(move || read_header(&path)).await;
+        match read.map_err(io::Error::other)?? {
             Some(header) => header,
             None => return Ok(FileInspection::Empty),
         }
@@ -153,15 +155,17 @@ async fn look_once(path: &Path, kind: DatabaseKind) -> Result<FileInspection, No
         let named: Vec<&str> = tables.iter().take(TABLES_NAMED).map(String::as_str).collect();
         return Err(NotUsable::OtherProgram(format!(" (it has the tables {}{more})", named.join(", "))));
     }
-    match first_of_log(path)? {
+    // Tables that were just created are only in the log, until SQLite moves them into the file.
+    match read_log_start(path)? {
         log if log.is_empty() => Ok(FileInspection::Ours),
-        log if memchr::memmem::find(&log, kind.first_words).is_some() => Ok(FileInspection::Ours),
+        log if memchr::memmem::find(&log, kind.first_statement).is_some() => Ok(FileInspection::Ours),
         _ => Err(NotUsable::InLog),
     }
 }
 
-/// Returns a file's first bytes; none if it is empty, or does not exist and can be created.
-fn look_at_header(path: &Path) -> Result<Option<Vec<u8>>, NotUsable> {
+/// Returns a file's first bytes; `None` if it is empty, or does not exist and can be created.
+fn read_header(path: &Path) -> Result<Option<Vec<u8>>, NotUsable> {
+    // First: somebody who can replace a directory above the file can replace the file after any check.
     check_above(path)?;
     let facts = match std::fs::metadata(path) {
         Ok(facts) => facts,
@@ -226,7 +230,7 @@ async fn tables_of(path: &Path) -> Result<Vec<String>, NotUsable> {
 }
 
 /// Returns the beginning of the write-ahead log.
-fn first_of_log(path: &Path) -> Result<Vec<u8>, NotUsable> {
+fn read_log_start(path: &Path) -> Result<Vec<u8>, NotUsable> {
     let mut log = Vec::new();
     match File::open(beside(path, "-wal")) {
         Ok(file) => drop(file.take(LOG_BYTES_MAX).read_to_end(&mut log)?),
@@ -252,6 +256,7 @@ fn sqlite_address(path: &Path) -> String {
     use std::fmt::Write as _;
     use std::os::unix::ffi::OsStrExt;
     let mut url = "sqlite://".to_owned();
+    // Escaped, because `?`, `#` and `%` have a meaning in a URL, and a path need not be UTF-8.
     for byte in path.as_os_str().as_bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'_' | b'-' => url.push(*byte as char),
@@ -263,26 +268,26 @@ fn sqlite_address(path: &Path) -> String {
 
 /// Connects once, within a time limit. A pool would retry for as long as its caller waits.
 pub(crate) async fn connect(url: &str) -> Result<AnyConnection, sqlx::Error> {
-    match tokio::time::timeout(REACHED_WITHIN, AnyConnection::connect(url)).await {
+    match tokio::time::timeout(CONNECT_TIMEOUT, AnyConnection::connect(url)).await {
         Ok(connected) => connected,
         Err(_) => {
-            let why = format!("no answer within {REACHED_WITHIN:?}");
+            let why = format!("no answer within {CONNECT_TIMEOUT:?}");
             Err(sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, why)))
         }
     }
 }
 
-/// The time at which all connections of a pool were given up: older ones are closed instead of reused.
+/// The time since which a pool reuses connections: older ones are closed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Renewal(Arc<Mutex<Option<Instant>>>);
 
 impl Renewal {
-    /// Gives up all current connections.
+    /// Closes all current connections of the pool when they are next taken from it.
     pub(crate) fn renew(&self) {
         *self.since() = Some(clock::now().instant);
     }
 
-    /// Tells whether a connection of this age was made after that time.
+    /// Tells whether a connection of this age was opened since.
     fn is_new(&self, age: Duration) -> bool {
         self.since().is_none_or(|since| age < clock::now().instant.saturating_duration_since(since))
     }
@@ -292,15 +297,16 @@ impl Renewal {
     }
 }
 
-/// Prepares a pool that does not reuse a connection whose transaction could not be ended, or that was given up.
+/// Prepares a pool that does not reuse a connection whose transaction could not be ended, or that is older than its
+/// renewal.
 ///
-/// When a disk is full or fails SQLite rolls the transaction back by itself. The driver's rollback then fails, and the
-/// driver counts the transaction as open for ever, so every later one on that connection would be refused.
-pub(crate) fn pool(connections_max: u32, patience: Duration, renewal: &Renewal) -> AnyPoolOptions {
+/// When a disk is full or fails, SQLite rolls the transaction back by itself. The driver's rollback then fails, and the
+/// driver counts the transaction as open for ever, so it would refuse every later one on that connection.
+pub(crate) fn pool(connections_max: u32, acquire_timeout: Duration, renewal: &Renewal) -> AnyPoolOptions {
     let renewal = renewal.clone();
     AnyPoolOptions::new()
         .max_connections(connections_max)
-        .acquire_timeout(patience)
+        .acquire_timeout(acquire_timeout)
         .before_acquire(move |_, facts| {
             let is_new = renewal.is_new(facts.age);
             Box::pin(async move { Ok(is_new) })
@@ -310,27 +316,28 @@ pub(crate) fn pool(connections_max: u32, patience: Duration, renewal: &Renewal) 
 
 /// Tells whether a returned connection can be reused; an error means that it is broken.
 async fn is_clean(connection: &mut AnyConnection) -> Result<bool, sqlx::Error> {
-    // Waits for queued work: the rollback of a dropped transaction.
+    // The ping waits for queued work: the rollback of a dropped transaction.
     connection.ping().await?;
     Ok(!connection.is_in_transaction())
 }
 
-/// Tells whether SQLite reports a read-only database. Our files are writable, so it could not be opened for writing for a
-/// moment, and SQLite silently opened it read-only. Only a new connection can write.
+/// Tells whether SQLite reports a read-only database. Our files are writable, so it could not be opened for writing for
+/// a moment, and SQLite silently opened it read-only. Only a new connection can write.
 pub(crate) fn is_read_only(error: &sqlx::Error) -> bool {
     const READ_ONLY: u32 = 8;
     matches!(error, sqlx::Error::Database(error) if sqlite_code(&**error) == Some(READ_ONLY))
 }
 
-/// Returns SQLite's primary error code; none for errors of PostgreSQL, whose codes have five characters.
+/// Returns SQLite's primary error code; `None` for errors of PostgreSQL, whose codes have five characters.
 pub(crate) fn sqlite_code(error: &dyn sqlx::error::DatabaseError) -> Option<u32> {
     let code = error.code()?;
+    // An extended code holds the primary one in its low byte.
     if code.len() < 5 { code.parse::<u32>().ok().map(|code| code & 0xff) } else { None }
 }
 
 /// Describes where a PostgreSQL database is, without user name and password.
 #[must_use]
-pub(crate) fn postgres_place(url: &str) -> String {
+pub(crate) fn postgres_location(url: &str) -> String {
     let Ok(options) = url.parse::<PgConnectOptions>() else {
         return "PostgreSQL, at an address that cannot be read".to_owned();
     };
@@ -360,7 +367,7 @@ mod tests {
 
     use super::*;
 
-    /// A database that another process has begun, with nothing in it yet, is looked at until it tells what it is.
+    /// A database that another process is creating is inspected again until its first table shows what it is.
     #[tokio::test]
     async fn one_that_is_being_made_is_waited_for() {
         let directory = tempfile::tempdir().unwrap();
@@ -369,18 +376,18 @@ mod tests {
         sqlx::any::install_default_drivers();
         let mut maker = AnyConnection::connect(&sqlite_url(&path)).await.unwrap();
         maker.execute("PRAGMA journal_mode=WAL; PRAGMA user_version=1").await.unwrap();
-        assert!(matches!(look_once(&path, INDEX).await, Err(NotUsable::InLog)));
-        let looking = tokio::spawn({
+        assert!(matches!(inspect_once(&path, INDEX).await, Err(NotUsable::InLog)));
+        let inspecting = tokio::spawn({
             let path = path.clone();
             async move { inspect(&path, INDEX).await }
         });
         maker.execute("CREATE TABLE version (version BIGINT NOT NULL)").await.unwrap();
-        assert_eq!(looking.await.unwrap().unwrap(), FileInspection::Ours);
+        assert_eq!(inspecting.await.unwrap().unwrap(), FileInspection::Ours);
     }
 
     #[test]
     fn a_place_has_no_password() {
-        let place = |url: &str| postgres_place(url);
+        let place = |url: &str| postgres_location(url);
         assert_eq!(
             place("postgres://ann:s3cret@db.example:6000/birds?sslmode=disable"),
             "PostgreSQL at db.example:6000, database birds"

@@ -1,8 +1,8 @@
-//! Changes of files: recorded first, then made. The intent log behind `file_op` and rewinding.
+//! Changes of files are recorded first, then made: the intent log behind `file_op` and rewinding.
 //!
-//! Each path is changed by one process at a time. The intent is committed with the content before and after, then the
-//! file is replaced, then the outcome is committed. A change whose outcome a crash left open is settled by looking at the
-//! file. A change made by others is recorded as observed before ours.
+//! One process at a time changes a path. The intent is committed with the content before and after, then the file is
+//! replaced, then the outcome is committed. If a crash leaves the outcome open, the change is settled by reading the
+//! file. A change that others made is recorded as observed, before ours.
 
 mod apply;
 mod edit;
@@ -20,6 +20,7 @@ use scrubjay_core::diff::LineCount;
 use thiserror::Error;
 
 use crate::ledger::blob::Hash;
+use crate::ledger::event::EventKind;
 use crate::ledger::revision::{Revision, RevisionSource};
 use crate::ledger::session::{Caller, SessionError};
 use crate::ledger::{Ledger, LedgerError};
@@ -27,7 +28,7 @@ use crate::workspace::{Workspace, WorkspaceError};
 
 pub use edit::{EditError, TextEdit};
 
-/// The default limit on files that are read or written: 10 MiB; their contents go into the ledger.
+/// The default size limit of files that are read or written: 10 MiB, because every content is stored in the ledger.
 pub const FILE_BYTES_MAX: u64 = 10 << 20;
 
 /// The files of one workspace, whose changes are recorded in the ledger.
@@ -61,6 +62,14 @@ impl Action {
             Self::Delete => "delete",
         }
     }
+
+    fn event_kind(&self) -> EventKind {
+        match self {
+            Self::Create(_) => EventKind::FileCreate,
+            Self::Edit(_) => EventKind::FileEdit,
+            Self::Delete => EventKind::FileDelete,
+        }
+    }
 }
 
 /// New content.
@@ -77,17 +86,17 @@ pub enum NewContent {
 /// A change of a file, to be made.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// The session to record it in; none for the caller's own.
+    /// The session to record it in; `None` for the caller's own.
     pub session: Option<String>,
-    /// The path, as it was given.
+    /// The path, as the caller gave it.
     pub path: String,
     /// What to do.
     pub action: Action,
-    /// The content that must be there now; none if any will do.
+    /// The hash that the file must have now; `None` for any content.
     pub expected: Option<Hash>,
-    /// The permission bits to set; none to keep or default them.
+    /// The permission bits to set; `None` to keep them, or for the default of a new file.
     pub mode: Option<u32>,
-    /// For a rewind, the event to which the file goes back.
+    /// In a rewind, the event to whose state the file goes back.
     pub rewinds_to: Option<i64>,
 }
 
@@ -98,11 +107,11 @@ pub struct AppliedChange {
     pub session_id: String,
     /// The event that records it.
     pub event_id: i64,
-    /// The revision; none if nothing changed.
+    /// The revision; `None` if nothing changed.
     pub revision: Option<Revision>,
     /// The path in the workspace.
     pub path: String,
-    /// The content's hash; none if the file is gone.
+    /// The content's hash; `None` if the file is gone.
     pub hash: Option<Hash>,
     /// The content's size in bytes.
     pub size: i64,
@@ -113,7 +122,7 @@ pub struct AppliedChange {
 /// Why a change was not made.
 #[derive(Debug, Error)]
 pub enum FileError {
-    /// It is not allowed. The refusal is recorded.
+    /// The change is not allowed. The refusal is recorded.
     #[error("{message}")]
     Refused {
         /// A stable name for programs.
@@ -124,37 +133,37 @@ pub enum FileError {
         hint: &'static str,
         /// The event that records it.
         event_id: Option<i64>,
-        /// The hash of what the file holds, if there is one.
+        /// The hash of the file's current content, if the file exists.
         found: Option<Hash>,
     },
     /// The session cannot be used.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// The system failed.
+    /// The file could not be read or changed.
     #[error("{0}")]
     Workspace(#[source] WorkspaceError),
     /// Another process has been changing the same file for too long.
     #[error("another process is changing {0}")]
     Busy(String),
-    /// The locks cannot be used.
+    /// A lock file cannot be created or locked.
     #[error("cannot use the lock {path}: {source}")]
     Lock {
-        /// Which.
+        /// The lock file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// The ledger failed.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
     /// The intent was recorded and the file was handled, but the outcome could not be recorded.
-    #[error("{path} {became}, but the ledger could not note that: {source}")]
+    #[error("{path} {outcome}, but the ledger could not note that: {source}")]
     Unsettled {
-        /// Which file.
+        /// The file.
         path: String,
-        /// What became of it.
-        became: &'static str,
-        /// Why.
+        /// What happened to it.
+        outcome: &'static str,
+        /// The error of the ledger.
         source: LedgerError,
     },
     /// The task that makes the change panicked.
@@ -163,7 +172,7 @@ pub enum FileError {
 }
 
 impl FileError {
-    /// Returns what to do about it; none for session errors, which have their own hint.
+    /// Returns what to do about it; `None` for session errors, which have their own hint.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         match self {
@@ -174,7 +183,7 @@ impl FileError {
             Self::Lock { .. } => Some("Check that the data directory can be written."),
             Self::Ledger(error) => Some(error.hint()),
             Self::Unsettled { .. } => {
-                Some("It is noted when the file or its session is next looked at. Read the file, then go on.")
+                Some("It is recorded when the file or its session is next read. Read the file, then go on.")
             }
             Self::Interrupted => Some("Read the file, then try again."),
         }
@@ -194,7 +203,7 @@ impl Files {
         self.workspace.root().to_string_lossy().into_owned()
     }
 
-    /// Records a change, then makes it. Completes even if the caller stops waiting.
+    /// Records a change, then makes it.
     ///
     /// # Errors
     /// It was refused, and that was recorded; or it failed.
@@ -204,6 +213,7 @@ impl Files {
         change: Change,
     ) -> Result<AppliedChange, FileError> {
         let (files, caller) = (self.clone(), caller.clone());
+        // In a task of its own, so that a change is completed even if the caller stops waiting for it.
         let making = tokio::spawn(async move { files.apply(&caller, change).await });
         making.await.unwrap_or(Err(FileError::Interrupted))
     }
@@ -218,17 +228,17 @@ impl Files {
         report: ChangeReport,
     ) -> Result<AppliedChange, FileError> {
         let (files, caller) = (self.clone(), caller.clone());
-        let telling = tokio::spawn(async move { files.record_report(&caller, report).await });
-        telling.await.unwrap_or(Err(FileError::Interrupted))
+        let recording = tokio::spawn(async move { files.record_report(&caller, report).await });
+        recording.await.unwrap_or(Err(FileError::Interrupted))
     }
 }
 
 /// A change that an agent says it made.
 #[derive(Clone, Debug)]
 pub struct ChangeReport {
-    /// The session to record it in; none for the caller's own.
+    /// The session to record it in; `None` for the caller's own.
     pub session: Option<String>,
-    /// The path, as it was given.
+    /// The path, as the caller gave it.
     pub path: String,
     /// What the agent did.
     pub action: ReportedAction,
@@ -237,12 +247,31 @@ pub struct ChangeReport {
 /// What an agent says it did.
 #[derive(Clone, Debug)]
 pub enum ReportedAction {
-    /// It created a file with this content; none for the content that is there now.
+    /// It created a file with this content; `None` for the file's current content.
     Create(Option<String>),
-    /// It replaced the first content by the second; none for the last recorded content, and for the one there now.
+    /// It replaced the first content by the second; `None` for the last recorded content, and for the file's current
+    /// one.
     Edit(Option<String>, Option<String>),
     /// It deleted a file.
     Delete,
+}
+
+impl ReportedAction {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Create(_) => "create",
+            Self::Edit(..) => "edit",
+            Self::Delete => "delete",
+        }
+    }
+
+    fn event_kind(&self) -> EventKind {
+        match self {
+            Self::Create(_) => EventKind::FileCreate,
+            Self::Edit(..) => EventKind::FileEdit,
+            Self::Delete => EventKind::FileDelete,
+        }
+    }
 }
 
 /// A revision to be added.

@@ -7,7 +7,9 @@
 pub mod blob;
 pub mod dialect;
 pub mod event;
-pub mod moves;
+pub(crate) mod full_text;
+pub(crate) mod moves;
+mod names;
 pub mod narrative;
 pub mod plan;
 pub mod progress;
@@ -35,11 +37,11 @@ use dialect::Dialect;
 use scrubjay_tape::clock;
 use unsynced::Unsynced;
 
-/// How long to wait for a turn or a connection.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a reachable database takes to give a connection. After this it is checked whether it can be reached.
-const AT_ONCE: Duration = Duration::from_millis(400);
-/// How many connections one process opens.
+/// How long a caller waits for a connection: as long as `dialect.rs` lets the database wait for other writers.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
+/// After this time without a connection, a probe finds out whether the database can be reached at all.
+const PROBE_AFTER: Duration = Duration::from_millis(400);
+/// The most connections of one process. A few are enough, because only one of them can write at a time.
 const CONNECTIONS_MAX: u32 = 4;
 
 /// Where the ledger is.
@@ -66,48 +68,48 @@ pub enum LedgerError {
     /// Its file or directory cannot be created.
     #[error("cannot use {} as the ledger: {source}", .path.display())]
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// The file at its path must not or cannot be used, and was left alone.
+    /// The file at its path must not or cannot be used. It was not changed.
     #[error("cannot use {} as the ledger: {why}", .path.display())]
     NotUsable {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What it is.
+        /// What is wrong with the file.
         why: NotUsable,
     },
     /// The database does not answer, or cannot be used.
-    #[error("cannot open the ledger, {place}: {}", database::cause(.source))]
+    #[error("cannot open the ledger, {location}: {}", database::cause(.source))]
     Unreachable {
         /// Where it is, without a password.
-        place: String,
-        /// What it said.
+        location: String,
+        /// The error of the database.
         source: sqlx::Error,
     },
     /// It was written by a later version.
     #[error("the ledger has schema {found}, and this version of Scrubjay knows schemas up to {known}")]
     Newer {
-        /// What it has.
+        /// Its schema.
         found: i64,
-        /// What we know.
+        /// The newest schema that this version knows.
         known: i64,
     },
     /// The database failed.
     #[error("the ledger failed: {}", database::cause(.0))]
     Database(#[from] sqlx::Error),
     /// The connection to the database broke during a commit.
-    #[error("the ledger was lost while a change was committed: {}", database::cause(.0))]
+    #[error("the connection to the ledger was lost while a change was committed: {}", database::cause(.0))]
     Uncertain(sqlx::Error),
     /// A sync failed, and the data that is still in memory cannot be written again yet.
     #[error(
-        "the ledger takes no changes: the disk failed to keep earlier ones, and others are still reading them"
+        "the ledger takes no changes: the disk failed to sync earlier ones, and another process is still reading its log"
     )]
     Unsynced,
     /// The id that a caller chose for a new row contains a secret.
-    #[error("the id of a {0} must not hold a secret: it is written wherever the {0} is named")]
+    #[error("the id of a {0} must not hold a secret: ids are stored as they are")]
     SecretId(&'static str),
     /// Stored data is invalid.
     #[error("the ledger is damaged: {0}")]
@@ -135,8 +137,12 @@ impl LedgerError {
                 "Check `storage` and that the database runs; it is used again as soon as it answers."
             }
             Self::Newer { .. } => "Use the version of Scrubjay that wrote it, or a newer one.",
-            Self::Database(_) => "Nothing was changed. Try again; if it stays, check what `storage` names.",
-            Self::Uncertain(_) => "It may have been changed all the same. Look before you try again.",
+            Self::Database(_) => {
+                "Nothing was changed. Try again; if it happens again, check what `storage` names."
+            }
+            Self::Uncertain(_) => {
+                "The change may have been committed. Read what is there before you try again."
+            }
             Self::Unsynced => {
                 "Nothing was changed. Try again in a moment; check the disk that `storage` names."
             }
@@ -146,7 +152,7 @@ impl LedgerError {
     }
 }
 
-/// Tells whether SQLite reports a damaged file (11), or one that is no database (26).
+/// Tells whether SQLite reports a damaged file (11), or one that is not a database (26).
 fn is_damage(error: &dyn sqlx::error::DatabaseError) -> bool {
     matches!(dialect::sqlite_code(error), Some(11 | 26))
 }
@@ -156,17 +162,18 @@ fn is_damage(error: &dyn sqlx::error::DatabaseError) -> bool {
 pub struct Ledger {
     pool: AnyPool,
     dialect: Dialect,
-    turn: Arc<Mutex<()>>,
+    /// Held by the one writer of this process.
+    write_lock: Arc<Mutex<()>>,
     /// Whether a sync failed.
     unsynced: Arc<Unsynced>,
     redactor: Arc<Redactor>,
     on_move: Arc<OnceLock<OnMove>>,
-    /// Where it is, and the URL it is reached by.
-    place: Arc<(Storage, String)>,
+    /// Where it is, and its URL.
+    location: Arc<(Storage, String)>,
 }
 
-/// Called with the ids of a connection and of its new session, after the connection moved to another session than its
-/// conversation's and that was committed.
+/// Called with the ids of a connection and of its session, when a committed change has moved the connection to another
+/// session than its conversation's.
 type OnMove = Box<dyn Fn(&str, &str) + Send + Sync>;
 
 /// What a committed mutation must survive.
@@ -174,13 +181,13 @@ type OnMove = Box<dyn Fn(&str, &str) + Send + Sync>;
 pub enum Survives {
     /// The loss of power.
     Power,
-    /// The end of the process. It may be lost with the power, and can be derived again.
+    /// The end of the process. A loss of power may undo the mutation, which can then be derived again.
     Process,
 }
 
 impl std::fmt::Debug for Ledger {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Ledger").field(&self.place.0).finish()
+        f.debug_tuple("Ledger").field(&self.location.0).finish()
     }
 }
 
@@ -189,8 +196,8 @@ impl Ledger {
     ///
     /// # Errors
     /// It is another program's file, or one that cannot be created.
-    pub async fn look(storage: &Storage) -> Result<(), LedgerError> {
-        dialect::look(storage).await
+    pub async fn inspect(storage: &Storage) -> Result<(), LedgerError> {
+        dialect::inspect(storage).await
     }
 
     /// Opens the ledger, and creates or migrates it if needed. Every text that is written passes the redactor.
@@ -199,42 +206,55 @@ impl Ledger {
     /// It cannot be reached, or a later version wrote it.
     pub async fn open(storage: &Storage, redactor: Arc<Redactor>) -> Result<Self, LedgerError> {
         let dialect = Dialect::of(storage);
-        let (url, opening) = dialect::prepare(storage).await?;
+        let (url, lock) = dialect::prepare(storage).await?;
         let unsynced = Arc::new(Unsynced::default());
         dialect::reach(storage, &url, &unsynced).await?;
-        let pool = database::pool(CONNECTIONS_MAX, PATIENCE, &unsynced.renewal)
-            .after_connect(move |connection, _| Box::pin(dialect.greet(connection)))
+        let pool = database::pool(CONNECTIONS_MAX, ACQUIRE_TIMEOUT, &unsynced.renewal)
+            .after_connect(move |connection, _| Box::pin(dialect.configure(connection)))
             .connect_lazy(&url)?;
-        let (turn, place, on_move) = (Arc::default(), Arc::new((storage.clone(), url)), Arc::default());
-        let ledger = Self { pool, dialect, turn, unsynced, redactor, on_move, place };
+        let (write_lock, location, on_move) =
+            (Arc::default(), Arc::new((storage.clone(), url)), Arc::default());
+        let ledger = Self { pool, dialect, write_lock, unsynced, redactor, on_move, location };
         ledger.migrate().await?;
-        drop(opening);
+        // Held until here, because two processes that create the same database at once make each other fail.
+        drop(lock);
         Ok(ledger)
     }
 
     /// Sets the callback for connections that move to another session. Only the first call counts.
-    pub fn on_move(&self, hear: impl Fn(&str, &str) + Send + Sync + 'static) {
-        let _ = self.on_move.set(Box::new(hear));
+    pub fn on_move(&self, callback: impl Fn(&str, &str) + Send + Sync + 'static) {
+        let _ = self.on_move.set(Box::new(callback));
     }
 
-    /// Begins a mutation: waits until no other process writes.
+    /// Begins a mutation, after waiting until nobody else writes.
     ///
     /// # Errors
     /// Other writers took too long, or the database cannot be reached.
     pub async fn write(&self, survives: Survives) -> Result<Write, LedgerError> {
-        let turn = self.turn.clone().lock_owned().await;
+        // Taken before a connection: writers that wait would otherwise hold the connections that readers need.
+        let write_lock = self.write_lock.clone().lock_owned().await;
         if self.unsynced.is_failing() {
-            unsynced::write_anew(self).await?;
+            unsynced::checkpoint_all(self).await?;
         }
         let mut tx = self.begin(self.dialect.begin_write(survives)).await?;
-        self.dialect.take_turn(&mut tx).await?;
+        self.dialect.lock_writers(&mut tx).await?;
         let at_ns = i64::try_from(clock::now().wall_ns).unwrap_or(i64::MAX);
         let (redactor, on_move) = (self.redactor.clone(), self.on_move.clone());
         let (dialect, unsynced, pool) = (self.dialect, self.unsynced.clone(), self.pool.clone());
-        Ok(Write { tx, dialect, at_ns, redactor, moved: Vec::new(), on_move, unsynced, pool, _turn: turn })
+        Ok(Write {
+            tx,
+            dialect,
+            at_ns,
+            redactor,
+            moved: Vec::new(),
+            on_move,
+            unsynced,
+            pool,
+            _write_lock: write_lock,
+        })
     }
 
-    /// Begins a read transaction: everything it reads is of one moment.
+    /// Begins a read transaction: it sees one snapshot of the ledger.
     ///
     /// # Errors
     /// The database cannot be reached.
@@ -245,7 +265,7 @@ impl Ledger {
 
     /// Tells whether a text contains no secret.
     #[must_use]
-    pub fn is_clean(&self, text: &str) -> bool {
+    pub(crate) fn is_clean(&self, text: &str) -> bool {
         self.redactor.text(text).as_str() == text
     }
 
@@ -254,11 +274,12 @@ impl Ledger {
         self.pool.close().await;
     }
 
-    /// Begins a transaction. The pool would retry for 30 seconds if the database is gone. So after a moment this checks why
-    /// it has to wait, and fails at once if waiting does not help.
+    /// Begins a transaction. If the database is gone, the pool would retry for 30 seconds; so after a moment a probe
+    /// finds out the reason, and this fails at once if waiting cannot help.
     async fn begin(&self, statement: &'static str) -> Result<Transaction<'static, Any>, LedgerError> {
         match self.begin_once(statement).await {
             Err(LedgerError::Database(e)) if database::is_read_only(&e) => {
+                // SQLite opened this connection read-only, so only a new one can write.
                 self.unsynced.renewal.renew();
                 self.begin_once(statement).await
             }
@@ -268,12 +289,12 @@ impl Ledger {
 
     async fn begin_once(&self, statement: &'static str) -> Result<Transaction<'static, Any>, LedgerError> {
         let mut beginning = std::pin::pin!(self.pool.begin_with(statement));
-        if let Ok(begun) = tokio::time::timeout(AT_ONCE, &mut beginning).await {
+        if let Ok(begun) = tokio::time::timeout(PROBE_AFTER, &mut beginning).await {
             return Ok(begun?);
         }
-        let (storage, url) = &*self.place;
+        let (storage, url) = &*self.location;
         match dialect::reach(storage, url, &self.unsynced).await {
-            Err(e) if !dialect::is_passing(&e) => Err(e),
+            Err(e) if !dialect::is_transient(&e) => Err(e),
             _ => Ok(beginning.await?),
         }
     }
@@ -285,37 +306,39 @@ impl Ledger {
     }
 }
 
-/// A mutation under way; dropped without [`Write::commit`], it never happened.
+/// A mutation in progress. It is rolled back if it is dropped without [`Write::commit`].
 pub struct Write {
     tx: Transaction<'static, Any>,
     dialect: Dialect,
     at_ns: i64,
     redactor: Arc<Redactor>,
-    /// Connections that moved to another session in this mutation.
+    /// The connections that this mutation moved to another session, each with that session.
     moved: Vec<(String, String)>,
     on_move: Arc<OnceLock<OnMove>>,
     unsynced: Arc<Unsynced>,
     pool: AnyPool,
-    _turn: OwnedMutexGuard<()>,
+    _write_lock: OwnedMutexGuard<()>,
 }
 
 impl Write {
     /// Commits the mutation.
     ///
     /// # Errors
-    /// After [`LedgerError::Uncertain`] it may or may not have happened; read to find out.
+    /// After [`LedgerError::Uncertain`] it may or may not be committed; only reading shows which.
     pub async fn commit(self) -> Result<(), LedgerError> {
         if let Err(error) = self.tx.commit().await {
+            // After a failed sync nothing more may be committed to the log.
             self.unsynced.note(&error);
             return Err(match error {
-                // The database reported the error, so it rolled back.
+                // The database itself reports the error, so it has rolled back.
                 sqlx::Error::Database(_) => LedgerError::Database(error),
                 lost => LedgerError::Uncertain(lost),
             });
         }
         self.unsynced.keep_log_short(&self.pool, self.dialect).await;
-        if let Some(hear) = self.on_move.get() {
-            self.moved.iter().for_each(|(connection, session)| hear(connection, session));
+        // Only now: a move that is rolled back must not be announced.
+        if let Some(callback) = self.on_move.get() {
+            self.moved.iter().for_each(|(connection, session)| callback(connection, session));
         }
         Ok(())
     }
@@ -327,7 +350,7 @@ impl Write {
 
     /// Redacts a text for storing, and replaces NUL characters, which PostgreSQL cannot store.
     #[must_use]
-    pub fn clean(&self, text: &str) -> RedactedText {
+    pub(crate) fn clean(&self, text: &str) -> RedactedText {
         let clean = self.redactor.text(text);
         if clean.as_str() != text {
             redacted::note(text);
@@ -337,11 +360,11 @@ impl Write {
 
     /// Tells whether a text contains no secret.
     #[must_use]
-    pub fn is_clean(&self, text: &str) -> bool {
+    pub(crate) fn is_clean(&self, text: &str) -> bool {
         self.redactor.text(text).as_str() == text
     }
 
-    /// Redacts the texts of a value for storing.
+    /// Redacts the texts of a JSON value for storing.
     #[must_use]
     pub(crate) fn clean_json(&self, value: &serde_json::Value) -> RedactedText {
         let text = value.to_string();
@@ -349,6 +372,7 @@ impl Write {
         if clean.as_str() != text {
             redacted::note(&text);
         }
+        // JSON escapes NUL, so there is none to replace.
         clean
     }
 
@@ -369,7 +393,7 @@ pub struct Read {
 pub trait Conn {
     /// Returns the connection.
     fn conn(&mut self) -> &mut AnyConnection;
-    /// Returns which database it is.
+    /// Returns the kind of database.
     fn dialect(&self) -> Dialect;
 }
 

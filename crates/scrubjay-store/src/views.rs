@@ -1,6 +1,7 @@
 //! Views of the ledger: a session's timeline, its story, the evolution of its files.
 //!
-//! They are plain data, to be written as JSON or shown to people. Everything comes in pages, and fits a limit of tokens.
+//! They are plain data, to be written as JSON or shown to people. Each comes in pages or shortened to a limit of
+//! tokens.
 
 pub mod address;
 pub mod budget;
@@ -18,14 +19,14 @@ use thiserror::Error;
 use crate::ledger::session::Session;
 use crate::ledger::{Conn, LedgerError, session};
 
-/// How many items a page has at most.
+/// The most items of a page.
 pub const PAGE_MAX: i64 = 1000;
-/// To how many characters a session's title is cut.
+/// A session's title is cut to this number of characters.
 const TITLE_CHARS_MAX: usize = 200;
-/// To how many characters the user's message is cut.
+/// The user's message is cut to this number of characters.
 const MESSAGE_CHARS_MAX: usize = 2000;
 
-/// The name of the session in which something happened last.
+/// The name of the most recently active session.
 pub const LATEST: &str = "latest";
 
 /// A view cannot be made.
@@ -43,14 +44,14 @@ pub enum ViewError {
     /// The file has no such state.
     #[error("{0} has no {1}")]
     NoRevision(String, content::StatePoint),
-    /// The file did not exist then.
+    /// The file did not exist before or after the revision.
     #[error("{path} was not there {} revision {revision}", when(*.side))]
     NoContent {
         /// The file.
         path: String,
         /// The revision.
         revision: i64,
-        /// Before or after it.
+        /// Whether before or after it.
         side: address::Side,
     },
     /// The ledger failed.
@@ -138,7 +139,7 @@ fn shown(text: Option<&str>, chars_max: usize) -> Option<String> {
 
 /// Writes a time as ISO 8601, in UTC, to the millisecond.
 #[must_use]
-pub fn iso(at_ns: i64) -> String {
+pub(crate) fn iso(at_ns: i64) -> String {
     let whole_ms = u64::try_from(at_ns).unwrap_or(0) / 1_000_000;
     scrubjay_core::export::iso_time(whole_ms * 1_000_000)
 }
@@ -155,9 +156,10 @@ pub async fn find_session(on: &mut impl Conn, name: &str) -> Result<Session, Vie
         "" => Vec::new(),
         LATEST => session::list(on, None, None, 1).await?,
         _ => {
-            // A conversation that worked on several projects has a session in each; the newest is taken.
+            // A conversation that worked on several projects has a session in each; the most recently active is taken.
             let mut of_host = session::of_host(on, name, 1).await?;
             if of_host.is_empty() {
+                // A few are enough to report that the name is ambiguous.
                 of_host = session::find(on, name, 4).await?;
             }
             of_host

@@ -1,8 +1,8 @@
-//! A user's workspace: the only code that reads and writes its files on an agent's behalf.
+//! A user's workspace. Only this code reads and writes its files on an agent's behalf.
 //!
-//! A path is parsed from its text, then opened beneath the root's handle in one step; afterwards only handles are used. A
-//! change is made only if the file is as expected, and replaces it as a whole. `files.rs` records changes: there is no
-//! SQL, tokio or clock here.
+//! A path is parsed from its text, then opened beneath the root's handle in one step; afterwards only handles are used.
+//! A change is made only if the file has the expected content, and replaces the file as a whole. `files.rs` records
+//! changes: here is no SQL, tokio or clock.
 
 mod content;
 mod path;
@@ -47,7 +47,7 @@ pub struct Workspace {
 /// Why a file was not read or changed.
 #[derive(Debug, Error)]
 pub enum WorkspaceError {
-    /// It is not allowed.
+    /// The operation is not allowed.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The system failed; nothing was changed.
@@ -57,7 +57,7 @@ pub enum WorkspaceError {
         action: &'static str,
         /// The path in the workspace, or the root.
         path: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The change was made, but may not survive a loss of power.
@@ -65,17 +65,17 @@ pub enum WorkspaceError {
     Unsynced {
         /// The path in the workspace.
         path: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// Another program changed the file at the same moment, and its version could not be put back.
-    #[error("{} was changed by someone else in the same moment: their file is {temporary}, beside it", shown(.path))]
+    #[error("{} was changed by another program at the same time: its version is beside it, in {temporary}", shown(.path))]
     Stranded {
         /// The path in the workspace.
         path: String,
         /// The name of the other program's version, in the same directory.
         temporary: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The directory was removed, or replaced by another of its name.
@@ -127,7 +127,7 @@ impl Workspace {
     #[must_use]
     pub fn step_by_step(mut self) -> Self {
         if let Some(root) = Arc::get_mut(&mut self.root) {
-            root.walk_only();
+            root.open_by_name();
         }
         self
     }
@@ -141,18 +141,20 @@ impl Workspace {
     /// Normalizes a path that is relative to the root, or absolute and below it.
     ///
     /// # Errors
-    /// It is no path of a file, leads outside, or is protected.
+    /// It is not the path of a file, leads outside, or is protected.
     pub fn locate(&self, path: &str) -> Result<FilePath, Refusal> {
+        // Agents use the root as the user gave it, or with its links resolved.
         path::parse(path, &[&self.root.given, &self.root.canonical], self.allow_vcs)
     }
 
-    /// Reads a file; `None` if there is none.
+    /// Reads a file; `None` if it does not exist.
     ///
     /// # Errors
     /// It is not a regular file, is too large, or cannot be read.
     pub fn read(&self, path: &FilePath, bytes_max: u64) -> Result<Option<FileSnapshot>, WorkspaceError> {
         let shown = path.as_str();
-        for flags in [content::LOOK, content::READ] {
+        // Opened with O_PATH and checked first, because opening a pipe or a device can block or have effects.
+        for flags in [content::INSPECT, content::READ] {
             let Some(handle) = content::opened(self.root.open_beneath(shown, flags), shown)? else { break };
             let stat = content::regular(&handle, shown)?;
             if flags == content::READ {
@@ -168,17 +170,17 @@ impl Workspace {
     /// Writes new content to a temporary file beside the target, creating directories; [`Staged::commit`] replaces the
     /// target.
     ///
-    /// The mode is `mode`, else that of the replaced file, else 0666 without the umask; setuid, setgid and sticky bits are
-    /// dropped. If owner and group cannot be kept, the change is refused. A file with hard links is replaced under this
-    /// name only, as git does: writing through to the others could change a file outside the workspace.
+    /// The mode is `mode`, else that of the replaced file, else 0666 without the umask; setuid, setgid and sticky bits
+    /// are dropped. If owner and group cannot be kept, the change is refused. A file with hard links is replaced under
+    /// this name only, as git does: writing through to the others could change a file outside the workspace.
     ///
     /// # Errors
-    /// Something other than a file or directory is in the way, or it cannot be written; nothing is left behind.
+    /// The path names or leads through something else, or the file cannot be written; nothing is left behind.
     pub fn stage(&self, path: &FilePath, bytes: &[u8], mode: Option<u32>) -> Result<Staged, WorkspaceError> {
         Staged::write(self.root.clone(), path.clone(), self.durability, bytes, mode)
     }
 
-    /// Removes a file of the expected content.
+    /// Removes a file if it has the expected content.
     ///
     /// # Errors
     /// It is missing, changed or not a regular file, or cannot be removed.
@@ -186,19 +188,20 @@ impl Workspace {
         staged::remove(&self.root, path, self.durability, expected)
     }
 
-    /// Makes a change that was found in the file as durable as one made here.
+    /// Makes a change that was found in the file as durable as one that was made here.
     ///
     /// # Errors
     /// The sync failed.
     pub fn confirm(&self, path: &FilePath) -> Result<(), WorkspaceError> {
         match self.durability {
-            Durability::Power => staged::sync_as_it_stands(&self.root, path),
+            Durability::Power => staged::sync_current(&self.root, path),
             Durability::Process => Ok(()),
         }
     }
 
-    /// Removes temporary files that a crash left beside a file, if no process holds them and their content is known to the
-    /// ledger. An unknown content may be what another program wrote at the last moment. Returns how many were removed.
+    /// Removes temporary files that a crash left beside a file, if no process has locked them and the ledger knows
+    /// their content: an unknown one may be what another program wrote at the last moment. Returns how many were
+    /// removed.
     ///
     /// # Errors
     /// The directory is locked or cannot be read.
@@ -211,7 +214,7 @@ impl Workspace {
         let name = path.directory();
         let directory = match content::opened(self.root.directory(name), name) {
             Ok(Some(directory)) => directory,
-            // It is no directory of the workspace any more, so it has no temporary files of ours.
+            // It is not a directory of the workspace any more, so no temporary file of ours is in it.
             Ok(None) | Err(WorkspaceError::Refused(_)) => return Ok(0),
             Err(e) => return Err(e),
         };

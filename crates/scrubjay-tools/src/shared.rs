@@ -248,7 +248,7 @@ impl Shared {
         if !matches!(self.setup.storage, Storage::File(_)) {
             return;
         }
-        match files.recognise(caller).await {
+        match files.detect_move(caller).await {
             Ok(Some(from)) => tracing::info!(from, to = files.root(), "the workspace moved"),
             Ok(None) => {}
             Err(e) => tracing::warn!(error = %e, "it is not known whether the workspace moved"),

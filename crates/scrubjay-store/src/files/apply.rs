@@ -12,7 +12,7 @@ use crate::ledger::session::{self, Caller, Session};
 use crate::ledger::{LedgerError, Survives, Write};
 use crate::workspace::{ExpectedContent, FilePath, FileSnapshot, WorkspaceError};
 
-/// What is there, what it becomes, and where.
+/// A change that is about to be recorded: the path, the content before and after, and the mode.
 struct ChangeIntent {
     path: FilePath,
     before: Option<FileSnapshot>,
@@ -24,72 +24,74 @@ impl Files {
     pub(super) async fn apply(&self, caller: &Caller, change: Change) -> Result<AppliedChange, FileError> {
         let path = match self.workspace.locate(&change.path) {
             Ok(path) => path,
-            Err(refusal) => return Err(self.refuse(caller, &change, refusal.into()).await?),
+            Err(refusal) => return Err(self.refuse(caller, change.attempt(), refusal.into()).await?),
         };
         if let Some(refused) = self.secret_in(&path) {
-            return Err(self.refuse(caller, &change, refused).await?);
+            return Err(self.refuse(caller, change.attempt(), refused).await?);
         }
-        let lock = self.hold(path.as_str()).await?;
-        let before = match self.look(&path).await {
+        let lock = self.lock_path(path.as_str()).await?;
+        let before = match self.read_current(&path).await {
             Ok(before) => before,
-            Err(error) => return Err(self.refuse_or_fail(caller, &change, error).await?),
+            Err(error) => return Err(self.refuse_or_fail(caller, change.attempt(), error).await?),
         };
-        let after = match plan(&change, before.as_ref()) {
+        let after = match new_content(&change, before.as_ref()) {
             Ok(after) => after,
-            Err(refused) => return Err(self.refuse(caller, &change, refused).await?),
+            Err(refused) => return Err(self.refuse(caller, change.attempt(), refused).await?),
         };
         if after.as_ref().is_some_and(|bytes| bytes.len() as u64 > self.bytes_max) {
             let refused = too_large(&change.path, after.as_ref().map_or(0, Vec::len), self.bytes_max);
-            return Err(self.refuse(caller, &change, refused).await?);
+            return Err(self.refuse(caller, change.attempt(), refused).await?);
         }
         let mode = change.mode.or(before.as_ref().map(|b| b.mode));
         let intent = ChangeIntent { path, before, after, mode };
-        let made = match self.intend(caller, &change, &intent).await? {
+        let made = match self.record_intent(caller, &change, &intent).await? {
             Some(made) => made,
             None => {
-                // We hold the lock, so the process that began them is gone.
+                // We hold the lock of the path, so the process that began the earlier changes is gone.
                 self.settle_path(caller, intent.path.as_str()).await?;
-                self.intend(caller, &change, &intent).await?.ok_or(FileError::Interrupted)?
+                self.record_intent(caller, &change, &intent).await?.ok_or(FileError::Interrupted)?
             }
         };
         let Some(revision) = made.revision.clone() else { return Ok(made) };
-        let outcome = self.act(intent).await;
+        let outcome = self.change_file(intent).await;
         let state = match &outcome {
             Ok(()) => RevisionState::Done,
             Err(WorkspaceError::Refused(_) | WorkspaceError::Io { .. } | WorkspaceError::Gone(_)) => {
                 RevisionState::Failed
             }
-            // The outcome is not known; the next look at the file settles it.
+            // The outcome is not known. The change is settled when its file or session is next read.
             Err(WorkspaceError::Unsynced { .. } | WorkspaceError::Stranded { .. }) => RevisionState::Pending,
         };
         self.conclude(&made.path, revision.id, state).await?;
+        // Held until the outcome is committed: others would take the pending change for that of a dead process.
         drop(lock);
         match outcome {
             Ok(()) => Ok(AppliedChange { revision: Some(Revision { state, ..revision }), ..made }),
-            Err(error) => Err(self.refuse_or_fail(caller, &change, error).await?),
+            Err(error) => Err(self.refuse_or_fail(caller, change.attempt(), error).await?),
         }
     }
 
     /// Reads the current content, on a blocking thread.
-    pub(super) async fn look(&self, path: &FilePath) -> Result<Option<FileSnapshot>, WorkspaceError> {
+    pub(super) async fn read_current(&self, path: &FilePath) -> Result<Option<FileSnapshot>, WorkspaceError> {
         let (workspace, path, bytes_max) = (self.workspace.clone(), path.clone(), self.bytes_max);
-        let looking = tokio::task::spawn_blocking(move || workspace.read(&path, bytes_max));
-        looking.await.unwrap_or_else(|e| {
+        let reading = tokio::task::spawn_blocking(move || workspace.read(&path, bytes_max));
+        reading.await.unwrap_or_else(|e| {
             Err(WorkspaceError::Io { action: "read", path: String::new(), source: std::io::Error::other(e) })
         })
     }
 
     /// Records the intent before the file is touched; `None` if earlier changes of the path are unsettled.
-    async fn intend(
+    async fn record_intent(
         &self,
         caller: &Caller,
         change: &Change,
         intent: &ChangeIntent,
     ) -> Result<Option<AppliedChange>, FileError> {
         let before = intent.before.as_ref().map(|b| b.bytes.as_slice());
-        // Counted before the write transaction begins, because other writers wait for that.
+        // Counted before the write transaction begins, because other writers wait while it is open.
         let counted = diff::count(before.unwrap_or_default(), intent.after.as_deref().unwrap_or_default());
         let mut write = self.ledger.write(Survives::Power).await?;
+        // In the same transaction as the intent, so that no change comes between.
         if !revision::pending(&mut write, &self.root(), Some(intent.path.as_str())).await?.is_empty() {
             return Ok(None);
         }
@@ -97,11 +99,6 @@ impl Files {
         let observed =
             self.observe(&mut write, caller, &session, &intent.path, intent.before.as_ref()).await?;
         let (path, after) = (intent.path.as_str(), intent.after.as_deref());
-        let kind = match change.action {
-            Action::Create(_) => EventKind::FileCreate,
-            Action::Edit(_) => EventKind::FileEdit,
-            Action::Delete => EventKind::FileDelete,
-        };
         let unchanged = before == after;
         let mut details = json!({
             "path": path, "action": change.action.name(),
@@ -119,7 +116,7 @@ impl Files {
         }
         let summary =
             format!("{} {path}{}", change.action.name(), if unchanged { " (unchanged)" } else { "" });
-        let event = NewEvent::new(kind, summary).about(path).with(details);
+        let event = NewEvent::new(change.action.event_kind(), summary).about(path).with(details);
         let event_id = event::append(&mut write, &session, caller, event).await?;
         let revision = match unchanged {
             true => None,
@@ -156,12 +153,10 @@ impl Files {
         if known.as_ref().map_or(found_hash.is_none(), |known| known.after == found_hash) {
             return Ok(false);
         }
-        let known_bytes = match known.as_ref().and_then(|known| known.after) {
-            Some(hash) => Some(blob::get(write, &hash).await?),
-            None => None,
-        };
+        let known_hash = known.as_ref().and_then(|known| known.after.as_ref());
+        let known_bytes = blob::get_optional(write, known_hash).await?;
         let found_bytes = found.map(|content| content.bytes.as_slice());
-        // A file that is seen for the first time has not changed, as far as we know.
+        // A file that is seen for the first time is recorded as unchanged: what it was before is not known.
         let before = if first_seen { found_bytes } else { known_bytes.as_deref() };
         let what = match (first_seen, found_bytes) {
             (true, _) => "first seen",
@@ -199,7 +194,7 @@ impl Files {
             source: draft.source,
             state,
             before: match draft.source {
-                // The ledger has it already: it is the last state, or was just observed.
+                // The ledger has this content already: it is the last state, or was just observed.
                 RevisionSource::Enforced => draft.before.map(blob::hash),
                 RevisionSource::Reported | RevisionSource::Observed => {
                     store_content(write, draft.before).await?
@@ -217,19 +212,21 @@ impl Files {
     }
 
     /// Changes the file.
-    async fn act(&self, intent: ChangeIntent) -> Result<(), WorkspaceError> {
+    async fn change_file(&self, intent: ChangeIntent) -> Result<(), WorkspaceError> {
         let workspace = self.workspace.clone();
-        let acting = tokio::task::spawn_blocking(move || {
+        // On a blocking thread, because it writes and syncs files.
+        let changing = tokio::task::spawn_blocking(move || {
             let ChangeIntent { path, before, after, mode } = intent;
             let expected =
                 before.map_or(ExpectedContent::Missing, |before| ExpectedContent::Content(before.hash));
             match (after, expected) {
                 (Some(after), expected) => workspace.stage(&path, &after, mode)?.commit(expected),
                 (None, ExpectedContent::Content(hash)) => workspace.remove(&path, hash),
+                // Not reached: `new_content` refuses to delete a file that is not there.
                 (None, ExpectedContent::Missing) => Ok(()),
             }
         });
-        acting.await.unwrap_or_else(|e| {
+        changing.await.unwrap_or_else(|e| {
             Err(WorkspaceError::Io {
                 action: "change",
                 path: String::new(),
@@ -247,8 +244,8 @@ async fn store_content(write: &mut Write, content: Option<&[u8]>) -> Result<Opti
     }
 }
 
-/// Computes the new content, or why the change is refused.
-fn plan(change: &Change, before: Option<&FileSnapshot>) -> Result<Option<Vec<u8>>, RefusedChange> {
+/// Computes the new content, or the reason to refuse the change.
+fn new_content(change: &Change, before: Option<&FileSnapshot>) -> Result<Option<Vec<u8>>, RefusedChange> {
     let path = &change.path;
     let found = before.map(|content| *content.hash.as_bytes());
     let refused = |code, message, hint| Err(RefusedChange { code, message, hint, found });

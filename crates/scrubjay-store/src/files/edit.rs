@@ -10,9 +10,9 @@ use super::NewContent;
 pub struct TextEdit {
     /// The passage, exactly as it stands in the file.
     pub old_text: String,
-    /// What takes its place.
+    /// The replacement.
     pub new_text: String,
-    /// Whether it may stand there more than once, and all are replaced.
+    /// Whether to replace all occurrences; otherwise more than one is an error.
     #[serde(default)]
     pub replace_all: bool,
 }
@@ -56,6 +56,7 @@ pub(super) fn apply(old: Option<&[u8]>, body: NewContent) -> Result<Vec<u8>, Edi
     match body {
         NewContent::Bytes(bytes) => Ok(bytes),
         NewContent::Text(text) => Ok(match old {
+            // A text with a CR in it has line endings of its own choice.
             Some(old) if has_crlf_only(old) && !text.contains('\r') => {
                 text.replace('\n', "\r\n").into_bytes()
             }
@@ -66,6 +67,7 @@ pub(super) fn apply(old: Option<&[u8]>, body: NewContent) -> Result<Vec<u8>, Edi
             let old = std::str::from_utf8(old.unwrap_or_default()).map_err(|_| EditError::NotText)?;
             let crlf = has_crlf_only(old.as_bytes());
             let mut text = old.to_owned();
+            // Each edit applies to the result of the one before it.
             for (index, edit) in edits.into_iter().enumerate() {
                 text = replace(&text, edit, crlf, index)?;
             }
@@ -75,6 +77,7 @@ pub(super) fn apply(old: Option<&[u8]>, body: NewContent) -> Result<Vec<u8>, Edi
 }
 
 fn replace(text: &str, edit: TextEdit, crlf: bool, index: usize) -> Result<String, EditError> {
+    // Both passages: an old one with other line endings would not be found.
     let ended = |passage: String| match crlf && !passage.contains('\r') {
         true => passage.replace('\n', "\r\n"),
         false => passage,

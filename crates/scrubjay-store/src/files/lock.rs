@@ -1,4 +1,4 @@
-//! One change at a time for each path: files in the data directory, locked while a change is made.
+//! Locks paths, so that one change is made at a time: files in the data directory, locked while a change is made.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,31 +11,33 @@ use rustix::fs::{FlockOperation, flock};
 use super::{FileError, Files};
 use scrubjay_tape::home::create_private_dir;
 
-/// How many lock files there are. Two paths may share one, which only makes them wait for each other.
+/// The number of lock files, which are never removed. Two paths may share one; then their changes wait for each other.
 const LOCKS: u16 = 1024;
-/// How long to wait for another process: 20 seconds.
-const ATTEMPTS_MAX: u32 = 10_000;
-const PAUSE: Duration = Duration::from_millis(2);
+/// How often, and at what interval, a lock is tried: 20 seconds in all.
+const LOCK_TRIES: u32 = 10_000;
+const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 impl Files {
-    /// Waits until nobody else changes this path.
-    pub(super) async fn hold(&self, path: &str) -> Result<File, FileError> {
-        for _ in 0..ATTEMPTS_MAX {
-            if let Some(lock) = self.try_hold(path)? {
+    /// Waits for the lock of a path.
+    pub(super) async fn lock_path(&self, path: &str) -> Result<File, FileError> {
+        // Polled, because each blocking lock would occupy a thread.
+        for _ in 0..LOCK_TRIES {
+            if let Some(lock) = self.try_lock_path(path)? {
                 return Ok(lock);
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(LOCK_PAUSE).await;
         }
         Err(FileError::Busy(path.to_owned()))
     }
 
     /// Takes the lock of a path if it is free.
-    pub(super) fn try_hold(&self, path: &str) -> Result<Option<File>, FileError> {
+    pub(super) fn try_lock_path(&self, path: &str) -> Result<Option<File>, FileError> {
+        // The root belongs to it: two workspaces have files of the same path.
         let name = blake3::hash(format!("{}\0{path}", self.root()).as_bytes());
         let number = u16::from_le_bytes([name.as_bytes()[0], name.as_bytes()[1]]) % LOCKS;
-        let place = self.locks.join(format!("{number:03x}.lock"));
-        let failed = |source| FileError::Lock { path: place.clone(), source };
-        let file = open(&self.locks, &place).map_err(failed)?;
+        let file_path = self.locks.join(format!("{number:03x}.lock"));
+        let failed = |source| FileError::Lock { path: file_path.clone(), source };
+        let file = open(&self.locks, &file_path).map_err(failed)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(file)),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
@@ -44,13 +46,14 @@ impl Files {
     }
 }
 
-fn open(directory: &Path, place: &Path) -> io::Result<File> {
+fn open(directory: &Path, file: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).append(true).mode(0o600);
-    match options.open(place) {
+    match options.open(file) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            // The first change in this data directory.
             create_private_dir(directory)?;
-            options.open(place)
+            options.open(file)
         }
         other => other,
     }

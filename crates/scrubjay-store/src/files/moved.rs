@@ -1,4 +1,4 @@
-//! Recognises a workspace that was moved here by its files' contents, and takes over its revisions.
+//! Recognises a workspace that was moved here, by the contents of its files, and continues its revisions.
 
 use std::path::Path;
 
@@ -10,21 +10,21 @@ use crate::ledger::revision::TouchedFile;
 use crate::ledger::session::{self, Caller};
 use crate::ledger::{Conn, LedgerError, Survives, moves, revision};
 
-/// How many files are compared with a workspace that the user named.
+/// The most files that are compared if the user named the workspace.
 const COMPARED_MAX: i64 = 1000;
-/// How many files are compared with each candidate, and how many candidates are tried, if the user named none: the first
+/// The most files that are compared with each candidate, and the most candidates, if the user named none: the first
 /// change of a file waits for this.
-const RECOGNISED_BY_MAX: i64 = 100;
-const LOOKED_AT_MAX: usize = 10;
+const COMPARED_UNNAMED_MAX: i64 = 100;
+const CANDIDATES_MAX: usize = 10;
 
-/// How many files of a workspace match those recorded of another.
+/// How many files here match those that were recorded of another workspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Likeness {
-    /// How many files the other one had when it was last recorded.
+pub struct WorkspaceMatch {
+    /// Files of the other workspace, as last recorded.
     pub files: usize,
-    /// How many of them are here with their last recorded content.
+    /// Of these, files that are here with their last recorded content.
     pub same: usize,
-    /// How many are here with an earlier recorded content.
+    /// Of these, files that are here with an earlier recorded content.
     pub earlier: usize,
 }
 
@@ -39,7 +39,7 @@ pub enum MoveError {
     StillThere {
         /// Where it is.
         old: String,
-        /// What was named.
+        /// The directory that was named.
         new: String,
     },
     /// No file in the directory matches.
@@ -47,10 +47,10 @@ pub enum MoveError {
         "{new} does not hold what was recorded in {old}: none of {} is there with a recorded content; \
          name the directory to which it moved", counted(*.files, "file")
     )]
-    Unlike {
+    NoMatch {
         /// Where the workspace was.
         old: String,
-        /// What was named.
+        /// The directory that was named.
         new: String,
         /// How many files were compared.
         files: usize,
@@ -76,12 +76,12 @@ pub async fn workspace_of(on: &mut impl Conn, session: &str) -> Result<Option<St
 }
 
 impl Files {
-    /// Records that a session's workspace was moved here, if it is not at its old root and its files are here. Returns the
-    /// old root; none if it is known to be here.
+    /// Records that a session's workspace was moved here, if its old root is gone and files of it are here. Returns the
+    /// old root; `None` if the workspace is known to be here.
     ///
     /// # Errors
-    /// It is still where it was, nothing of it is here, or the ledger failed.
-    pub async fn take_over(&self, caller: &Caller, session: &str) -> Result<Option<String>, MoveError> {
+    /// The workspace is still where it was, none of its files is here, or the ledger failed.
+    pub async fn adopt_move(&self, caller: &Caller, session: &str) -> Result<Option<String>, MoveError> {
         let old = workspace_of(&mut self.ledger.read().await?, session).await?;
         let old = old.ok_or_else(|| MoveError::NothingRecorded(session.to_owned()))?;
         let new = self.root();
@@ -91,21 +91,21 @@ impl Files {
         if Path::new(&old).is_dir() {
             return Err(MoveError::StillThere { old, new });
         }
-        let likeness = self.likeness(&old, COMPARED_MAX).await?;
-        if likeness.same + likeness.earlier == 0 {
-            return Err(MoveError::Unlike { old, new, files: likeness.files });
+        let matched = self.compare_with(&old, COMPARED_MAX).await?;
+        if matched.same + matched.earlier == 0 {
+            return Err(MoveError::NoMatch { old, new, files: matched.files });
         }
         self.record_move(caller, session, &old).await?;
         Ok(Some(old))
     }
 
-    /// Looks for a workspace of this project that is gone from its root and whose files are here, and records the move. The
-    /// user did not name it, so more is required: nothing is recorded of this root yet, and most files have their last
-    /// recorded content. Returns the old root.
+    /// Finds a workspace of this project that is gone from its root and whose files are here, and records the move.
+    /// Because the user did not name it, more is required: nothing is recorded of this root yet, and most files have
+    /// their last recorded content. Returns the old root.
     ///
     /// # Errors
     /// The ledger failed.
-    pub async fn recognise(&self, caller: &Caller) -> Result<Option<String>, MoveError> {
+    pub async fn detect_move(&self, caller: &Caller) -> Result<Option<String>, MoveError> {
         let (root, mut read) = (self.root(), self.ledger.read().await?);
         if moves::roots(&mut read, &root).await?.len() > 1
             || !revision::paths(&mut read, &root, 1).await?.is_empty()
@@ -115,9 +115,9 @@ impl Files {
         let known = moves::of_project(&mut read, &caller.project).await?;
         drop(read);
         let gone = known.into_iter().filter(|(old, _)| !Path::new(old).exists());
-        for (old, session) in gone.take(LOOKED_AT_MAX) {
-            let likeness = self.likeness(&old, RECOGNISED_BY_MAX).await?;
-            if likeness.same > 0 && likeness.same * 2 > likeness.files {
+        for (old, session) in gone.take(CANDIDATES_MAX) {
+            let matched = self.compare_with(&old, COMPARED_UNNAMED_MAX).await?;
+            if matched.same > 0 && matched.same * 2 > matched.files {
                 self.record_move(caller, &session, &old).await?;
                 return Ok(Some(old));
             }
@@ -125,39 +125,40 @@ impl Files {
         Ok(None)
     }
 
-    async fn record_move(&self, caller: &Caller, session: &str, old: &str) -> Result<(), LedgerError> {
+    async fn record_move(&self, caller: &Caller, session_id: &str, old: &str) -> Result<(), LedgerError> {
         let mut write = self.ledger.write(Survives::Power).await?;
-        let told_in = session::get(&mut write, session).await?;
-        let told_in = told_in.ok_or_else(|| LedgerError::Damaged(format!("no session {session}")))?;
-        moves::record(&mut write, &told_in, caller, old, &self.root()).await?;
+        let session = session::get(&mut write, session_id).await?;
+        let session = session.ok_or_else(|| LedgerError::Damaged(format!("no session {session_id}")))?;
+        moves::record(&mut write, &session, caller, old, &self.root()).await?;
         write.commit().await
     }
 
     /// Compares the last recorded files of another workspace with the files here.
-    async fn likeness(&self, old: &str, files_max: i64) -> Result<Likeness, MoveError> {
+    async fn compare_with(&self, old: &str, files_max: i64) -> Result<WorkspaceMatch, MoveError> {
         let mut read = self.ledger.read().await?;
-        let mut likeness = Likeness::default();
+        let mut matched = WorkspaceMatch::default();
         for path in revision::paths(&mut read, old, files_max).await? {
             let Some(last) = revision::latest(&mut read, old, &path).await? else { continue };
             let Some(hash) = last.after else { continue };
-            likeness.files += 1;
-            // A file that cannot be read does not count as a match, nor does an empty one: any workspace has those.
+            matched.files += 1;
+            // A file that cannot be read does not count as a match, nor does an empty one, which any workspace may
+            // have.
             let Ok(location) = self.workspace.locate(&path) else { continue };
-            let Ok(Some(here)) = self.look(&location).await else { continue };
+            let Ok(Some(here)) = self.read_current(&location).await else { continue };
             let now = *here.hash.as_bytes();
             if here.bytes.is_empty() {
                 continue;
             }
             if now == hash {
-                likeness.same += 1;
+                matched.same += 1;
             } else if revision::page(&mut read, old, &path, 0, i64::MAX >> 1)
                 .await?
                 .iter()
                 .any(|r| r.after == Some(now))
             {
-                likeness.earlier += 1;
+                matched.earlier += 1;
             }
         }
-        Ok(likeness)
+        Ok(matched)
     }
 }

@@ -3,15 +3,35 @@
 use scrubjay_core::redact::cut;
 use serde_json::json;
 
-use super::{Change, FileError, Files};
+use super::{Change, ChangeReport, FileError, Files};
 use crate::ledger::Survives;
 use crate::ledger::blob::Hash;
 use crate::ledger::event::{self, EventKind, NewEvent};
 use crate::ledger::session::{self, Caller};
 use crate::workspace::{FilePath, Refusal, WorkspaceError};
 
-/// How much of a refused path is recorded: PATH_MAX, the longest path that Linux takes.
+/// How much of a refused path is recorded: PATH_MAX, the longest path that Linux accepts.
 const SHOWN_CHARS_MAX: usize = 4096;
+
+/// What was attempted, as the event of its refusal names it.
+#[derive(Clone, Copy)]
+pub(super) struct Attempt<'a> {
+    pub(super) session: Option<&'a str>,
+    pub(super) path: &'a str,
+    pub(super) action: &'static str,
+}
+
+impl Change {
+    pub(super) fn attempt(&self) -> Attempt<'_> {
+        Attempt { session: self.session.as_deref(), path: &self.path, action: self.action.name() }
+    }
+}
+
+impl ChangeReport {
+    pub(super) fn attempt(&self) -> Attempt<'_> {
+        Attempt { session: self.session.as_deref(), path: &self.path, action: self.action.name() }
+    }
+}
 
 /// A refusal that is not recorded yet.
 pub(super) struct RefusedChange {
@@ -33,22 +53,13 @@ impl Files {
     pub(super) async fn refuse_or_fail(
         &self,
         caller: &Caller,
-        change: &Change,
+        attempt: Attempt<'_>,
         error: WorkspaceError,
     ) -> Result<FileError, FileError> {
         match error {
-            WorkspaceError::Refused(refusal) => self.refuse(caller, change, refusal.into()).await,
+            WorkspaceError::Refused(refusal) => self.refuse(caller, attempt, refusal.into()).await,
             other => {
-                let message = full(&other);
-                self.record_refusal(
-                    caller,
-                    change.session.as_deref(),
-                    &change.path,
-                    change.action.name(),
-                    "failed",
-                    &message,
-                )
-                .await?;
+                self.record_refusal(caller, attempt, "failed", &with_cause(&other)).await?;
                 Ok(FileError::Workspace(other))
             }
         }
@@ -58,27 +69,24 @@ impl Files {
     pub(super) async fn refuse(
         &self,
         caller: &Caller,
-        change: &Change,
+        attempt: Attempt<'_>,
         refused: RefusedChange,
     ) -> Result<FileError, FileError> {
         let RefusedChange { code, message, hint, found } = refused;
-        let session = change.session.as_deref();
-        let event_id =
-            self.record_refusal(caller, session, &change.path, change.action.name(), code, &message).await?;
+        let event_id = self.record_refusal(caller, attempt, code, &message).await?;
         Ok(FileError::Refused { code, message, hint, event_id: Some(event_id), found })
     }
 
     /// Records a refusal in the session; returns the event's number.
-    pub(super) async fn record_refusal(
+    async fn record_refusal(
         &self,
         caller: &Caller,
-        session: Option<&str>,
-        path: &str,
-        action: &str,
+        attempt: Attempt<'_>,
         code: &str,
         message: &str,
     ) -> Result<i64, FileError> {
         let mut write = self.ledger.write(Survives::Power).await?;
+        let Attempt { session, path, action } = attempt;
         let session = session::current(&mut write, caller, session).await?;
         let shown = cut(path, SHOWN_CHARS_MAX);
         let details = json!({ "path": shown, "action": action, "code": code, "reason": message });
@@ -88,7 +96,7 @@ impl Files {
         Ok(event_id)
     }
 
-    /// Refuses a path that contains a secret. Files are found by their recorded path, so it cannot be redacted.
+    /// Refuses a path that contains a secret: it cannot be redacted, because files are found by their recorded path.
     pub(super) fn secret_in(&self, path: &FilePath) -> Option<RefusedChange> {
         let what = if !self.ledger.is_clean(path.as_str()) {
             "the path"
@@ -106,7 +114,7 @@ impl Files {
     }
 }
 
-fn full(error: &WorkspaceError) -> String {
+fn with_cause(error: &WorkspaceError) -> String {
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
     format!("{error}{cause}")
 }

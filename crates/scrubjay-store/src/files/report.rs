@@ -3,56 +3,36 @@
 use scrubjay_core::diff;
 use serde_json::json;
 
-use super::refuse::RefusedChange;
 use super::{AppliedChange, ChangeReport, FileError, Files, ReportedAction, RevisionDraft};
 use crate::ledger::Survives;
 use crate::ledger::blob::{self, hex};
-use crate::ledger::event::{self, EventKind, NewEvent};
+use crate::ledger::event::{self, NewEvent};
 use crate::ledger::revision::{self, RevisionSource, RevisionState};
 use crate::ledger::session::{self, Caller};
 
 impl Files {
-    /// Records that a report was refused, and returns the refusal.
-    async fn refuse_report(
-        &self,
-        caller: &Caller,
-        report: &ChangeReport,
-        action: &str,
-        refused: RefusedChange,
-    ) -> Result<FileError, FileError> {
-        let RefusedChange { code, message, hint, found } = refused;
-        let session = report.session.as_deref();
-        let event = self.record_refusal(caller, session, &report.path, action, code, &message).await?;
-        Ok(FileError::Refused { code, message, hint, event_id: Some(event), found })
-    }
-
     pub(super) async fn record_report(
         &self,
         caller: &Caller,
         report: ChangeReport,
     ) -> Result<AppliedChange, FileError> {
-        let (kind, name) = match report.action {
-            ReportedAction::Create(_) => (EventKind::FileCreate, "create"),
-            ReportedAction::Edit(..) => (EventKind::FileEdit, "edit"),
-            ReportedAction::Delete => (EventKind::FileDelete, "delete"),
-        };
+        let (kind, name) = (report.action.event_kind(), report.action.name());
         let path = match self.workspace.locate(&report.path) {
             Ok(path) => path,
-            Err(refusal) => return Err(self.refuse_report(caller, &report, name, refusal.into()).await?),
+            Err(refusal) => return Err(self.refuse(caller, report.attempt(), refusal.into()).await?),
         };
         if let Some(refused) = self.secret_in(&path) {
-            return Err(self.refuse_report(caller, &report, name, refused).await?);
+            return Err(self.refuse(caller, report.attempt(), refused).await?);
         }
-        let _lock = self.hold(path.as_str()).await?;
+        // The same lock as for a change of ours, so that a pending change is settled before the report follows it.
+        let _lock = self.lock_path(path.as_str()).await?;
         self.settle_path(caller, path.as_str()).await?;
-        let found = self.look(&path).await.ok().flatten();
+        // A file that cannot be read now is no reason to lose the report.
+        let found = self.read_current(&path).await.ok().flatten();
         let mut write = self.ledger.write(Survives::Power).await?;
         let session = session::current(&mut write, caller, report.session.as_deref()).await?;
         let known = revision::latest(&mut write, &self.root(), path.as_str()).await?.and_then(|r| r.after);
-        let known = match known {
-            Some(hash) => Some(blob::get(&mut write, &hash).await?),
-            None => None,
-        };
+        let known = blob::get_optional(&mut write, known.as_ref()).await?;
         let on_disk = found.as_ref().map(|f| f.bytes.clone());
         let (before, after) = match report.action {
             ReportedAction::Create(content) => (None, content.map(String::into_bytes).or(on_disk)),

@@ -1,4 +1,4 @@
-//! Rewinds files to their state after an event. This makes new changes, so a rewind can be undone.
+//! Rewinds files to their state after an event. A rewind is made of new changes, so it can be undone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ pub struct RewindStep {
     pub now: Option<Vec<u8>>,
     /// The content to go back to.
     pub then: Option<Vec<u8>>,
-    /// The permission bits it had.
+    /// The permission bits that it had then.
     pub mode: Option<u32>,
-    /// Whether the current content was never recorded: someone else changed the file.
+    /// Whether the current content is not recorded, because someone else changed the file.
     pub unrecorded: bool,
 }
 
 impl RewindStep {
-    /// Returns whether anything is to be done.
+    /// Tells whether the contents differ.
     #[must_use]
     pub fn changes(&self) -> bool {
         self.now != self.then
@@ -54,7 +54,7 @@ pub enum RewindError {
         /// The file.
         path: String,
     },
-    /// Changes nobody recorded would be overwritten.
+    /// Unrecorded changes would be overwritten.
     #[error("{} changed since it was last recorded", .0.join(", "))]
     Unrecorded(Vec<String>),
     /// A file cannot be read or changed.
@@ -96,8 +96,8 @@ impl Files {
     ) -> Result<Vec<RewindStep>, RewindError> {
         let mut read = self.ledger.read().await?;
         // Event 0 stands for the state before the first event.
-        let told = event::get(&mut read, to_event).await?;
-        if to_event != 0 && told.is_none_or(|event| event.session_id != session) {
+        let event = event::get(&mut read, to_event).await?;
+        if to_event != 0 && event.is_none_or(|event| event.session_id != session) {
             return Err(RewindError::NoEvent { session: session.to_owned(), event: to_event });
         }
         let only = match only {
@@ -105,9 +105,9 @@ impl Files {
             None => None,
         };
         let root = self.root();
-        let places = moves::roots(&mut read, &root).await?;
+        let roots = moves::roots(&mut read, &root).await?;
         let is_here =
-            |t: &TouchedFile| places.iter().any(|place| place.root == t.workspace && t.first <= place.up_to);
+            |t: &TouchedFile| roots.iter().any(|root| root.root == t.workspace && t.first <= root.up_to);
         let wanted = revision::touched(&mut read, session).await?.into_iter().filter(is_here);
         let paths: BTreeSet<String> =
             wanted.map(|t| t.path).filter(|p| only.as_ref().is_none_or(|only| only.as_str() == p)).collect();
@@ -120,13 +120,10 @@ impl Files {
             let then = revision::as_of(&mut read, &root, &path, to_event).await?;
             let first = revision::first(&mut read, &root, &path).await?;
             let last = revision::latest(&mut read, &root, &path).await?;
-            let (hash, mode) = state_then(then.as_ref(), first.as_ref());
-            let then = match hash {
-                Some(hash) => Some(blob::get(&mut read, &hash).await?),
-                None => None,
-            };
+            let (hash, mode) = state_at(then.as_ref(), first.as_ref());
+            let then = blob::get_optional(&mut read, hash.as_ref()).await?;
             let location = self.workspace.locate(&path).map_err(|e| FileError::Workspace(e.into()))?;
-            let now = self.look(&location).await.map_err(FileError::Workspace)?;
+            let now = self.read_current(&location).await.map_err(FileError::Workspace)?;
             let now_hash = now.as_ref().map(|content| *content.hash.as_bytes());
             let unrecorded = last.is_none_or(|last| last.after != now_hash);
             let now = now.map(|content| content.bytes);
@@ -135,7 +132,7 @@ impl Files {
         Ok(steps)
     }
 
-    /// Makes the changes; all are recorded in the session.
+    /// Makes the changes, and records each in the session.
     ///
     /// # Errors
     /// Unrecorded changes would be overwritten and `force` is not set, or a change failed; those before it
@@ -153,6 +150,7 @@ impl Files {
         if !lost.is_empty() && !force {
             return Err(RewindError::Unrecorded(lost));
         }
+        // One change for each file and not all or nothing: a failure leaves the earlier ones made and recorded.
         let mut made = Vec::new();
         for step in steps.into_iter().filter(RewindStep::changes) {
             let action = match (&step.now, step.then) {
@@ -164,7 +162,7 @@ impl Files {
                 session: Some(session.to_owned()),
                 path: step.path,
                 action,
-                // Refuse the change if the file is no longer as it was when the rewind was planned.
+                // The change is refused if the file has changed since the rewind was planned.
                 expected: step.now.as_deref().map(blob::hash),
                 mode: step.mode,
                 rewinds_to: Some(to_event),
@@ -175,8 +173,8 @@ impl Files {
     }
 }
 
-/// Returns what a file held: its last state by then, or the content before its first recorded change.
-fn state_then(then: Option<&Revision>, first: Option<&Revision>) -> (Option<Hash>, Option<u32>) {
+/// Returns a file's content and mode at that time: its last state by then, or that before its first recorded change.
+fn state_at(then: Option<&Revision>, first: Option<&Revision>) -> (Option<Hash>, Option<u32>) {
     let mode = |revision: &Revision| revision.mode.and_then(|mode| u32::try_from(mode).ok());
     match (then, first) {
         (Some(then), _) => (then.after, mode(then)),

@@ -1,4 +1,4 @@
-//! Settles changes whose outcome a crash left open, by looking at the files.
+//! Settles changes whose outcome a crash left open, by reading the files.
 
 use serde_json::json;
 
@@ -11,8 +11,8 @@ use crate::ledger::{LedgerError, Survives, Write};
 use crate::workspace::{FilePath, WorkspaceError};
 
 impl Files {
-    /// Settles every open change of this workspace that no process is making right now; returns how many. A file that
-    /// cannot be read stays open, and does not keep the others from being settled.
+    /// Settles every open change of this workspace, except those that a process is making now; returns how many. The
+    /// change of a file that cannot be read stays open, without keeping the others from being settled.
     ///
     /// # Errors
     /// The ledger or the locks failed.
@@ -22,8 +22,8 @@ impl Files {
         for path in
             open.iter().map(|revision| revision.path.as_str()).collect::<std::collections::BTreeSet<_>>()
         {
-            // The holder of the lock is making the change, or settling it.
-            let Some(_lock) = self.try_hold(path)? else { continue };
+            // The process that holds the lock is making the change, or settling it.
+            let Some(_lock) = self.try_lock_path(path)? else { continue };
             match self.settle_path(caller, path).await {
                 Ok(count) => settled += count,
                 Err(FileError::Workspace(_)) => {}
@@ -40,40 +40,40 @@ impl Files {
             return Ok(0);
         }
         let location = self.workspace.locate(path).map_err(|e| FileError::Workspace(e.into()))?;
-        let found = match self.look(&location).await {
+        let found = match self.read_current(&location).await {
             Ok(found) => Some(found),
-            // It is something else by now: a link, a directory, a file that is too large.
+            // Something else is there now: a link, a directory, a file that is too large.
             Err(WorkspaceError::Refused(_)) => None,
             Err(error) => return Err(FileError::Workspace(error)),
         };
         let now = found.as_ref().map(|found| found.as_ref().map(|content| *content.hash.as_bytes()));
-        if open.iter().any(|revision| became(revision, now) == RevisionState::Done) {
-            // A change that is only in the page cache is not done yet.
+        if open.iter().any(|revision| settled_state(revision, now) == RevisionState::Done) {
+            // The file may have its new content in the page cache only, which a loss of power would undo.
             let (workspace, location) = (self.workspace.clone(), location.clone());
             let confirming = tokio::task::spawn_blocking(move || workspace.confirm(&location));
             confirming.await.map_err(|_| FileError::Interrupted)?.map_err(FileError::Workspace)?;
         }
         let mut write = self.ledger.write(Survives::Power).await?;
         for revision in &open {
-            let state = became(revision, now);
+            let state = settled_state(revision, now);
             revision::conclude(&mut write, revision.id, state).await?;
-            tell(&mut write, caller, revision, state, now).await?;
+            record_outcome(&mut write, caller, revision, state, now).await?;
         }
         if let Some(found) = &found
             && let Some(changed) =
-                open.iter().find(|revision| became(revision, now) == RevisionState::Changed)
-            && let Some(told) = event::get(&mut write, changed.event_id).await?
-            && let Some(session) = session::get(&mut write, &told.session_id).await?
+                open.iter().find(|revision| settled_state(revision, now) == RevisionState::Changed)
+            && let Some(intended) = event::get(&mut write, changed.event_id).await?
+            && let Some(session) = session::get(&mut write, &intended.session_id).await?
         {
             self.observe(&mut write, caller, &session, &location, found.as_ref()).await?;
         }
-        let left = contents(&mut write, &open).await?;
+        let left = temporary_contents(&mut write, &open).await?;
         write.commit().await?;
         self.sweep(location, left).await;
         Ok(open.len())
     }
 
-    /// Notes how a change ended that was just made. A failure that has passed is over on another connection.
+    /// Commits the outcome of a change that was just made. Tries twice, because another connection may succeed.
     pub(super) async fn conclude(
         &self,
         path: &str,
@@ -82,49 +82,50 @@ impl Files {
     ) -> Result<(), FileError> {
         let Err(_) = self.conclude_once(revision, state).await else { return Ok(()) };
         self.conclude_once(revision, state).await.map_err(|source| {
-            let became = match state {
+            let outcome = match state {
                 RevisionState::Done => "was changed as recorded",
                 RevisionState::Failed => "was not changed",
                 _ => "may have been changed",
             };
-            FileError::Unsettled { path: path.to_owned(), became, source }
+            FileError::Unsettled { path: path.to_owned(), outcome, source }
         })
     }
 
-    /// A loss of power before this is on disk leaves a pending revision, which is settled by looking.
+    // `Survives::Process` is enough: if a loss of power undoes this, the revision is pending again, and settled.
     async fn conclude_once(&self, revision: i64, state: RevisionState) -> Result<(), LedgerError> {
         let mut write = self.ledger.write(Survives::Process).await?;
         revision::conclude(&mut write, revision, state).await?;
         write.commit().await
     }
 
-    /// Clears away what the changes left beside the file; what cannot be cleared away stays, and harms nothing.
+    /// Removes temporary files that the changes left beside the file. One that cannot be removed is harmless, so errors
+    /// are ignored.
     async fn sweep(&self, path: FilePath, left: Vec<Vec<u8>>) {
         let (workspace, bytes_max) = (self.workspace.clone(), self.bytes_max);
         let sweeping = tokio::task::spawn_blocking(move || {
-            // A killed process has written all of it, or a beginning.
+            // A killed process left a whole content, or its beginning.
             let is_known = |content: &[u8]| left.iter().any(|known| known.starts_with(content));
             workspace.sweep_temporaries(&path, bytes_max, &is_known)
         });
-        // Only a panic there is an error here, and it has been reported.
+        // The only error is a panic, which its thread has reported.
         let _ = sweeping.await;
     }
 }
 
-/// Says in the session of the change what became of it, and what was found.
-async fn tell(
+/// Records in the session of a change how it ended, and what was found.
+async fn record_outcome(
     write: &mut Write,
     caller: &Caller,
     revision: &Revision,
     state: RevisionState,
     now: Option<Option<Hash>>,
 ) -> Result<(), LedgerError> {
-    let Some(meant) = event::get(write, revision.event_id).await? else { return Ok(()) };
-    let Some(session) = session::get(write, &meant.session_id).await? else { return Ok(()) };
+    let Some(intended) = event::get(write, revision.event_id).await? else { return Ok(()) };
+    let Some(session) = session::get(write, &intended.session_id).await? else { return Ok(()) };
     let found = match state {
         RevisionState::Done => "it was made",
         RevisionState::Failed => "it was not made",
-        _ if now.is_none() => "something that is no readable file stands there",
+        _ if now.is_none() => "something that is not a readable file is there",
         _ if now == Some(None) => "the file is gone",
         _ => "the file was changed by someone else",
     };
@@ -132,15 +133,15 @@ async fn tell(
         "path": revision.path, "settles": revision.event_id, "revision": revision.id, "outcome": state.name(),
         "found": now.flatten().as_ref().map(hex),
     });
-    let summary = format!("settled after a crash: {}: {found}", meant.summary);
+    let summary = format!("settled after a crash: {}: {found}", intended.summary);
     let event = NewEvent::new(EventKind::FileSettled, summary).about(&revision.path).with(details);
-    // It belongs to the step in which the change was meant, wherever the session is by now.
-    let at_step = Session { current_step: meant.step, ..session };
+    // The event belongs to the step in which the change was intended; the session may be at another one by now.
+    let at_step = Session { current_step: intended.step, ..session };
     event::append(write, &at_step, caller, event).await.map(|_| ())
 }
 
-/// Returns what a change may have left in a temporary file: what it wrote, or what it took away.
-async fn contents(write: &mut Write, open: &[Revision]) -> Result<Vec<Vec<u8>>, LedgerError> {
+/// Returns the contents that changes may have left in temporary files: those they wrote, and those they replaced.
+async fn temporary_contents(write: &mut Write, open: &[Revision]) -> Result<Vec<Vec<u8>>, LedgerError> {
     let mut contents = Vec::new();
     for revision in open {
         for hash in [revision.before, revision.after].into_iter().flatten() {
@@ -150,8 +151,9 @@ async fn contents(write: &mut Write, open: &[Revision]) -> Result<Vec<Vec<u8>>, 
     Ok(contents)
 }
 
-/// Says how a change ended by what is there now: a content, no file, or nothing that can be compared.
-fn became(revision: &Revision, now: Option<Option<Hash>>) -> RevisionState {
+/// Determines how a change ended by what is there now: a content, no file (`Some(None)`), or something that cannot be
+/// compared (`None`).
+fn settled_state(revision: &Revision, now: Option<Option<Hash>>) -> RevisionState {
     if now == Some(revision.after) {
         RevisionState::Done
     } else if now == Some(revision.before) {

@@ -1,5 +1,5 @@
-//! What analysis needs and the index does not store: which calls are identical, and what lists of tools contain. Read
-//! from the tapes, in one pass over the tape that is analysed.
+//! Reads from the tapes what analysis needs and the index does not store: which calls are identical, and what lists of
+//! tools contain. One pass over the analysed tape is enough.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,39 +12,39 @@ use scrubjay_core::protocol::method;
 use super::entry_lookup::{TapeKey, visit_entries};
 use scrubjay_tape::home::Home;
 
-/// Longer requests for a list of tools are not parsed: real ones hold a cursor only.
+/// The longest request for a list of tools that is parsed: real ones contain only a cursor.
 const LIST_REQUEST_BYTES_MAX: usize = 4096;
 
 /// Adds to the calls of a tape what their messages contain.
 pub(super) async fn of_calls(home: &Home, key: TapeKey, tape: TapeCalls) -> Option<TapeCalls> {
     let home = home.clone();
-    tokio::task::spawn_blocking(move || look_at_calls(&home, key, tape)).await.ok()
+    tokio::task::spawn_blocking(move || read_call_details(&home, key, tape)).await.ok()
 }
 
-fn look_at_calls(home: &Home, key: TapeKey, mut tape: TapeCalls) -> TapeCalls {
+fn read_call_details(home: &Home, key: TapeKey, mut tape: TapeCalls) -> TapeCalls {
     let is_list = |call: &Call| call.what == ExchangeKind::Request && &*call.subject == method::TOOLS_LIST;
-    // An entry may be a batch of several calls; those are not told apart.
-    let mut asked: HashMap<u64, usize> = HashMap::new();
-    let mut answered: HashMap<u64, usize> = HashMap::new();
+    // Entry numbers, each with the index of its call. An entry may be a batch of calls, of which the last is taken.
+    let mut requests_at: HashMap<u64, usize> = HashMap::new();
+    let mut answers_at: HashMap<u64, usize> = HashMap::new();
     for (at, call) in tape.calls.iter().enumerate() {
         if call.what == ExchangeKind::Request && (call.by_client || is_list(call)) {
-            asked.insert(call.entry, at);
-            answered.extend(call.answer.map(|answer| (answer, at)));
+            requests_at.insert(call.entry, at);
+            answers_at.extend(call.answer.map(|answer| (answer, at)));
         }
     }
-    let mut entries: Vec<u64> = asked.keys().chain(answered.keys()).copied().collect();
+    let mut entries: Vec<u64> = requests_at.keys().chain(answers_at.keys()).copied().collect();
     entries.sort_unstable();
     entries.dedup();
     let mut requests: HashMap<usize, Vec<u8>> = HashMap::new();
     let (calls, tool_lists) = (&mut tape.calls, &mut tape.tool_lists);
     visit_entries(home, &BTreeMap::from([(key, entries)]), |_, number, entry| {
-        if let Some(at) = asked.get(&number) {
+        if let Some(at) = requests_at.get(&number) {
             calls[*at].asks = request_identity(entry.payload);
             if is_list(&calls[*at]) && entry.payload.len() <= LIST_REQUEST_BYTES_MAX {
                 requests.insert(*at, entry.payload.to_vec());
             }
         }
-        if let Some(at) = answered.get(&number) {
+        if let Some(at) = answers_at.get(&number) {
             calls[*at].says = answer_identity(entry.payload);
             if let Some(request) = requests.remove(at).filter(|_| !calls[*at].failed) {
                 tool_lists.observe(&request, entry.payload, number, entry.via);
@@ -62,12 +62,10 @@ pub(super) async fn of_definitions(
     past: Vec<TapeCalls>,
 ) -> Vec<TapeCalls> {
     let home = home.clone();
-    tokio::task::spawn_blocking(move || look_at_definitions(&home, &keys, &now, past))
-        .await
-        .unwrap_or_default()
+    tokio::task::spawn_blocking(move || read_definitions(&home, &keys, &now, past)).await.unwrap_or_default()
 }
 
-fn look_at_definitions(
+fn read_definitions(
     home: &Home,
     keys: &[TapeKey],
     now: &[Definition],

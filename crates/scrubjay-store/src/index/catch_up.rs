@@ -1,4 +1,4 @@
-//! Catching up: finds tapes that are new, have grown, were sealed or were removed, and brings the tables up to date.
+//! Catching up: finds tapes that are new, have grown, were sealed or were removed, and updates the tables.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,7 +9,7 @@ use sqlx::{AnyConnection, AssertSqlSafe, Connection, Executor};
 use tokio::sync::mpsc;
 
 use super::clean::{is_unclean, note_unclean};
-use super::dialect::{begin_write, tidying};
+use super::dialect::{begin_write, maintenance_statements};
 use super::fill::IndexWriter;
 use super::lease::Lease;
 use super::sql::is_one_of;
@@ -17,10 +17,10 @@ use super::tape_reading::{IndexStep, OpenTapes, read_all};
 use super::{Index, IndexError, int};
 use scrubjay_tape::home::{FindError, Home, TapeFile};
 
-/// How many tapes one statement forgets: its text must stay short enough for SQLite.
+/// The most tapes that one statement forgets: its text must stay short enough for SQLite.
 const TAPES_MAX: usize = 1000;
-/// How many batches wait to be written while the next is read: one, so that memory stays small.
-const LOADS_MAX: usize = 1;
+/// The most batches that wait to be written while the next is read: one, so that memory stays small.
+const BATCHES_MAX: usize = 1;
 
 /// What catching up did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -29,7 +29,7 @@ pub struct CaughtUp {
     pub tapes: u64,
     /// Entries that are new.
     pub entries: u64,
-    /// Entries that were read: the new ones, and earlier ones that were needed to know what the new ones belong to.
+    /// Entries that were read: the new ones, and earlier ones on which the meaning of the new ones depends.
     pub read: u64,
     /// Tapes that were forgotten.
     pub removed: u64,
@@ -42,7 +42,7 @@ pub struct Progress {
     pub entries: u64,
     /// How many bytes of the tapes' files were read.
     pub bytes: u64,
-    /// How many bytes there are to read.
+    /// How many bytes are to be read in all.
     pub bytes_total: u64,
 }
 
@@ -66,7 +66,7 @@ struct IndexedTape {
 /// A tape to be read, and its first new entry.
 #[derive(Clone, Debug)]
 pub(super) struct TapeToRead {
-    pub(super) seen: TapeOnDisk,
+    pub(super) on_disk: TapeOnDisk,
     pub(super) number: i64,
     pub(super) next_entry: u64,
 }
@@ -88,22 +88,23 @@ impl Index {
     pub(super) async fn catch_up_with(
         &self,
         _lease: &Lease,
-        mut tell: impl FnMut(Progress),
+        mut report: impl FnMut(Progress),
     ) -> Result<CaughtUp, IndexError> {
         let mut connection = self.pool.acquire().await?;
         let plan = self.plan(&mut connection).await?;
-        let mut done = CaughtUp { tapes: plan.read.len() as u64, ..CaughtUp::default() };
-        // Taken out while this runs: after a failure it is not known which entries the index has.
+        let mut totals = CaughtUp { tapes: plan.read.len() as u64, ..CaughtUp::default() };
+        // Taken out while this runs, because after a failure their state need not agree with the index. The next run
+        // then reads those tapes from their beginning.
         let mut open = self.swap_open(OpenTapes::default());
-        done.removed += self.forget(&mut connection, plan.forget, &mut open).await?;
+        totals.removed += self.forget(&mut connection, plan.forget, &mut open).await?;
         if !plan.read.is_empty() {
-            open = self.read_tapes(&mut connection, plan.read, open, &mut done, &mut tell).await?;
-            // Tapes that were read may have been removed meanwhile, by a process that did not wait for the lease.
+            open = self.read_tapes(&mut connection, plan.read, open, &mut totals, &mut report).await?;
+            // A process that does not wait for the lease may have removed tapes while they were read.
             let removed = self.plan(&mut connection).await?.forget;
-            done.removed += self.forget(&mut connection, removed, &mut open).await?;
+            totals.removed += self.forget(&mut connection, removed, &mut open).await?;
         }
         self.swap_open(open);
-        Ok(done)
+        Ok(totals)
     }
 
     /// Forgets removed tapes, and reads none.
@@ -116,8 +117,8 @@ impl Index {
         Ok(removed)
     }
 
-    /// Removes tapes from the tables and from the pages of the files; returns how many. Also completes a cleaning that
-    /// another process began.
+    /// Deletes tapes from the tables and from the pages of the files; returns how many. Also completes a cleaning that
+    /// another process left unfinished.
     async fn forget(
         &self,
         connection: &mut AnyConnection,
@@ -128,6 +129,7 @@ impl Index {
             open.forget(&tapes);
             let mut tx = connection.begin_with(begin_write(self.dialect())).await?;
             forget(&mut tx, &tapes).await?;
+            // In the same transaction: a crash after the commit must not leave deleted text that nobody cleans.
             note_unclean(&mut tx).await?;
             tx.commit().await?;
         }
@@ -137,55 +139,56 @@ impl Index {
         Ok(tapes.len() as u64)
     }
 
-    /// Reads tapes and writes their rows; returns the live tapes that stay open.
+    /// Reads tapes and writes their rows; returns the live tapes, which stay open.
     async fn read_tapes(
         &self,
         connection: &mut AnyConnection,
         tapes: Vec<TapeToRead>,
         open: OpenTapes,
-        done: &mut CaughtUp,
-        tell: &mut impl FnMut(Progress),
+        totals: &mut CaughtUp,
+        report: &mut impl FnMut(Progress),
     ) -> Result<OpenTapes, IndexError> {
-        let (loads, mut arriving) = mpsc::channel::<Vec<IndexStep>>(LOADS_MAX);
+        let (batches, mut incoming) = mpsc::channel::<Vec<IndexStep>>(BATCHES_MAX);
         let home = self.home.clone();
         let mut progress = Progress {
             entries: 0,
             bytes: 0,
-            bytes_total: tapes.iter().map(|planned| planned.seen.file_bytes).sum(),
+            bytes_total: tapes.iter().map(|planned| planned.on_disk.file_bytes).sum(),
         };
-        tell(progress);
-        let mut filler = IndexWriter::new(connection, self.dialect()).await?;
+        report(progress);
+        let mut writer = IndexWriter::new(connection, self.dialect()).await?;
         // One batch is read while the previous one is written.
-        let reading = tokio::task::spawn_blocking(move || read_all(&home, &tapes, open, &loads));
-        while let Some(load) = arriving.recv().await {
-            done.entries += load.iter().map(|step| step.new_entries).sum::<u64>();
-            done.read += load.iter().map(|step| step.read_entries).sum::<u64>();
+        let reading = tokio::task::spawn_blocking(move || read_all(&home, &tapes, open, &batches));
+        while let Some(batch) = incoming.recv().await {
+            totals.entries += batch.iter().map(|step| step.new_entries).sum::<u64>();
+            totals.read += batch.iter().map(|step| step.read_entries).sum::<u64>();
             let mut tx = connection.begin_with(begin_write(self.dialect())).await?;
-            filler.fill(&mut tx, &load).await?;
-            if load.iter().any(|step| step.begins_anew) {
+            writer.fill(&mut tx, &batch).await?;
+            if batch.iter().any(|step| step.begins_anew) {
                 note_unclean(&mut tx).await?;
             }
             tx.commit().await?;
-            progress.entries = done.entries;
-            progress.bytes += load.iter().map(|step| step.read_bytes).sum::<u64>();
-            tell(progress);
+            progress.entries = totals.entries;
+            progress.bytes += batch.iter().map(|step| step.read_bytes).sum::<u64>();
+            report(progress);
         }
-        for statement in tidying(self.dialect(), done.entries) {
+        for statement in maintenance_statements(self.dialect(), totals.entries) {
             connection.execute(*statement).await?;
         }
-        // A panic was reported by its thread; what it sent before is valid.
+        // If the reading panicked, its thread has reported that, and what it sent before is valid.
         Ok(reading.await.unwrap_or_default())
     }
 
     fn swap_open(&self, open: OpenTapes) -> OpenTapes {
-        let mut held = self.open_tapes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        std::mem::replace(&mut held, open)
+        let mut current = self.open_tapes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        std::mem::replace(&mut current, open)
     }
 
     async fn plan(&self, connection: &mut AnyConnection) -> Result<CatchUpPlan, IndexError> {
         let home = self.home.clone();
-        let seen =
-            tokio::task::spawn_blocking(move || look(&home)).await.unwrap_or_else(|_| Ok(Vec::new()))?;
+        let seen = tokio::task::spawn_blocking(move || list_tapes(&home))
+            .await
+            .unwrap_or_else(|_| Ok(Vec::new()))?;
         let rows: Vec<(String, i64, i64, i64, i64)> =
             sqlx::query_as("SELECT id, number, is_sealed, file_bytes, next_entry FROM tapes")
                 .fetch_all(connection)
@@ -199,15 +202,16 @@ impl Index {
                 ))
             })
             .collect();
-        Ok(compare(seen, known))
+        Ok(plan_of(seen, known))
     }
 }
 
 /// Lists all tapes with their sizes, the oldest first.
-fn look(home: &Home) -> Result<Vec<TapeOnDisk>, IndexError> {
+fn list_tapes(home: &Home) -> Result<Vec<TapeOnDisk>, IndexError> {
     let mut seen = Vec::new();
+    // In this order, because a search for frequent words takes the exchanges with the last ids.
     for file in home.list()?.into_iter().rev() {
-        // A tape that is being sealed at this moment is found under its new name.
+        // A tape that was sealed after the listing has another name.
         let sealed = file.path.with_extension("tape");
         let found = match std::fs::metadata(&file.path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => (std::fs::metadata(&sealed), sealed),
@@ -230,19 +234,20 @@ fn look(home: &Home) -> Result<Vec<TapeOnDisk>, IndexError> {
     Ok(seen)
 }
 
-fn compare(seen: Vec<TapeOnDisk>, mut known: HashMap<TapeId, IndexedTape>) -> CatchUpPlan {
+fn plan_of(seen: Vec<TapeOnDisk>, mut known: HashMap<TapeId, IndexedTape>) -> CatchUpPlan {
     let mut plan = CatchUpPlan::default();
+    // Numbers of forgotten tapes may be assigned again: no row refers to them.
     let mut next_number = known.values().map(|k| k.number).max().unwrap_or(0) + 1;
     for tape in seen {
         match known.remove(&tape.file.id) {
             Some(known) if known.is_sealed == tape.is_sealed && known.file_bytes == int(tape.file_bytes) => {}
             Some(known) => plan.read.push(TapeToRead {
-                seen: tape,
+                on_disk: tape,
                 number: known.number,
                 next_entry: super::uint(known.next_entry),
             }),
             None => {
-                plan.read.push(TapeToRead { seen: tape, number: next_number, next_entry: 0 });
+                plan.read.push(TapeToRead { on_disk: tape, number: next_number, next_entry: 0 });
                 next_number += 1;
             }
         }
@@ -251,12 +256,13 @@ fn compare(seen: Vec<TapeOnDisk>, mut known: HashMap<TapeId, IndexedTape>) -> Ca
     plan
 }
 
-/// Deletes all rows of some tapes.
+/// Deletes all rows of tapes.
 pub(super) async fn forget(connection: &mut AnyConnection, tapes: &[i64]) -> Result<(), sqlx::Error> {
     for tapes in tapes.chunks(TAPES_MAX) {
         let of_tapes = is_one_of("tape", tapes);
         let ids = format!("SELECT id FROM exchanges WHERE {of_tapes}");
-        // Only our own numbers are written into the statement, nothing of a recording.
+        // Texts and rule marks first: they are found by the exchanges they belong to. The statements contain only
+        // numbers of our own.
         for statement in [
             format!("DELETE FROM texts WHERE rowid IN ({ids})"),
             format!("DELETE FROM judged WHERE exchange IN ({ids})"),

@@ -1,26 +1,26 @@
-//! Takes deleted rows out of the files.
+//! Removes deleted rows from the index's files.
 //!
 //! Deleted rows stay in the files until something overwrites them: in free pages, in the segments of full-text search,
-//! in the log. So after tapes were forgotten everything that is left is rewritten. The index stores how far this has
-//! come: what a crash or a busy reader leaves is completed by the next process that catches up.
+//! in the log. So after tapes are forgotten, everything else is rewritten. The index stores how far this has come: if a
+//! crash or a busy reader interrupts it, the next process that catches up completes it.
 
 use sqlx::{AnyConnection, Connection, Executor};
 
-use super::dialect::{IndexPlace, begin_write, rewriting};
+use super::dialect::{IndexLocation, begin_write, rewrite_statements};
 use super::{Index, IndexError};
 use crate::ledger::dialect::Dialect;
 
-/// No deleted row is left in the files.
+/// The files contain no deleted row.
 const CLEAN: i64 = 0;
-/// Deleted rows may be left in the log only.
+/// Only the log may contain deleted rows.
 const LOG_LEFT: i64 = 1;
-/// Deleted rows may be left anywhere.
+/// Any part of the files may contain deleted rows.
 pub(super) const UNCLEAN: i64 = 2;
 
-/// How long to wait for readers: searches take less than 2 s, and a removal must not wait for anything longer.
-const READERS_PATIENCE: &str = "PRAGMA busy_timeout=2000";
+/// How long to wait for readers: searches take less than 2 s, and a removal must not wait longer than for them.
+const READERS_WAIT_MAX: &str = "PRAGMA busy_timeout=2000";
 
-/// Deletes names that no row uses any more: tools, backends and error shapes of removed tapes.
+/// Deletes names that no row uses any more: methods, tools, backends, rules and error shapes of removed tapes.
 const FORGET_NAMES: &str = "DELETE FROM names WHERE id NOT IN (
     SELECT method FROM exchanges WHERE method IS NOT NULL UNION
     SELECT name FROM exchanges WHERE name IS NOT NULL UNION
@@ -30,12 +30,12 @@ const FORGET_NAMES: &str = "DELETE FROM names WHERE id NOT IN (
     SELECT tool FROM definitions UNION
     SELECT via FROM definitions WHERE via IS NOT NULL)";
 
-/// Notes that something was deleted, in the transaction that deletes it.
+/// Notes that something is deleted. Belongs in the transaction that deletes it.
 pub(super) async fn note_unclean(connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
-    set(connection, UNCLEAN).await
+    set_state(connection, UNCLEAN).await
 }
 
-async fn set(connection: &mut AnyConnection, state: i64) -> Result<(), sqlx::Error> {
+async fn set_state(connection: &mut AnyConnection, state: i64) -> Result<(), sqlx::Error> {
     sqlx::query("UPDATE version SET unclean = $1").bind(state).execute(connection).await.map(drop)
 }
 
@@ -51,23 +51,24 @@ async fn state(connection: &mut AnyConnection) -> Result<i64, sqlx::Error> {
 impl Index {
     /// Rewrites everything, if something was deleted. The caller holds the lease.
     pub(super) async fn clean(&self) -> Result<(), IndexError> {
-        // A connection of its own, because its temporary files may be as large as the index and must be on disk.
-        let mut connection = self.place.connect().await?;
+        // Not from the pool: VACUUM needs temporary files as large as the index, so this connection keeps them on disk.
+        let mut connection = self.location.connect().await?;
         if state(&mut connection).await? == UNCLEAN {
             let mut tx = connection.begin_with(begin_write(self.dialect())).await?;
             tx.execute(FORGET_NAMES).await?;
             if self.dialect() == Dialect::Sqlite {
-                // Merges all segments into one, without the words of deleted rows.
+                // Merges all segments of full-text search into one, which drops the words of deleted rows.
                 tx.execute("INSERT INTO texts (texts) VALUES ('optimize')").await?;
             }
             tx.commit().await?;
-            for statement in rewriting(self.dialect()) {
+            for statement in rewrite_statements(self.dialect()) {
                 connection.execute(*statement).await?;
             }
-            set(&mut connection, LOG_LEFT).await?;
+            // VACUUM writes to the log: old pages are gone only when all of it was moved into the file.
+            set_state(&mut connection, LOG_LEFT).await?;
         }
-        if empty_log(&self.place, &mut connection).await? {
-            set(&mut connection, CLEAN).await?;
+        if empty_log(&self.location, &mut connection).await? {
+            set_state(&mut connection, CLEAN).await?;
         }
         connection.close().await?;
         Ok(())
@@ -75,9 +76,9 @@ impl Index {
 }
 
 /// Truncates the write-ahead log; returns false if a reader kept it busy.
-async fn empty_log(place: &IndexPlace, connection: &mut AnyConnection) -> Result<bool, sqlx::Error> {
-    let IndexPlace::File(_) = place else { return Ok(true) };
-    connection.execute(READERS_PATIENCE).await?;
+async fn empty_log(location: &IndexLocation, connection: &mut AnyConnection) -> Result<bool, sqlx::Error> {
+    let IndexLocation::File(_) = location else { return Ok(true) };
+    connection.execute(READERS_WAIT_MAX).await?;
     let (busy, _, _): (i64, i64, i64) =
         sqlx::query_as("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(connection).await?;
     Ok(busy == 0)

@@ -1,29 +1,26 @@
-//! How SQLite and PostgreSQL differ for the index: where it is, how it is opened and emptied, full-text search.
+//! How SQLite and PostgreSQL differ for the index: its location, how it is opened and emptied; full-text search is in
+//! `full_text`.
 //!
 //! On SQLite the index is a file beside the tapes. On PostgreSQL it is a schema beside the ledger's, one for each data
-//! directory: a process with another data directory would take these tapes for removed ones.
+//! directory, because catching up forgets all tapes that are not in the process's own directory.
+
+mod full_text;
 
 use std::path::PathBuf;
 
-use scrubjay_core::query::SearchTerm;
 use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Executor};
 
-use super::{CONNECTIONS_MAX, IndexError, PATIENCE};
+use super::{CONNECTIONS_MAX, IndexError, WAIT_MAX};
 use crate::database::Renewal;
 use crate::ledger::Storage;
 use crate::ledger::dialect::{Dialect, sqlite_code, sqlite_url};
-use crate::ledger::words::{Folding, words};
 use scrubjay_tape::home::Home;
 
-/// How the texts of the index are cut into words for PostgreSQL.
-const FOLDING: Folding = Folding::DropAccents;
-/// Limits of `tsvector`: the number of positions of one word, and the largest position.
-const PLACES_MAX: usize = 255;
-const PLACE_MAX: usize = 16_383;
-/// Limit of `tsvector`: about a megabyte of words in one value.
-const VECTOR_BYTES_MAX: usize = 1_000_000;
+pub(super) use full_text::{
+    any_text, from_texts, has_text, matches, stored_text, text_placeholder, text_query, text_without,
+};
 
-/// SQLite's codes of failures that are no fault of the file.
+/// SQLite's codes of failures that are not the file's fault.
 const BUSY: u32 = 5;
 const LOCKED: u32 = 6;
 const NO_MEMORY: u32 = 7;
@@ -34,14 +31,14 @@ const CANNOT_OPEN: u32 = 14;
 
 /// Where the index is.
 #[derive(Clone)]
-pub(super) enum IndexPlace {
+pub(super) enum IndexLocation {
     /// A SQLite file.
     File(PathBuf),
     /// A schema of a PostgreSQL database, whose URL may hold a password.
     Schema { url: String, name: String },
 }
 
-impl std::fmt::Debug for IndexPlace {
+impl std::fmt::Debug for IndexLocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::File(path) => f.debug_tuple("File").field(path).finish(),
@@ -50,7 +47,7 @@ impl std::fmt::Debug for IndexPlace {
     }
 }
 
-impl IndexPlace {
+impl IndexLocation {
     pub(super) fn of(home: &Home, storage: &Storage) -> Result<Self, IndexError> {
         sqlx::any::install_default_drivers();
         let Storage::Postgres(url) = storage else { return Ok(Self::File(home.index())) };
@@ -76,41 +73,41 @@ impl IndexPlace {
         }
     }
 
-    fn greeting(&self) -> String {
+    fn settings(&self) -> String {
         match self {
-            // `synchronous=NORMAL`: an index lost with the power is made again.
+            // `synchronous=NORMAL`: a loss of power may damage the index, which is then created again.
             Self::File(_) => "PRAGMA busy_timeout=30000; PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;
                               PRAGMA temp_store=MEMORY; PRAGMA cache_size=-65536; PRAGMA mmap_size=1073741824;
                               PRAGMA wal_autocheckpoint=8192"
                 .to_owned(),
-            // 300 s, because rewriting a large table to remove deleted words locks others out.
+            // 300 s, because rewriting a large table to remove deleted words locks other statements out.
             Self::Schema { name, .. } => {
                 format!("SET lock_timeout = '300s'; SET synchronous_commit = off; SET search_path TO {name}")
             }
         }
     }
 
-    /// Connects once. A pool would retry although the file is no database.
+    /// Connects once. A pool would retry even if the file is not a database.
     pub(super) async fn connect(&self) -> Result<AnyConnection, sqlx::Error> {
         let mut connection = crate::database::connect(&self.url()).await?;
-        connection.execute(AssertSqlSafe(self.greeting())).await?;
+        connection.execute(AssertSqlSafe(self.settings())).await?;
         Ok(connection)
     }
 
-    /// Prepares a pool; no connection is opened yet.
+    /// Prepares a pool, which opens connections later.
     pub(super) fn pool(&self, renewal: &Renewal) -> Result<AnyPool, IndexError> {
-        let greeting = self.greeting();
-        let pool = crate::database::pool(CONNECTIONS_MAX, PATIENCE, renewal)
+        let settings = self.settings();
+        let pool = crate::database::pool(CONNECTIONS_MAX, WAIT_MAX, renewal)
             .after_connect(move |connection, _| {
-                let greeting = greeting.clone();
-                Box::pin(async move { connection.execute(AssertSqlSafe(greeting)).await.map(drop) })
+                let settings = settings.clone();
+                Box::pin(async move { connection.execute(AssertSqlSafe(settings)).await.map(drop) })
             })
             .connect_lazy(&self.url())?;
         Ok(pool)
     }
 
     /// Returns the statements that empty it: they drop everything, then create the tables.
-    pub(super) fn making(&self) -> Vec<String> {
+    pub(super) fn creation_statements(&self) -> Vec<String> {
         let mut statements = match self {
             Self::File(_) => ["version", "tapes", "names", "exchanges", "judged", "definitions", "texts"]
                 .iter()
@@ -147,12 +144,13 @@ impl IndexPlace {
 }
 
 /// Tells whether SQLite failed because of a full or failing disk or a lock: the file itself is not broken.
-pub(super) fn is_of_disk(error: &sqlx::Error) -> bool {
+pub(super) fn is_environment_failure(error: &sqlx::Error) -> bool {
+    // The one I/O error that shows a damaged file: it is shorter than its header says.
     const SHORT_READ: &str = "522";
     let sqlx::Error::Database(error) = error else { return false };
-    let of_disk = [BUSY, LOCKED, NO_MEMORY, READ_ONLY, IO_FAILED, FULL, CANNOT_OPEN];
+    let of_environment = [BUSY, LOCKED, NO_MEMORY, READ_ONLY, IO_FAILED, FULL, CANNOT_OPEN];
     error.code().is_none_or(|code| code != SHORT_READ)
-        && sqlite_code(&**error).is_some_and(|code| of_disk.contains(&code))
+        && sqlite_code(&**error).is_some_and(|code| of_environment.contains(&code))
 }
 
 /// Returns the statement that begins a write transaction.
@@ -163,8 +161,8 @@ pub(super) fn begin_write(dialect: Dialect) -> &'static str {
     }
 }
 
-/// Returns how many exchanges may match a text before it counts as frequent. A search for a frequent text looks at no
-/// more of them than this.
+/// Returns how many exchanges may match a text before it counts as frequent. A search for a frequent text is limited to
+/// this number of them.
 pub(super) fn frequent_max(dialect: Dialect) -> usize {
     match dialect {
         Dialect::Sqlite => 20_000,
@@ -173,15 +171,15 @@ pub(super) fn frequent_max(dialect: Dialect) -> usize {
     }
 }
 
-/// From how many new entries on PostgreSQL's statistics are renewed: fewer hardly change what is frequent.
-const ENTRIES_MANY: u64 = 1000;
+/// PostgreSQL's statistics are renewed after this number of new entries: fewer hardly change which words are frequent.
+const ENTRIES_BETWEEN_ANALYZE: u64 = 1000;
 
 /// Returns the statements that keep searches fast after `entries` new ones.
-pub(super) fn tidying(dialect: Dialect, entries: u64) -> &'static [&'static str] {
+pub(super) fn maintenance_statements(dialect: Dialect, entries: u64) -> &'static [&'static str] {
     match dialect {
-        // A GIN index collects new words in a pending list that every search scans, and the planner guesses without
-        // statistics.
-        Dialect::Postgres if entries >= ENTRIES_MANY => {
+        // A GIN index collects new words in a pending list, which every search scans; and without statistics the
+        // planner guesses.
+        Dialect::Postgres if entries >= ENTRIES_BETWEEN_ANALYZE => {
             &["SELECT gin_clean_pending_list('texts_by_word')", "ANALYZE texts, exchanges, names, tapes"]
         }
         _ => &[],
@@ -189,10 +187,10 @@ pub(super) fn tidying(dialect: Dialect, entries: u64) -> &'static [&'static str]
 }
 
 /// Returns the statements that rewrite all tables, so that nothing of deleted rows is left in them.
-pub(super) fn rewriting(dialect: Dialect) -> &'static [&'static str] {
+pub(super) fn rewrite_statements(dialect: Dialect) -> &'static [&'static str] {
     match dialect {
         Dialect::Sqlite => &["PRAGMA temp_store=FILE", "VACUUM"],
-        // ANALYZE too, because statistics hold frequent words.
+        // ANALYZE too, because the statistics contain frequent words of deleted rows.
         Dialect::Postgres => &[
             "VACUUM (FULL, ANALYZE) texts",
             "VACUUM (FULL, ANALYZE) names",
@@ -204,154 +202,13 @@ pub(super) fn rewriting(dialect: Dialect) -> &'static [&'static str] {
     }
 }
 
-/// Returns the condition that a text matches what is bound to `placeholder`.
-pub(super) fn matches(dialect: Dialect, placeholder: &str) -> String {
-    match dialect {
-        Dialect::Sqlite => format!("texts MATCH {placeholder}"),
-        Dialect::Postgres => format!("texts.text @@ CAST({placeholder} AS tsquery)"),
-    }
-}
-
-/// Returns the condition that the text of the exchange `e` matches what is bound to `placeholder`.
-pub(super) fn has_text(dialect: Dialect, placeholder: &str) -> String {
-    match dialect {
-        // The subquery runs once, and each exchange is looked up in its result.
-        Dialect::Sqlite => format!("e.id IN (SELECT rowid FROM texts WHERE texts MATCH {placeholder})"),
-        // EXISTS lets the planner choose the order.
-        Dialect::Postgres => {
-            format!(
-                "EXISTS (SELECT 1 FROM texts t WHERE t.rowid = e.id AND t.text @@ CAST({placeholder} AS tsquery))"
-            )
-        }
-    }
-}
-
-/// Joins text queries with OR.
-pub(super) fn any_text(dialect: Dialect, queries: &[String]) -> String {
-    let queries: Vec<&str> = queries.iter().map(String::as_str).filter(|query| !query.is_empty()).collect();
-    let or = match dialect {
-        Dialect::Sqlite => ") OR (",
-        Dialect::Postgres => ") | (",
-    };
-    if queries.is_empty() { String::new() } else { format!("(({}))", queries.join(or)) }
-}
-
-/// Joins text queries that must match with those that must not.
-pub(super) fn text_without(dialect: Dialect, wanted: &[String], unwanted: &[String]) -> String {
-    // A query without words matches nothing, so all together match nothing.
-    if wanted.iter().any(String::is_empty) {
-        return String::new();
-    }
-    let (and, not) = match dialect {
-        Dialect::Sqlite => (" AND ", " NOT "),
-        Dialect::Postgres => (" & ", " & !"),
-    };
-    let wanted = wanted.join(and);
-    match any_text(dialect, unwanted) {
-        unwanted if unwanted.is_empty() => wanted,
-        unwanted => format!("({wanted}){not}{unwanted}"),
-    }
-}
-
-/// Returns the join from matching texts to their exchanges.
-pub(super) fn from_texts(dialect: Dialect) -> &'static str {
-    match dialect {
-        // CROSS JOIN fixes the order: the text leaves the fewest rows.
-        Dialect::Sqlite => "CROSS JOIN",
-        Dialect::Postgres => "JOIN",
-    }
-}
-
-/// Writes the full-text query for terms that must all match.
-pub(super) fn text_query(dialect: Dialect, terms: &[SearchTerm]) -> String {
-    let term = |term: &SearchTerm| {
-        let is_prefix = matches!(term, SearchTerm::Prefix(_));
-        match dialect {
-            Dialect::Sqlite => {
-                let quoted = term.as_str().replace('"', "\"\"");
-                Some(format!("\"{quoted}\"{}", if is_prefix { " *" } else { "" }))
-            }
-            Dialect::Postgres => {
-                let words: Vec<String> =
-                    words(term.as_str(), FOLDING).iter().map(|word| format!("'{}'", word.folded)).collect();
-                let all = format!("({}{})", words.join(" <-> "), if is_prefix { ":*" } else { "" });
-                (!words.is_empty()).then_some(all)
-            }
-        }
-    };
-    let all: Option<Vec<String>> = terms.iter().map(term).collect();
-    // A term without words makes the query empty, and the empty query matches nothing.
-    all.unwrap_or_default().join(match dialect {
-        Dialect::Sqlite => " AND ",
-        Dialect::Postgres => " & ",
-    })
-}
-
-/// Converts a text to the form in which the database stores it; tells whether some of it had to be left out.
-pub(super) fn stored_text(dialect: Dialect, text: &str) -> (String, bool) {
-    match dialect {
-        Dialect::Sqlite => (text.to_owned(), false),
-        Dialect::Postgres => vector(text),
-    }
-}
-
 /// Returns the placeholder of a value.
 pub(super) fn placeholder(dialect: Dialect, number: usize) -> String {
     match dialect {
-        // SQLite looks numbered placeholders up in a list, which takes long for many values.
+        // SQLite searches a list for each numbered placeholder, which takes long for thousands of values.
         Dialect::Sqlite => "?".to_owned(),
         Dialect::Postgres => format!("${number}"),
     }
-}
-
-/// Returns the placeholder of a text in its stored form.
-pub(super) fn text_placeholder(dialect: Dialect, number: usize) -> String {
-    match dialect {
-        Dialect::Sqlite => placeholder(dialect, number),
-        Dialect::Postgres => format!("CAST({} AS tsvector)", placeholder(dialect, number)),
-    }
-}
-
-/// Writes a `tsvector`: each word with its positions, as long as there is room.
-fn vector(text: &str) -> (String, bool) {
-    use std::collections::HashMap;
-    use std::fmt::Write as _;
-    let mut order: Vec<(String, Vec<usize>)> = Vec::new();
-    let mut known: HashMap<String, usize> = HashMap::new();
-    let (mut bytes, mut clipped) = (0, false);
-    for (at, word) in words(text, FOLDING).into_iter().enumerate() {
-        let number = match known.get(&word.folded) {
-            Some(number) => *number,
-            None => {
-                // The word, its entry in the list, and padding.
-                let cost = word.folded.len() + 6;
-                if bytes + cost > VECTOR_BYTES_MAX {
-                    clipped = true;
-                    continue;
-                }
-                bytes += cost;
-                known.insert(word.folded.clone(), order.len());
-                order.push((word.folded, Vec::new()));
-                order.len() - 1
-            }
-        };
-        let places = &mut order[number].1;
-        // A word without a position is found alone, but not in a phrase.
-        if at + 1 < PLACE_MAX && places.len() < PLACES_MAX && bytes + 2 <= VECTOR_BYTES_MAX {
-            bytes += 2;
-            places.push(at + 1);
-        }
-    }
-    let mut vector = String::with_capacity(bytes * 2);
-    for (word, places) in order {
-        write!(vector, "'{word}'").expect("a string takes any text");
-        for (n, placeholder) in places.iter().enumerate() {
-            let between = if n == 0 { ':' } else { ',' };
-            write!(vector, "{between}{placeholder}").expect("a string takes any text");
-        }
-        vector.push(' ');
-    }
-    (vector, clipped)
 }
 
 /// Tries to take the advisory lock of a schema; tells whether it was free.
@@ -359,40 +216,4 @@ pub(super) async fn try_lock(connection: &mut AnyConnection, schema: &str) -> Re
     let hash = blake3::hash(schema.as_bytes());
     let key = i64::from_le_bytes(*hash.as_bytes().first_chunk().expect("a hash is longer"));
     sqlx::query_scalar("SELECT pg_try_advisory_lock($1)").bind(key).fetch_one(connection).await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn terms_are_written_for_each_database() {
-        let terms = [SearchTerm::Phrase("Read \"file\"".to_owned()), SearchTerm::Prefix("über".to_owned())];
-        assert_eq!(text_query(Dialect::Sqlite, &terms), "\"Read \"\"file\"\"\" AND \"über\" *");
-        assert_eq!(text_query(Dialect::Postgres, &terms), "('read' <-> 'file') & ('uber':*)");
-    }
-
-    #[test]
-    fn texts_are_joined_for_each_database() {
-        let texts = |all: &[&str]| all.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-        let (sqlite, postgres) = (Dialect::Sqlite, Dialect::Postgres);
-        assert_eq!(any_text(sqlite, &texts(&["a", "", "b"])), "((a) OR (b))");
-        assert_eq!(any_text(postgres, &texts(&["a", "b"])), "((a) | (b))");
-        assert_eq!(any_text(postgres, &texts(&[""])), "");
-        assert_eq!(text_without(sqlite, &texts(&["a", "b"]), &texts(&["c"])), "(a AND b) NOT ((c))");
-        assert_eq!(
-            text_without(postgres, &texts(&["a", "b"]), &texts(&["c", "d"])),
-            "(a & b) & !((c) | (d))"
-        );
-        assert_eq!(text_without(postgres, &texts(&["a", ""]), &texts(&["c"])), "");
-        assert_eq!(text_without(sqlite, &texts(&["a"]), &[]), "a");
-    }
-
-    #[test]
-    fn a_vector_has_every_word_once_and_a_limit() {
-        assert_eq!(vector("b a 'B\\"), ("'b':1,3 'a':2 ".to_owned(), false));
-        let many: String = (0..400_000).map(|n| format!("{n:x} ")).collect();
-        let (vector, clipped) = vector(&many);
-        assert!(clipped && vector.len() < 4 * VECTOR_BYTES_MAX);
-    }
 }

@@ -9,23 +9,25 @@ use scrubjay_tape::format::entries::Entries;
 use scrubjay_tape::format::reader::TapeState;
 use scrubjay_tape::home::{Home, TapeFile};
 
-/// Entries nearer than this are read in passing; to reach farther ones a sealed tape seeks to their block.
+/// The most entries that are read in passing to reach a wanted one. For farther ones a sealed tape seeks to their
+/// block.
 const WALK_MAX: u64 = 512;
 
-/// Calls `show` with each wanted entry that can be read.
+/// Calls `visit` with each wanted entry that can be read.
 ///
 /// A tape that is gone or cannot be read is skipped: the index may still have rows of removed tapes.
 pub(super) fn visit_entries(
     home: &Home,
     wanted: &BTreeMap<TapeKey, Vec<u64>>,
-    mut show: impl FnMut(&TapeKey, u64, &Entry<'_>),
+    mut visit: impl FnMut(&TapeKey, u64, &Entry<'_>),
 ) {
     for (key, entries) in wanted {
-        let _ = look_at(home, key, entries, &mut show);
+        // What cannot be read is missing in the answer; a search must not fail because of one tape.
+        let _ = visit_tape(home, key, entries, &mut visit);
     }
 }
 
-/// A tape, by its number in the index.
+/// A tape, with what is needed to find its file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct TapeKey {
     pub(super) number: i64,
@@ -33,13 +35,14 @@ pub(super) struct TapeKey {
     pub(super) started_ns: u64,
 }
 
-fn look_at(
+fn visit_tape(
     home: &Home,
     key: &TapeKey,
     wanted: &[u64],
-    show: &mut impl FnMut(&TapeKey, u64, &Entry<'_>),
+    visit: &mut impl FnMut(&TapeKey, u64, &Entry<'_>),
 ) -> io::Result<()> {
     let Ok(id) = key.id.parse() else { return Ok(()) };
+    // The path follows from id and start, so the directory is searched only if the tape is not there.
     let live = home.live_path(id, key.started_ns);
     let opened = home.open(&TapeFile { id, path: live });
     let Ok(tape) = opened.or_else(|e| home.find(&key.id).map_err(|_| e).and_then(|file| home.open(&file)))
@@ -58,7 +61,7 @@ fn look_at(
             let Some((found, entry)) = reading.next()? else { break };
             at = found + 1;
             if found == *number {
-                show(key, found, &entry);
+                visit(key, found, &entry);
             }
         }
     }

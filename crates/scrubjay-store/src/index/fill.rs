@@ -14,31 +14,32 @@ use super::tape_reading::IndexStep;
 use super::{int, uint, without_nul};
 use crate::ledger::dialect::Dialect;
 
-/// How many rows one statement writes: SQLite allows 32,766 values, and a row has up to 21.
+/// The most rows that one statement writes: SQLite allows 32,766 values, and a row has up to 21.
 const ROWS_MAX: usize = 256;
-/// How many numbers are written into one statement: SQLite allows a text of a million bytes.
+/// The most numbers that are written into one statement: SQLite allows a text of a million bytes.
 const NUMBERS_MAX: usize = 4096;
-/// How many names are cached: about 10 MB; others are looked up.
+/// The most names that are cached, about 10 MB: beyond this the cache starts again from empty.
 const NAMES_MAX: usize = 100_000;
-/// A longer name is stored as its beginning and a hash: PostgreSQL cannot index longer texts.
+/// The longest name that is stored whole. PostgreSQL cannot index long texts, so a longer name is stored as its
+/// beginning and a hash.
 const NAME_BYTES_MAX: usize = 1024;
 
-/// It repeats on a backend's connection what a client's exchange shows.
+/// Mark: the exchange repeats on a backend's connection what a client's exchange shows.
 pub(super) const SECOND_LEG: i64 = 1;
-/// The client sent it.
+/// Mark: the client sent it.
 pub(super) const BY_CLIENT: i64 = 2;
-/// Its text is not indexed completely.
+/// Mark: its text is not indexed completely.
 pub(super) const CLIPPED: i64 = 4;
-/// The gateway sent it on the client's behalf.
+/// Mark: the gateway sent it on the client's behalf.
 pub(super) const BY_GATEWAY: i64 = 8;
-/// Rules changed, delayed, blocked or answered it.
+/// Mark: rules changed, delayed, blocked or answered it.
 pub(super) const INTERCEPTED: i64 = 16;
-/// Its indexed text includes what it was before rules changed it.
+/// Mark: its indexed text includes the original from before rules changed it.
 pub(super) const ORIGINAL: i64 = 32;
 
-/// Kind of a row in `judged`: a rule that applied to an exchange.
+/// The kind of a row in `judged` that names a rule which applied to an exchange.
 pub(super) const RULE: i64 = 0;
-/// Kind of a row in `judged`: a tag that rules gave to an exchange.
+/// The kind of a row in `judged` that names a tag which rules gave to an exchange.
 pub(super) const TAG: i64 = 1;
 
 /// Converts a name to the form in which it is stored.
@@ -67,6 +68,7 @@ impl NameTable {
         if let Some(number) = self.known.get(&*name) {
             return Ok(Some(*number));
         }
+        // The update changes nothing, but without it a conflict would return no id.
         let number = sqlx::query_scalar(
             "INSERT INTO names (name) VALUES ($1) ON CONFLICT (name) DO UPDATE SET name = excluded.name \
              RETURNING id",
@@ -105,7 +107,7 @@ pub(super) struct IndexWriter {
 }
 
 impl IndexWriter {
-    /// Continues behind the last id. Only the holder of the lease gives out ids.
+    /// Continues behind the last id. No other process assigns ids meanwhile, because the caller holds the lease.
     pub(super) async fn new(connection: &mut AnyConnection, dialect: Dialect) -> Result<Self, sqlx::Error> {
         let last: Option<i64> =
             sqlx::query_scalar("SELECT max(id) FROM exchanges").fetch_one(connection).await?;
@@ -116,20 +118,20 @@ impl IndexWriter {
     pub(super) async fn fill(
         &mut self,
         connection: &mut AnyConnection,
-        load: &[IndexStep],
+        batch: &[IndexStep],
     ) -> Result<(), sqlx::Error> {
-        let anew: Vec<i64> = load.iter().filter(|step| step.begins_anew).map(|step| step.number).collect();
+        let anew: Vec<i64> = batch.iter().filter(|step| step.begins_anew).map(|step| step.number).collect();
         forget(connection, &anew).await?;
         let mut rows = Vec::new();
         let mut replaced = Vec::new();
-        let mut ids = Vec::with_capacity(load.len());
-        for step in load {
+        let mut ids = Vec::with_capacity(batch.len());
+        for step in batch {
             let first = rows.len();
             self.assign_ids(connection, step, &mut rows, &mut replaced).await?;
             let placed = rows[first..].iter().map(|row| row.id);
             ids.push((placed.clone().min().unwrap_or(0), placed.max().unwrap_or(0)));
         }
-        // FTS5 buffers rows in ascending order, and flushes whenever the order breaks.
+        // FTS5 buffers rows only while their ids ascend, and flushes the buffer otherwise.
         rows.sort_unstable_by_key(|placed| placed.id);
         replaced.sort_unstable();
         remove_texts(connection, &replaced).await?;
@@ -142,11 +144,11 @@ impl IndexWriter {
             write_rows(connection, self.dialect, rows, &numbers, &clipped).await?;
             write_judged(connection, &mut self.names, rows).await?;
         }
-        self.write_definitions(connection, load).await?;
-        write_tapes(connection, self.dialect, load, &ids).await
+        self.write_definitions(connection, batch).await?;
+        write_tapes(connection, self.dialect, batch, &ids).await
     }
 
-    /// Gives each exchange of a step its id. One that is stored in an earlier state keeps its id.
+    /// Assigns an id to each exchange of a step. An exchange that is stored already, in an earlier state, keeps its id.
     async fn assign_ids<'a>(
         &mut self,
         connection: &mut AnyConnection,
@@ -195,10 +197,10 @@ impl IndexWriter {
     async fn write_definitions(
         &mut self,
         connection: &mut AnyConnection,
-        load: &[IndexStep],
+        batch: &[IndexStep],
     ) -> Result<(), sqlx::Error> {
         let mut all = Vec::new();
-        for step in load {
+        for step in batch {
             for definition in &step.definitions {
                 let tool = self.names.number(connection, Some(&definition.tool)).await?;
                 let via = self.names.number(connection, definition.via.as_deref()).await?;
@@ -222,7 +224,7 @@ impl IndexWriter {
 /// Deletes the texts and rule marks of exchanges that are written again.
 async fn remove_texts(connection: &mut AnyConnection, ids: &[i64]) -> Result<(), sqlx::Error> {
     for ids in ids.chunks(NUMBERS_MAX) {
-        // Only our own numbers are written into the statement, nothing of a recording.
+        // The statement contains only numbers of our own, nothing of a recording.
         for (table, column) in [("texts", "rowid"), ("judged", "exchange")] {
             let delete = format!("DELETE FROM {table} WHERE {column} IN ({})", list(ids));
             connection.execute(AssertSqlSafe(delete)).await?;
@@ -231,7 +233,7 @@ async fn remove_texts(connection: &mut AnyConnection, ids: &[i64]) -> Result<(),
     Ok(())
 }
 
-/// Writes the texts of some rows; returns for each whether it was clipped.
+/// Writes the texts of rows; returns for each whether it was clipped.
 async fn write_texts(
     connection: &mut AnyConnection,
     dialect: Dialect,
@@ -242,6 +244,7 @@ async fn write_texts(
         _ => text_placeholder(dialect, number),
     });
     let insert = format!("INSERT INTO texts (rowid, text) VALUES {places}");
+    // Only the statement for a full chunk is used again, so only that is worth caching.
     let mut insert = sqlx::query(AssertSqlSafe(insert)).persistent(rows.len() == ROWS_MAX);
     let mut clipped = Vec::with_capacity(rows.len());
     for ExchangeRow { id, row, .. } in rows {
@@ -285,6 +288,7 @@ async fn write_rows(
     numbers: &[NameIds],
     clipped: &[bool],
 ) -> Result<(), sqlx::Error> {
+    // An exchange that waited for its answer has a row already, which is replaced.
     let taken: Vec<String> = COLUMNS[1..].iter().map(|name| format!("{name} = excluded.{name}")).collect();
     let insert = format!(
         "INSERT INTO exchanges ({}) VALUES {} ON CONFLICT (id) DO UPDATE SET {}",
@@ -327,7 +331,7 @@ async fn write_rows(
     Ok(())
 }
 
-/// Writes which rules applied to some rows, and which tags they gave.
+/// Writes which rules applied to rows, and which tags they gave.
 async fn write_judged(
     connection: &mut AnyConnection,
     names: &mut NameTable,
@@ -342,7 +346,7 @@ async fn write_judged(
         }
     }
     for values in judged.chunks(ROWS_MAX) {
-        // Only our own numbers are written into the statement, nothing of a recording.
+        // The statement contains only numbers of our own, nothing of a recording.
         let insert = format!("INSERT INTO judged (exchange, kind, name) VALUES {}", values.join(", "));
         connection.execute(AssertSqlSafe(insert)).await?;
     }
@@ -353,11 +357,12 @@ async fn write_judged(
 async fn write_tapes(
     connection: &mut AnyConnection,
     dialect: Dialect,
-    load: &[IndexStep],
+    batch: &[IndexStep],
     ids: &[(i64, i64)],
 ) -> Result<(), sqlx::Error> {
-    let all: Vec<(&IndexStep, (i64, i64))> = load.iter().zip(ids.iter().copied()).collect();
+    let all: Vec<(&IndexStep, (i64, i64))> = batch.iter().zip(ids.iter().copied()).collect();
     for some in all.chunks(ROWS_MAX) {
+        // Several steps may belong to one tape. An id of 0 means that no exchange of it was written yet.
         let insert = format!(
             "INSERT INTO tapes (number, id, server, session, started_ns, is_sealed, file_bytes, next_entry, \
              first_id, last_id, damage) VALUES {} \

@@ -1,7 +1,7 @@
 //! Keeps the index current in the background: one process for each data directory, as long as its tapes grow.
 //!
-//! A recorder starts this process when it has recorded much, or ends, unless one is running. The process exits when
-//! nothing is new for a while, so that nothing stays in memory when nothing is recorded.
+//! A recorder starts this process when it has recorded much, or when it ends, unless one is running. The process exits
+//! when nothing is new for a while, so that it takes no memory while nothing is recorded.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -14,9 +14,9 @@ use scrubjay_tape::clock;
 use scrubjay_tape::home::Home;
 
 /// How often tapes are checked for new entries.
-const INTERVAL: Duration = Duration::from_secs(1);
-/// Checking takes at most 1/20 of the time: with many thousands of tapes a check is not free.
-const LOOKING_SHARE: u32 = 20;
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Checking takes at most 1/20 of the time, because with many thousands of tapes a check is not free.
+const CHECK_SHARE: u32 = 20;
 
 /// The lock of the process that keeps the index current; the kernel frees it when the process ends.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl KeeperLock {
     /// Takes the lock; `None` if another process has it.
     ///
     /// # Errors
-    /// The file of the lock cannot be made.
+    /// The lock file cannot be created.
     pub fn take(home: &Home) -> io::Result<Option<Self>> {
         home.create()?;
         let path = home.root().join("index.keeper");
@@ -42,20 +42,20 @@ impl KeeperLock {
 }
 
 impl Index {
-    /// Keeps the index current until nothing was new for `quiet_max`; returns at once if another process does it.
+    /// Keeps the index current until nothing was new for `quiet_max`; returns at once if another process is doing so.
     ///
     /// # Errors
-    /// The index cannot be made or written, or the tapes cannot be listed.
+    /// The index cannot be created or written, or the tapes cannot be listed.
     pub async fn keep_current(home: &Home, storage: &Storage, quiet_max: Duration) -> Result<(), IndexError> {
         let failed = |source| IndexError::File { path: home.root().to_owned(), source };
         while let Some(lock) = KeeperLock::take(home).map_err(failed)? {
             let index = Self::open(home, storage).await?;
-            let kept = index.keep(quiet_max).await;
+            let outcome = index.catch_up_until_quiet(quiet_max).await;
             // A recorder that found the lock taken relies on this process, so check once more after freeing it.
             drop(lock);
             let is_current = index.is_current().await;
             index.close().await;
-            kept?;
+            outcome?;
             if is_current? {
                 break;
             }
@@ -63,12 +63,12 @@ impl Index {
         Ok(())
     }
 
-    async fn keep(&self, quiet_max: Duration) -> Result<(), IndexError> {
+    async fn catch_up_until_quiet(&self, quiet_max: Duration) -> Result<(), IndexError> {
         let mut quiet_since = clock::now().instant;
         loop {
             let begun = clock::now().instant;
             match self.catch_up(|_| ()).await {
-                // Tapes that cannot be read now are tried each time; they do not count as new.
+                // Tapes that cannot be read are tried each time, so reading a tape alone does not count as new.
                 Ok(CaughtUp { entries: 0, removed: 0, .. }) => {}
                 // Busy: another process is filling the index.
                 Ok(_) | Err(IndexError::Busy(_)) => quiet_since = clock::now().instant,
@@ -79,7 +79,7 @@ impl Index {
                 return Ok(());
             }
             let took = now.saturating_duration_since(begun);
-            tokio::time::sleep(INTERVAL.max(took * LOOKING_SHARE)).await;
+            tokio::time::sleep(CHECK_INTERVAL.max(took * CHECK_SHARE)).await;
         }
     }
 }

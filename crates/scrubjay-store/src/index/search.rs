@@ -1,8 +1,8 @@
 //! Answers a query: one page of hits, and facets over all matches.
 //!
 //! Conditions on rows are part of the SQL. Conditions on fields of messages (parameters, results) are checked on the
-//! tapes, for the rows that match everything else. If that, or a word that is in almost every message, would take too
-//! long, only a limited number is looked at, and the answer says so.
+//! tapes, for the rows that match everything else. If that would take too long, or if a word is in almost every
+//! message, only a limited number of rows is checked, and the answer says so.
 
 mod facets;
 mod name_lookup;
@@ -21,7 +21,7 @@ use sqlx::{AnyConnection, Row as _};
 use super::entry_lookup::{TapeKey, visit_entries};
 use super::fill::{INTERCEPTED, ORIGINAL, RULE};
 use super::snippet::cut;
-use super::sql::{Sql, is_one_of, list};
+use super::sql::{Sql, is_one_of};
 use super::{Index, IndexError, uint};
 use facets::Group;
 use row_conditions::RowConditions;
@@ -32,10 +32,10 @@ use scrubjay_tape::home::Home;
 pub use facets::{Facet, Facets};
 pub use results::{SearchResults, TapeHit, WhyBounded};
 
-/// How many rows are checked on tapes: about a second of work. The answer says if there were more.
+/// The most rows that are checked on tapes: about a second of work. The answer says if there were more.
 const CANDIDATES_MAX: usize = 50_000;
 
-/// A row of `exchanges`, as far as filtering and showing need it.
+/// The columns of a row of `exchanges` that filters and hits need.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     id: i64,
@@ -54,7 +54,8 @@ struct Row {
     bytes: i64,
     tokens: i64,
     marks: i64,
-    /// A bit for each part of the query that matches this row by itself, if fields are to be checked.
+    /// If fields are to be checked: a bit for each part of the query, set if the row matches that part without its
+    /// fields.
     parts: i64,
 }
 
@@ -102,35 +103,36 @@ struct TapeRow {
 type Tapes = HashMap<i64, TapeRow>;
 
 impl Index {
-    /// Searches what the index has; see [`Index::refresh`].
+    /// Searches what is indexed so far; [`Index::refresh`] updates it.
     ///
     /// # Errors
     /// The database failed.
     pub async fn search(&self, query: &SearchQuery) -> Result<SearchResults, IndexError> {
-        // One transaction, so that all answers are of one moment.
+        // One transaction, so that hits, facets and total agree.
         let mut tx = self.read().await?;
         let tapes = load_tapes(&mut tx).await?;
         let (query, tapes) = self.with_ids(query, tapes).await;
         let query = &query;
-        let mut narrowed = RowConditions::new(&mut tx, self.dialect(), &query.conditions, &tapes).await?;
-        let is_frequent = narrowed.bound_text(&mut tx, self.frequent_max).await?;
+        let mut conditions = RowConditions::new(&mut tx, self.dialect(), &query.conditions, &tapes).await?;
+        let is_frequent = conditions.bound_text(&mut tx, self.frequent_max).await?;
         let mut bounded = is_frequent.then_some((self.frequent_max, WhyBounded::FrequentWords));
         let (rows, facets) = if query.conditions.fields().is_empty() {
-            let facets = facets::count(&mut tx, &narrowed, &tapes).await?;
-            (fetch(&mut tx, query, &narrowed, query.limit, query.offset).await?, facets)
+            let facets = facets::count(&mut tx, &conditions, &tapes).await?;
+            (fetch(&mut tx, query, &conditions, query.limit, query.offset).await?, facets)
         } else {
-            let candidates = fetch(&mut tx, query, &narrowed, CANDIDATES_MAX + 1, 0).await?;
+            // One more than is checked, to find out whether there are more.
+            let candidates = fetch(&mut tx, query, &conditions, CANDIDATES_MAX + 1, 0).await?;
             if candidates.len() > CANDIDATES_MAX {
                 bounded = Some((CANDIDATES_MAX, WhyBounded::Fields));
             }
-            let fit = self.filter(&query.conditions, &tapes, candidates).await;
-            let facets = facets::add_up(&mut tx, fit.iter().map(Group::of), &tapes).await?;
-            (fit.into_iter().skip(query.offset).take(query.limit).collect(), facets)
+            let matching = self.filter(&query.conditions, &tapes, candidates).await;
+            let facets = facets::sum_groups(&mut tx, matching.iter().map(Group::of), &tapes).await?;
+            (matching.into_iter().skip(query.offset).take(query.limit).collect(), facets)
         };
         let names = names_of(&mut tx, &rows).await?;
-        let judged = judged(&mut tx, &rows).await?;
+        let applied = applied_rules(&mut tx, &rows).await?;
         tx.commit().await?;
-        let hits = self.show(query, tapes, rows, names, judged).await;
+        let hits = self.hits(query, tapes, rows, names, applied).await;
         Ok(SearchResults {
             total: facets.total,
             total_is_exact: bounded.is_none(),
@@ -152,31 +154,32 @@ impl Index {
             name_lookup::resolve(&home, &mut query.conditions, &tapes);
             (query, tapes)
         });
-        // If the lookup fails, no tape matches a name.
+        // The lookup fails only by a panic. Without tapes nothing matches, which is better than a wrong tape.
         looking.await.unwrap_or_else(|_| (given, Tapes::new()))
     }
 
     /// Keeps the candidates whose messages match the query's fields.
     async fn filter(&self, query: &Conditions, tapes: &Tapes, mut candidates: Vec<Row>) -> Vec<Row> {
         candidates.truncate(CANDIDATES_MAX);
-        let wanted = wanted(tapes, &candidates);
+        let wanted = entries_of(tapes, &candidates);
         let (home, query) = (self.home.clone(), query.clone());
-        let fitting = move || {
+        let filtering = move || {
             let fields = query.fields();
-            let mut fits: HashMap<(i64, u64), Vec<bool>> = HashMap::new();
+            let mut matches: HashMap<(i64, u64), Vec<bool>> = HashMap::new();
             visit_entries(&home, &wanted, |key, number, entry| {
                 let message = serde_json::from_slice(entry.payload).unwrap_or_default();
-                let fit = fields.iter().map(|(member, filter)| filter.holds(&message, *member)).collect();
-                fits.insert((key.number, number), fit);
+                let matching =
+                    fields.iter().map(|(member, filter)| filter.holds(&message, *member)).collect();
+                matches.insert((key.number, number), matching);
             });
             candidates.retain(|row| {
                 let field = |at: usize| {
-                    // A result without its request is its own answer.
+                    // An answer whose request is not on the tape is a row of its own.
                     let number = match fields[at].0 {
                         MessageMember::Params => row.entry,
                         MessageMember::Result | MessageMember::Error => row.answer.unwrap_or(row.entry),
                     };
-                    fits.get(&(row.tape, number)).is_some_and(|fit| fit[at])
+                    matches.get(&(row.tape, number)).is_some_and(|matching| matching[at])
                 };
                 // Part 0 is the query itself, which matches every candidate except for its fields.
                 let part = |at: usize| at.checked_sub(1).is_none_or(|bit| row.parts >> bit & 1 == 1);
@@ -184,29 +187,29 @@ impl Index {
             });
             candidates
         };
-        tokio::task::spawn_blocking(fitting).await.unwrap_or_default()
+        tokio::task::spawn_blocking(filtering).await.unwrap_or_default()
     }
 
-    async fn show(
+    async fn hits(
         &self,
         query: &SearchQuery,
         tapes: Tapes,
         rows: Vec<Row>,
         names: HashMap<i64, String>,
-        mut judged: HashMap<i64, AppliedRules>,
+        mut applied: HashMap<i64, AppliedRules>,
     ) -> Vec<TapeHit> {
         let (home, terms) = (self.home.clone(), query.conditions.wanted_text());
         let work = move || {
-            let seen = see(&home, &wanted(&tapes, &rows));
+            let texts = texts_of(&home, &entries_of(&tapes, &rows));
             let undelivered = undelivered_of(&home, &tapes, &rows);
             let mut hit = |row: &Row| {
-                let (applied_rules, tags) = judged.remove(&row.id).unwrap_or_default();
+                let (applied_rules, tags) = applied.remove(&row.id).unwrap_or_default();
                 let tape = tapes.get(&row.tape);
                 let name = |number: Option<i64>| number.and_then(|n| names.get(&n).cloned());
                 let text: Vec<&str> = [Some(row.entry), row.answer]
                     .into_iter()
                     .flatten()
-                    .filter_map(|number| seen.get(&(row.tape, number)))
+                    .filter_map(|number| texts.get(&(row.tape, number)))
                     .map(String::as_str)
                     .collect();
                 TapeHit {
@@ -244,7 +247,8 @@ impl Index {
     }
 }
 
-/// Reads from the tapes which entries were not delivered, because that may be noted long after an entry was indexed.
+/// Reads from the tapes which entries were not delivered. It is not in the index, because it may be noted long after
+/// the entry was indexed.
 fn undelivered_of(home: &Home, tapes: &Tapes, rows: &[Row]) -> HashMap<i64, UndeliveredSum> {
     let numbers: BTreeSet<i64> = rows.iter().map(|row| row.tape).collect();
     let open = |number: i64| home.open(&home.find(&tapes.get(&number)?.id).ok()?).ok();
@@ -268,7 +272,7 @@ async fn load_tapes(connection: &mut AnyConnection) -> Result<Tapes, sqlx::Error
 async fn fetch(
     connection: &mut AnyConnection,
     query: &SearchQuery,
-    narrowed: &RowConditions,
+    conditions: &RowConditions,
     limit: usize,
     offset: usize,
 ) -> Result<Vec<Row>, sqlx::Error> {
@@ -276,10 +280,10 @@ async fn fetch(
     if query.conditions.fields().is_empty() {
         sql.push("CAST(0 AS BIGINT)");
     } else {
-        narrowed.push_parts(&mut sql);
+        conditions.push_parts(&mut sql);
     }
     sql.push(" ");
-    narrowed.push(&mut sql);
+    conditions.push(&mut sql);
     let direction = match query.order {
         SortOrder::Descending => "DESC",
         SortOrder::Ascending => "ASC",
@@ -290,7 +294,7 @@ async fn fetch(
         SortField::Size => format!("e.asked_bytes + e.answered_bytes {direction}, "),
         SortField::Tokens => format!("e.asked_tokens + e.answered_tokens {direction}, "),
     };
-    // Ordered by tape id and not by the index's own numbers, which another index may give differently.
+    // Ordered by tape id and not by the index's own numbers, because a rebuilt index may number tapes differently.
     sql.push(&format!(
         " ORDER BY {by}e.wall_ns {direction}, (SELECT id FROM tapes WHERE number = e.tape) {direction}, \
          e.place {direction} LIMIT {} OFFSET {}",
@@ -319,8 +323,8 @@ pub(super) async fn names(
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 
-/// Returns the entries of some rows, by tape.
-fn wanted(tapes: &Tapes, rows: &[Row]) -> BTreeMap<TapeKey, Vec<u64>> {
+/// Returns the entries of rows, by tape.
+fn entries_of(tapes: &Tapes, rows: &[Row]) -> BTreeMap<TapeKey, Vec<u64>> {
     let mut wanted: BTreeMap<TapeKey, Vec<u64>> = BTreeMap::new();
     for row in rows {
         let Some(tape) = tapes.get(&row.tape) else { continue };
@@ -337,8 +341,8 @@ fn wanted(tapes: &Tapes, rows: &[Row]) -> BTreeMap<TapeKey, Vec<u64>> {
 /// The rules that applied to an exchange, and the tags they gave.
 type AppliedRules = (BTreeSet<String>, BTreeSet<String>);
 
-/// Looks up which rules applied to some rows, and which tags they gave.
-async fn judged(
+/// Looks up which rules applied to rows, and which tags they gave.
+async fn applied_rules(
     connection: &mut AnyConnection,
     rows: &[Row],
 ) -> Result<HashMap<i64, AppliedRules>, sqlx::Error> {
@@ -356,8 +360,8 @@ async fn judged(
     Ok(applied)
 }
 
-/// Reads the text of entries.
-fn see(home: &Home, wanted: &BTreeMap<TapeKey, Vec<u64>>) -> HashMap<(i64, u64), String> {
+/// Reads the searchable text of entries.
+fn texts_of(home: &Home, wanted: &BTreeMap<TapeKey, Vec<u64>>) -> HashMap<(i64, u64), String> {
     let mut seen = HashMap::new();
     visit_entries(home, wanted, |key, number, entry| {
         let mut text = String::new();

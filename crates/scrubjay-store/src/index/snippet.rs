@@ -1,9 +1,9 @@
-//! The piece of a recorded text that shows why it was found.
+//! Snippets: the piece of a recorded text that shows why it was found.
 
 use scrubjay_core::query::SearchTerm;
 use serde::Serialize;
 
-/// How many characters a snippet has.
+/// The most characters of a snippet.
 const CHARS_MAX: usize = 160;
 /// How many of them come before the first match.
 const BEFORE: usize = 40;
@@ -13,20 +13,21 @@ const BEFORE: usize = 40;
 pub struct Snippet {
     /// The text, on one line.
     pub text: String,
-    /// Where matches begin and end, in characters.
+    /// The beginning and end of each match, in characters.
     pub marks: Vec<(usize, usize)>,
 }
 
 /// Cuts a snippet around the first match; without a match, the beginning of the text.
 pub(super) fn cut(text: &str, terms: &[SearchTerm]) -> Snippet {
+    // Shown on one line, so line ends and indentation become single spaces.
     let characters: Vec<char> = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().collect();
     // One lower-case character for each, so that positions are the same in both.
-    let small: Vec<char> = characters.iter().map(|c| c.to_lowercase().next().unwrap_or(*c)).collect();
-    let mut places: Vec<(usize, usize)> = terms.iter().flat_map(|term| find_all(&small, term)).collect();
-    // Of two matches that begin together the longer one is marked.
-    places.sort_unstable_by_key(|(begin, end)| (*begin, std::cmp::Reverse(*end)));
-    places.dedup_by(|next, first| next.0 < first.1);
-    let first = places.first().map_or(0, |(begin, _)| *begin);
+    let lower: Vec<char> = characters.iter().map(|c| c.to_lowercase().next().unwrap_or(*c)).collect();
+    let mut matches: Vec<(usize, usize)> = terms.iter().flat_map(|term| find_all(&lower, term)).collect();
+    // If two matches begin at the same character, the longer one is marked.
+    matches.sort_unstable_by_key(|(begin, end)| (*begin, std::cmp::Reverse(*end)));
+    matches.dedup_by(|next, first| next.0 < first.1);
+    let first = matches.first().map_or(0, |(begin, _)| *begin);
     let begin = first.saturating_sub(BEFORE);
     let end = (begin + CHARS_MAX).min(characters.len());
     let lead = usize::from(begin > 0);
@@ -35,7 +36,7 @@ pub(super) fn cut(text: &str, terms: &[SearchTerm]) -> Snippet {
     if end < characters.len() {
         cut.push('…');
     }
-    let marks = places
+    let marks = matches
         .into_iter()
         .filter(|(_, stop)| *stop <= end)
         .map(|(start, stop)| (start - begin + lead, stop - begin + lead))
@@ -43,14 +44,14 @@ pub(super) fn cut(text: &str, terms: &[SearchTerm]) -> Snippet {
     Snippet { text: cut, marks }
 }
 
-/// Finds the words of a term in a row, with anything but letters and digits between them.
+/// Finds the words of a term one after the other, with anything but letters and digits between them.
 fn find_all(text: &[char], term: &SearchTerm) -> Vec<(usize, usize)> {
     let wanted = words(&term.as_str().to_lowercase().chars().collect::<Vec<_>>());
-    let small: Vec<char> = term.as_str().to_lowercase().chars().collect();
+    let lower: Vec<char> = term.as_str().to_lowercase().chars().collect();
     let is_prefix = matches!(term, SearchTerm::Prefix(_));
     let found = words(text);
     let equal = |(begin, end): &(usize, usize), (from, to): &(usize, usize), is_last: bool| {
-        let (word, asked) = (&text[*begin..*end], &small[*from..*to]);
+        let (word, asked) = (&text[*begin..*end], &lower[*from..*to]);
         if is_prefix && is_last { word.starts_with(asked) } else { word == asked }
     };
     found

@@ -1,4 +1,4 @@
-//! Builds SQL statements: our own numbers are written into the text, texts from outside are bound.
+//! Builds SQL statements: numbers of our own are written into the text, texts from outside are bound.
 
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AssertSqlSafe};
@@ -27,7 +27,8 @@ impl Sql {
     }
 
     pub(super) async fn fetch(self, connection: &mut AnyConnection) -> Result<Vec<AnyRow>, sqlx::Error> {
-        // Texts from outside are bound, so the statement consists of our own words and numbers.
+        // Texts from outside are bound, so the statement consists of words and numbers of our own. Not cached: almost
+        // every search has another text.
         let mut query = sqlx::query(AssertSqlSafe(self.text)).persistent(false);
         for text in self.bound {
             query = query.bind(text);
@@ -46,12 +47,13 @@ pub(super) fn list(numbers: &[i64]) -> String {
     numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Writes the placeholders of rows of values: `($1, $2), ($3, $4)`. `place` writes one, given its column and number.
-pub(super) fn values(rows: usize, columns: usize, place: impl Fn(usize, usize) -> String) -> String {
+/// Writes the placeholders of rows of values: `($1, $2), ($3, $4)`. `placeholder` writes one, given its column and
+/// number.
+pub(super) fn values(rows: usize, columns: usize, placeholder: impl Fn(usize, usize) -> String) -> String {
     let row = |row: usize| {
-        let places: Vec<String> =
-            (0..columns).map(|column| place(column, row * columns + column + 1)).collect();
-        format!("({})", places.join(", "))
+        let values: Vec<String> =
+            (0..columns).map(|column| placeholder(column, row * columns + column + 1)).collect();
+        format!("({})", values.join(", "))
     };
     (0..rows).map(row).collect::<Vec<_>>().join(", ")
 }

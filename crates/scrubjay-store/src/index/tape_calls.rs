@@ -1,4 +1,4 @@
-//! The calls of tapes, for analysis: of one tape, and of the same server's tapes before it.
+//! The calls of tapes, for analysis: of one tape, and of earlier tapes of the same server.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use super::fill::{BY_CLIENT, BY_GATEWAY, SECOND_LEG};
 use super::search::names;
 use super::{Index, IndexError, uint};
 
-/// With how many earlier tapes a tape is compared, and with how many calls of each: analysis must stay interactive.
+/// The most earlier tapes with which a tape is compared, and the most calls of each: analysis must stay interactive.
 const TAPES_MAX: i64 = 20;
 const PAST_CALLS_MAX: i64 = 1_000;
 
 impl Index {
-    /// Returns the calls of a tape; none if the index does not have it.
+    /// Returns the calls of a tape; `None` if it is not in the index.
     ///
     /// # Errors
     /// The database failed.
@@ -51,7 +51,7 @@ impl Index {
         if let Some((id, _)) = rows.iter().find(|(_, of)| of.starts_with(session)) {
             return Ok(id.parse().ok());
         }
-        // It may be the host's own id, which is only on the tapes.
+        // The name may be the host's own id, which is only on the tapes.
         let (home, name) = (self.home.clone(), session.to_owned());
         let looking = tokio::task::spawn_blocking(move || Some(home.find(&name).ok()?.id));
         Ok(looking.await.ok().flatten())
@@ -92,7 +92,7 @@ async fn load(
     server: String,
     limit: i64,
 ) -> Result<TapeCalls, sqlx::Error> {
-    // All rows as one text, because a sqlx value for each column of each row would cost more than everything else.
+    // All rows are fetched as one text: a sqlx value for each column of each row would cost more than everything else.
     let text: Option<String> = sqlx::query_scalar(
         "SELECT string_agg(entry || ',' || coalesce(answer || '', '') || ',' || since_start_ns || ',' || what \
          || ',' || marks || ',' || coalesce(method || '', '') || ',' || coalesce(name || '', '') || ',' \
@@ -127,6 +127,7 @@ struct Unnamed {
 
 impl Unnamed {
     fn parse(row: &str, subjects: &mut Subjects) -> Option<Self> {
+        // In the order of the statement above.
         let mut columns = row.split(',').map(|column| column.parse::<i64>().ok());
         let mut next = || columns.next().flatten();
         let (entry, answer, since_start_ns) = (next()?, next(), next()?);
@@ -182,7 +183,7 @@ async fn name(
     let numbers = subjects.all.iter().flat_map(|(_, method, name)| [*method, *name]);
     let texts = names(connection, numbers.chain(calls.iter().map(|call| call.shape))).await?;
     let text = |number: Option<i64>| number.and_then(|n| texts.get(&n)).map(String::as_str);
-    // One shared value for each text, so that equal subjects are cheap to compare.
+    // Equal subjects share one value, which makes them cheap to compare.
     let mut same: HashMap<String, Arc<str>> = HashMap::new();
     let names: Vec<Arc<str>> = subjects
         .all

@@ -1,9 +1,9 @@
-//! Reads tapes into steps of rows: exchanges that are complete, and those that still wait for an answer.
+//! Reads tapes into steps of rows: complete exchanges, and exchanges that still wait for an answer.
 //!
-//! What a message belongs to follows from all messages before it. So a live tape that was read to its end stays open
-//! here with its state, and the next time only new entries are read. A tape that another process read before is folded
-//! from its beginning again, and only new entries become rows. The result does not depend on how often reading stops,
-//! or on which process continues.
+//! The exchange to which a message belongs follows from all messages before it. So a live tape that was read to its end
+//! stays open here with its state, and the next time only new entries are read. A tape that another process read before
+//! is folded again from its beginning, and only new entries become rows. The result does not depend on how often
+//! reading stops, or on which process continues.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,20 +18,20 @@ use scrubjay_tape::format::entries::Entries;
 use scrubjay_tape::format::reader::OpenError;
 use scrubjay_tape::home::Home;
 
-/// How many live tapes stay open: hosts start fifteen at once. The least recently read are closed first.
+/// The most live tapes that stay open: hosts start fifteen at once. The least recently read are closed first.
 const OPEN_MAX: usize = 32;
-/// How many entries, and how much text, one transaction writes: it must not lock the index for long.
-const LOAD_ENTRIES: u64 = 32_768;
-const LOAD_TEXT_BYTES: usize = 16 << 20;
+/// The most entries, and the most text, that one transaction writes: it must not lock the index for long.
+const BATCH_ENTRIES: u64 = 32_768;
+const BATCH_TEXT_BYTES: usize = 16 << 20;
 
-/// A piece of what is new on one tape.
+/// A part of what is new on one tape.
 #[derive(Debug, Default)]
 pub(super) struct IndexStep {
     /// The tape's number in the index.
     pub(super) number: i64,
-    /// Whether the rows of this tape are to be deleted first.
+    /// Whether the stored rows of this tape are to be deleted first.
     pub(super) begins_anew: bool,
-    /// The exchanges, and for each whether an earlier state of it was written before.
+    /// The exchanges, each with whether an earlier state of it may be stored already.
     pub(super) rows: Vec<(Exchange, bool)>,
     pub(super) definitions: Vec<Definition>,
     pub(super) new_entries: u64,
@@ -50,30 +50,30 @@ pub(super) struct TapeFacts {
     pub(super) server: String,
     pub(super) session: String,
     pub(super) started_ns: u64,
-    /// Zero until the tape was read to its end.
+    /// Zero until the tape is read to its end.
     pub(super) file_bytes: u64,
     pub(super) is_sealed: bool,
     pub(super) damage: Option<String>,
 }
 
-/// The writer has gone, so reading stops.
+/// The receiver that writes rows has stopped, so reading stops, too.
 struct ReceiverGone;
 
 /// Why a tape was not read to its end.
-enum Unread {
-    /// It is damaged: it will be the next time, too.
+enum ReadFailure {
+    /// It is damaged, so trying again does not help.
     Damaged(String),
-    /// It could not be read now; the next time it may be.
+    /// It could not be read now. The next catch-up tries again.
     Failed(String),
 }
 
-impl From<io::Error> for Unread {
+impl From<io::Error> for ReadFailure {
     fn from(error: io::Error) -> Self {
         Self::Failed(error.to_string())
     }
 }
 
-/// Steps that are written in one transaction, so that many small tapes cost no more than one large one.
+/// Steps to be written in one transaction, so that many small tapes cost no more than one large one.
 struct StepBatch<'a> {
     sender: &'a Sender<Vec<IndexStep>>,
     steps: Vec<IndexStep>,
@@ -83,7 +83,7 @@ struct StepBatch<'a> {
 
 impl StepBatch<'_> {
     fn is_full(&self) -> bool {
-        self.entries >= LOAD_ENTRIES || self.text_bytes >= LOAD_TEXT_BYTES
+        self.entries >= BATCH_ENTRIES || self.text_bytes >= BATCH_TEXT_BYTES
     }
 
     fn send(&mut self) -> Result<(), ReceiverGone> {
@@ -92,7 +92,7 @@ impl StepBatch<'_> {
     }
 }
 
-/// The state of reading a tape up to some entry.
+/// The state after reading a tape up to some entry.
 #[derive(Debug, Default)]
 struct TapeFold {
     facts: TapeFacts,
@@ -116,17 +116,17 @@ pub(super) struct OpenTapes {
 }
 
 impl OpenTapes {
-    /// Takes out a tape if the index has exactly what was read of it here. The flag tells whether its writer has taken
-    /// entries off since, which the index still has.
+    /// Takes out a tape if the index has exactly the entries that were read of it here. The flag tells whether the
+    /// tape's writer has removed entries since, which the index still has.
     fn take(&mut self, planned: &TapeToRead) -> (Option<OpenTape>, bool) {
-        let id = planned.seen.file.id.as_str();
+        let id = planned.on_disk.file.id.as_str();
         let at = self.tapes.iter().position(|tape| tape.fold.facts.id == id);
         let tape = at.and_then(|at| self.tapes.remove(at));
         let is_known =
             |tape: &OpenTape| tape.number == planned.number && tape.fold.next_entry == planned.next_entry;
         match tape.filter(is_known) {
             Some(tape) if tape.entries.still_stands() => (Some(tape), false),
-            taken_back => (None, taken_back.is_some()),
+            tape => (None, tape.is_some()),
         }
     }
 
@@ -150,14 +150,14 @@ pub(super) fn read_all(
     mut open: OpenTapes,
     sender: &Sender<Vec<IndexStep>>,
 ) -> OpenTapes {
-    let mut load = StepBatch { sender, steps: Vec::new(), entries: 0, text_bytes: 0 };
+    let mut batch = StepBatch { sender, steps: Vec::new(), entries: 0, text_bytes: 0 };
     for planned in tapes {
-        if read(home, planned, &mut open, &mut load).is_err() {
+        if read(home, planned, &mut open, &mut batch).is_err() {
             return OpenTapes::default();
         }
     }
-    // If the writer has gone, it does not need the rest.
-    let _ = load.send();
+    // A receiver that has gone does not need the rest.
+    let _ = batch.send();
     open
 }
 
@@ -165,38 +165,39 @@ fn read(
     home: &Home,
     planned: &TapeToRead,
     open: &mut OpenTapes,
-    load: &mut StepBatch<'_>,
+    batch: &mut StepBatch<'_>,
 ) -> Result<(), ReceiverGone> {
-    let (known, was_taken_back) = open.take(planned);
-    let mut gathering = TapeReading::new(planned, known);
+    let (known, was_truncated) = open.take(planned);
+    let mut reading = TapeReading::new(planned, known);
     let mut outcome = Ok(());
-    if !was_taken_back {
-        outcome = gathering.read(home, planned.next_entry, load)?;
+    if !was_truncated {
+        outcome = reading.read(home, planned.next_entry, batch)?;
     }
-    // Fewer entries than before: damage or the writer removed some, and the index may have rows of those.
-    if was_taken_back || (gathering.fold.next_entry < planned.next_entry && !has_failed(&outcome)) {
-        gathering = TapeReading::new(planned, None);
-        gathering.begins_anew = true;
-        outcome = gathering.read(home, 0, load)?;
+    // The tape has fewer entries than the index: damage or the tape's writer removed some.
+    if was_truncated || (reading.fold.next_entry < planned.next_entry && !has_failed(&outcome)) {
+        reading = TapeReading::new(planned, None);
+        reading.begins_anew = true;
+        outcome = reading.read(home, 0, batch)?;
     }
-    if has_failed(&outcome) && gathering.fold.next_entry < planned.next_entry {
-        // Nothing new was read. The rows of the index stay, and the next catch-up tries again.
+    if has_failed(&outcome) && reading.fold.next_entry < planned.next_entry {
+        // Nothing new was read. The stored rows stay, and the next catch-up tries again.
         return Ok(());
     }
-    // A size of 0 makes the next catch-up try a failed tape again.
-    gathering.fold.facts.file_bytes = if has_failed(&outcome) { 0 } else { planned.seen.file_bytes };
-    gathering.fold.facts.damage = outcome.err().map(|(Unread::Damaged(what) | Unread::Failed(what))| what);
-    gathering.fold.facts.is_sealed = planned.seen.is_sealed;
-    gathering.put(load, planned.seen.file_bytes);
-    let TapeReading { fold, entries, .. } = gathering;
-    if let Some(entries) = entries.filter(|_| !planned.seen.is_sealed && fold.facts.damage.is_none()) {
+    // With a size of 0 the next catch-up sees a change, and tries a failed tape again.
+    reading.fold.facts.file_bytes = if has_failed(&outcome) { 0 } else { planned.on_disk.file_bytes };
+    reading.fold.facts.damage =
+        outcome.err().map(|(ReadFailure::Damaged(what) | ReadFailure::Failed(what))| what);
+    reading.fold.facts.is_sealed = planned.on_disk.is_sealed;
+    reading.put(batch, planned.on_disk.file_bytes);
+    let TapeReading { fold, entries, .. } = reading;
+    if let Some(entries) = entries.filter(|_| !planned.on_disk.is_sealed && fold.facts.damage.is_none()) {
         open.keep(OpenTape { number: planned.number, fold, entries });
     }
-    if load.is_full() { load.send() } else { Ok(()) }
+    if batch.is_full() { batch.send() } else { Ok(()) }
 }
 
-fn has_failed(outcome: &Result<(), Unread>) -> bool {
-    matches!(outcome, Err(Unread::Failed(_)))
+fn has_failed(outcome: &Result<(), ReadFailure>) -> bool {
+    matches!(outcome, Err(ReadFailure::Failed(_)))
 }
 
 struct TapeReading<'a> {
@@ -207,8 +208,8 @@ struct TapeReading<'a> {
     rows: Vec<(Exchange, bool)>,
     new_entries: u64,
     read_entries: u64,
-    /// How many bytes earlier steps have counted.
-    told_bytes: u64,
+    /// How many bytes of the file earlier steps have reported.
+    counted_bytes: u64,
 }
 
 impl<'a> TapeReading<'a> {
@@ -216,7 +217,7 @@ impl<'a> TapeReading<'a> {
         let (fold, entries) = match open {
             Some(open) => (open.fold, Some(open.entries)),
             None => {
-                let facts = TapeFacts { id: planned.seen.file.id.to_string(), ..TapeFacts::default() };
+                let facts = TapeFacts { id: planned.on_disk.file.id.to_string(), ..TapeFacts::default() };
                 (TapeFold { facts, ..TapeFold::default() }, None)
             }
         };
@@ -228,18 +229,18 @@ impl<'a> TapeReading<'a> {
             rows: Vec::new(),
             new_entries: 0,
             read_entries: 0,
-            told_bytes: 0,
+            counted_bytes: 0,
         }
     }
 
     /// Opens the tape at its beginning, unless it is open already.
-    fn entries(&mut self, home: &Home) -> Result<Entries, Unread> {
+    fn entries(&mut self, home: &Home) -> Result<Entries, ReadFailure> {
         if let Some(entries) = self.entries.take() {
             return Ok(entries);
         }
-        let tape = home.open(&self.planned.seen.file).map_err(|e| match e {
+        let tape = home.open(&self.planned.on_disk.file).map_err(|e| match e {
             OpenError::Io { source, .. } => source.into(),
-            other => Unread::Damaged(other.to_string()),
+            other => ReadFailure::Damaged(other.to_string()),
         })?;
         if let Some(header) = tape.header() {
             let facts = &mut self.fold.facts;
@@ -250,13 +251,13 @@ impl<'a> TapeReading<'a> {
         Ok(tape.entries()?)
     }
 
-    /// Reads the tape to its end. Entries that can be read are kept, even if the result is an error.
+    /// Reads the tape to its end. Entries that were read stay, even if the result is an error.
     fn read(
         &mut self,
         home: &Home,
         known_to: u64,
-        load: &mut StepBatch<'_>,
-    ) -> Result<Result<(), Unread>, ReceiverGone> {
+        batch: &mut StepBatch<'_>,
+    ) -> Result<Result<(), ReadFailure>, ReceiverGone> {
         let mut entries = match self.entries(home) {
             Ok(entries) => entries,
             Err(e) => return Ok(Err(e)),
@@ -270,6 +271,7 @@ impl<'a> TapeReading<'a> {
             };
             if skipping && number >= known_to {
                 skipping = false;
+                // Taking them marks what waits here as stored already, as it was when the index was filled up to here.
                 self.fold.exchanges.waiting().for_each(drop);
             }
             let reading = self.fold.reader.read(&entry);
@@ -286,35 +288,35 @@ impl<'a> TapeReading<'a> {
                 continue;
             }
             self.new_entries += 1;
-            load.entries += 1;
+            batch.entries += 1;
             for settled in self.fold.exchanges.take_settled() {
-                load.text_bytes += settled.exchange.text.len();
+                batch.text_bytes += settled.exchange.text.len();
                 self.rows.push((settled.exchange, settled.was_given));
             }
-            if load.is_full() {
+            if batch.is_full() {
                 let read_to = entries.file_offset();
-                self.put(load, read_to);
-                load.send()?;
+                self.put(batch, read_to);
+                batch.send()?;
             }
         }
         if skipping {
             self.fold.exchanges.waiting().for_each(drop);
         }
         let damage =
-            entries.damage().first().map_or(Ok(()), |damage| Err(Unread::Damaged(damage.what.clone())));
+            entries.damage().first().map_or(Ok(()), |damage| Err(ReadFailure::Damaged(damage.what.clone())));
         self.entries = Some(entries);
         Ok(damage)
     }
 
     /// Adds a step to the batch: complete exchanges, and waiting ones in their current state.
-    fn put(&mut self, load: &mut StepBatch<'_>, read_to: u64) {
-        let read_bytes = read_to.min(self.planned.seen.file_bytes).saturating_sub(self.told_bytes);
-        self.told_bytes += read_bytes;
+    fn put(&mut self, batch: &mut StepBatch<'_>, read_to: u64) {
+        let read_bytes = read_to.min(self.planned.on_disk.file_bytes).saturating_sub(self.counted_bytes);
+        self.counted_bytes += read_bytes;
         let exchanges = &mut self.fold.exchanges;
         self.rows.extend(exchanges.waiting().map(|(exchange, was_given)| (exchange.clone(), was_given)));
-        // In this order full-text search buffers many texts.
+        // Rows get their ids in this order, and full-text search buffers many texts only while ids ascend.
         self.rows.sort_by_key(|(exchange, _)| exchange.place);
-        load.steps.push(IndexStep {
+        batch.steps.push(IndexStep {
             number: self.planned.number,
             begins_anew: std::mem::take(&mut self.begins_anew),
             rows: std::mem::take(&mut self.rows),

@@ -8,6 +8,7 @@ use super::{Conn, LedgerError, Write};
 /// The BLAKE3 hash of a content.
 pub type Hash = [u8; 32];
 
+/// The default of zstd: higher levels would make every change of a file wait longer.
 const LEVEL: i32 = 3;
 
 /// Returns the hash of a content.
@@ -16,7 +17,7 @@ pub fn hash(bytes: &[u8]) -> Hash {
     *blake3::hash(bytes).as_bytes()
 }
 
-/// Writes a hash in hex, as people and agents see it.
+/// Writes a hash in hex, the form that people and agents see.
 #[must_use]
 pub fn hex(hash: &Hash) -> String {
     blake3::Hash::from_bytes(*hash).to_hex().to_string()
@@ -28,12 +29,18 @@ pub fn from_hex(text: &str) -> Option<Hash> {
     blake3::Hash::from_hex(text).ok().map(|hash| *hash.as_bytes())
 }
 
+/// Converts a hash from its column.
+pub(super) fn from_column(bytes: Vec<u8>) -> Result<Hash, LedgerError> {
+    Hash::try_from(bytes).map_err(|_| LedgerError::Damaged("a hash has the wrong length".to_owned()))
+}
+
 /// Stores a content, unless it is stored already.
 ///
 /// # Errors
 /// The ledger failed.
 pub async fn put(write: &mut Write, bytes: &[u8]) -> Result<Hash, LedgerError> {
     let hash = hash(bytes);
+    // A change's earlier content is usually stored already, and a query costs less than compressing it again.
     let known = select("SELECT 1 FROM blobs WHERE hash = $1")
         .bind(hash.to_vec())
         .fetch_optional(write.conn())
@@ -54,7 +61,7 @@ pub async fn put(write: &mut Write, bytes: &[u8]) -> Result<Hash, LedgerError> {
 /// Returns a content.
 ///
 /// # Errors
-/// It is not there, or damaged.
+/// It is missing or damaged.
 pub async fn get(on: &mut impl Conn, wanted: &Hash) -> Result<Vec<u8>, LedgerError> {
     let damaged = |what: &str| LedgerError::Damaged(format!("content {} {what}", hex(wanted)));
     let row = select("SELECT size, data FROM blobs WHERE hash = $1")
@@ -64,5 +71,17 @@ pub async fn get(on: &mut impl Conn, wanted: &Hash) -> Result<Vec<u8>, LedgerErr
         .ok_or_else(|| damaged("is missing"))?;
     let size = usize::try_from(row.try_get::<i64, _>(0)?).map_err(|_| damaged("has a wrong size"))?;
     let bytes = zstd::bulk::decompress(row.try_get(1)?, size).map_err(|_| damaged("cannot be read"))?;
+    // A damaged row may still decompress, to other bytes.
     if hash(&bytes) == *wanted { Ok(bytes) } else { Err(damaged("is not what was stored")) }
+}
+
+/// Returns a content, if a hash is given.
+pub(crate) async fn get_optional(
+    on: &mut impl Conn,
+    wanted: Option<&Hash>,
+) -> Result<Option<Vec<u8>>, LedgerError> {
+    match wanted {
+        Some(hash) => get(on, hash).await.map(Some),
+        None => Ok(None),
+    }
 }

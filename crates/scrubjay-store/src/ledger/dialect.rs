@@ -1,6 +1,8 @@
-//! How SQLite and PostgreSQL differ for the ledger: connecting, taking turns, and two words of their schema language.
+//! How SQLite and PostgreSQL differ for the ledger: connecting, locking out other writers, two words of their schema
+//! language.
 //!
-//! Full-text search differs too; that code is beside what it searches. Nothing else may ask which database it is.
+//! Full-text search differs too: see `full_text.rs`, and the code beside what is searched. Nothing else may ask which
+//! database it is.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,7 +17,7 @@ use crate::database::{self, FileInspection, LEDGER, beside};
 pub(crate) use crate::database::{sqlite_code, sqlite_url};
 use scrubjay_tape::home::create_private_dir;
 
-/// Which database it is.
+/// The kind of database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// SQLite.
@@ -25,12 +27,12 @@ pub enum Dialect {
 }
 
 /// Inspects the storage without changing it.
-pub(super) async fn look(storage: &Storage) -> Result<(), LedgerError> {
+pub(super) async fn inspect(storage: &Storage) -> Result<(), LedgerError> {
     let Storage::File(path) = storage else { return Ok(()) };
-    looked(path).await.map(drop)
+    inspect_file(path).await.map(drop)
 }
 
-async fn looked(path: &Path) -> Result<FileInspection, LedgerError> {
+async fn inspect_file(path: &Path) -> Result<FileInspection, LedgerError> {
     database::inspect(path, LEDGER).await.map_err(|why| LedgerError::NotUsable { path: path.to_owned(), why })
 }
 
@@ -41,68 +43,70 @@ pub(super) async fn prepare(storage: &Storage) -> Result<(String, Option<File>),
         Storage::Postgres(url) => return Ok((url.clone(), None)),
         Storage::File(path) => path,
     };
-    looked(path).await?;
-    let place = path.clone();
+    inspect_file(path).await?;
+    let file = path.clone();
     // On a blocking thread, because it waits for other processes that open it.
-    let created = tokio::task::spawn_blocking(move || create(&place)).await;
+    let created = tokio::task::spawn_blocking(move || create(&file)).await;
     let created = created.map_err(io::Error::other).flatten();
     let lock = created.map_err(|source| LedgerError::File { path: path.clone(), source })?;
     let url = sqlite_url(path);
     // The previous holder of the lock may have created the database.
-    if looked(path).await? == FileInspection::Empty {
-        mark(&url).await.map_err(|source| LedgerError::Unreachable { place: shown(storage), source })?;
+    if inspect_file(path).await? == FileInspection::Empty {
+        set_application_id(&url)
+            .await
+            .map_err(|source| LedgerError::Unreachable { location: shown(storage), source })?;
     }
     Ok((url, Some(lock)))
 }
 
 /// Writes our application id into the header of an empty file, before anything is in its log.
-async fn mark(url: &str) -> Result<(), sqlx::Error> {
+async fn set_application_id(url: &str) -> Result<(), sqlx::Error> {
     let mut connection = database::connect(url).await?;
     let first = format!("PRAGMA page_size=16384; PRAGMA application_id={}", LEDGER.application_id);
     connection.execute(AssertSqlSafe(first)).await?;
     connection.close().await
 }
 
-/// Connects once, prepares the connection and reads the first page, so that anything that keeps the ledger from being
-/// used is found at once. Also moves a long log that others left into the database.
+/// Connects once, configures the connection and reads the first page, to find at once any reason that keeps the ledger
+/// from being used. Also moves a long log that other processes left into the database.
 pub(super) async fn reach(storage: &Storage, url: &str, unsynced: &Unsynced) -> Result<(), LedgerError> {
     let dialect = Dialect::of(storage);
     let reached = async {
         let mut connection = database::connect(url).await?;
-        dialect.greet(&mut connection).await?;
+        dialect.configure(&mut connection).await?;
         if dialect == Dialect::Sqlite {
             connection.execute("SELECT count(*) FROM sqlite_schema").await?;
             unsynced.shorten_log(&mut connection).await;
         }
         connection.close().await
     };
-    let reached = match tokio::time::timeout(database::REACHED_WITHIN, reached).await {
+    let reached = match tokio::time::timeout(database::CONNECT_TIMEOUT, reached).await {
         Ok(reached) => reached,
-        // SQLite is there, but busy: the caller waits for its turn.
+        // A SQLite file can be reached, so it is only busy, and the caller waits.
         Err(_) if dialect == Dialect::Sqlite => Ok(()),
         Err(_) => Err(sqlx::Error::Io(io::ErrorKind::TimedOut.into())),
     };
-    reached.map_err(|source| LedgerError::Unreachable { place: shown(storage), source })
+    reached.map_err(|source| LedgerError::Unreachable { location: shown(storage), source })
 }
 
 /// Describes where a ledger is, without a password.
 pub(super) fn shown(storage: &Storage) -> String {
     match storage {
         Storage::File(path) => path.display().to_string(),
-        Storage::Postgres(url) => database::postgres_place(url),
+        Storage::Postgres(url) => database::postgres_location(url),
     }
 }
 
-/// Tells whether a database that cannot be reached now will be reachable again by itself.
-pub(super) fn is_passing(error: &LedgerError) -> bool {
+/// Tells whether a database that cannot be reached now will become reachable by itself.
+pub(super) fn is_transient(error: &LedgerError) -> bool {
     let LedgerError::Unreachable { source: sqlx::Error::Database(error), .. } = error else { return false };
     // SQLite is busy or locked; PostgreSQL has no connection left, or is starting.
     matches!(sqlite_code(&**error), Some(5 | 6))
         || error.code().is_some_and(|code| matches!(&*code, "53300" | "57P03"))
 }
 
-/// Creates the file with mode 0600, under a lock: two processes that create a database at once would make each other
-/// fail.
+/// Creates the file with mode 0600, under a lock, because two processes that create a database at once make each other
+/// fail; returns the lock.
 fn create(path: &Path) -> io::Result<File> {
     if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty() && !p.exists()) {
         create_private_dir(parent)?;
@@ -127,8 +131,8 @@ impl Dialect {
         }
     }
 
-    /// Prepares a new connection.
-    pub(super) async fn greet(self, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
+    /// Configures a new connection.
+    pub(super) async fn configure(self, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
         match self {
             // busy_timeout comes first: the following statements may have to wait for a lock.
             Self::Sqlite => connection
@@ -146,6 +150,7 @@ impl Dialect {
     }
 
     pub(super) fn begin_write(self, survives: Survives) -> &'static str {
+        // SQLite does not allow `synchronous` to be changed within a transaction, so this precedes each.
         match (self, survives) {
             (Self::Sqlite, Survives::Power) => "PRAGMA synchronous=FULL; BEGIN IMMEDIATE",
             (Self::Sqlite, Survives::Process) => "PRAGMA synchronous=NORMAL; BEGIN IMMEDIATE",
@@ -156,14 +161,16 @@ impl Dialect {
     pub(crate) fn begin_read(self) -> &'static str {
         match self {
             Self::Sqlite => "BEGIN",
+            // By default each statement would see a snapshot of its own.
             Self::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
         }
     }
 
-    /// Waits until no other process writes. With SQLite `BEGIN IMMEDIATE` did that already.
-    pub(super) async fn take_turn(self, tx: &mut Transaction<'static, Any>) -> Result<(), sqlx::Error> {
+    /// Waits until no other process writes. On SQLite `BEGIN IMMEDIATE` has done that already.
+    pub(super) async fn lock_writers(self, tx: &mut Transaction<'static, Any>) -> Result<(), sqlx::Error> {
         if self == Self::Postgres {
-            // In a DO block, because sqlx::Any has no type for the function's result (void).
+            // The number must stay the same: versions that lock different numbers would not exclude each other. In a DO
+            // block, because sqlx::Any has no type for the function's result (void).
             tx.execute("DO $$ BEGIN PERFORM pg_advisory_xact_lock(1544727322); END $$").await?;
         }
         Ok(())

@@ -17,15 +17,15 @@ pub enum EventKind {
     SessionStarted,
     /// A session got a name.
     SessionNamed,
-    /// A session that had ended goes on.
+    /// A session was resumed.
     SessionResumed,
     /// A session was saved.
     SessionSaved,
     /// A session ended.
     SessionClosed,
-    /// A session began from another.
+    /// A session was branched from another.
     SessionBranched,
-    /// A step of the plan.
+    /// A step was added to the plan.
     PlanStep,
     /// A step of the plan got another status.
     PlanStepStatus,
@@ -39,11 +39,11 @@ pub enum EventKind {
     FileRefused,
     /// A file was found changed by someone else.
     FileObserved,
-    /// The outcome of a file change that a crash had left open was found out.
+    /// The outcome of a file change that a crash had left open was determined.
     FileSettled,
     /// A workspace moved to another directory.
     WorkspaceMoved,
-    /// An agent noted a decision, a milestone or the like.
+    /// An agent noted a decision, a milestone or a result.
     Deliverable,
     /// A progress entry.
     Progress,
@@ -57,7 +57,7 @@ pub enum EventKind {
     Activation,
     /// Two sessions changed the same record.
     ConflictDetected,
-    /// One session's version was taken.
+    /// A session's version replaced that of another.
     ConflictResolved,
 }
 
@@ -140,7 +140,8 @@ pub struct Event {
     pub entry: Option<i64>,
 }
 
-macro_rules! select {
+/// Completes a query for events.
+macro_rules! events {
     ($rest:literal) => {
         concat!(
             "SELECT id, project_id, session_id, at_ns, kind, step, subject, summary, details, tape, entry FROM events ",
@@ -148,6 +149,7 @@ macro_rules! select {
         )
     };
 }
+pub(super) use events;
 
 pub(crate) fn of_row(row: &AnyRow) -> Result<Event, LedgerError> {
     let (kind, details): (String, String) = (row.try_get(4)?, row.try_get(8)?);
@@ -193,6 +195,7 @@ pub async fn append(
     .bind(caller.entry)
     .fetch_one(write)
     .await?;
+    // Stored with the session, because lists of sessions are ordered by it.
     change("UPDATE sessions SET last_activity_ns = $2 WHERE id = $1")
         .bind(Key::known(&session.id))
         .bind(write.at_ns)
@@ -208,7 +211,7 @@ pub struct EventPage<'a> {
     pub session: &'a str,
     /// The event after which to begin.
     pub after: i64,
-    /// How many at most.
+    /// The most events to return.
     pub limit: i64,
 }
 
@@ -217,7 +220,7 @@ pub struct EventPage<'a> {
 /// # Errors
 /// The ledger failed.
 pub async fn page(on: &mut impl Conn, page: EventPage<'_>) -> Result<Vec<Event>, LedgerError> {
-    let rows = select(select!("WHERE session_id = $1 AND id > $2 ORDER BY id LIMIT $3"))
+    let rows = select(events!("WHERE session_id = $1 AND id > $2 ORDER BY id LIMIT $3"))
         .bind(page.session)
         .bind(page.after)
         .bind(page.limit)
@@ -227,11 +230,8 @@ pub async fn page(on: &mut impl Conn, page: EventPage<'_>) -> Result<Vec<Event>,
 }
 
 /// Returns one event.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn get(on: &mut impl Conn, id: i64) -> Result<Option<Event>, LedgerError> {
-    let row = select(select!("WHERE id = $1")).bind(id).fetch_optional(on.conn()).await?;
+pub(crate) async fn get(on: &mut impl Conn, id: i64) -> Result<Option<Event>, LedgerError> {
+    let row = select(events!("WHERE id = $1")).bind(id).fetch_optional(on.conn()).await?;
     row.as_ref().map(of_row).transpose()
 }
 
@@ -249,9 +249,6 @@ pub async fn last(on: &mut impl Conn, session: Option<&str>) -> Result<i64, Ledg
 }
 
 /// Returns the number of the last event up to a time, nanoseconds since the Unix epoch.
-///
-/// # Errors
-/// The ledger failed.
 pub(crate) async fn last_at(on: &mut impl Conn, at_ns: i64) -> Result<i64, LedgerError> {
     let row = select("SELECT id FROM events WHERE at_ns <= $1 ORDER BY id DESC LIMIT 1")
         .bind(at_ns)

@@ -1,6 +1,6 @@
 //! Moves of workspaces: they join the revisions of files before and after their directory was moved.
 //!
-//! A move counts for the revisions recorded until then: a directory that is created at the old path later is another
+//! A move applies to the revisions recorded before it: a directory that is created at the old path later is another
 //! workspace.
 
 use serde_json::json;
@@ -11,23 +11,20 @@ use super::session::{Caller, Session};
 use super::statement::{change, select};
 use super::{Conn, LedgerError, Write};
 
-/// How many moves of one workspace are followed, so that damaged tables cannot make an endless loop.
+/// The most moves of one workspace that are followed: a limit, so that damaged tables cannot make an endless loop.
 const MOVES_MAX: usize = 64;
 
 /// A root under which a workspace's revisions are recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkspaceRoot {
+pub(crate) struct WorkspaceRoot {
     /// The root.
-    pub root: String,
-    /// The last revision there that is of this workspace.
-    pub up_to: i64,
+    pub(crate) root: String,
+    /// The last revision under this root that belongs to the workspace.
+    pub(crate) up_to: i64,
 }
 
 /// Returns all roots that a workspace had, the current one first.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn roots(on: &mut impl Conn, root: &str) -> Result<Vec<WorkspaceRoot>, LedgerError> {
+pub(crate) async fn roots(on: &mut impl Conn, root: &str) -> Result<Vec<WorkspaceRoot>, LedgerError> {
     let mut roots = vec![WorkspaceRoot { root: root.to_owned(), up_to: i64::MAX }];
     let mut next = 0;
     while next < roots.len().min(MOVES_MAX) {
@@ -40,7 +37,8 @@ pub async fn roots(on: &mut impl Conn, root: &str) -> Result<Vec<WorkspaceRoot>,
         .await?;
         for row in &rows {
             let (root, up_to): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
-            match roots.iter_mut().find(|place| place.root == root) {
+            match roots.iter_mut().find(|known| known.root == root) {
+                // The workspace was there twice: the later stay includes the earlier one's revisions.
                 Some(known) => known.up_to = known.up_to.max(up_to),
                 None => roots.push(WorkspaceRoot { root, up_to }),
             }
@@ -51,14 +49,12 @@ pub async fn roots(on: &mut impl Conn, root: &str) -> Result<Vec<WorkspaceRoot>,
 }
 
 /// Returns the current root of the workspace in which a revision was recorded.
-///
-/// # Errors
-/// The ledger failed.
 pub(crate) async fn current_root(
     on: &mut impl Conn,
     root: &str,
     revision: i64,
 ) -> Result<String, LedgerError> {
+    // Only later moves are followed each time, because a workspace may come back to a root that it had before.
     let (mut root, mut revision, mut last) = (root.to_owned(), revision, 0);
     for _ in 0..MOVES_MAX {
         let row = select(
@@ -77,10 +73,7 @@ pub(crate) async fn current_root(
 }
 
 /// Records that a workspace moved; returns the event's number.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn record(
+pub(crate) async fn record(
     write: &mut Write,
     session: &Session,
     caller: &Caller,
@@ -90,6 +83,7 @@ pub async fn record(
     let event = NewEvent::new(EventKind::WorkspaceMoved, format!("workspace moved: {old_root} → {new_root}"));
     let event = event.about(new_root).with(json!({ "from": old_root, "to": new_root }));
     let event_id = event::append(write, session, caller, event).await?;
+    // The move applies to all revisions so far; later ones at the old root belong to another workspace.
     change(
         "INSERT INTO workspace_moves (old_root, new_root, up_to, event_id)
          VALUES ($1, $2, (SELECT coalesce(max(id), 0) FROM revisions), $3)",
@@ -104,9 +98,6 @@ pub async fn record(
 
 /// Returns the workspaces of a project that are not known to have moved, each with the session that last changed a file
 /// there.
-///
-/// # Errors
-/// The ledger failed.
 pub(crate) async fn of_project(
     on: &mut impl Conn,
     project: &str,

@@ -6,7 +6,7 @@ use super::blob::Hash;
 use super::statement::{change, select};
 use super::{Conn, LedgerError, Write};
 
-/// Returns the text that was made of these inputs before.
+/// Returns the cached text of some inputs.
 ///
 /// # Errors
 /// The ledger failed.
@@ -18,7 +18,7 @@ pub async fn get(on: &mut impl Conn, inputs: &Hash) -> Result<Option<String>, Le
     Ok(row.map(|row| row.try_get(0)).transpose()?)
 }
 
-/// Caches the text made of some inputs; where there is one already, that one stays.
+/// Caches the text made of some inputs, unless one is cached already.
 ///
 /// # Errors
 /// The ledger failed.

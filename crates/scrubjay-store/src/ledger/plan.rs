@@ -9,11 +9,12 @@ use sqlx::Row;
 use sqlx::any::AnyRow;
 
 use super::event::{self, EventKind, NewEvent};
+use super::names::{name_of, value_of};
 use super::session::{Caller, Session};
 use super::statement::{Key, change, select};
 use super::{Conn, LedgerError, Write};
 
-/// The longest text of a step: a longer one is no step but the work itself.
+/// The most characters of a step: a longer text describes the work itself, and views list steps in lines.
 pub const STEP_CHARS_MAX: usize = 500;
 
 /// The status of a step.
@@ -28,7 +29,7 @@ pub enum StepStatus {
     Done,
     /// Tried, without success.
     Failed,
-    /// Left out.
+    /// Not done, on purpose.
     Skipped,
     /// Begun, then left for another step without being reported as done.
     Left,
@@ -50,13 +51,13 @@ impl StepStatus {
     /// Returns its name.
     #[must_use]
     pub fn name(self) -> &'static str {
-        STATUSES.iter().find(|(status, _)| *status == self).map_or("", |(_, name)| name)
+        name_of(&STATUSES, &self)
     }
 
     /// Returns the status with that name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        STATUSES.iter().find(|(_, known)| *known == name).map(|(status, _)| *status)
+        value_of(&STATUSES, name)
     }
 }
 
@@ -65,9 +66,9 @@ impl StepStatus {
 pub struct PlanStep {
     /// Its number.
     pub id: i64,
-    /// Which of the session's plans it is of, from 1.
+    /// The number of its plan in the session, from 1.
     pub plan: i64,
-    /// Its place in the plan, from 0.
+    /// Its position in the plan, from 0.
     pub index: i64,
     /// What is to be done.
     pub text: String,
@@ -118,6 +119,7 @@ pub async fn set(
     for step in &old {
         let replaced = match step.status {
             StepStatus::Pending => StepStatus::Replaced,
+            // Only the agent can say that it is done.
             StepStatus::Current => StepStatus::Left,
             _ => continue,
         };
@@ -172,6 +174,7 @@ async fn add(
     .await?;
     let step =
         PlanStep { id: row.try_get(0)?, plan, index, text: text.to_owned(), status: StepStatus::Pending };
+    // An event belongs to the session's current step, and this one is about the new step.
     let at_step = Session { current_step: Some(step.id), ..session.clone() };
     let details = json!({ "step": text, "index": index, "plan": plan });
     let event = NewEvent::new(EventKind::PlanStep, text).with(details);
@@ -213,11 +216,11 @@ pub async fn mark(
     move_to(write, session, next).await
 }
 
-/// Leaves the session at no step.
+/// Clears the session's current step.
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn rest(write: &mut Write, session: &mut Session) -> Result<(), LedgerError> {
+pub async fn clear_current(write: &mut Write, session: &mut Session) -> Result<(), LedgerError> {
     move_to(write, session, None).await
 }
 

@@ -1,8 +1,8 @@
 //! Progress entries: "what I did and how I did it". Each belongs to a project, and is an event of its session.
 //!
-//! An entry never changes, except that it gets a summary when one is first asked for. Its primary key is the microsecond
-//! of its creation, which is unique, so that the order of keys is the order of time. A project has a short number, its
-//! scope, as the first column of the indexes.
+//! An entry never changes, except that it gets a summary when one is first requested. Its primary key is the
+//! microsecond of its creation, made unique, so that the order of keys is the order of time. A project has a short
+//! number, its scope, which is the first column of the indexes.
 
 pub mod claim;
 pub mod search;
@@ -20,9 +20,9 @@ use super::{Conn, LedgerError, Write, project};
 use scrubjay_core::id::TapeId;
 use scrubjay_core::redact::RedactedText;
 
-/// How titles, contents and queries are cut into words. The words of every entry are kept, so this cannot change.
+/// How titles, contents and queries are cut into words. It cannot change, because the words of every entry are stored.
 pub const FOLDING: Folding = Folding::KeepAccents;
-/// The length of an id.
+/// The length of an id: short enough to type; an id that is taken already is drawn again.
 pub const ID_CHARS: usize = 12;
 
 /// An entry to be logged.
@@ -100,8 +100,9 @@ pub async fn log(
     new: NewProgressEntry<'_>,
 ) -> Result<ProgressEntry, LedgerError> {
     let scope = ensure_scope(write, new.project).await?;
-    let id = fresh_id(write).await?;
-    let at_us = free_moment(write).await?;
+    // Both are looked up and used in one mutation, so no other writer can take them in between.
+    let id = unused_id(write).await?;
+    let at_us = unused_time_us(write).await?;
     let details = json!({
         "project_id": new.project, "id": id, "title": new.title, "tags": new.tags, "agent_id": new.agent_id,
     });
@@ -198,7 +199,7 @@ async fn ensure_scope(write: &mut Write, project: &str) -> Result<i64, LedgerErr
     Ok(row.try_get(0)?)
 }
 
-async fn fresh_id(write: &mut Write) -> Result<String, LedgerError> {
+async fn unused_id(write: &mut Write) -> Result<String, LedgerError> {
     loop {
         let mut random = [0; 10];
         getrandom::fill(&mut random).expect("the system has a source of randomness");
@@ -214,7 +215,7 @@ async fn fresh_id(write: &mut Write) -> Result<String, LedgerError> {
 }
 
 /// Returns this microsecond, or the next one that no entry has: the clock may have been set back.
-async fn free_moment(write: &mut Write) -> Result<i64, LedgerError> {
+async fn unused_time_us(write: &mut Write) -> Result<i64, LedgerError> {
     let now_us = write.at_ns() / 1000;
     let row = select(
         "SELECT min(e.at_us) + 1 FROM progress_entries e
@@ -263,16 +264,17 @@ pub async fn between(
     rows.iter().map(ProgressEntry::of).collect()
 }
 
-/// Keeps an entry's summary, if it has none yet; returns the one that is kept.
+/// Stores an entry's summary unless it has one; returns the stored one.
 ///
 /// # Errors
 /// The ledger failed, or there is no such entry.
-pub async fn keep_summary(
+pub async fn store_summary(
     write: &mut Write,
     id: &str,
     summary: &str,
     model: &str,
 ) -> Result<String, LedgerError> {
+    // The first summary stays, so that all readers see the same one, even if two models were asked.
     let row = change(
         "UPDATE progress_entries SET summary = coalesce(summary, $2), summary_model = coalesce(summary_model, $3)
          WHERE id = $1 RETURNING summary",

@@ -14,13 +14,13 @@ pub const DEFAULT_PROJECT: &str = "default";
 pub struct Project {
     /// Its id.
     pub id: String,
-    /// What people read.
+    /// Its name for people.
     pub name: String,
     /// What it is about.
     pub description: Option<String>,
-    /// When it began.
+    /// When it was created.
     pub created_ns: i64,
-    /// How often it was written to: its logical clock.
+    /// Its logical clock, which each write to its records increments.
     pub tick: i64,
 }
 
@@ -80,10 +80,7 @@ pub async fn insert(
 }
 
 /// Increments a project's logical clock; returns the new tick.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn tick(write: &mut Write, id: &str) -> Result<i64, LedgerError> {
+pub(super) async fn tick(write: &mut Write, id: &str) -> Result<i64, LedgerError> {
     let row = change("UPDATE projects SET tick = tick + 1 WHERE id = $1 RETURNING tick")
         .bind(Key::known(id))
         .fetch_one(write)

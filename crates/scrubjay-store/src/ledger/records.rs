@@ -1,8 +1,9 @@
-//! Records: pieces of design reasoning in a tree, kept whole in every version, shared by many sessions.
+//! Records: pieces of design reasoning in a tree, shared by many sessions. Every version is stored whole.
 //!
-//! A session activates a record to reason with it and to change it. A change is checked against the version that was
-//! activated, never against a clock. A project's records are one [`RecordCollection`](collection::RecordCollection), numbered from 1.
-//! The toolset decides what agents see of this, and in which words.
+//! A session activates a record to reason with it and to change it. A change is checked against the version that the
+//! session has seen, never against a clock. A project's records are one
+//! [`RecordCollection`](collection::RecordCollection), numbered from 1. The toolset decides what agents see of this,
+//! and how it is phrased.
 
 pub mod activation;
 pub mod activity;
@@ -30,14 +31,16 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::names::{name_of, value_of};
+
 pub use create::{NewRecord, create};
 pub use error::RecordError;
-pub use row::{find, full, require};
+pub use row::{full, require};
 pub use scope::{Scope, current, enter, project};
 pub use transition::{Transition, TransitionResult, transition};
 pub use update::{OnConflict, RecordChanges, UpdateOutcome, UpdateResult, update};
 
-/// The greatest depth of a record; a root has depth 1. The path of a record holds a number for each level.
+/// The greatest depth of a record; a root has depth 1. Limited because a record's path holds a number for each level.
 pub const DEPTH_MAX: i64 = 32;
 
 /// A record's number within its project, written `R001`.
@@ -73,7 +76,7 @@ impl Serialize for RecordId {
 pub enum RecordState {
     /// Being worked on.
     Open,
-    /// Put off.
+    /// Postponed.
     Later,
     /// Answered by another record.
     Resolved,
@@ -81,25 +84,24 @@ pub enum RecordState {
     Discarded,
 }
 
-impl RecordState {
-    /// Every state.
-    pub const ALL: [Self; 4] = [Self::Open, Self::Later, Self::Resolved, Self::Discarded];
+const STATES: [(RecordState, &str); 4] = [
+    (RecordState::Open, "OPEN"),
+    (RecordState::Later, "LATER"),
+    (RecordState::Resolved, "RESOLVED"),
+    (RecordState::Discarded, "DISCARDED"),
+];
 
+impl RecordState {
     /// Returns its name.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Open => "OPEN",
-            Self::Later => "LATER",
-            Self::Resolved => "RESOLVED",
-            Self::Discarded => "DISCARDED",
-        }
+        name_of(&STATES, &self)
     }
 
     /// Returns the state with that name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.name() == name)
+        value_of(&STATES, name)
     }
 
     /// Returns the states that a record may change to.
@@ -118,7 +120,7 @@ impl RecordState {
 pub struct RecordRef {
     /// Its id.
     pub id: RecordId,
-    /// What kind of thought it is, in the user's words.
+    /// What kind of thought it is, in words of the user's choice.
     pub kind: String,
     /// What it is about.
     pub title: String,
@@ -136,7 +138,7 @@ pub struct RecordRef {
     pub depth: i64,
     /// Its newest version.
     pub version: i64,
-    /// The project's tick when that was written.
+    /// The project's tick when that version was written.
     pub tick: i64,
     /// How many passages of code it cites.
     pub cited: i64,
@@ -171,14 +173,14 @@ pub struct RecordContent {
     pub citations: Vec<String>,
 }
 
-/// A record, whole, in one of its versions.
+/// A whole record in one of its versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// What lists show of it, as it is now.
     pub now: RecordRef,
-    /// Which version this is.
+    /// The version.
     pub version: i64,
-    /// When that was written.
+    /// When this version was written.
     pub at_ns: i64,
     /// The version's content.
     pub content: RecordContent,

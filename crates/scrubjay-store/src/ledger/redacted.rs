@@ -9,7 +9,7 @@ tokio::task_local! {
     static NOTED: RefCell<Vec<String>>;
 }
 
-/// How many texts are collected: more than any call stores.
+/// The most texts that are collected: more than any call stores, so that the list cannot grow without bound.
 const NOTED_MAX: usize = 1000;
 
 /// Runs `work`; returns the texts that were redacted before they were stored, in their original form.
@@ -23,7 +23,7 @@ pub async fn noting<F: Future>(work: F) -> (F::Output, Vec<String>) {
 
 /// Notes a text that was redacted.
 pub(super) fn note(text: &str) {
-    // Outside of `noting` there is no list.
+    // Outside of `noting`, nobody asks which texts were redacted.
     let _ = NOTED.try_with(|noted| {
         let mut noted = noted.borrow_mut();
         if noted.len() < NOTED_MAX {

@@ -1,18 +1,20 @@
 //! Revisions: the states of files in order, and changes that were intended.
 //!
-//! A change is first a pending revision, committed before the file is touched. Afterwards it is done, failed, or found
-//! changed by someone else. Only done revisions are states that a file had. A workspace that moved stays one workspace:
-//! its files' revisions are found under all the roots it had.
+//! A change is first a pending revision, which is committed before the file is touched. Afterwards it is done, failed,
+//! or changed by someone else. Only done revisions are states that a file had. A workspace that moved stays one
+//! workspace: its files' revisions are found under all roots that it had.
 
 use serde::Serialize;
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
-use super::blob::Hash;
+use super::blob::{self, Hash};
+use super::names::{name_of, value_of};
 use super::statement::{change, select};
 use super::{Conn, LedgerError, Write, moves};
 
-macro_rules! select {
+/// Completes a query for revisions.
+macro_rules! revisions {
     ($rest:literal) => {
         concat!(
             "SELECT id, workspace, path, event_id, source, state, before_hash, after_hash, size, lines, added, \
@@ -24,10 +26,10 @@ macro_rules! select {
 
 mod history;
 
-pub(crate) use history::{as_of, first_after};
-pub use history::{count, first, latest, page, paths, pending};
+pub(crate) use history::{as_of, count, first, first_after, latest, paths};
+pub use history::{page, pending};
 
-/// How a state is known.
+/// How the ledger knows a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RevisionSource {
@@ -43,13 +45,13 @@ pub enum RevisionSource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RevisionState {
-    /// Intended; it is not known whether it happened.
+    /// Intended; whether it happened is not known.
     Pending,
     /// It happened.
     Done,
     /// It did not happen.
     Failed,
-    /// It cannot be known whether it happened, because someone else changed the file since.
+    /// Whether it happened cannot be known, because someone else changed the file since.
     Changed,
 }
 
@@ -65,13 +67,9 @@ const STATES: [(RevisionState, &str); 4] = [
     (RevisionState::Changed, "changed"),
 ];
 
-fn name_of<T: PartialEq>(names: &[(T, &'static str)], value: &T) -> &'static str {
-    names.iter().find(|(known, _)| known == value).map_or("", |(_, name)| name)
-}
-
-fn named<T: Copy>(names: &[(T, &'static str)], name: &str) -> Result<T, LedgerError> {
-    let found = names.iter().find(|(_, known)| *known == name).map(|(value, _)| *value);
-    found.ok_or_else(|| LedgerError::Damaged(format!("unknown word \"{name}\" in a revision")))
+fn read_name<T: Copy>(names: &[(T, &'static str)], name: &str) -> Result<T, LedgerError> {
+    value_of(names, name)
+        .ok_or_else(|| LedgerError::Damaged(format!("unknown word \"{name}\" in a revision")))
 }
 
 impl RevisionSource {
@@ -101,17 +99,17 @@ pub struct Revision {
     pub path: String,
     /// The event that records it.
     pub event_id: i64,
-    /// How it is known.
+    /// How the ledger knows it.
     pub source: RevisionSource,
     /// Whether it happened.
     pub state: RevisionState,
-    /// The content before; none if there was no file.
+    /// The content before; `None` if there was no file.
     pub before: Option<Hash>,
-    /// The content after; none if the file was deleted.
+    /// The content after; `None` if the file was deleted.
     pub after: Option<Hash>,
-    /// How many bytes it has.
+    /// The size of the content after, in bytes.
     pub size: i64,
-    /// How many lines.
+    /// The number of its lines.
     pub lines: i64,
     /// How many lines were added.
     pub added: i64,
@@ -121,23 +119,17 @@ pub struct Revision {
     pub mode: Option<i64>,
 }
 
-fn hash(bytes: Option<Vec<u8>>) -> Result<Option<Hash>, LedgerError> {
-    let whole = |bytes: Vec<u8>| {
-        Hash::try_from(bytes).map_err(|_| LedgerError::Damaged("a hash of another length".to_owned()))
-    };
-    bytes.map(whole).transpose()
-}
-
 impl Revision {
     fn of(row: &AnyRow) -> Result<Self, LedgerError> {
+        let hash = |bytes: Option<Vec<u8>>| bytes.map(blob::from_column).transpose();
         let (source, state): (String, String) = (row.try_get(4)?, row.try_get(5)?);
         Ok(Self {
             id: row.try_get(0)?,
             workspace: row.try_get(1)?,
             path: row.try_get(2)?,
             event_id: row.try_get(3)?,
-            source: named(&SOURCES, &source)?,
-            state: named(&STATES, &state)?,
+            source: read_name(&SOURCES, &source)?,
+            state: read_name(&STATES, &state)?,
             before: hash(row.try_get(6)?)?,
             after: hash(row.try_get(7)?)?,
             size: row.try_get(8)?,
@@ -175,11 +167,8 @@ pub async fn insert(write: &mut Write, revision: &Revision) -> Result<i64, Ledge
     Ok(row.try_get(0)?)
 }
 
-/// Sets the final state of a pending revision.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn conclude(write: &mut Write, id: i64, state: RevisionState) -> Result<(), LedgerError> {
+/// Sets the final state of a pending revision. One that is not pending keeps its state: it was settled meanwhile.
+pub(crate) async fn conclude(write: &mut Write, id: i64, state: RevisionState) -> Result<(), LedgerError> {
     change("UPDATE revisions SET state = $2 WHERE id = $1 AND state = 'pending'")
         .bind(id)
         .bind(state.name())
@@ -189,18 +178,12 @@ pub async fn conclude(write: &mut Write, id: i64, state: RevisionState) -> Resul
 }
 
 /// Returns a revision of any file.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn get(on: &mut impl Conn, id: i64) -> Result<Option<Revision>, LedgerError> {
-    let row = select(select!("WHERE id = $1")).bind(id).fetch_optional(on.conn()).await?;
+pub(crate) async fn get(on: &mut impl Conn, id: i64) -> Result<Option<Revision>, LedgerError> {
+    let row = select(revisions!("WHERE id = $1")).bind(id).fetch_optional(on.conn()).await?;
     row.as_ref().map(Revision::of).transpose()
 }
 
 /// Returns the revisions of a session's events, after one event and up to another.
-///
-/// # Errors
-/// The ledger failed.
 pub(crate) async fn of_events(
     on: &mut impl Conn,
     session: &str,
@@ -222,28 +205,25 @@ pub(crate) async fn of_events(
 
 /// A file that a session changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TouchedFile {
+pub(crate) struct TouchedFile {
     /// The root of the workspace.
-    pub workspace: String,
+    pub(crate) workspace: String,
     /// The path in it.
-    pub path: String,
+    pub(crate) path: String,
     /// The first revision the session made of it.
-    pub first: i64,
+    pub(crate) first: i64,
     /// The last.
-    pub last: i64,
+    pub(crate) last: i64,
     /// How many revisions the session made.
-    pub revisions: i64,
+    pub(crate) revisions: i64,
     /// How many lines it added.
-    pub added: i64,
+    pub(crate) added: i64,
     /// How many it removed.
-    pub removed: i64,
+    pub(crate) removed: i64,
 }
 
 /// Returns the files a session changed, by path.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn touched(on: &mut impl Conn, session: &str) -> Result<Vec<TouchedFile>, LedgerError> {
+pub(crate) async fn touched(on: &mut impl Conn, session: &str) -> Result<Vec<TouchedFile>, LedgerError> {
     let rows = select(
         "SELECT r.workspace, r.path, min(r.id), max(r.id), count(*), CAST(sum(r.added) AS BIGINT),
              CAST(sum(r.removed) AS BIGINT) FROM events e JOIN revisions r ON r.event_id = e.id

@@ -7,7 +7,7 @@ use super::statement::{change, select};
 use super::{Conn, LedgerError, Write};
 use crate::database::LEDGER;
 
-/// One migration for each version.
+/// The migrations; each leads to the next version of the schema.
 const STEPS: &[Migration] = &[
     Migration { all: include_str!("schema/1.sql"), sqlite: "", postgres: "" },
     Migration {
@@ -24,8 +24,8 @@ const STEPS: &[Migration] = &[
     Migration { all: include_str!("schema/5.sql"), sqlite: "", postgres: "" },
 ];
 
-/// Statements for both databases, with `{number}` and `{bytes}` for the words that differ, and statements for one of
-/// them: full-text search only.
+/// Statements for both databases, with `{number}` and `{bytes}` in place of the words that differ, and statements for
+/// one of them, which only full-text search needs.
 struct Migration {
     all: &'static str,
     sqlite: &'static str,
@@ -43,7 +43,7 @@ impl Migration {
     }
 }
 
-/// Runs the migrations that are missing.
+/// Runs the missing migrations, in the caller's transaction: a crash leaves the old schema.
 pub(super) async fn migrate(write: &mut Write) -> Result<(), LedgerError> {
     let known = STEPS.len() as i64;
     write.conn().execute("CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)").await?;
@@ -52,14 +52,15 @@ pub(super) async fn migrate(write: &mut Write) -> Result<(), LedgerError> {
     if found > known {
         return Err(LedgerError::Newer { found, known });
     }
+    // Versions count from 1, so the first missing migration is at index `found`.
     for step in &STEPS[found as usize..] {
         for statement in step.statements(write.dialect()) {
-            // The text is one of the constants above.
+            // The text is one of the constants above, so it holds nothing from outside.
             write.conn().execute(AssertSqlSafe(statement)).await?;
         }
     }
     if write.dialect() == Dialect::Sqlite {
-        mark(write).await?;
+        set_application_id(write).await?;
     }
     if found < known {
         change("INSERT INTO schema_version (version) VALUES ($1)").bind(known).execute(write).await?;
@@ -68,7 +69,7 @@ pub(super) async fn migrate(write: &mut Write) -> Result<(), LedgerError> {
 }
 
 /// Writes our application id into the header of a file that an older version created.
-async fn mark(write: &mut Write) -> Result<(), LedgerError> {
+async fn set_application_id(write: &mut Write) -> Result<(), LedgerError> {
     let id: i64 = sqlx::query_scalar("PRAGMA application_id").fetch_one(write.conn()).await?;
     if id != i64::from(LEDGER.application_id) {
         let statement = format!("PRAGMA application_id = {}", LEDGER.application_id);

@@ -1,8 +1,8 @@
 //! Sessions: each is one agent's conversation. Every connection has one, which begins with its first call.
 //!
-//! A session has the id that the tapes of its conversation carry, unless the agent chose one. A connection is in the
-//! session that it named, or else in the session of its host conversation, if that is known. How a session begins is in
-//! `begin`, how it ends in `end`.
+//! A session has the id that is on the tapes of its conversation, unless the agent chose one. A connection is in the
+//! session that it named, or else in the session of its host conversation, if that is known. `begin` has how a session
+//! begins, `end` how it ends.
 
 mod begin;
 mod end;
@@ -22,7 +22,7 @@ pub use begin::{SessionStart, StartOutcome, current, of_caller, start};
 pub use end::{end, end_departed, leave};
 
 /// The longest session id.
-pub const ID_CHARS_MAX: usize = 100;
+const ID_CHARS_MAX: usize = 100;
 /// The longest title.
 pub const TITLE_CHARS_MAX: usize = 200;
 /// The longest user message or closing summary.
@@ -46,7 +46,7 @@ pub struct Caller {
     pub told_by: String,
     /// The host's own id of the conversation.
     pub host_session: Option<String>,
-    /// The claim of the process that serves the connection: it tells whether the process lives.
+    /// The claim of the process that serves the connection: a locked file, which shows whether the process is alive.
     pub process: Option<String>,
     /// The client's name for itself.
     pub agent: Option<String>,
@@ -96,7 +96,7 @@ pub struct Session {
     pub title: Option<String>,
     /// What the user asked for.
     pub user_message: Option<String>,
-    /// What the client calls itself.
+    /// The client's name for itself.
     pub agent: Option<String>,
     /// The directory it works in.
     pub workspace: Option<String>,
@@ -191,10 +191,7 @@ pub async fn get(on: &mut impl Conn, id: &str) -> Result<Option<Session>, Ledger
 }
 
 /// Stores the fields of a session that can change.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn update(write: &mut Write, session: &Session) -> Result<(), LedgerError> {
+pub(super) async fn update(write: &mut Write, session: &Session) -> Result<(), LedgerError> {
     change(
         "UPDATE sessions SET title = $2, user_message = $3, ended_ns = $4, current_step = $5,
              last_sync_tick = $6, last_save_ns = $7, last_activity_ns = $8 WHERE id = $1",
@@ -222,6 +219,7 @@ pub async fn list(
     before: Option<(i64, &str)>,
     limit: i64,
 ) -> Result<Vec<Session>, LedgerError> {
+    // The id breaks ties, so that no session is lost or repeated between two pages.
     let (before_ns, before_id) = before.unwrap_or((i64::MAX, ""));
     let rows = select(sessions!(
         "WHERE ($1 = '' OR s.project_id = $1)
@@ -246,10 +244,8 @@ pub async fn count(on: &mut impl Conn) -> Result<i64, LedgerError> {
 }
 
 /// Returns the sessions whose id begins with a text.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn find(on: &mut impl Conn, start: &str, limit: i64) -> Result<Vec<Session>, LedgerError> {
+// `substr`, because LIKE would take `%` and `_` in an id as wildcards, and ignores case on SQLite.
+pub(crate) async fn find(on: &mut impl Conn, start: &str, limit: i64) -> Result<Vec<Session>, LedgerError> {
     let rows = select(sessions!("WHERE substr(s.id, 1, CAST($2 AS INTEGER)) = $1 ORDER BY s.id LIMIT $3"))
         .bind(start)
         .bind(start.chars().count() as i64)
@@ -260,10 +256,7 @@ pub async fn find(on: &mut impl Conn, start: &str, limit: i64) -> Result<Vec<Ses
 }
 
 /// Returns the sessions with a host's own conversation id, the most recently active first.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn of_host(
+pub(crate) async fn of_host(
     on: &mut impl Conn,
     host_session: &str,
     limit: i64,
@@ -274,18 +267,6 @@ pub async fn of_host(
         .fetch_all(on.conn())
         .await?;
     Ok(rows.iter().map(Session::of).collect::<Result<_, _>>()?)
-}
-
-/// Returns the tapes that hold calls of a session, by their ids.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn tapes(on: &mut impl Conn, session: &str) -> Result<Vec<String>, LedgerError> {
-    let rows = select("SELECT DISTINCT tape FROM events WHERE session_id = $1 AND tape IS NOT NULL")
-        .bind(session)
-        .fetch_all(on.conn())
-        .await?;
-    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
 /// Returns the hosts' own conversation ids of sessions that have one.

@@ -50,12 +50,13 @@ impl WriteStatement {
     }
 }
 
-/// The id of a row: of an existing one, one that Scrubjay made, or one that [`Write::new_key`] checked.
+/// The id of a row: it names an existing row, was made by Scrubjay, or was checked by [`Write::new_key`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key<'a>(&'a str);
 
 impl<'a> Key<'a> {
-    /// Names an existing row, to compare with or to refer to by a foreign key, or a new row with an id that Scrubjay made.
+    /// Names an existing row, to compare with or to refer to by a foreign key, or a new row with an id that Scrubjay
+    /// made.
     pub(super) fn known(id: &'a str) -> Self {
         Self(id)
     }
@@ -76,7 +77,8 @@ impl Write {
 pub(super) struct SearchWords(String);
 
 impl SearchWords {
-    /// Makes search words of words that were cut out of these redacted texts.
+    /// Takes words that were cut out of these redacted texts.
+    // The texts are not read. Asking for them keeps a caller from passing words of a text that was not redacted.
     pub(super) fn cut_from(_texts: &[&RedactedText], words: String) -> Self {
         Self(words)
     }

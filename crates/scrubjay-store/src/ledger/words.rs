@@ -8,13 +8,13 @@ use std::ops::Range;
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
-/// A longer word is found by its first 64 characters: no word of a language is longer, and ids and base64 would
-/// otherwise fill the search tables.
+/// The most characters of a word that are stored; a longer one is found by its beginning. No word of a language is
+/// longer, and ids and base64 would otherwise fill the search tables.
 const WORD_CHARS_MAX: usize = 64;
 
 /// How words are made comparable.
 ///
-/// There are two because databases keep the words: changing either would make what is already stored unfindable.
+/// There are two, and neither can change: databases store the folded words, and what is stored must stay findable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Folding {
     /// Progress entries: case is folded, accents count, symbols such as emoji are words.
@@ -28,7 +28,7 @@ pub enum Folding {
 pub struct Word {
     /// The folded form, as search compares it.
     pub folded: String,
-    /// Its place in the text, in bytes.
+    /// Its position in the text, in bytes.
     pub at: Range<usize>,
 }
 
@@ -63,16 +63,16 @@ pub(crate) fn fold_case(text: &str) -> String {
     if text.is_ascii() {
         return text.to_ascii_lowercase();
     }
-    // By way of upper case, which makes one of letters with several lower cases: σ and ς, s and ſ.
+    // By way of upper case, which unites letters with several lower cases: σ and ς, s and ſ.
     text.nfc().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
 }
 
-/// Words that must follow one another in a text; the last may be the beginning of a word.
+/// Words that must follow one another in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Term {
     /// The folded words.
     pub words: Vec<String>,
-    /// Whether the query had a star behind the last word: `auth*`.
+    /// Whether the last word may be the beginning of a longer one: the query has a star behind it, as in `auth*`.
     pub prefix: bool,
 }
 
@@ -93,7 +93,7 @@ pub fn terms(query: &str, folding: Folding) -> Vec<Term> {
     terms
 }
 
-/// What a character is to the cutter.
+/// What a character means to the tokenizer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CharClass {
     /// Begins or continues a word.
@@ -121,7 +121,7 @@ impl Folding {
         match self {
             Self::KeepAccents => fold_case(&word.nfkc().collect::<String>())
                 .chars()
-                // What is left must not end a word for either database.
+                // What remains must not be a separator for the database's own tokenizer.
                 .filter(|c| if c.is_ascii() { c.is_ascii_alphanumeric() } else { !c.is_whitespace() })
                 .take(WORD_CHARS_MAX)
                 .collect(),

@@ -1,4 +1,4 @@
-//! Fits views into a number of tokens, and cuts texts that are too long.
+//! Limits views to a number of tokens, and cuts texts that are too long.
 
 use std::borrow::Cow;
 
@@ -15,9 +15,9 @@ pub const TOKENS_MAX: usize = 200_000;
 pub struct Window {
     /// The event or revision after which to begin.
     pub after: i64,
-    /// How many at most.
+    /// The most items to return.
     pub limit: i64,
-    /// How many tokens at most; none for no limit.
+    /// The most tokens; `None` for no limit.
     pub tokens_max: Option<usize>,
 }
 
@@ -29,11 +29,11 @@ impl Window {
     }
 
     /// Returns how many items to read: one more than are shown, to know whether more follow.
-    pub(super) fn looked_at(&self) -> i64 {
-        self.shown() + 1
+    pub(super) fn items_read(&self) -> i64 {
+        self.items_shown() + 1
     }
 
-    pub(super) fn shown(&self) -> i64 {
+    pub(super) fn items_shown(&self) -> i64 {
         self.limit.clamp(1, super::PAGE_MAX)
     }
 }
@@ -53,7 +53,7 @@ pub fn tokens_of(value: &impl Serialize) -> usize {
 /// Returns the beginning of a text with at most `tokens_max` tokens. It ends with a whole line, unless that would drop
 /// more than half of it.
 #[must_use]
-pub fn beginning(text: &str, tokens_max: usize) -> &str {
+pub(super) fn beginning(text: &str, tokens_max: usize) -> &str {
     let fitting = scrubjay_core::tokens::beginning(text, tokens_max as u64);
     let whole = fitting.rfind('\n').map_or(0, |at| at + 1);
     if fitting.len() < text.len() && whole * 2 > fitting.len() { &text[..whole] } else { fitting }
@@ -85,8 +85,9 @@ pub(super) fn cut_texts(value: &mut Value, chars_max: usize) -> bool {
     }
 }
 
-/// Takes items while they fit; always takes the first. Returns whether all were taken.
-pub(super) fn take<T>(
+/// Takes items up to a number of tokens; always takes the first, so that a page makes progress. Returns whether all
+/// were taken.
+pub(super) fn take_within<T>(
     items: Vec<T>,
     tokens_max: Option<usize>,
     mut used: usize,
@@ -134,7 +135,7 @@ mod tests {
     #[test]
     fn one_item_is_always_taken() {
         let check = |max, expected: &[usize], all| {
-            assert_eq!(take(vec![5, 3, 4], max, 2, |n| *n), (expected.to_vec(), all), "{max:?}");
+            assert_eq!(take_within(vec![5, 3, 4], max, 2, |n| *n), (expected.to_vec(), all), "{max:?}");
         };
         check(None, &[5, 3, 4], true);
         check(Some(100), &[5, 3, 4], true);

@@ -42,11 +42,11 @@ impl fmt::Display for StatePoint {
 pub struct StoredContent {
     /// The revision.
     pub revision: Revision,
-    /// Which of its contents.
+    /// Whether the content before or after it.
     pub side: Side,
     /// Its hash.
     pub hash: Hash,
-    /// All of it.
+    /// The whole content.
     pub bytes: Vec<u8>,
 }
 
@@ -57,21 +57,22 @@ pub struct TextPiece<'a> {
     pub text: &'a str,
     /// Its offset, in bytes.
     pub offset: usize,
-    /// The offset of the next part; none if this is the last.
+    /// The offset of the next part; `None` if this is the last.
     pub next_offset: Option<usize>,
 }
 
 impl StoredContent {
-    /// Returns it as text; none if it is binary.
+    /// Returns it as text; `None` if it is binary.
     #[must_use]
     pub fn as_text(&self) -> Option<&str> {
         diff::as_text(&self.bytes)
     }
 
-    /// Returns a part of it with at most `tokens_max` tokens; none if it is binary.
+    /// Returns a part of it with at most `tokens_max` tokens; `None` if it is binary.
     #[must_use]
     pub fn piece(&self, offset: usize, tokens_max: usize) -> Option<TextPiece<'_>> {
         let text = self.as_text()?;
+        // An offset within a character is moved to the character's beginning.
         let offset = (0..=offset.min(text.len())).rev().find(|at| text.is_char_boundary(*at))?;
         let part = beginning(&text[offset..], tokens_max.max(1));
         let end = offset + part.len();
@@ -79,7 +80,7 @@ impl StoredContent {
     }
 }
 
-/// Reads the content that a file, which a session changed, had in some state.
+/// Reads the content of a file, which a session changed, in some state.
 ///
 /// # Errors
 /// The session changed no such file, the file has no such state, or it did not exist then.
@@ -91,6 +92,7 @@ pub async fn read(
     side: Side,
 ) -> Result<StoredContent, ViewError> {
     let workspaces = evolution::workspaces(on, session, path).await?;
+    // The session may have changed files of this path in several workspaces: the first with this state is taken.
     let mut found = None;
     for workspace in workspaces {
         found = find(on, &workspace, path, at).await?;
@@ -124,9 +126,9 @@ async fn find(
             revision::as_of(on, workspace, path, event).await?
         }
         StatePoint::Revision(id) => {
-            let places = moves::roots(on, workspace).await?;
+            let roots = moves::roots(on, workspace).await?;
             let is_it = |r: &Revision| {
-                r.path == path && places.iter().any(|place| place.root == r.workspace && r.id <= place.up_to)
+                r.path == path && roots.iter().any(|root| root.root == r.workspace && r.id <= root.up_to)
             };
             revision::get(on, id).await?.filter(is_it)
         }

@@ -4,7 +4,7 @@ use super::budget::cut;
 use crate::ledger::event::{Event, EventKind};
 use crate::ledger::revision::{Revision, RevisionState};
 
-/// The longest description.
+/// The longest description: one line in a list.
 const CHARS_MAX: usize = 400;
 /// The summary of a session's end if its agent gave none.
 const ENDED: &str = "session ended";
@@ -12,7 +12,7 @@ const ENDED: &str = "session ended";
 /// Describes an event.
 pub(super) fn event_text(event: &Event, revision: Option<&Revision>) -> String {
     let summary = event.summary.as_str();
-    let told = match event.kind {
+    let text = match event.kind {
         EventKind::FileCreate | EventKind::FileEdit | EventKind::FileDelete => changed(event, revision),
         EventKind::SessionStarted => labelled("session started", summary),
         EventKind::SessionNamed => labelled("session named", summary),
@@ -23,13 +23,13 @@ pub(super) fn event_text(event: &Event, revision: Option<&Revision>) -> String {
         EventKind::Progress => labelled("progress", summary),
         _ => summary.to_owned(),
     };
-    cut(&told, CHARS_MAX).into_owned()
+    cut(&text, CHARS_MAX).into_owned()
 }
 
 /// Returns the agent's closing summary from the event that ended a session, if it gave one.
 pub(super) fn closing_text(event: &Event) -> Option<&str> {
-    let is_said = event.kind == EventKind::SessionClosed && event.details["deserted"] != true;
-    Some(event.summary.as_str()).filter(|summary| is_said && *summary != ENDED)
+    let is_of_agent = event.kind == EventKind::SessionClosed && event.details["deserted"] != true;
+    Some(event.summary.as_str()).filter(|summary| is_of_agent && *summary != ENDED)
 }
 
 fn labelled(label: &str, text: &str) -> String {
@@ -45,20 +45,20 @@ fn changed(event: &Event, revision: Option<&Revision>) -> String {
         EventKind::FileDelete => ("deleted", "delete"),
         _ => ("edited", "edit"),
     };
-    let mut told = match revision.map(|revision| revision.state) {
+    let mut text = match revision.map(|revision| revision.state) {
         None | Some(RevisionState::Done) => format!("{done} {path}"),
         Some(RevisionState::Pending) => format!("{meant} {path} (outcome not known yet)"),
         Some(RevisionState::Failed) => format!("{meant} {path} (not done)"),
         Some(RevisionState::Changed) => format!("{meant} {path} (changed by someone else)"),
     };
     if details["reported"] == true {
-        told.push_str(" (reported)");
+        text.push_str(" (reported)");
     }
     if details["unchanged"] == true {
-        told.push_str(" (unchanged)");
+        text.push_str(" (unchanged)");
     }
     if let Some(event) = details["rewinds_to"].as_i64() {
-        told.push_str(&format!(" (back to event {event})"));
+        text.push_str(&format!(" (back to event {event})"));
     }
-    told
+    text
 }

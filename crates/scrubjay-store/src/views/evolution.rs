@@ -1,4 +1,5 @@
-//! The evolution: which files a session changed, and a file's revisions with their diffs, across moves of its workspace.
+//! Evolutions: the files that a session changed, and a file's revisions with their diffs, across moves of its
+//! workspace.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ use crate::ledger::session::Session;
 use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError, moves};
 
-/// How many tokens a cut diff or content keeps at least.
+/// The fewest tokens that a cut diff or content keeps, even if the view then exceeds its limit.
 const CUT_TOKENS_MIN: usize = 50;
 
 /// The files a session changed.
@@ -58,7 +59,7 @@ pub struct Evolution {
     pub moved_from: Vec<String>,
     /// Its revisions, of this session and of others.
     pub revisions: Vec<RevisionView>,
-    /// The revision after which the next page begins; none if this is the last.
+    /// The revision after which the next page begins; `None` if this is the last.
     pub next_after: Option<i64>,
     /// How many there are in all.
     pub total: i64,
@@ -69,11 +70,11 @@ pub struct Evolution {
 pub struct RevisionView {
     /// Its number.
     pub id: i64,
-    /// The event that tells of it.
+    /// The event that records it.
     pub event_id: i64,
-    /// When.
+    /// When it was recorded.
     pub at: String,
-    /// In which session.
+    /// The session that recorded it.
     pub session_id: String,
     /// The plan step it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,11 +82,11 @@ pub struct RevisionView {
     /// Where the workspace was then, if it moved since.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
-    /// Whether Scrubjay made the change, an agent reported it, or it was found.
+    /// Whether Scrubjay made the change, an agent reported it, or it was observed.
     pub source: RevisionSource,
     /// Whether it happened.
     pub state: RevisionState,
-    /// The hash of the content; none if the file was deleted.
+    /// The hash of the content; `None` if the file was deleted.
     pub hash: Option<String>,
     /// The URI of the content.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,15 +96,15 @@ pub struct RevisionView {
     /// Its URI.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before_uri: Option<String>,
-    /// How many bytes.
+    /// The size of the content in bytes.
     pub size: i64,
-    /// How many lines.
+    /// The number of its lines.
     pub lines: i64,
     /// How many lines were added.
     pub added: i64,
     /// How many were removed.
     pub removed: i64,
-    /// For a file's first revision: the text before anything was recorded.
+    /// For a file's first revision: the text from before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initial_content: Option<String>,
     /// What changed, as a unified diff.
@@ -113,7 +114,7 @@ pub struct RevisionView {
     pub cut: Option<String>,
 }
 
-/// Lists the files that a session changed, as many as fit.
+/// Lists the files that a session changed, up to a number of tokens.
 ///
 /// # Errors
 /// The ledger failed.
@@ -139,7 +140,7 @@ pub async fn files(
     }
     let (session, total) = (SessionView::new(session), found.len() as i64);
     let used = budget::tokens_of(&session);
-    let (files, _) = budget::take(found.into_values().collect(), tokens_max, used, budget::tokens_of);
+    let (files, _) = budget::take_within(found.into_values().collect(), tokens_max, used, budget::tokens_of);
     Ok(ChangedFiles { session, files, total })
 }
 
@@ -173,10 +174,11 @@ pub async fn read(
     window: Window,
 ) -> Result<Evolution, ViewError> {
     let workspace = workspaces(on, session, path).await?.swap_remove(0);
-    let mut revisions = revision::page(on, &workspace, path, window.after, window.looked_at()).await?;
-    let mut more = revisions.len() as i64 > window.shown();
-    revisions.truncate(usize::try_from(window.shown()).unwrap_or(0));
+    let mut revisions = revision::page(on, &workspace, path, window.after, window.items_read()).await?;
+    let mut more = revisions.len() as i64 > window.items_shown();
+    revisions.truncate(usize::try_from(window.items_shown()).unwrap_or(0));
     let total = revision::count(on, &workspace, path).await?;
+    // Only the first revision shows the text from before: later ones begin with the content of the previous one.
     let first = revision::page(on, &workspace, path, 0, 1).await?.first().map(|first| first.id);
     let mut seen = LastContent::default();
     let (mut views, mut left): (Vec<RevisionView>, _) = (Vec::new(), window.tokens_max);
@@ -189,19 +191,19 @@ pub async fn read(
                 more = true;
                 break;
             }
-            // Cuts it if it does not fit on a page of its own.
-            view.fit(room);
+            // Only the first view can exceed the limit here: it must be cut, because a page holds at least one.
+            view.shorten_to(room);
             left = Some(room.saturating_sub(cost));
         }
         views.push(view);
     }
     let next_after = if more { views.last().map(|revision| revision.id) } else { None };
-    let places = moves::roots(on, &workspace).await?;
-    let moved_from = places.into_iter().skip(1).map(|place| place.root).collect();
+    let roots = moves::roots(on, &workspace).await?;
+    let moved_from = roots.into_iter().skip(1).map(|root| root.root).collect();
     Ok(Evolution { path: path.to_owned(), workspace, moved_from, revisions: views, next_after, total })
 }
 
-/// The content read last: the content after one revision is mostly the content before the next.
+/// The content that was read last, because the content after one revision is usually the content before the next.
 #[derive(Default)]
 struct LastContent(Option<(Hash, Vec<u8>)>);
 
@@ -289,8 +291,8 @@ async fn event_of_revision(
 }
 
 impl RevisionView {
-    /// Cuts content and diff until the view fits.
-    fn fit(&mut self, tokens_max: usize) {
+    /// Cuts content and diff until the view has at most `tokens_max` tokens, or cannot be cut further.
+    fn shorten_to(&mut self, tokens_max: usize) {
         let whole = budget::tokens_of(self);
         if whole <= tokens_max {
             return;
@@ -305,7 +307,7 @@ impl RevisionView {
         ));
         let (content, diff) = (self.initial_content.take(), std::mem::take(&mut self.diff));
         let mut room = tokens_max.saturating_sub(budget::tokens_of(self)).max(CUT_TOKENS_MIN);
-        // JSON escapes line ends and quotes, so a text has more tokens in it than by itself: shrink until it fits.
+        // JSON escapes line ends and quotes, so a text has more tokens within JSON than by itself: try smaller ones.
         loop {
             self.initial_content =
                 content.as_deref().map(|content| budget::beginning(content, room).to_owned());

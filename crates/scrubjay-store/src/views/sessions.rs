@@ -1,4 +1,4 @@
-//! Lists all sessions: those of the ledger, and conversations that have only tapes.
+//! Lists all sessions: those in the ledger, and conversations that have only tapes.
 
 use std::collections::HashMap;
 
@@ -18,11 +18,11 @@ pub struct SessionSummary {
     pub id: String,
     /// The host's own id of the conversation.
     pub host_session: Option<String>,
-    /// Its project; none if it has only tapes.
+    /// Its project; `None` if it has only tapes.
     pub project_id: Option<String>,
     /// What it is called.
     pub title: Option<String>,
-    /// What the client calls itself.
+    /// The client's name for itself.
     pub agent: Option<String>,
     /// active or closed.
     pub status: &'static str,
@@ -36,13 +36,13 @@ pub struct SessionSummary {
     pub last_activity: String,
     /// When it ended.
     pub ended: Option<String>,
-    /// How many conversation tapes it has: one for each server that its host started.
+    /// How many tapes it has: one for each server that its host started.
     pub tapes: u64,
     /// How many messages are on them.
     pub messages: u64,
     /// How many of them are failures.
     pub errors: u64,
-    /// The steps of its plans, where it has any.
+    /// How many steps its plans have, if it has any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<StepTotals>,
     /// The names of its tapes, each once.
@@ -57,7 +57,7 @@ pub struct SessionSummary {
 pub fn list(sessions: &[Session], tapes: &[Overview]) -> Vec<SessionSummary> {
     let mut all: HashMap<String, SessionSummary> =
         sessions.iter().map(|s| (s.id.clone(), of_ledger(s))).collect();
-    // The oldest first, so that the newest tape's facts remain.
+    // The oldest tape first, because a conversation begins with it.
     for tape in tapes.iter().rev().filter(|tape| tape.is_conversation()) {
         let session = tape.session();
         if session.id.is_empty() {

@@ -10,15 +10,15 @@ use super::budget::cut;
 use crate::ledger::plan::{self, PlanStep, StepStatus};
 use crate::ledger::{Conn, LedgerError};
 
-/// To how many characters a step's text is cut.
+/// A step's text is cut to this number of characters.
 const TEXT_CHARS_MAX: usize = 200;
 
 /// What is shown of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StepView {
-    /// Its number for people, from 1; in a session's second plan `2.1`, `2.2` and so on.
+    /// Its number for people: `1`, `2` and so on; in a session's second plan `2.1`, `2.2` and so on.
     pub number: String,
-    /// Its index in its plan, from 0, as tools take it.
+    /// Its index in its plan, from 0, which is what tools take.
     pub index: i64,
     /// The number of its plan in the session, from 1.
     pub plan: i64,
@@ -34,7 +34,7 @@ impl StepView {
     }
 }
 
-/// Shows the step at a place of a plan.
+/// Shows a step, given its plan and index.
 pub(super) fn shown(plan: i64, index: i64, text: &str) -> StepView {
     let text = cut(text, TEXT_CHARS_MAX).into_owned();
     StepView { number: number(plan, index), index, plan, text }
@@ -60,7 +60,7 @@ pub fn number(plan: i64, index: i64) -> String {
 pub struct StepTotals {
     /// All but the replaced ones.
     pub total: i64,
-    /// How many there are of each status, including replaced ones.
+    /// The number of steps of each status, including replaced ones.
     #[serde(flatten)]
     pub by_status: BTreeMap<&'static str, i64>,
 }

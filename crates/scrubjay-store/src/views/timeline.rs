@@ -1,5 +1,5 @@
-//! The timeline: all events of a session in order, each with its plan step, and for a file change with the URIs of the
-//! contents before and after.
+//! Timelines: all events of a session in order, each with its plan step. A file change has the URIs of the contents
+//! before and after.
 
 use std::collections::HashMap;
 
@@ -18,9 +18,9 @@ use crate::ledger::revision::{self, Revision};
 use crate::ledger::session::Session;
 use crate::ledger::{Conn, LedgerError};
 
-/// Details of a file change that `EventView::change` shows already.
-const SAID_OF_CHANGES: [&str; 5] = ["before", "after", "added", "removed", "revision"];
-/// To how many characters the texts of a too long event are cut, tried in turn.
+/// Details of a file change that are left out because `EventView::change` shows them.
+const SHOWN_AS_CHANGE: [&str; 5] = ["before", "after", "added", "removed", "revision"];
+/// The texts of an event that is too long are cut to these numbers of characters, tried in turn.
 const CUTS: [usize; 5] = [10_000, 2_000, 500, 100, 20];
 
 /// A page of a timeline.
@@ -32,7 +32,7 @@ pub struct Timeline {
     pub steps: StepTotals,
     /// Its events.
     pub events: Vec<EventView>,
-    /// The event after which the next page begins; none if this is the last.
+    /// The event after which the next page begins; `None` if this is the last.
     pub next_after: Option<i64>,
     /// How many events there are in all.
     pub total: i64,
@@ -81,24 +81,24 @@ pub struct EventView {
 /// What an event did to a file's content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChangeView {
-    /// The revision; for an unchanged file, the one that has its content.
+    /// The revision; for an unchanged file, the revision that has its content.
     pub revision: i64,
     /// How many lines were added.
     pub added: i64,
     /// How many were removed.
     pub removed: i64,
-    /// How many bytes the file has now.
+    /// The size of the content after, in bytes.
     pub size: i64,
-    /// The content before; none if there was no file.
+    /// The content before; `None` if there was no file.
     pub before: Option<ContentRef>,
-    /// The content after; none if the file was deleted.
+    /// The content after; `None` if the file was deleted.
     pub after: Option<ContentRef>,
 }
 
 /// The hash and the URI of a content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ContentRef {
-    /// BLAKE3.
+    /// The BLAKE3 hash, in hex.
     pub hash: String,
     /// The URI of the resource.
     pub uri: String,
@@ -145,7 +145,7 @@ impl EventView {
         let summary = event_text::event_text(&event, revision);
         let mut details = event.details;
         if let (true, Some(details)) = (change.is_some(), details.as_object_mut()) {
-            details.retain(|key, _| !SAID_OF_CHANGES.contains(&key.as_str()));
+            details.retain(|key, _| !SHOWN_AS_CHANGE.contains(&key.as_str()));
         }
         Self {
             id: event.id,
@@ -179,8 +179,8 @@ impl EventView {
         format!("{} {}{step} {}{lines}", self.id, self.at, self.summary)
     }
 
-    /// Cuts texts until the view fits, or cannot be cut further.
-    fn fit(&mut self, tokens_max: usize) {
+    /// Cuts texts until the view has at most `tokens_max` tokens, or cannot be cut further.
+    fn shorten_to(&mut self, tokens_max: usize) {
         let whole = budget::tokens_of(self);
         if whole <= tokens_max {
             return;
@@ -191,7 +191,7 @@ impl EventView {
                     "texts are cut; all of it has about {}: read it with after {}, limit 1 and max_tokens {}",
                     counted(whole, "token"),
                     self.id - 1,
-                    // Room for the page around it.
+                    // More, because a page also has the session and its totals.
                     whole + 1000
                 ));
             }
@@ -207,10 +207,10 @@ impl EventView {
 /// # Errors
 /// The ledger failed.
 pub async fn read(on: &mut impl Conn, session: &Session, window: Window) -> Result<Timeline, LedgerError> {
-    let page = EventPage { session: &session.id, after: window.after, limit: window.looked_at() };
+    let page = EventPage { session: &session.id, after: window.after, limit: window.items_read() };
     let mut events = event::page(on, page).await?;
-    let more = events.len() as i64 > window.shown();
-    events.truncate(usize::try_from(window.shown()).unwrap_or(0));
+    let more = events.len() as i64 > window.items_shown();
+    events.truncate(usize::try_from(window.items_shown()).unwrap_or(0));
     let total = event::count(on, &session.id).await?;
     let revisions: HashMap<i64, Revision> = match events.last() {
         Some(last) => revision::of_events(on, &session.id, window.after, last.id).await?,
@@ -225,6 +225,7 @@ pub async fn read(on: &mut impl Conn, session: &Session, window: Window) -> Resu
     let mut views = Vec::with_capacity(events.len());
     for event in events {
         let revision = revisions.get(&event.id);
+        // A change that changed nothing has no revision of its own; its event names the one with that content.
         let same = match (revision, event.details["revision"].as_i64()) {
             (None, Some(id)) if event.details["unchanged"] == true => revision::get(on, id).await?,
             _ => None,
@@ -232,11 +233,11 @@ pub async fn read(on: &mut impl Conn, session: &Session, window: Window) -> Resu
         let step = event.step.and_then(|id| steps.iter().find(|step| step.id == id));
         let mut view = EventView::new(event, step, revision, same.as_ref());
         if let Some(tokens_max) = window.tokens_max {
-            view.fit(tokens_max.saturating_sub(used));
+            view.shorten_to(tokens_max.saturating_sub(used));
         }
         views.push(view);
     }
-    let (events, all) = budget::take(views, window.tokens_max, used, budget::tokens_of);
+    let (events, all) = budget::take_within(views, window.tokens_max, used, budget::tokens_of);
     let next_after = if more || !all { events.last().map(|event| event.id) } else { None };
     Ok(Timeline { session, steps: totals, events, next_after, total })
 }

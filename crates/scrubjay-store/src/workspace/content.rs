@@ -23,20 +23,22 @@ pub struct FileSnapshot {
     pub mode: u32,
     /// The BLAKE3 hash of the bytes.
     pub hash: Hash,
-    /// How many hard links it has. If more than one, replacing it leaves the others with the old content.
+    /// How many hard links it has. With more than one, replacing the file leaves the old content under the other names.
     pub links: u64,
-    /// Whether it belongs to the user this process runs as.
+    /// Whether it belongs to the user of this process.
     pub owned: bool,
 }
 
-pub(super) const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// To check what a name is, without opening it.
+pub(super) const INSPECT: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// To read a regular file: never blocks, even if a pipe has just replaced it.
 pub(super) const READ: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
 
-/// Converts the result of an open: `None` if there is nothing, a refusal if the path leads through a link or outside.
+/// Converts the result of an open: `None` if nothing is there, a refusal if the path leads through a link or outside.
 pub(super) fn opened<T>(outcome: rustix::io::Result<T>, path: &str) -> Result<Option<T>, WorkspaceError> {
     let path = path.to_owned();
     match outcome {
@@ -65,13 +67,13 @@ pub(super) fn regular(handle: impl AsFd, path: &str) -> Result<Stat, WorkspaceEr
     }
 }
 
-/// Opens a regular file by its name in a directory; `None` if there is nothing.
+/// Opens a regular file by its name in a directory; `None` if nothing is there.
 pub(super) fn open_regular(
     directory: impl AsFd,
     name: &str,
     path: &str,
 ) -> Result<Option<(OwnedFd, Stat)>, WorkspaceError> {
-    for flags in [LOOK, READ] {
+    for flags in [INSPECT, READ] {
         let outcome = retry_on_intr(|| openat(&directory, name, flags, Mode::empty()));
         let Some(handle) = opened(outcome, path)? else { return Ok(None) };
         let stat = regular(&handle, path)?;
@@ -95,7 +97,7 @@ pub(super) fn read(
         return Err(too_large(size).into());
     }
     let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
-    // It may grow while it is read.
+    // One byte more than allowed, because the file may grow while it is read.
     let taken = File::from(handle).take(bytes_max.saturating_add(1)).read_to_end(&mut bytes);
     let taken = taken.map_err(|e| WorkspaceError::io("read", path, e))? as u64;
     if taken > bytes_max {

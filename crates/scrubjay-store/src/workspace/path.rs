@@ -12,14 +12,14 @@ use unicode_normalization::UnicodeNormalization;
 use super::refusal::Refusal;
 use super::temporary;
 
-/// The longest name of a file or directory, in bytes.
+/// The longest name of a file or directory, in bytes: NAME_MAX.
 const NAME_BYTES_MAX: usize = 255;
 /// The longest path, in bytes: PATH_MAX without its NUL.
 const PATH_BYTES_MAX: usize = 4095;
-/// The most names in a path: each directory that is created needs a file descriptor.
+/// The most names in a path: each directory that is created for it stays open until the change is made.
 const DEPTH_MAX: usize = 128;
 
-/// The normal form of a path in a workspace: the key under which revisions are kept.
+/// The normal form of a path in a workspace: the key of its revisions in the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FilePath(String);
 
@@ -41,13 +41,6 @@ impl FilePath {
     pub fn directory(&self) -> &str {
         self.0.rsplit_once('/').map_or(".", |(directory, _)| directory)
     }
-
-    /// Returns a key that is equal for names that some file systems treat as one: names that differ only in case, in
-    /// Unicode composition, or in invisible characters.
-    #[must_use]
-    pub fn twin_key(&self) -> String {
-        fold(&self.0)
-    }
 }
 
 impl fmt::Display for FilePath {
@@ -56,41 +49,41 @@ impl fmt::Display for FilePath {
     }
 }
 
-/// Hints for a path that names no file, and for one that is too long.
-const NAME_IT: &str = "Name a file in the workspace.";
-const SHORTER: &str = "Choose a shorter path.";
+/// Hints for a path that does not name a file, and for one that is too long.
+const NAME_A_FILE: &str = "Name a file in the workspace.";
+const USE_A_SHORTER_PATH: &str = "Choose a shorter path.";
 
 /// Normalizes a path; an absolute one must be below one of the roots.
 pub(super) fn parse(given: &str, roots: &[&Path], allow_vcs: bool) -> Result<FilePath, Refusal> {
     let bad = |reason, hint| Refusal::BadPath { path: given.to_owned(), reason, hint };
     if given.is_empty() {
-        return Err(bad("it is empty", NAME_IT));
+        return Err(bad("it is empty", NAME_A_FILE));
     }
     if given.len() > PATH_BYTES_MAX {
-        return Err(bad("it is longer than 4095 bytes", SHORTER));
+        return Err(bad("it is longer than 4095 bytes", USE_A_SHORTER_PATH));
     }
     if given.chars().any(char::is_control) {
         return Err(bad("it has a control character in it", "Leave the control character out."));
     }
     let mut names: Vec<&str> = given.split('/').filter(|name| !matches!(*name, "" | ".")).collect();
     if names.contains(&"..") {
-        return Err(climbing(given, &names, roots));
+        return Err(dot_dot_refusal(given, &names, roots));
     }
     if given.starts_with('/') {
         let below = roots.iter().find_map(|root| depth_below(&names, root));
         names.drain(..below.ok_or_else(|| Refusal::Outside { path: given.to_owned() })?);
     }
     if names.is_empty() {
-        return Err(bad("it names the workspace itself", NAME_IT));
+        return Err(bad("it names the workspace itself", NAME_A_FILE));
     }
     if given.ends_with('/') || given.ends_with("/.") {
         return Err(bad("it names a directory", "Leave out what is behind the last name."));
     }
     if names.iter().any(|name| name.len() > NAME_BYTES_MAX) {
-        return Err(bad("a name in it is longer than 255 bytes", SHORTER));
+        return Err(bad("a name in it is longer than 255 bytes", USE_A_SHORTER_PATH));
     }
     if names.len() > DEPTH_MAX {
-        return Err(bad("it is more than 128 directories deep", SHORTER));
+        return Err(bad("it is more than 128 directories deep", USE_A_SHORTER_PATH));
     }
     match names.iter().find_map(|name| protection(name, allow_vcs)) {
         Some((reason, hint)) => Err(Refusal::Protected { path: given.to_owned(), reason, hint }),
@@ -99,7 +92,7 @@ pub(super) fn parse(given: &str, roots: &[&Path], allow_vcs: bool) -> Result<Fil
 }
 
 /// Returns the refusal of a path with `..`: that it leads outside, or only that `..` is not accepted.
-fn climbing(given: &str, names: &[&str], roots: &[&Path]) -> Refusal {
+fn dot_dot_refusal(given: &str, names: &[&str], roots: &[&Path]) -> Refusal {
     let absolute = given.starts_with('/');
     let mut kept = Vec::new();
     let mut escaped = false;
@@ -137,7 +130,8 @@ fn protection(name: &str, allow_vcs: bool) -> Option<(&'static str, &'static str
     if temporary::looks_like_ours(&folded) {
         return Some(("Scrubjay's own temporary files have such names", "Choose another name."));
     }
-    // Some file systems treat `:` and `\` as separators, and drop dots and spaces at the end of a name.
+    // Some file systems treat `:` and `\` as separators, and drop dots and spaces at the end of a name: there `.git.`
+    // and `.git::$INDEX_ALLOCATION` are `.git`.
     let names_control = folded
         .split(['\\', ':'])
         .map(|part| part.trim_end_matches([' ', '.']))
@@ -157,7 +151,8 @@ fn is_short_name(part: &str) -> bool {
     })
 }
 
-/// Folds case and composition, and drops invisible characters.
+/// Folds names to one form that some file systems treat as one: names that differ only in case, in Unicode composition,
+/// or in invisible characters.
 fn fold(text: &str) -> String {
     // Upper case first, then lower: so `ſ`, `ς` and `ß` meet `s`, `σ` and `ss`. The dotless `ı` is a letter of
     // its own, which upper case would lose.
@@ -176,4 +171,27 @@ fn is_ignorable(c: char) -> bool {
         | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
         | '\u{fff0}'..='\u{fff8}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
         | '\u{e0000}'..='\u{e0fff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_a_file_system_may_treat_as_one_fold_to_one_form() {
+        for (one, other) in [
+            ("Foo.txt", "foo.TXT"),
+            ("é", "e\u{301}"),
+            ("É", "e\u{301}"),
+            ("straße", "STRASSE"),
+            ("ΟΔΟΣ", "οδος"),
+            ("a\u{200b}b", "ab"),
+            ("\u{212a}", "k"),
+        ] {
+            assert_eq!(fold(one), fold(other), "{one} {other}");
+        }
+        for (one, other) in [("a", "b"), ("e", "é"), ("a/b", "a:b"), ("ı", "i")] {
+            assert_ne!(fold(one), fold(other), "{one} {other}");
+        }
+    }
 }

@@ -1,13 +1,13 @@
 //! Refusals of a workspace, each with a stable code and a hint.
 //!
-//! A refusal is a decision of policy, which is recorded and returned to the agent; failures of the system are I/O errors
-//! instead. Paths in messages are inert and shortened, because they come from an agent.
+//! A refusal is a decision of policy, which is recorded and returned to the agent; a failure of the system is an I/O
+//! error instead. Paths in messages are inert and shortened, because they come from an agent.
 
 use rustix::fs::FileType;
 use scrubjay_core::inert::inert;
 use thiserror::Error;
 
-/// How many characters of a path are shown.
+/// The most characters of a path in a message: enough to recognise it.
 const SHOWN_MAX: usize = 200;
 
 /// What was found instead of a regular file.
@@ -58,7 +58,7 @@ impl NotFileKind {
 /// Why a workspace refuses an operation.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Refusal {
-    /// The text is no path of a file.
+    /// The text is not the path of a file.
     #[error("\"{}\" is not a path of a file: {reason}", shown(.path))]
     BadPath {
         /// As it was given.
@@ -90,7 +90,7 @@ pub enum Refusal {
         /// The path in the workspace.
         path: String,
     },
-    /// It exists, and is no regular file.
+    /// It exists, but is not a regular file.
     #[error("\"{}\" is {}, not a regular file", shown(.path), .kind.as_str())]
     NotAFile {
         /// The path in the workspace.
@@ -190,6 +190,7 @@ impl Refusal {
 
 /// Returns a path for messages: inert, and shortened.
 pub(super) fn shown(path: &str) -> String {
+    // Cut first, because cutting the inert form could cut an escape in two.
     match path.char_indices().nth(SHOWN_MAX) {
         Some((end, _)) => format!("{}…", inert(&path[..end])),
         None => inert(path).into_owned(),

@@ -13,9 +13,9 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, Result, retry_on_intr};
 
-/// How often an open is tried again if the tree changed during it.
+/// How often an open is tried: the kernel gives up (EAGAIN) if directories are moved during it.
 const OPEN_TRIES: usize = 16;
-/// How long to wait for a directory's lock: five seconds in all.
+/// How often, and at what interval, a directory's lock is tried: five seconds in all.
 const LOCK_TRIES: usize = 500;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
@@ -26,11 +26,11 @@ const DIRECTORY: OFlags =
 #[derive(Debug)]
 pub(super) struct Root {
     handle: OwnedFd,
-    /// As it was given, made absolute.
+    /// The path as it was given, made absolute.
     pub(super) given: PathBuf,
-    /// With every symbolic link resolved.
+    /// The path with every symbolic link resolved.
     pub(super) canonical: PathBuf,
-    /// Whether the kernel resolves beneath a handle in one step.
+    /// Whether the kernel resolves paths beneath a handle in one step.
     one_step: bool,
 }
 
@@ -44,8 +44,10 @@ impl Root {
             std::fs::read_link(format!("/proc/self/fd/{}", rustix::fd::AsRawFd::as_raw_fd(&handle)))
                 .unwrap_or_else(|_| given.clone());
         let mut root = Self { handle, given, canonical, one_step: true };
+        // Finds out whether the kernel has `openat2`.
         match root.open_beneath(".", flags) {
             Ok(_) => {}
+            // An old kernel, or a container whose seccomp filter refuses `openat2`.
             Err(Errno::NOSYS | Errno::PERM) => root.one_step = false,
             Err(e) => return Err(e.into()),
         }
@@ -53,16 +55,17 @@ impl Root {
     }
 
     /// Opens paths name by name, as on a kernel without `openat2`.
-    pub(super) fn walk_only(&mut self) {
+    pub(super) fn open_by_name(&mut self) {
         self.one_step = false;
     }
 
     /// Tells whether the directory was removed; then nothing can be opened beneath its handle any more.
     pub(super) fn is_gone(&self) -> bool {
+        // The last link of a directory is removed with it.
         fstat(&self.handle).is_ok_and(|stat| stat.st_nlink == 0)
     }
 
-    /// Opens what a normal path names.
+    /// Opens what a normalized path names.
     pub(super) fn open_beneath(&self, path: &str, flags: OFlags) -> Result<OwnedFd> {
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         if !self.one_step {
@@ -99,8 +102,12 @@ impl Root {
         Ok(Directory { handle: self.open_beneath(path, DIRECTORY)? })
     }
 
-    /// Opens the directory of a path, and creates missing ones; `made` collects those that were created.
-    pub(super) fn make_directory(&self, path: &str, made: &mut Vec<CreatedDirectory>) -> Result<Directory> {
+    /// Opens the directory of a path, and creates missing ones, which are added to `created`.
+    pub(super) fn make_directory(
+        &self,
+        path: &str,
+        created: &mut Vec<CreatedDirectory>,
+    ) -> Result<Directory> {
         match self.directory(path) {
             Err(Errno::NOENT) if path != "." => {}
             opened => return opened,
@@ -110,12 +117,13 @@ impl Root {
             let next = match step(at.as_fd(), name, DIRECTORY) {
                 Err(Errno::NOENT) => {
                     let new = match mkdirat(&at, name, Mode::from_raw_mode(0o777)) {
+                        // Another process created it just now, so it is not ours to remove.
                         Err(Errno::EXIST) => false,
                         result => result.map(|()| true)?,
                     };
                     let next = step(at.as_fd(), name, DIRECTORY)?;
                     if new {
-                        made.push(CreatedDirectory { parent: at, name: name.to_owned() });
+                        created.push(CreatedDirectory { parent: at, name: name.to_owned() });
                     }
                     next
                 }
@@ -127,7 +135,8 @@ impl Root {
     }
 }
 
-/// Opens one name in a directory; the error tells a symbolic link from other things that are no directory.
+/// Opens one name in a directory; the error distinguishes a symbolic link (LOOP) from other things that are not a
+/// directory (NOTDIR).
 fn step(here: BorrowedFd<'_>, name: &str, flags: OFlags) -> Result<OwnedFd> {
     match retry_on_intr(|| openat(here, name, flags, Mode::empty())) {
         Err(Errno::NOTDIR) => match statat(here, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -152,15 +161,17 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    /// Tells whether both are handles of one directory.
-    pub(super) fn is(&self, other: &Self) -> Result<bool> {
+    /// Tells whether both are handles of the same directory.
+    pub(super) fn is_same(&self, other: &Self) -> Result<bool> {
         let id = |stat: Stat| (stat.st_dev, stat.st_ino);
         Ok(id(fstat(&self.handle)?) == id(fstat(&other.handle)?))
     }
 
-    /// Locks the directory against other Scrubjay processes until it is dropped; returns false if another keeps the lock.
+    /// Locks the directory against other Scrubjay processes until it is dropped; returns false if another keeps the
+    /// lock.
     ///
-    /// On a file system without locks nothing is locked: `files/lock.rs` orders our own changes, too.
+    /// On a file system without locks nothing is locked: our own changes are also ordered by `files/lock.rs`, whose
+    /// files are in the data directory.
     pub(super) fn lock(&self) -> Result<bool> {
         for _ in 0..LOCK_TRIES {
             match retry_on_intr(|| flock(&self.handle, FlockOperation::NonBlockingLockExclusive)) {

@@ -1,8 +1,8 @@
 //! A staged change: written to a temporary file beside its target, then swapped with it if the target is as expected.
 //!
-//! Everything happens on one directory handle, by names without a slash. The commit exchanges the two files and checks
-//! the one that came out, so that a change another program made at the last moment is put back and not lost. Dropping a
-//! staged change removes its temporary file.
+//! Everything happens on one directory handle, by names without a slash. The commit exchanges the two files, then
+//! checks the one that was replaced, so that a change that another program made at the last moment is put back and not
+//! lost. Dropping a staged change removes its temporary file.
 
 use std::fs::File;
 use std::io::Write;
@@ -21,9 +21,9 @@ use super::refusal::Refusal;
 use super::resolve::{CreatedDirectory, Directory, Root};
 use super::{Durability, WorkspaceError, temporary};
 
-/// How often preparing is tried again if the directory is removed meanwhile.
+/// How often preparing is tried if another program keeps removing the directory.
 const PREPARE_TRIES: usize = 8;
-/// The bits of a mode that are kept: an agent must not create setuid or setgid files.
+/// The bits of a mode that are set: an agent must not create setuid or setgid files.
 const MODE_KEPT: u32 = 0o777;
 
 /// What a change expects of its target.
@@ -43,12 +43,13 @@ pub struct Staged {
     path: FilePath,
     durability: Durability,
     directory: Directory,
-    made: Vec<CreatedDirectory>,
+    created: Vec<CreatedDirectory>,
     temporary: String,
     file: File,
     /// The mode to set: the given one, or that of the replaced file.
     mode: Option<u32>,
-    /// Whether the target existed: then the temporary file is private until it gets the target's mode.
+    /// Whether the target existed: then the temporary file is private until it gets the target's mode, because the
+    /// target may be.
     private: bool,
     committed: bool,
 }
@@ -64,6 +65,7 @@ impl Staged {
         let mut staged = Self::prepare(root, path, durability, mode)?;
         let failed = |e: std::io::Error, path: &FilePath| WorkspaceError::io("write", path.as_str(), e);
         staged.file.write_all(bytes).map_err(|e| failed(e, &staged.path))?;
+        // Before it replaces the target: otherwise the target may be empty after a loss of power.
         if durability == Durability::Power {
             staged.file.sync_all().map_err(|e| failed(e, &staged.path))?;
         }
@@ -79,11 +81,12 @@ impl Staged {
     ) -> Result<Self, WorkspaceError> {
         let gone = || root.missing(path.as_str());
         for _ in 0..PREPARE_TRIES {
-            let mut made = Vec::new();
-            let outcome = opened(root.make_directory(path.directory(), &mut made), path.as_str());
+            let mut created = Vec::new();
+            let outcome = opened(root.make_directory(path.directory(), &mut created), path.as_str());
             let prepared = outcome.and_then(|directory| {
                 let Some(directory) = directory else { return Ok(None) };
                 let private = open_regular(&directory, path.name(), path.as_str())?.is_some();
+                // Private at first also if a mode is given: it may be stricter than the default.
                 let file = create_temporary(&directory, private || mode.is_some(), path.as_str())?;
                 Ok(file.map(|(temporary, file)| (directory, temporary, file, private)))
             });
@@ -95,7 +98,7 @@ impl Staged {
                         path,
                         durability,
                         directory,
-                        made,
+                        created,
                         temporary,
                         file,
                         mode,
@@ -104,10 +107,10 @@ impl Staged {
                     });
                 }
                 // Another program removed the directory just now.
-                Ok(None) if !root.is_gone() => unmake(&made),
+                Ok(None) if !root.is_gone() => remove_created(&created),
                 Ok(None) => return Err(gone()),
                 Err(e) => {
-                    unmake(&made);
+                    remove_created(&created);
                     return Err(e);
                 }
             }
@@ -124,10 +127,11 @@ impl Staged {
     /// Replaces the target, if it is as expected.
     ///
     /// # Errors
-    /// It was refused or failed, and nothing was changed. Except: after [`WorkspaceError::Unsynced`] the change was made,
-    /// and after [`WorkspaceError::Stranded`] it could not be undone.
+    /// The change was refused or failed. Then nothing was changed, with two exceptions: after [`WorkspaceError::Unsynced`]
+    /// the change was made, and after [`WorkspaceError::Stranded`] it could not be undone.
     pub fn commit(mut self, expected: ExpectedContent) -> Result<(), WorkspaceError> {
         let path = self.path.clone();
+        // The lock excludes our own processes. Changes of other programs are noticed by the check after the swap.
         lock(&self.root, &self.directory, &path)?;
         let outcome = match expected {
             ExpectedContent::Missing => self.create(),
@@ -137,8 +141,9 @@ impl Staged {
         self.committed = matches!(outcome, Ok(()) | Err(WorkspaceError::Stranded { .. }));
         outcome?;
         if self.durability == Durability::Power {
+            // Created directories last, from the inside out: a directory's name is durable once its parent is synced.
             let directories =
-                std::iter::once(&self.directory).chain(self.made.iter().rev().map(|m| &m.parent));
+                std::iter::once(&self.directory).chain(self.created.iter().rev().map(|m| &m.parent));
             for directory in directories {
                 sync(directory, &path)?;
             }
@@ -151,9 +156,10 @@ impl Staged {
         if open_regular(&self.directory, self.path.name(), path)?.is_some() {
             return Err(Refusal::Exists { path: path.to_owned() }.into());
         }
+        // Before the file gets its name, so that nobody can open it with another mode.
         match self.mode {
             Some(mode) => self.set_mode(mode)?,
-            // The target existed when this was written and is gone now, so its mode cannot be kept.
+            // The target existed when this was written and is gone now, so its mode is not known.
             None if self.private => return Err(Refusal::Changed { path: path.to_owned() }.into()),
             None => {}
         }
@@ -170,7 +176,7 @@ impl Staged {
     fn link(&self) -> rustix::io::Result<()> {
         let (directory, temporary) = (&self.directory, &self.temporary);
         linkat(directory, temporary, directory, self.path.name(), AtFlags::empty())?;
-        // The file is in place. A temporary name that stays is swept later.
+        // The file is in place under its name. If the temporary name stays, a later sweep removes it.
         let _ = unlinkat(directory, temporary, AtFlags::empty());
         Ok(())
     }
@@ -184,8 +190,8 @@ impl Staged {
         match self.rename(RenameFlags::EXCHANGE) {
             Ok(()) => {}
             Err(e) if is_unsupported(e) => {
-                // A program that does not lock may change the file between the check above and this; that change is
-                // lost.
+                // This file system cannot exchange two files. A change that another program makes between the check
+                // above and this is lost.
                 let (directory, name) = (&self.directory, self.path.name());
                 return renameat(directory, &self.temporary, directory, name).map_err(failed);
             }
@@ -196,7 +202,7 @@ impl Staged {
             self.rename(RenameFlags::EXCHANGE).map_err(|e| stranded(e, path, &self.temporary))?;
             return Err(changed_by_now(e, path));
         }
-        // The change is made. The old file, if it stays, is swept later.
+        // The change is made. If the old file stays, a later sweep removes it.
         let _ = unlinkat(&self.directory, &self.temporary, AtFlags::empty());
         Ok(())
     }
@@ -216,6 +222,7 @@ impl Staged {
         if (now.st_uid, now.st_gid) == (before.st_uid, before.st_gid) {
             return Ok(());
         }
+        // The owner is set only if it differs: without privileges a process may set a group of its own, but no owner.
         let owner = (now.st_uid != before.st_uid).then(|| Uid::from_raw(before.st_uid));
         match fchown(&self.file, owner, Some(Gid::from_raw(before.st_gid))) {
             Err(Errno::PERM | Errno::INVAL) => {
@@ -230,12 +237,13 @@ impl Drop for Staged {
     fn drop(&mut self) {
         if !self.committed {
             let _ = unlinkat(&self.directory, &self.temporary, AtFlags::empty());
-            unmake(&self.made);
+            remove_created(&self.created);
         }
     }
 }
 
-/// Removes a file if it is as expected: renames it, checks it, and only then deletes it.
+/// Removes a file if it is as expected: renames it, checks it again, and only then deletes it, so that a change that
+/// another program made at the last moment is put back.
 pub(super) fn remove(
     root: &Root,
     path: &FilePath,
@@ -281,7 +289,7 @@ pub(super) fn lock(root: &Root, directory: &Directory, path: &FilePath) -> Resul
     }
     // The directory may have been moved out of the workspace since it was opened.
     match opened(root.directory(path.directory()), shown)? {
-        Some(there) if there.is(directory).map_err(failed)? => Ok(()),
+        Some(there) if there.is_same(directory).map_err(failed)? => Ok(()),
         _ => Err(Refusal::Changed { path: shown.to_owned() }.into()),
     }
 }
@@ -296,7 +304,7 @@ fn check(directory: &Directory, name: &str, path: &str, expected: Hash) -> Resul
     }
 }
 
-/// Turns a refusal into `Changed`: the target was as expected a moment ago.
+/// Turns a refusal into `Changed`: a moment ago the target was as expected, so someone else changed it.
 fn changed_by_now(error: WorkspaceError, path: &str) -> WorkspaceError {
     match error {
         WorkspaceError::Refused(_) => Refusal::Changed { path: path.to_owned() }.into(),
@@ -320,7 +328,8 @@ fn create_temporary(
     let mode = Mode::from_raw_mode(if private { 0o600 } else { 0o666 });
     match openat(directory, &name, flags, mode) {
         Ok(handle) => {
-            // The lock keeps a sweep from removing it. On file systems without locks its age does.
+            // Keeps a sweep from removing it. On a file system without locks this fails, but there a sweep fails to
+            // lock it, too, and leaves it.
             let _ = flock(&handle, FlockOperation::NonBlockingLockExclusive);
             Ok(Some((name, File::from(handle))))
         }
@@ -329,19 +338,20 @@ fn create_temporary(
     }
 }
 
-/// Removes created directories, unless they are not empty any more.
-fn unmake(made: &[CreatedDirectory]) {
-    for CreatedDirectory { parent, name } in made.iter().rev() {
+/// Removes created directories, except those that are not empty any more.
+fn remove_created(created: &[CreatedDirectory]) {
+    for CreatedDirectory { parent, name } in created.iter().rev() {
         let _ = unlinkat(parent, name, AtFlags::REMOVEDIR);
     }
 }
 
+/// Tells whether a file system or kernel does not know the flag of a rename.
 fn is_unsupported(error: Errno) -> bool {
     matches!(error, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)
 }
 
 /// Syncs a file and its directory; for a missing file, the directory.
-pub(super) fn sync_as_it_stands(root: &Root, path: &FilePath) -> Result<(), WorkspaceError> {
+pub(super) fn sync_current(root: &Root, path: &FilePath) -> Result<(), WorkspaceError> {
     let shown = path.as_str();
     let Some(directory) = opened(root.directory(path.directory()), shown)? else { return Ok(()) };
     if let Some((file, _)) = open_regular(&directory, path.name(), shown)? {

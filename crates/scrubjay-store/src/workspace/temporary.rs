@@ -1,7 +1,7 @@
 //! Names of temporary files, and the removal of those that a crash left.
 //!
-//! A temporary file has a random name and is locked by its writer, so it is not mistaken for a user's file or for one
-//! that is no longer in use.
+//! A temporary file has a random name, so it is not mistaken for a user's file, and its writer keeps it locked, so it
+//! is not mistaken for an abandoned one.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -12,24 +12,24 @@ use rustix::io::Errno;
 
 use super::resolve::Directory;
 
-const BEFORE: &str = ".scrubjay-";
-const BEHIND: &str = ".tmp";
+const PREFIX: &str = ".scrubjay-";
+const SUFFIX: &str = ".tmp";
 const RANDOM_BYTES: usize = 16;
 
 /// Makes a random name for a temporary file.
 pub(super) fn name() -> std::io::Result<String> {
     let mut random = [0; RANDOM_BYTES];
     getrandom::fill(&mut random).map_err(std::io::Error::other)?;
-    Ok(format!("{BEFORE}{:032x}{BEHIND}", u128::from_be_bytes(random)))
+    Ok(format!("{PREFIX}{:032x}{SUFFIX}", u128::from_be_bytes(random)))
 }
 
-/// Tells whether a folded name looks like one of ours.
+/// Tells whether a folded name looks like that of a temporary file.
 pub(super) fn looks_like_ours(folded: &str) -> bool {
-    folded.starts_with(BEFORE) && folded.ends_with(BEHIND)
+    folded.starts_with(PREFIX) && folded.ends_with(SUFFIX)
 }
 
 fn is_ours(name: &[u8]) -> bool {
-    let random = name.strip_prefix(BEFORE.as_bytes()).and_then(|rest| rest.strip_suffix(BEHIND.as_bytes()));
+    let random = name.strip_prefix(PREFIX.as_bytes()).and_then(|rest| rest.strip_suffix(SUFFIX.as_bytes()));
     random.is_some_and(|r| r.len() == 2 * RANDOM_BYTES && r.iter().all(u8::is_ascii_hexdigit))
 }
 
@@ -59,6 +59,7 @@ pub(super) fn sweep(
 
 /// Returns the content of a regular file that no process has locked; `None` if that cannot be found out.
 fn abandoned(directory: &Directory, name: &CStr, bytes_max: u64) -> Option<Vec<u8>> {
+    // Without following or blocking, because anybody can give a link or a pipe such a name.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = openat(directory, name, flags, Mode::empty()).ok()?;
     let stat = fstat(&file).ok()?;

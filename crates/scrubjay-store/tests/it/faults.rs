@@ -1,5 +1,5 @@
-//! Faults that can be had without a failing disk: a database that is full, a server that is gone, a sync whose failure
-//! the recording is told of.
+//! Faults that need no failing disk: a database that is full, a server that is gone, a sync whose failure is reported
+//! to the recording.
 
 use std::io;
 
@@ -12,16 +12,16 @@ use sqlx::{Connection, Executor};
 use crate::database::{Database, caller, on_both};
 use crate::fixture::{end, recording, say, scratch};
 
-/// More than a pool has connections, so that each of them fails at least once.
+/// More than a pool has connections, so that each connection fails at least once.
 const ROUNDS: u32 = 9;
 
 on_both![failed_statement, failed_commit];
 
-/// Lets the database end a transaction under way, as a full disk or a server that goes down does.
+/// Makes the database end an open transaction, as a full disk or a server that stops does.
 async fn break_off(write: &mut scrubjay_store::ledger::Write, storage: &Storage) {
     let failure = match storage {
         Storage::File(_) => {
-            // As large as it is, and no larger: SQLite takes the whole transaction back then.
+            // The database may not grow any more: then SQLite rolls the whole transaction back.
             write
                 .conn()
                 .execute("CREATE TABLE large (content BLOB); PRAGMA max_page_count = 1")
@@ -39,7 +39,7 @@ async fn is_there(ledger: &Ledger, session: &str) -> bool {
     session::get(&mut read, session).await.unwrap().is_some()
 }
 
-/// What is written next is there.
+/// Checks that the next write succeeds.
 async fn goes_on(ledger: &Ledger, name: &str) {
     let mut write = ledger.write(Survives::Power).await.unwrap();
     let session = session::current(&mut write, &caller(name), None).await.unwrap();
@@ -47,7 +47,7 @@ async fn goes_on(ledger: &Ledger, name: &str) {
     assert!(is_there(ledger, &session.id).await, "{name}");
 }
 
-/// A transaction whose statement failed, and with it its connection: the next one has another.
+/// A statement fails and with it the connection: the next transaction has another connection.
 async fn failed_statement(database: Database) {
     let ledger = database.open().await;
     for round in 0..ROUNDS {
@@ -58,7 +58,7 @@ async fn failed_statement(database: Database) {
     }
 }
 
-/// One that is committed all the same: that fails, nothing of it stays, and the next one works.
+/// The transaction is committed nevertheless: that fails, nothing of it stays, and the next one works.
 async fn failed_commit(database: Database) {
     let ledger = database.open().await;
     for round in 0..ROUNDS {
@@ -72,7 +72,7 @@ async fn failed_commit(database: Database) {
     }
 }
 
-/// The server ends every connection at once, those in use too, again and again.
+/// The server ends all connections at once, used and unused, several times.
 #[tokio::test]
 #[ignore = "needs postgres"]
 async fn a_server_that_drops_all_its_connections_is_reached_again() {
@@ -100,7 +100,7 @@ async fn a_server_that_drops_all_its_connections_is_reached_again() {
     }
 }
 
-/// An index that has read what was taken back forgets it.
+/// The index forgets entries that it has read and the tape's writer has removed.
 #[tokio::test]
 async fn the_index_forgets_what_was_taken_back() {
     let scratch = scratch();

@@ -1,6 +1,6 @@
-//! What is promised of file changes: recorded first, then made; settled after a crash; taken back byte for byte.
+//! File changes are recorded first, then made; settled after a crash; rewound byte for byte.
 
-mod crowd;
+mod concurrent;
 mod killed;
 mod settled;
 
@@ -173,8 +173,8 @@ async fn behind_our_back(database: Database) {
     assert_eq!(contents, expected.map(|(source, content)| (source, content.to_owned())));
 }
 
-/// Random sessions over a few files, some changes made behind our back: going back to each event in turn gives
-/// exactly the files there were then.
+/// Random sessions over a few files, with some changes by others: rewinding to each event in turn restores exactly the
+/// files of that time.
 async fn every_state_comes_back(database: Database) {
     use proptest::strategy::{Strategy, ValueTree};
     let place = Place::new(database).await;
@@ -183,7 +183,7 @@ async fn every_state_comes_back(database: Database) {
     let steps = steps.new_tree(&mut runner).unwrap().current();
     let names = ["one", "two", "dir/three", "dir/sub/four"];
     std::fs::write(place.root.join("one"), "was here\n").unwrap();
-    // What happens to a file before it is first seen cannot be known.
+    // The ledger cannot know the states of a file before it is first seen.
     let session = place.change("one", Action::Edit(text("seen\n"))).await.unwrap().session_id;
 
     let snapshot = |place: &Place| names.map(|name| place.read(name));
@@ -206,7 +206,7 @@ async fn every_state_comes_back(database: Database) {
     for (event, state) in states.iter().rev().chain(&states) {
         let plan = place.files.plan_rewind(&session, *event, None).await.unwrap();
         place.files.rewind(&caller("agent"), &session, *event, plan, false).await.unwrap();
-        // A file this session never touched by then is as it was found.
+        // A file that this session had not touched by then is as it was found.
         assert_eq!(&snapshot(&place), state, "event {event}");
     }
     std::fs::write(place.root.join("one"), "nobody knows").unwrap();

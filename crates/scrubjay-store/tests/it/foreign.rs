@@ -1,4 +1,4 @@
-//! What a path or an address of the ledger may lead to that is not ours, or not there: refused at once, untouched.
+//! A path or URL of the ledger may lead to something that is not ours, or not there: it is refused at once, unchanged.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -12,14 +12,14 @@ use tokio::io::AsyncWriteExt;
 
 use crate::database::{Database, redactor};
 
-/// Far longer than any answer takes, far shorter than anyone's patience with a lock.
+/// Far longer than any answer takes, far shorter than any wait for a lock.
 const HANGS: Duration = Duration::from_secs(10);
 
 async fn open(storage: &Storage) -> Result<Ledger, LedgerError> {
     tokio::time::timeout(HANGS, Ledger::open(storage, redactor())).await.expect("it must not hang")
 }
 
-/// Everything that can be told of a directory: names, bytes, modes, times.
+/// Everything that a change of a directory would show: names, bytes, modes, times.
 fn contents(directory: &Path) -> BTreeMap<PathBuf, (Vec<u8>, u32, SystemTime)> {
     let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     entries
@@ -39,7 +39,7 @@ async fn check_refused(directory: &Path, name: &str, words: &str) {
     let told = error.to_string();
     assert!(told.contains(path.to_str().unwrap()) && told.contains(words), "{told}");
     assert!(!error.hint().is_empty());
-    assert!(Ledger::look(&Storage::File(path)).await.is_err(), "{name}");
+    assert!(Ledger::inspect(&Storage::File(path)).await.is_err(), "{name}");
     assert_eq!(contents(directory), before, "{name} was touched");
 }
 
@@ -61,7 +61,7 @@ async fn a_file_that_is_no_database_is_left_alone() {
     check_refused(home.path(), "notes.txt", "it is not a SQLite database").await;
     std::fs::write(&notes, "x").unwrap();
     check_refused(home.path(), "notes.txt", "it is not a SQLite database").await;
-    // Its beginning alone makes no database.
+    // The first bytes alone do not make it a database.
     std::fs::write(&notes, b"SQLite format 3\0").unwrap();
     check_refused(home.path(), "notes.txt", "it is not a SQLite database").await;
 }
@@ -73,7 +73,7 @@ async fn another_programs_database_is_left_alone() {
         "CREATE TABLE users (name TEXT); CREATE TABLE orders (n INT); INSERT INTO users VALUES ('ann')";
     sqlite(&home.path().join("app.db"), tables).await.close().await.unwrap();
     check_refused(home.path(), "app.db", "another program (it has the tables orders, users)").await;
-    // A table that ours have too makes it not ours.
+    // Having one of our tables does not make it ours.
     sqlite(&home.path().join("flyway.db"), "CREATE TABLE schema_version (version TEXT, script TEXT)")
         .await
         .close()
@@ -123,7 +123,7 @@ async fn a_directory_that_takes_no_file_is_named() {
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join("file"), "").unwrap();
     check_refused(home.path(), "file/ledger.db", "Not a directory").await;
-    // Nobody can make files there, not even root.
+    // Nobody can create files there, not even root.
     let error = open(&Storage::File("/proc/self/fdinfo/ledger.db".into())).await.unwrap_err();
     assert!(error.to_string().contains("cannot use /proc/self/fdinfo/ledger.db as the ledger: "), "{error}");
 }
@@ -135,7 +135,7 @@ async fn a_new_file_and_an_empty_one_are_taken() {
     for name in ["empty.db", "new.db", "deep/er/new.db"] {
         let path = home.path().join(name);
         let ledger = open(&Storage::File(path.clone())).await.unwrap();
-        // The header says so before anything is moved out of the log.
+        // The header has our application id before anything is moved out of the log.
         let header = std::fs::read(&path).unwrap();
         assert_eq!(&header[68..72], b"SJLG", "{name}");
         assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600, "{name}");
@@ -153,7 +153,7 @@ async fn a_ledger_of_before_headers_said_so_is_known() {
     assert_eq!(&std::fs::read(&path).unwrap()[68..72], [0; 4]);
     open(&Storage::File(path.clone())).await.unwrap().close().await;
     assert_eq!(&std::fs::read(&path).unwrap()[68..72], b"SJLG");
-    // One whose first process was killed has everything in its log.
+    // If its first process was killed, everything is in its log.
     let killed = home.path().join("killed.db");
     let words = "PRAGMA journal_mode=WAL; CREATE TABLE schema_version (version BIGINT NOT NULL)";
     let open_still = sqlite(&home.path().join("alive.db"), words).await;
@@ -195,7 +195,7 @@ fn postgres_at(port: u16) -> Storage {
 async fn a_server_that_is_not_there_is_named_at_once() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    // It takes connections and says nothing.
+    // It accepts connections and sends nothing.
     let silent = open(&postgres_at(port)).await.unwrap_err();
     drop(listener);
     let gone = open(&postgres_at(port)).await.unwrap_err();
@@ -266,15 +266,15 @@ async fn a_server_that_comes_back_is_used_again() {
     between.stop().await;
 }
 
-/// A directory is not made ours by looking at it.
+/// Inspecting a path creates nothing in its directory.
 #[tokio::test]
 async fn looking_leaves_nothing_behind() {
     let home = TempDir::new().unwrap();
-    Ledger::look(&Storage::File(home.path().join("a/b/ledger.db"))).await.unwrap();
+    Ledger::inspect(&Storage::File(home.path().join("a/b/ledger.db"))).await.unwrap();
     assert!(contents(home.path()).is_empty());
 }
 
-/// The index is disposable; what is not ours in its place is not.
+/// The index is disposable, but another program's database at its path is not.
 #[tokio::test]
 async fn another_programs_database_in_place_of_the_index_is_left_alone() {
     let home = tempfile::tempdir().unwrap();

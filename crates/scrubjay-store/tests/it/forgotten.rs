@@ -1,4 +1,4 @@
-//! What is removed is gone: no file of the data directory holds a word of it, whatever the index was doing.
+//! Of a removed tape no file of the data directory contains a word, regardless of what the index was doing.
 
 use std::path::Path;
 
@@ -15,14 +15,15 @@ use crate::database::{Database, on_both};
 use crate::fixture::{Owned, begin, home};
 
 const NOW: u64 = 1_800_000_000_000_000_000;
-/// Words that are nowhere else: one in each kind of text that the index keeps.
+/// Words that occur nowhere else: one in each kind of text that the index stores.
 const SAID: &str = "qzxjvkwpyhbf";
 const TOOL: &str = "wkvqjzgxmpdt";
 const METHOD: &str = "xvbkzqjwtnhp";
 const FAILED: &str = "jqkxzwvbgmrd";
 const RULE: &str = "zjxqwkvphnbt";
 const ALL: [&str; 5] = [SAID, TOOL, METHOD, FAILED, RULE];
-/// Full-text search leaves out what a word has in common with the one before it, so pieces are looked for too.
+/// Full-text search omits what a word has in common with the one before it, so the test searches for parts of words,
+/// too.
 const PIECE: usize = 6;
 
 fn said(ms: u64, direction: Direction, payload: String) -> Owned {
@@ -30,7 +31,7 @@ fn said(ms: u64, direction: Direction, payload: String) -> Owned {
     Owned { direction, wall_ns, since_start_ns, ..Owned::message(payload) }
 }
 
-/// A tape on which all of them are said, and a good deal more.
+/// A tape with all of them among many other words.
 fn secret_tape() -> Vec<Owned> {
     let (client, server) = (Direction::ClientToServer, Direction::ServerToClient);
     let call = |id: u64, tool: &str, text: &str| {
@@ -52,7 +53,7 @@ fn secret_tape() -> Vec<Owned> {
         said(5, server, list),
         said(6, client, format!(r#"{{"jsonrpc":"2.0","id":4,"method":"{METHOD}/list"}}"#)),
     ];
-    // Enough that the words lie on pages of their own.
+    // Enough text that the words are on pages of their own.
     all.extend(
         (0..300).map(|n| said(10 + n, client, call(10 + n, "read_file", &format!("{SAID} {n}word{n}")))),
     );
@@ -92,7 +93,7 @@ fn remove_secret(home: &Home) {
     home.remove(&oldest, RemovedBy::Person).unwrap();
 }
 
-/// The files that hold a piece of any of the words.
+/// The files that contain a part of any of the words.
 fn holding(directory: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).unwrap() {
@@ -152,7 +153,7 @@ async fn an_index_that_is_not_there_is_not_made(database: Database) {
 
 on_both!(what_was_on_a_removed_tape_is_found_no_more, an_index_that_is_not_there_is_not_made);
 
-/// A data directory in which both tapes are indexed, and somebody has the index open, as `serve` has.
+/// A data directory in which both tapes are indexed, with the index open, as `serve` has it.
 struct Indexed {
     database: Database,
     home: Home,
@@ -177,7 +178,7 @@ impl Indexed {
         assert_eq!(holding(self.home.root()), [""; 0]);
     }
 
-    /// Changes the index behind everybody's back.
+    /// Changes the index directly.
     async fn execute(&self, statements: &str) {
         let url = format!("sqlite://{}", self.home.index().display());
         let mut connection = sqlx::AnyConnection::connect(&url).await.unwrap();
@@ -226,7 +227,7 @@ async fn an_index_of_another_version_is_emptied() {
 async fn what_a_crash_left_is_finished_by_the_next() {
     let indexed = Indexed::new().await;
     remove_secret(&indexed.home);
-    // The rows are gone, and then the process was.
+    // The process deleted the rows, and was killed then.
     let of_tape = "(SELECT id FROM exchanges WHERE tape = 1)";
     let crash = format!(
         "DELETE FROM texts WHERE rowid IN {of_tape}; DELETE FROM judged WHERE exchange IN {of_tape};

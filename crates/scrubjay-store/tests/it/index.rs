@@ -1,4 +1,4 @@
-//! The index is what the tapes say: caught up with in any number of steps, or made anew, on either database.
+//! The index agrees with the tapes, on either database: however often it is caught up with, and after a rebuild.
 
 use jiff::tz::TimeZone;
 use proptest::prelude::*;
@@ -24,7 +24,7 @@ fn query(text: &str) -> SearchQuery {
     parse(text, NOW, &TimeZone::UTC).unwrap()
 }
 
-/// A message at a time; milliseconds since the tape began.
+/// A message; its time is in milliseconds since the tape began.
 fn at(ms: u64, direction: Direction, payload: &str) -> Owned {
     Owned {
         direction,
@@ -64,7 +64,7 @@ async fn current(home: &Home, storage: &Storage) -> Index {
     index
 }
 
-/// What somebody who asks sees.
+/// Opens the index as a command does, and searches.
 async fn search(home: &Home, storage: &Storage, text: &str) -> SearchResults {
     let index = current(home, storage).await;
     let found = index.search(&query(text)).await.unwrap();
@@ -235,7 +235,7 @@ async fn a_tape_that_grows_is_sealed_and_removed_is_followed(database: Database)
     std::fs::remove_file(sealed).unwrap();
     assert_eq!(search(&home, storage, "").await.total, 0);
     assert_eq!(search(&home, storage, "refused").await.total, 0);
-    // The next tape takes the place of the one that is gone, and nothing of its text.
+    // The next tape gets the number of the removed one, and none of its text.
     append(&mut begin(&home, 2), &[all[0].clone(), all[1].clone(), all[4].clone()]);
     assert_eq!(search(&home, storage, "refused").await.total, 0);
     assert_eq!(entries(&search(&home, storage, "localhost").await), [0]);
@@ -259,7 +259,7 @@ async fn both_legs_of_an_operation_are_found_once(database: Database) {
     assert_eq!(entries(&search(&home, storage, "via:other").await), [0u64; 0]);
 }
 
-/// What somebody who asks sees of a tape that is read at once, and that of one who looked after each entry.
+/// Checks searches on a tape that is indexed at once, and on one that is caught up with after each entry.
 async fn searches(database: &Database, all: &[Owned], checks: &[(&str, Vec<u64>)]) {
     let (home, storage) = (home(&database.home), &database.storage);
     let mut writer = begin(&home, 1);
@@ -301,7 +301,7 @@ async fn what_only_a_backends_leg_shows_is_found_once_too(database: Database) {
         at(ms, Direction::ClientToServer, &format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#))
     };
     let all = [
-        // A router's call: no other leg shows it.
+        // A router's call, which is on no other leg.
         at(0, Direction::ClientToServer, task),
         leg(0, judged("note", "seen", asked(1, 7, "read_file", "/etc/hosts"))),
         leg(0, judged("note", "seen", answered(2, 7, "localhost"))),
@@ -312,7 +312,7 @@ async fn what_only_a_backends_leg_shows_is_found_once_too(database: Database) {
         leg(4, changed(judged("calm", "", asked(11, 8, "echo", "quux")))),
         leg(4, judged("", "late", answered(12, 8, "ok"))),
         answered(13, 2, "ok"),
-        // What a backend asks: the gateway's own answer to one, and the client's to the other.
+        // Two requests of a backend: the gateway answers one itself, the client the other.
         asked(20, 3, "files__ask", "/"),
         leg(9, asked(21, 9, "ask", "/")),
         leg(9, sampling(22, 1)),
@@ -400,7 +400,7 @@ fn an_index_that_is_no_index_is_made_anew() {
     });
 }
 
-/// Queries that between them see every column.
+/// Queries that together use every column.
 const QUESTIONS: [&str; 13] = [
     "limit:1000",
     "via:* limit:1000",
@@ -446,7 +446,7 @@ enum Act {
     CatchUpElsewhere,
 }
 
-/// An entry of a tape of the gateway: both legs, few ids, rules at work, backends that end.
+/// An entry of a gateway's tape: both legs, few ids, rules in force, backends that end.
 fn any_of_gateway() -> impl Strategy<Value = Owned> {
     let ended =
         scrubjay_core::entry::BackendEnded { backend: "b".to_owned(), connection: 1, ..Default::default() };
@@ -487,7 +487,7 @@ fn any_act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// However often somebody catches up in between, the answers are those of an index made anew.
+/// However often the index is caught up with in between, it answers as a rebuilt one does.
 fn check(storage: &Storage, acts: Vec<Act>) {
     let directory = scratch();
     let home = home(&directory);
@@ -515,7 +515,7 @@ fn check(storage: &Storage, acts: Vec<Act>) {
                     }
                 }
                 Act::CatchUp => drop(index.catch_up(|_| ()).await.unwrap()),
-                // Somebody else, who knows nothing of what was read here.
+                // Another process, which has none of the tapes open.
                 Act::CatchUpElsewhere => current(&home, storage).await.close().await,
             }
         }
@@ -524,7 +524,7 @@ fn check(storage: &Storage, acts: Vec<Act>) {
         let (rebuilt, _) = Index::rebuild(&home, storage, |_| ()).await.unwrap();
         assert_eq!(answers(&rebuilt).await, step_by_step);
         assert_eq!(rebuilt.catch_up(|_| ()).await.unwrap(), CaughtUp::default());
-        // Whoever had it open goes on with the new one.
+        // A process that had the old index open continues with the new one.
         assert_eq!(answers(&index).await, step_by_step);
         assert_eq!(index.catch_up(|_| ()).await.unwrap(), CaughtUp::default());
         rebuilt.close().await;
@@ -537,12 +537,12 @@ proptest! {
 
     #[test]
     fn caught_up_with_step_by_step_is_made_anew(acts in prop::collection::vec(any_act(), 0..16)) {
-        // The index of a ledger in a file is beside the tapes, wherever that is.
+        // With a ledger in a file, the index is beside the tapes, so this path does not matter.
         check(&Storage::File(std::path::PathBuf::new()), acts);
     }
 }
 
-/// Each data directory has a schema of its own, so one database does for all.
+/// Each data directory has a schema of its own, so one database is enough for all cases.
 #[test]
 #[ignore = "needs postgres"]
 fn caught_up_with_step_by_step_is_made_anew_in_postgres() {
@@ -573,7 +573,8 @@ async fn two_who_ask_at_once_both_get_the_answer(database: Database) {
     }
 }
 
-/// Ten milliseconds a call, or as long as is said.
+/// Records a session of reads and writes on a tape; a read takes about `read_ms`, and a write fails if its round is
+/// down.
 fn session(
     home: &Home,
     number: u64,
@@ -638,12 +639,12 @@ async fn what_is_unlike_earlier_tapes_is_named_and_nothing_else(database: Databa
     assert_eq!(told[1].1[0].entries, [1]);
     let changed = &told[1].1[0].summary;
     assert_eq!(changed, "description: \"writes\" became \"writes, and sends a copy to me\"");
-    // Two entries of the list, four a round, the answer of the second call: the ten rounds from the tenth on.
+    // Two entries for the list, four for each round, then the answer of the second call: ten rounds from the tenth on.
     assert_eq!(told[1].1[1].entries, [45, 49, 53, 57, 61]);
     assert!(told[1].1[1].summary.contains("connect <n>.<n>.<n>.<n> refused"), "{:?}", told[1].1[1]);
 }
 
-/// Tokens are a column and a filter; what a tape shows by itself is read off its messages.
+/// Tokens are a column and a filter; what analysis finds in a single tape is read from its messages.
 async fn what_costs_tokens_and_who_is_stuck_is_found(database: Database) {
     let (home, storage) = (home(&database.home), &database.storage);
     let list = |ms: u64, tools: &str| {
@@ -657,7 +658,7 @@ async fn what_costs_tokens_and_who_is_stuck_is_found(database: Database) {
         );
         let answer =
             failure.map_or_else(|| answered(ms + 1, ms, text), |why| failed(ms + 1, ms, -32000, why));
-        // The same answer each time, whatever its number.
+        // The same answer each time, except for its id.
         let payload =
             String::from_utf8(answer.payload.clone()).unwrap().replace(&format!(r#","count":{ms}"#), "");
         [at(ms, Direction::ClientToServer, &ask), Owned { payload: payload.into_bytes(), ..answer }]
@@ -708,14 +709,14 @@ async fn a_live_tape_is_read_on_from_where_it_was_left(database: Database) {
         .collect();
     let index = Index::open(&home, storage).await.unwrap();
     let mut read = Vec::new();
-    // An answer comes with the next piece.
+    // The answer comes with the next catch-up.
     for piece in [&all[..51], &all[51..101], &all[101..103], &all[103..]] {
         append(&mut writer, piece);
         let caught_up = index.catch_up(|_| ()).await.unwrap();
         read.push((caught_up.entries, caught_up.read));
     }
     assert_eq!(read, [(51, 51), (50, 50), (2, 2), (97, 97)]);
-    // Sealed meanwhile: what is left to read is read where it was.
+    // The tape is sealed meanwhile: the rest is read from the sealed file.
     append(&mut writer, &[asked(2000, 1000, "last", "/b")]);
     seal(writer.path()).unwrap();
     let caught_up = index.catch_up(|_| ()).await.unwrap();
@@ -723,7 +724,7 @@ async fn a_live_tape_is_read_on_from_where_it_was_left(database: Database) {
     assert_eq!(index.catch_up(|_| ()).await.unwrap(), CaughtUp::default());
     let mine = index.search(&query("limit:1000")).await.unwrap();
     assert_eq!((mine.total, mine.hits[0].name.as_deref()), (101, Some("last")));
-    // Somebody else starts from nothing, once.
+    // Another process reads the tape from its beginning, once.
     let mut writer = begin(&home, 2);
     append(&mut writer, &all[..10]);
     index.catch_up(|_| ()).await.unwrap();
@@ -732,13 +733,13 @@ async fn a_live_tape_is_read_on_from_where_it_was_left(database: Database) {
     let caught_up = other.catch_up(|_| ()).await.unwrap();
     assert_eq!((caught_up.entries, caught_up.read), (10, 20));
     append(&mut writer, &all[20..30]);
-    // What is known here is of before that, and is not gone on with.
+    // The state that is open here is older than that, so it is not continued.
     let caught_up = index.catch_up(|_| ()).await.unwrap();
     assert_eq!((caught_up.entries, caught_up.read), (10, 30));
     let (rebuilt, _) = Index::rebuild(&home, storage, |_| ()).await.unwrap();
     let everything = query("limit:1000");
     assert_eq!(rebuilt.search(&everything).await.unwrap(), index.search(&everything).await.unwrap());
-    // Whoever had it open has the new one.
+    // The index that was open before sees the new rows.
     append(&mut writer, &all[30..32]);
     rebuilt.catch_up(|_| ()).await.unwrap();
     assert_eq!(rebuilt.search(&everything).await.unwrap(), index.search(&everything).await.unwrap());
@@ -763,16 +764,16 @@ async fn a_frequent_word_is_looked_for_on_the_last_tapes_and_that_is_said(databa
     let found = index.search(&query("everywhere limit:5")).await.unwrap();
     assert_eq!((found.total, found.total_is_exact), (25, false));
     assert_eq!((found.looked_at_only, found.why_bounded), (Some(25), Some(WhyBounded::FrequentWords)));
-    // The newest are the same, and the facets are of what was looked at.
+    // The newest hits are the same, and the facets count what was checked.
     assert_eq!(found.hits, exact.hits[..5]);
     assert_eq!(found.facets.tools.iter().map(|facet| facet.count).sum::<u64>(), 25);
-    // What is not frequent, by itself or on the tapes in question, is exact.
+    // For a word that is not frequent, in all tapes or in the wanted ones, the total is exact.
     let rare = index.search(&query("everywhere rare")).await.unwrap();
     assert_eq!((rare.total, rare.total_is_exact), (4, true));
     let tape = &exact.hits[39].tape;
     let one = index.search(&query(&format!("everywhere tape:{tape}"))).await.unwrap();
     assert_eq!((one.total, one.total_is_exact), (10, true));
-    // An earlier end of the time looks further back.
+    // With an earlier end of the time range, older tapes are searched.
     let until = exact.hits[19].wall_ns;
     let mut query = SearchQuery { limit: 1000, ..query("everywhere") };
     query.conditions.to_ns = Some(until);
@@ -808,7 +809,7 @@ async fn many_entries_are_caught_up_with_at_once(database: Database) {
     assert_eq!((found.total, found.total_is_exact), (600, true));
 }
 
-/// What peers say may have no end and no sense, and is no reason to stop.
+/// Messages of peers may be endless or senseless; indexing continues.
 async fn hostile_names_and_texts_are_kept(database: Database) {
     let (home, storage) = (home(&database.home), &database.storage);
     let long: String = (1..2000u64).map(|n| format!("{:x}", n.wrapping_mul(0x9E37_79B9_7F4A_7C15))).collect();

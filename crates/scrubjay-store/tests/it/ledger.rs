@@ -17,7 +17,7 @@ async fn kinds(ledger: &Ledger, session: &str) -> Vec<EventKind> {
     event::page(&mut read, page).await.unwrap().iter().map(|e| e.kind).collect()
 }
 
-/// A whole session: begun by its first call, named, planned, worked through, ended, resumed.
+/// A whole session: begun by its first call, named, planned, worked on, ended, resumed.
 async fn story(database: Database) {
     let ledger = database.open().await;
     let caller = caller("host-1");
@@ -83,7 +83,7 @@ async fn story(database: Database) {
     assert_eq!(all.len(), 1);
 }
 
-/// What is not committed never happened.
+/// A mutation that is not committed has no effect.
 async fn undone(database: Database) {
     let ledger = database.open().await;
     let mut write = ledger.write(Survives::Power).await.unwrap();
@@ -93,7 +93,7 @@ async fn undone(database: Database) {
     assert_eq!(all, []);
 }
 
-/// Writers of several ledgers never fail each other, and events are in the order of commits.
+/// Concurrent writers do not make each other fail, and events are in the order of commits.
 async fn taken_in_turns(database: Database) {
     let first = database.open().await;
     let mut write = first.write(Survives::Power).await.unwrap();
@@ -144,7 +144,7 @@ async fn newer(database: Database) {
     assert!(refused.to_string().contains("schema 999") && refused.hint().contains("newer"), "{refused}");
 }
 
-/// Whatever an agent says, its secrets do not reach the ledger.
+/// Secrets in any text of an agent do not reach the ledger.
 async fn no_secrets(database: Database) {
     const SECRET: &str = "ghp_abcdefghijklmnopqrstuvwxyz0123456789";
     let ledger = database.open().await;
@@ -168,7 +168,7 @@ async fn no_secrets(database: Database) {
     assert!(all.contains("send ") && !all.contains("abcdefghij") && !all.contains("hunter2"), "{all}");
 }
 
-/// Writes about as much as it is told to, in one commit.
+/// Writes about this number of bytes in one commit.
 async fn fill(ledger: &Ledger, bytes: usize) {
     let mut write = ledger.write(Survives::Process).await.unwrap();
     write.conn().execute("CREATE TABLE IF NOT EXISTS filler (content BLOB)").await.unwrap();
@@ -181,7 +181,7 @@ fn log_bytes(database: &Database) -> u64 {
     std::fs::metadata(database.home.path().join("data/ledger.db-wal")).map_or(0, |facts| facts.len())
 }
 
-/// One process keeps the ledger open, and others come, write a little and go.
+/// One process keeps the ledger open, while others open it, write a little and end.
 #[tokio::test]
 async fn the_log_stays_short_where_nobody_writes_often() {
     let database = Database::sqlite();
@@ -192,7 +192,7 @@ async fn the_log_stays_short_where_nobody_writes_often() {
         fill(&comes, 300_000).await;
         comes.close().await;
     }
-    // 16 MB of pages, and what the last one wrote.
+    // 16 MB of pages, and what the last process wrote.
     assert!(log_bytes(&database) < 20 << 20, "{}", log_bytes(&database));
     stays.close().await;
 }

@@ -1,4 +1,4 @@
-//! What the store promises: the same stories on both databases, and files that change only as recorded.
+//! The store behaves the same on both databases, and files change only as recorded.
 
 #![expect(clippy::unwrap_used, reason = "clippy excuses unwraps in test functions but not in what they call")]
 

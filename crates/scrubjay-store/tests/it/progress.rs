@@ -1,4 +1,4 @@
-//! Progress entries: kept as they were given, and found by everything they say, the same on both databases.
+//! Progress entries are stored as given and found by all their texts, the same on both databases.
 
 use scrubjay_store::ledger::event::{self, EventKind, EventPage};
 use scrubjay_store::ledger::progress::search::{self, EntrySearch, EntrySearchResults, TextFilter};
@@ -41,8 +41,15 @@ async fn find(
     (from_us, until_us): (i64, i64),
 ) -> EntrySearchResults {
     let tags: Vec<String> = tags.iter().map(|tag| (*tag).to_owned()).collect();
-    let search =
-        EntrySearch { project: "birds", says, tags: &tags, session: None, from_us, until_us, limit: 20 };
+    let search = EntrySearch {
+        project: "birds",
+        text: says,
+        tags: &tags,
+        session: None,
+        from_us,
+        until_us,
+        limit: 20,
+    };
     search::find(&mut ledger.read().await.unwrap(), &search).await.unwrap()
 }
 
@@ -52,7 +59,7 @@ async fn ids(ledger: &Ledger, says: TextFilter<'_>) -> Vec<String> {
     found.hits.into_iter().map(|hit| hit.id).collect()
 }
 
-/// Texts that would hurt a careless statement, pattern or index.
+/// Texts that would break a careless statement, pattern or index.
 const HARD: [&str; 9] = [
     "'; DROP TABLE progress_entries; --",
     "100% \"done\" \\ under_score",
@@ -83,7 +90,7 @@ async fn kept_as_given(database: Database) {
         let tags = [entry.title.clone()];
         let search = EntrySearch {
             project: &entry.project_id,
-            says: TextFilter::InTitle(&entry.title),
+            text: TextFilter::InTitle(&entry.title),
             tags: &tags,
             session: None,
             from_us: entry.at_us,
@@ -224,7 +231,7 @@ async fn totals_and_limits(database: Database) {
     }
 }
 
-/// Two entries of one moment are two entries, in the order of their coming.
+/// Two entries of the same microsecond are two entries, in the order in which they were logged.
 async fn clock_set_back(database: Database) {
     let ledger = database.open().await;
     let caller = caller("host");
@@ -232,7 +239,7 @@ async fn clock_set_back(database: Database) {
     let session = session::current(&mut write, &caller, None).await.unwrap();
     let mut moments = Vec::new();
     for _ in 0..5 {
-        // One mutation is one moment.
+        // All writes of a mutation have the same time.
         let new = NewProgressEntry { project: "birds", title: "t", content: "c", tags: &[], agent_id: None };
         moments.push(progress::log(&mut write, &caller, &session, new).await.unwrap().at_us);
     }
@@ -245,7 +252,7 @@ async fn summaries_once(database: Database) {
     let entry = log(&ledger, "birds", "t", "c", &[]).await;
     for (said, kept) in [("first", "first"), ("second", "first")] {
         let mut write = ledger.write(Survives::Power).await.unwrap();
-        assert_eq!(progress::keep_summary(&mut write, &entry.id, said, "m").await.unwrap(), kept);
+        assert_eq!(progress::store_summary(&mut write, &entry.id, said, "m").await.unwrap(), kept);
         write.commit().await.unwrap();
     }
     let mut write = ledger.write(Survives::Power).await.unwrap();
@@ -255,7 +262,7 @@ async fn summaries_once(database: Database) {
     assert_eq!(narrative::get(&mut write, &[7; 32]).await.unwrap().as_deref(), Some("d"));
 }
 
-/// Sixteen at once, each with a ledger of its own: nothing is lost, nobody fails.
+/// Sixteen concurrent writers, each with a ledger of its own: no entry is lost, and none fails.
 async fn logged_by_many(database: Database) {
     let writers: Vec<_> = (0..16)
         .map(|n| {

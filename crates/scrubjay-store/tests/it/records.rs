@@ -1,6 +1,6 @@
 //! What records promise, the same on both databases.
 
-mod crowd;
+mod concurrent;
 mod model;
 
 use scrubjay_store::ledger::records::activity::{self, ActivityFilter};
@@ -83,7 +83,7 @@ fn ids(refs: &[records::RecordRef]) -> Vec<i64> {
     refs.iter().map(|r| r.id.0).collect()
 }
 
-/// Children are counted, listed and bundled; a list is of one place, or of the whole tree in its order.
+/// Children are counted, listed and bundled; a list is of one level, or of the whole tree in its order.
 async fn tree(database: Database) {
     let ledger = database.open().await;
     // 1 ── 2 ── 4, 5 ── 7     1 ── 3 (later)     6
@@ -150,7 +150,7 @@ async fn tree(database: Database) {
     assert_eq!(listing::list(&mut read, &collection, &filter).await.unwrap().1, 7);
 }
 
-/// The tree ends somewhere, and what is below a record that is not activated cannot be created.
+/// The depth of the tree is limited, and a record cannot be created below one that is not activated.
 async fn deep(database: Database) {
     let ledger = database.open().await;
     for level in 0..DEPTH_MAX {
@@ -166,7 +166,7 @@ async fn deep(database: Database) {
     assert_eq!(collection.totals.records, DEPTH_MAX, "what failed left nothing behind");
 }
 
-/// Two sessions: refused, merged where they do not touch, forced where they do.
+/// Changes of two sessions: refused, merged if they touch different parts, forced if they do not.
 async fn merging(database: Database) {
     let ledger = database.open().await;
     create(&ledger, "one", new(None, "a", "first\n\nsecond\n\nthird")).await.unwrap();
@@ -283,7 +283,7 @@ async fn searching(database: Database) {
     }
 }
 
-/// A caller has a session in each project it works on, and projects know nothing of each other.
+/// A caller has a session in each project it works on, and projects are independent.
 async fn other_projects(database: Database) {
     let ledger = database.open().await;
     create(&ledger, "s", new(None, "bird", "shared word")).await.unwrap();
@@ -343,7 +343,7 @@ async fn history_and_points(database: Database) {
     check(VersionPoint::Time(versions[2].at_ns - 1), None).await;
 }
 
-/// A session goes on where it was; one that was closed has nothing active and has missed nothing.
+/// A resumed session continues where it was; one that was closed has no active records and nothing to sync.
 async fn resumed(database: Database) {
     let ledger = database.open().await;
     create(&ledger, "s", new(None, "a", "one")).await.unwrap();
@@ -408,7 +408,7 @@ async fn revise(ledger: &Ledger, before: Option<&str>, after: Option<&str>) {
     write.commit().await.unwrap();
 }
 
-/// A record that cites code is suspect while the newest revision says something else on those lines.
+/// A record that cites code is suspect while the newest revision has other text on those lines.
 async fn cited(database: Database) {
     let ledger = database.open().await;
     let mut at_work = caller("s");
@@ -419,7 +419,7 @@ async fn cited(database: Database) {
     let citing =
         |lines: &str| NewRecord { citations: vec![format!("a.rs#{lines}")], ..new(None, "cites", "") };
 
-    // R001 is made before anything is known of the file, R002 after its first revision.
+    // R001 is created before the ledger knows the file, R002 after its first revision.
     create(&ledger, "s", citing("L2-L3")).await.unwrap();
     let suspects = async |id: i64| {
         let mut read = ledger.read().await.unwrap();
@@ -440,7 +440,7 @@ async fn cited(database: Database) {
     assert_eq!(suspects(2).await, [], "what was cited is there again");
     revise(&ledger, Some("A\nb\nc\nd\n"), None).await;
     assert_eq!(suspects(2).await[0].diff, None, "the file is gone");
-    // Citing it anew is to have looked at it.
+    // Citing the lines again stores them as they are now.
     let cites = RecordChanges { citations: Some(vec!["b.rs#L1".to_owned()]), ..RecordChanges::default() };
     update(&ledger, "s", 2, cites, OnConflict::Refuse).await;
     assert_eq!(suspects(2).await, []);

@@ -1,4 +1,4 @@
-//! Whose session a call is booked to, and when a session is over, the same on both databases.
+//! To which session a call belongs, and when a session ends, the same on both databases.
 
 use std::sync::{Arc, Mutex};
 
@@ -22,7 +22,7 @@ on_both![
     named_in_many_ways
 ];
 
-/// A connection of a host conversation that is known only by the process that started it.
+/// A connection of a host conversation that only the host's process identifies.
 fn child(connection: &str, agent: &str) -> Caller {
     Caller {
         conversation: "parent-process".to_owned(),
@@ -86,14 +86,14 @@ async fn one_parent_process(database: Database) {
     let third = work(&ledger, &child("c", "agent")).await;
     assert!(third.id != of_a.id && third.id != of_b.id, "a named session is joined by nobody");
 
-    // Where the host itself says that it is one conversation, its connections stay together.
+    // If the host itself names the conversation, its connections stay together.
     let host = |connection| Caller { told_by: "host_session".to_owned(), ..child(connection, "agent") };
     let host = |connection| Caller { conversation: "chat".to_owned(), ..host(connection) };
     let (named, _) = start(&ledger, &host("d"), titled("one chat")).await;
     assert_eq!(work(&ledger, &host("e")).await.id, named.id);
 }
 
-/// Agents with different names are never taken for one conversation for having one parent.
+/// Agents with different names are in different conversations, even with the same host process.
 async fn different_agents(database: Database) {
     let ledger = database.open().await;
     let one = work(&ledger, &child("a", "planner")).await;
@@ -101,7 +101,7 @@ async fn different_agents(database: Database) {
     assert_ne!(one.id, two.id);
 }
 
-/// A session that ended takes no more work under its name, and its connection begins another.
+/// A session that ended refuses work under its name, and its connection begins another one.
 async fn closed_refuses(database: Database) {
     let ledger = database.open().await;
     let agent = caller("a");
@@ -132,7 +132,7 @@ async fn closed_refuses(database: Database) {
     assert_eq!(kinds(&ledger, &first.id).await.last(), Some(&EventKind::SessionResumed));
 }
 
-/// A session ends with its last connection. A conversation that its host names comes back to it, and that is told.
+/// A session ends with its last connection. A conversation that its host names resumes it, and an event says so.
 async fn deserted(database: Database) {
     let ledger = database.open().await;
     let (a, b) = (child("a", "agent"), child("b", "agent"));
@@ -172,7 +172,7 @@ async fn deserted(database: Database) {
     );
 }
 
-/// A process that is gone leaves no open session behind; one that lives, or is of elsewhere, keeps its own.
+/// Sessions of a process that is gone are ended; those of one that is alive, or uses another data directory, stay open.
 async fn departed(database: Database) {
     let ledger = database.open().await;
     let of = |name: &str| Caller { process: Some(name.to_owned()), ..caller(name) };
@@ -180,7 +180,7 @@ async fn departed(database: Database) {
     for name in ["killed", "alive", "elsewhere"] {
         ids.push(work(&ledger, &of(name)).await.id);
     }
-    // A session in a second project goes with the same connection.
+    // A session in a second project ends with the same connection.
     let mut write = ledger.write(Survives::Process).await.unwrap();
     scrubjay_store::ledger::project::ensure(&mut write, "other").await.unwrap();
     let scope = scrubjay_store::ledger::records::enter(&mut write, &of("killed"), Some("other"), None).await;
@@ -200,7 +200,7 @@ async fn departed(database: Database) {
     assert_eq!(session::end_departed(&ledger, holder).await.unwrap(), 0);
 }
 
-/// Whoever keeps tapes hears when a connection is in another session than its tape says.
+/// The owner of the tapes is notified when a connection is in another session than the one on its tape.
 async fn the_tape_hears_of_a_move(database: Database) {
     let ledger = database.open().await;
     let heard: Arc<Mutex<Vec<(String, String)>>> = Arc::default();
@@ -220,7 +220,7 @@ async fn the_tape_hears_of_a_move(database: Database) {
     assert_eq!(heard.lock().unwrap().len(), 1, "what was not committed is not told");
 }
 
-/// Steps are done or failed when an agent says so, and never else.
+/// Steps are done or failed only if an agent says so.
 async fn steps_as_said(database: Database) {
     let ledger = database.open().await;
     let agent = caller("a");

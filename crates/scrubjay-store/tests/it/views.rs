@@ -1,5 +1,5 @@
-//! What is promised of the views: any content can be read, no answer is longer than asked for, and all of them tell of
-//! steps, lines and ends alike. The same on both databases.
+//! Views: any content can be read, no answer is longer than requested, and all views describe steps, lines and ends
+//! alike. The same on both databases.
 
 mod moved;
 
@@ -35,7 +35,7 @@ impl Place {
         session
     }
 
-    /// Says something; returns the event.
+    /// Notes something; returns the event.
     async fn note(&self, label: &str, said: &str) -> i64 {
         let session = self.session().await;
         let mut write = self.ledger.write(Survives::Power).await.unwrap();
@@ -54,7 +54,7 @@ impl Place {
         write.commit().await.unwrap();
     }
 
-    /// Marks the step that is current as done.
+    /// Marks the current step as done.
     async fn done(&self) {
         let mut session = self.session().await;
         let mut write = self.ledger.write(Survives::Power).await.unwrap();
@@ -129,7 +129,7 @@ async fn every_content_can_be_read(database: Database) {
         place.content("f", StatePoint::Time(0), Side::After).await,
         Err(ViewError::NoRevision(..))
     ));
-    // Another file's revision is none of this one's.
+    // The revision of another file is not found for this one.
     place.change("g", Action::Create(text("g\n"))).await.unwrap();
     let id = last.revision.unwrap().id;
     assert!(matches!(
@@ -165,10 +165,10 @@ async fn an_evolution_begins_with_what_was_there(database: Database) {
     let first = &evolution.revisions[0];
     assert_eq!((first.initial_content.as_deref(), first.lines), (Some("was here\n"), 1));
     assert_eq!(evolution.revisions[1].initial_content, None, "only what nobody recorded");
-    // A file that an agent made begins with nothing.
+    // A file that an agent created has no content before.
     place.change("new", Action::Create(text("new\n"))).await.unwrap();
     assert_eq!(place.evolution(&session, "new", all()).await.revisions[0].initial_content, None);
-    // Left as it was, a file has its size still, and its event says where it can be read.
+    // An unchanged file still has its size, and its event says where the content can be read.
     let same = place.change("old", Action::Edit(text("is here\n"))).await.unwrap();
     assert_eq!((same.revision, same.size), (None, 8));
     let timeline = place.timeline(&session, Window::items(same.event_id - 1, 1)).await;
@@ -218,9 +218,9 @@ async fn pages_end_where_there_is_no_more_room(database: Database) {
     }
     let whole = place.story(&session).await;
     assert!(budget::tokens_of(&whole) > 3000 && whole.cut.is_none());
-    let short = whole.fit(3000);
+    let short = whole.shorten_to(3000);
     assert!(budget::tokens_of(&short) <= 3000 && short.cut.is_some());
-    // A page that is full to its last item has no other behind it.
+    // A full page that ends with the last item has no next page.
     assert_eq!(place.timeline(&session, Window::items(0, 80)).await.next_after, None);
 }
 
@@ -246,7 +246,7 @@ async fn one_that_is_too_long_is_cut_and_says_so(database: Database) {
     let whole = place.content("f", StatePoint::Newest, Side::After).await.unwrap();
     assert_eq!(whole.len(), long.len() + 20_000);
 
-    // Part by part, a text is all of it.
+    // The parts of a text together are the whole text.
     let mut read = place.ledger.read().await.unwrap();
     let content = content::read(&mut read, &session, "f", StatePoint::Newest, Side::Before).await.unwrap();
     let (mut parts, mut offset) = (String::new(), 0);
@@ -350,7 +350,7 @@ async fn a_story_is_in_order_and_ends_with_its_summary(database: Database) {
     assert!(told.contains("1 step (1 done), 12 events, 2 files"), "{told}");
     assert_eq!(story.totals.events, place.timeline(&ended, all()).await.total, "each event is counted once");
 
-    // A session that went on has not ended: what came of it then is told where it happened.
+    // A resumed session has not ended: its earlier end is an event where it happened.
     let mut write = place.ledger.write(Survives::Power).await.unwrap();
     let again = session::SessionStart { id: Some(ended.id.clone()), ..Default::default() };
     let (open, _) = session::start(&mut write, &caller("agent"), again).await.unwrap();

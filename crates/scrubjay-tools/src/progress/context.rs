@@ -153,7 +153,7 @@ async fn between(
     }
     let search = EntrySearch {
         project,
-        says: TextFilter::Anything,
+        text: TextFilter::Anything,
         tags: &[],
         session: None,
         from_us,

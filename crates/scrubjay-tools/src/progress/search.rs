@@ -79,7 +79,7 @@ pub async fn search_logs(shared: &Shared, arguments: JsonObject) -> Result<Answe
     };
     let search = EntrySearch {
         project: &asked.project,
-        says,
+        text: says,
         tags: &asked.tags,
         session: session.as_deref(),
         from_us: asked.from_us.unwrap_or(i64::MIN),

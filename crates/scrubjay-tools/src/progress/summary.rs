@@ -198,11 +198,11 @@ async fn ask_alone(
         }
     };
     let mut write = ledger.write(Survives::Power).await?;
-    claim::give_up(&mut write, &key, owner).await?;
+    claim::release(&mut write, &key, owner).await?;
     let kept = match (&answer, wanted.subject) {
         (None, _) => None,
         (Some(text), SummarySubject::Summary(entry)) => {
-            Some(progress::keep_summary(&mut write, &entry.id, text, &client.config().model).await?)
+            Some(progress::store_summary(&mut write, &entry.id, text, &client.config().model).await?)
         }
         (Some(text), SummarySubject::Digest(inputs)) => {
             narrative::put(&mut write, inputs, text).await?;

@@ -139,7 +139,7 @@ async fn render(
             let mut story = story::read(&mut read, &session).await?;
             drop(read);
             narrative::add(shared, &mut story).await?;
-            let story = story.fit(query.tokens_max());
+            let story = story.shorten_to(query.tokens_max());
             ResourceContents::text(story.markdown(), uri).with_mime_type(MARKDOWN)
         }
         ResourceAddress::Files(_, query) => {

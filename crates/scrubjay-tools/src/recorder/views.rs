@@ -155,7 +155,7 @@ impl Recorder {
         let mut story = story::read(&mut read, &session).await?;
         drop(read);
         narrative::add(&self.shared, &mut story).await?;
-        let story = story.fit(tokens_max(args.max_tokens));
+        let story = story.shorten_to(tokens_max(args.max_tokens));
         reply(story.markdown(), &story)
     }
 

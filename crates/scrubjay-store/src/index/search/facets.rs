@@ -1,4 +1,4 @@
-//! Facets: how many matches there are of each method, tool, session, error code and day.
+//! Facets: the number of matches for each method, tool, session, error code and day.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use sqlx::{AnyConnection, Row as _};
 use super::row_conditions::RowConditions;
 use super::{Row, Sql, Tapes, names, uint};
 
-/// How many values of each facet are returned, the most frequent first.
+/// The most values of each facet that are returned, the most frequent first.
 const VALUES_MAX: usize = 20;
 const DAY_NS: i64 = 86_400_000_000_000;
 
@@ -19,11 +19,11 @@ const DAY_NS: i64 = 86_400_000_000_000;
 pub struct Facet {
     /// The value.
     pub value: String,
-    /// How often.
+    /// The number of matches.
     pub count: u64,
 }
 
-/// The facets of all matches, the most frequent values first; days in order (UTC).
+/// The facets of all matches: the most frequent values first, days (UTC) in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Facets {
     #[serde(skip)]
@@ -36,7 +36,7 @@ pub struct Facets {
     pub sessions: Vec<Facet>,
     /// By the code of the error.
     pub error_codes: Vec<Facet>,
-    /// By day; the last ones.
+    /// By day; the latest days.
     pub days: Vec<Facet>,
 }
 
@@ -64,21 +64,22 @@ impl Group {
     }
 }
 
-/// Counts in the database.
+/// Counts all matches in the database.
 pub(super) async fn count(
     connection: &mut AnyConnection,
-    narrowed: &RowConditions,
+    conditions: &RowConditions,
     tapes: &Tapes,
 ) -> Result<Facets, sqlx::Error> {
     let call: Option<i64> = sqlx::query_scalar("SELECT id FROM names WHERE name = 'tools/call'")
         .fetch_optional(&mut *connection)
         .await?;
+    // Only calls of tools are counted by name. Without the name `tools/call` there are none, and -1 is nobody's id.
     let mut sql = Sql::new(format!(
         "SELECT e.method, CASE WHEN e.method = {} THEN e.name END, e.tape, e.code, e.wall_ns / {DAY_NS}, \
          count(*) ",
         call.unwrap_or(-1)
     ));
-    narrowed.push(&mut sql);
+    conditions.push(&mut sql);
     sql.push(" GROUP BY 1, 2, 3, 4, 5");
     let rows = sql.fetch(&mut *connection).await?;
     let mut groups = Vec::with_capacity(rows.len());
@@ -92,11 +93,11 @@ pub(super) async fn count(
             count: row.try_get(5)?,
         });
     }
-    add_up(connection, groups.into_iter(), tapes).await
+    sum_groups(connection, groups.into_iter(), tapes).await
 }
 
-/// Adds groups up.
-pub(super) async fn add_up(
+/// Sums groups of rows to facets.
+pub(super) async fn sum_groups(
     connection: &mut AnyConnection,
     groups: impl Iterator<Item = Group>,
     tapes: &Tapes,
@@ -114,6 +115,7 @@ pub(super) async fn add_up(
         let session = tapes.get(&group.tape).map(|tape| tape.session.clone());
         let day = iso_time(uint(group.day * DAY_NS)).get(..10).map(str::to_owned);
         let values = [method, tool, session, group.code.map(|c| c.to_string()), day];
+        // Summed by text, because several tapes may belong to one session.
         for (facet, value) in counts.iter_mut().zip(values) {
             if let Some(value) = value {
                 *facet.entry(value).or_default() += count;
@@ -126,15 +128,15 @@ pub(super) async fn add_up(
     let last = days.len().saturating_sub(VALUES_MAX);
     Ok(Facets {
         total,
-        methods: most(methods),
-        tools: most(tools),
-        sessions: most(sessions),
-        error_codes: most(error_codes),
+        methods: most_frequent(methods),
+        tools: most_frequent(tools),
+        sessions: most_frequent(sessions),
+        error_codes: most_frequent(error_codes),
         days: days[last..].to_vec(),
     })
 }
 
-fn most(mut facets: Vec<Facet>) -> Vec<Facet> {
+fn most_frequent(mut facets: Vec<Facet>) -> Vec<Facet> {
     facets.sort_by_key(|facet| std::cmp::Reverse(facet.count));
     facets.truncate(VALUES_MAX);
     facets

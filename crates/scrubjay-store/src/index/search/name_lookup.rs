@@ -1,5 +1,4 @@
-//! Replaces names that the index does not know by ids: `latest`, the newest conversation of a client, and the hosts' own
-//! ids of conversations.
+//! Replaces names that the index does not have by ids: `latest`, and the hosts' own ids of conversations.
 
 use scrubjay_core::query::Conditions;
 
@@ -7,7 +6,7 @@ use super::Tapes;
 use scrubjay_tape::catalog::{self, Overview};
 use scrubjay_tape::home::Home;
 
-/// The name of the newest conversation.
+/// The name of the newest tape, or of the newest conversation.
 const LATEST: &str = "latest";
 
 /// Tells whether conditions contain such names.
@@ -17,7 +16,7 @@ pub(super) fn is_needed(query: &Conditions, tapes: &Tapes) -> bool {
         || query.any_of.iter().flatten().chain(&query.none_of).any(|part| is_needed(part, tapes))
 }
 
-/// Looks such names up on the tapes. An unknown name stays, and matches nothing.
+/// Looks up such names on the tapes. An unknown name stays, and matches nothing.
 pub(super) fn resolve(home: &Home, query: &mut Conditions, tapes: &Tapes) {
     for name in query.tapes.iter_mut().filter(|name| *name == LATEST) {
         if let Ok(latest) = home.find(LATEST) {
@@ -35,6 +34,7 @@ pub(super) fn resolve(home: &Home, query: &mut Conditions, tapes: &Tapes) {
 }
 
 fn is_unknown(session: &str, tapes: &Tapes) -> bool {
+    // A query may name a session by the beginning of its id.
     session == LATEST || !tapes.values().any(|tape| tape.session.starts_with(session))
 }
 

@@ -11,29 +11,29 @@ use crate::index::Snippet;
 /// The answer to a query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SearchResults {
-    /// How many match: exactly, or at least, if not everything was looked at.
+    /// How many match: exactly, or at least this number if not everything was checked.
     pub total: u64,
     /// Whether `total` is exact.
     pub total_is_exact: bool,
-    /// How many were looked at, if not everything was; hits and facets are of these.
+    /// How many were checked, if not everything was; hits and facets are of these.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub looked_at_only: Option<u64>,
-    /// Why not everything was looked at.
+    /// Why not everything was checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why_bounded: Option<WhyBounded>,
-    /// The page that was asked for.
+    /// The requested page.
     pub hits: Vec<TapeHit>,
     /// The facets of all matches.
     pub facets: Facets,
 }
 
-/// Why not everything that might match was looked at.
+/// Why not everything that might match was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhyBounded {
-    /// Fields are checked in the messages themselves: in the first ones, in the order of the query.
+    /// Fields are checked in the messages themselves, and only in the first ones, in the query's order.
     Fields,
-    /// The words are in very many messages; those that were indexed last were looked at.
+    /// The words are in very many messages; only those that were indexed last were checked.
     FrequentWords,
 }
 
@@ -43,11 +43,11 @@ impl WhyBounded {
     pub fn words(self) -> &'static str {
         match self {
             Self::Fields => {
-                "that might fit were looked at, because fields are looked up in the messages: narrow the query \
+                "that might match were checked, because fields are read from the messages: narrow the query \
                  by words, tools or time"
             }
             Self::FrequentWords => {
-                "that hold these words were looked at, those that were indexed last, because they are in \
+                "that contain these words were checked, those that were indexed last, because the words are in \
                  very many: add rarer words, a tape: or an earlier until:"
             }
         }
@@ -112,6 +112,6 @@ pub struct TapeHit {
     /// The tags they gave.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub tags: BTreeSet<String>,
-    /// The text around the first match; without one, its beginning.
+    /// The text around the first match, or the beginning of the text if no word was searched.
     pub snippet: Snippet,
 }

@@ -1,22 +1,22 @@
 //! Turns a query into SQL conditions on rows.
 //!
-//! Texts from outside are bound, or replaced by ids of ours before. Conditions on fields of messages cannot be checked in
+//! Texts from outside are bound, or were replaced by ids of ours. Conditions on fields of messages cannot be checked in
 //! SQL: a row that matches everything else is a candidate.
 
-use std::collections::HashMap;
+mod expression;
+mod parts;
 
-use scrubjay_core::exchange::ExchangeKind;
-use scrubjay_core::glob::Glob;
-use scrubjay_core::protocol::method;
 use scrubjay_core::query::{Conditions, FieldFilter, SearchTerm, ValueTest};
 use serde_json::Value;
 use sqlx::{AnyConnection, Row as _};
 
-use super::super::dialect::{any_text, from_texts, has_text, matches, text_query, text_without};
-use super::super::fill::{CLIPPED, ORIGINAL, RULE, SECOND_LEG, TAG, stored_name};
+use super::super::dialect::{any_text, from_texts, matches, text_query, text_without};
+use super::super::fill::CLIPPED;
 use super::super::int;
-use super::{Sql, Tapes, is_one_of, list};
+use super::{Sql, Tapes, is_one_of};
 use crate::ledger::dialect::Dialect;
+use expression::Expression;
+use parts::{KnownNames, names_in};
 
 /// The conditions on rows that follow from a query.
 #[derive(Debug)]
@@ -24,72 +24,22 @@ pub(super) struct RowConditions {
     dialect: Dialect,
     /// The full-text query.
     text: Option<String>,
-    /// The numbers of the tapes it is limited to; none for all tapes.
+    /// The numbers of the tapes to which it is limited; `None` for all tapes.
     numbers: Option<Vec<i64>>,
-    /// The ids between which exchanges of these tapes are.
+    /// The first and last id of the exchanges of these tapes.
     ids: Option<(i64, i64)>,
-    /// The condition that an exchange is of these tapes, if the text is frequent and other tapes' ids lie between.
+    /// The condition that an exchange is of these tapes; only if the text is frequent, because ids of other tapes may
+    /// lie between.
     of_tapes: Option<String>,
-    /// The last id of tapes that began before the end of the query's time range.
+    /// The last id of the tapes that began before the end of the query's time range.
     last_begun: Option<i64>,
-    /// How many rows with that text are looked at, from the last one back; none for all.
+    /// The most rows with that text that are checked, from the last one back; `None` for all.
     text_rows_max: Option<usize>,
-    /// Texts that must be in a row, unless its text is not indexed completely.
+    /// Full-text queries that each match must satisfy, unless its text is not indexed completely.
     hints: Vec<String>,
     condition: Expression,
     /// The condition of each part of the query by itself, without fields and nested parts.
     parts: Vec<Expression>,
-}
-
-/// A condition on a row of exchanges.
-#[derive(Debug)]
-enum Expression {
-    Sql(String),
-    /// The row's text matches this full-text query.
-    Text(String),
-    All(Vec<Self>),
-    Any(Vec<Self>),
-    Not(Box<Self>),
-}
-
-impl Expression {
-    fn push(&self, dialect: Dialect, sql: &mut Sql) {
-        match self {
-            Self::Sql(text) => drop(sql.push(text)),
-            Self::Text(text) => {
-                let place = sql.bind(text);
-                sql.push(&has_text(dialect, &place));
-            }
-            Self::All(all) => Self::join(all, dialect, sql, " AND ", "1 = 1"),
-            Self::Any(any) => Self::join(any, dialect, sql, " OR ", "1 = 0"),
-            Self::Not(one) => {
-                // NULL counts as false: a row without a name does not have the name.
-                sql.push("CASE WHEN ");
-                one.push(dialect, sql);
-                sql.push(" THEN 0 ELSE 1 END = 1");
-            }
-        }
-    }
-
-    fn join(all: &[Self], dialect: Dialect, sql: &mut Sql, between: &str, nothing: &str) {
-        if all.is_empty() {
-            sql.push(nothing);
-            return;
-        }
-        sql.push("(");
-        for (at, one) in all.iter().enumerate() {
-            sql.push(if at == 0 { "" } else { between });
-            one.push(dialect, sql);
-        }
-        sql.push(")");
-    }
-}
-
-/// The ids of the names in a query, and the tapes.
-struct KnownNames<'a> {
-    dialect: Dialect,
-    names: HashMap<String, Vec<i64>>,
-    tapes: &'a Tapes,
 }
 
 impl RowConditions {
@@ -101,15 +51,16 @@ impl RowConditions {
     ) -> Result<Self, sqlx::Error> {
         let known = KnownNames { dialect, names: names_in(connection, query).await?, tapes };
         let (text, rest) = driving_text(dialect, query);
-        let mut conditions = known.own(query, false);
-        conditions.extend(known.within(&rest, true));
+        let mut conditions = known.direct_conditions(query, false);
+        conditions.extend(known.nested_conditions(&rest, true));
         conditions.extend(known.shown_legs(query));
+        // Only messages with a method have parameters.
         if !query.params.is_empty() {
             conditions.push(Expression::Sql("e.method IS NOT NULL".to_owned()));
         }
         let numbers = known.tape_numbers(query);
         let ids = numbers.as_ref().map(|numbers| ids_of(numbers, tapes));
-        let begun = |to_ns| tapes.values().filter(|t| t.started_ns < to_ns).map(|t| t.last_id).max();
+        let last_id_before = |to_ns| tapes.values().filter(|t| t.started_ns < to_ns).map(|t| t.last_id).max();
         let fields = query.params.iter().chain(&query.results).chain(&query.errors);
         Ok(Self {
             dialect,
@@ -117,21 +68,21 @@ impl RowConditions {
             numbers,
             ids,
             of_tapes: None,
-            last_begun: query.to_ns.and_then(|ns| begun(int(ns))),
+            last_begun: query.to_ns.and_then(|ns| last_id_before(int(ns))),
             text_rows_max: None,
             hints: fields.filter_map(hint).map(|term| text_query(dialect, &[term])).collect(),
             condition: Expression::All(conditions),
-            // Without the first part, the query itself, which every row that is found matches.
+            // Without the first part, which is the query itself: every row that is found matches it.
             parts: query
                 .parts()
                 .into_iter()
                 .skip(1)
-                .map(|part| Expression::All(known.own(part, true)))
+                .map(|part| Expression::All(known.direct_conditions(part, true)))
                 .collect(),
         })
     }
 
-    /// Limits the rows that are looked at if more than `rows_max` match the text; returns whether it did.
+    /// Limits the rows to check if more than `rows_max` match the text; returns whether it did.
     pub(super) async fn bound_text(
         &mut self,
         connection: &mut AnyConnection,
@@ -141,10 +92,12 @@ impl RowConditions {
             return Ok(false);
         }
         let mut is_frequent = self.has_more_texts(connection, rows_max).await?;
+        // The range of ids may include other tapes, so a frequent text is counted again in the wanted tapes only.
         if is_frequent && let Some(numbers) = &self.numbers {
             self.of_tapes = Some(is_one_of("tape", numbers));
             is_frequent = self.has_more_texts(connection, rows_max).await?;
         }
+        // A search looks only at this number of rows then, and its total is a lower bound.
         self.text_rows_max = is_frequent.then_some(rows_max);
         Ok(is_frequent)
     }
@@ -164,8 +117,8 @@ impl RowConditions {
 
     /// Writes `SELECT … FROM texts WHERE …`.
     fn push_texts(&self, sql: &mut Sql, what: &str, ids: Option<(i64, i64)>) {
-        let place = sql.bind(self.text.as_deref().unwrap_or_default());
-        sql.push(&format!("SELECT {what} FROM texts WHERE {}", matches(self.dialect, &place)));
+        let bind = sql.bind(self.text.as_deref().unwrap_or_default());
+        sql.push(&format!("SELECT {what} FROM texts WHERE {}", matches(self.dialect, &bind)));
         if let Some((first, last)) = ids {
             sql.push(&format!(" AND rowid BETWEEN {first} AND {last}"));
         }
@@ -181,6 +134,7 @@ impl RowConditions {
         for (at, part) in self.parts.iter().enumerate() {
             sql.push(" + CASE WHEN ");
             part.push(self.dialect, sql);
+            // The bits suffice, because the parser limits alternatives, groups and negations (`UNITS_MAX`).
             sql.push(&format!(" THEN {} ELSE 0 END", 1i64 << at));
         }
     }
@@ -193,8 +147,8 @@ impl RowConditions {
                 sql.push("FROM exchanges e WHERE ");
             }
             (Some(text), None) => {
-                let place = sql.bind(text);
-                let matches = matches(self.dialect, &place);
+                let bind = sql.bind(text);
+                let matches = matches(self.dialect, &bind);
                 sql.push(&format!(
                     "FROM texts {join} exchanges e ON e.id = texts.rowid WHERE {matches} AND "
                 ));
@@ -204,7 +158,7 @@ impl RowConditions {
             }
             (Some(_), Some(rows_max)) => {
                 let (first, last) = self.ids.unwrap_or((0, i64::MAX));
-                let last = self.last_begun.map_or(last, |begun| begun.min(last));
+                let last = self.last_begun.map_or(last, |id| id.min(last));
                 sql.push("FROM (");
                 self.push_texts(sql, "rowid AS id", Some((first, last)));
                 sql.push(&format!(
@@ -214,127 +168,25 @@ impl RowConditions {
         }
         self.condition.push(self.dialect, sql);
         for hint in &self.hints {
-            let place = sql.bind(hint);
+            let bind = sql.bind(hint);
             sql.push(&format!(
                 " AND ((e.marks & {CLIPPED}) != 0 OR e.id IN (SELECT rowid FROM texts WHERE {}))",
-                matches(self.dialect, &place)
+                matches(self.dialect, &bind)
             ));
         }
-    }
-}
-
-impl KnownNames<'_> {
-    /// Returns the full condition of a part. Whether fields match is not known here: with `may` they count as matching,
-    /// else as not matching.
-    fn all(&self, conditions: &Conditions, may: bool) -> Expression {
-        let mut all = self.own(conditions, true);
-        let has_fields =
-            [&conditions.params, &conditions.results, &conditions.errors].iter().any(|f| !f.is_empty());
-        if has_fields && !may {
-            all.push(Expression::Sql("1 = 0".to_owned()));
-        }
-        all.extend(self.within(conditions, may));
-        Expression::All(all)
-    }
-
-    /// Returns the conditions of nested parts.
-    fn within(&self, conditions: &Conditions, may: bool) -> Vec<Expression> {
-        let any =
-            |group: &Vec<Conditions>| Expression::Any(group.iter().map(|one| self.all(one, may)).collect());
-        let not = |one: &Conditions| Expression::Not(Box::new(self.all(one, !may)));
-        conditions.any_of.iter().map(any).chain(conditions.none_of.iter().map(not)).collect()
-    }
-
-    /// Returns the conditions of a part by itself, without fields; with its text if `with_text` says so.
-    fn own(&self, query: &Conditions, with_text: bool) -> Vec<Expression> {
-        let mut all: Vec<String> = Vec::new();
-        all.extend(query.from_ns.map(|ns| format!("e.wall_ns >= {}", int(ns))));
-        all.extend(query.to_ns.map(|ns| format!("e.wall_ns < {}", int(ns))));
-        all.extend(query.min_response_ns.map(|ns| format!("e.took_ns >= {}", int(ns))));
-        all.extend(query.max_response_ns.map(|ns| format!("e.took_ns <= {}", int(ns))));
-        let tokens = "e.asked_tokens + e.answered_tokens";
-        all.extend(query.min_tokens.map(|count| format!("{tokens} >= {}", int(count))));
-        all.extend(query.max_tokens.map(|count| format!("{tokens} <= {}", int(count))));
-        all.extend(query.has_errors.map(|failed| format!("e.failed = {}", i64::from(failed))));
-        if !query.error_codes.is_empty() {
-            all.push(format!("e.failed = 1 AND e.code IN ({})", list(&query.error_codes)));
-        }
-        if !query.types.is_empty() {
-            let codes: Vec<i64> = query.types.iter().map(|what| what.code()).collect();
-            let codes = list(&codes);
-            let original = if query.types.contains(&ExchangeKind::Original) { ORIGINAL } else { 0 };
-            all.push(format!(
-                "(e.what IN ({codes}) OR e.answered_with IN ({codes}) OR (e.marks & {original}) != 0)"
-            ));
-        }
-        all.extend(self.tape_numbers(query).map(|numbers| is_one_of("e.tape", &numbers)));
-        let call = if query.tools.is_empty() { Vec::new() } else { vec![method::TOOLS_CALL.to_owned()] };
-        let columns = [
-            ("e.method", &query.methods),
-            ("e.name", &query.names),
-            ("e.method", &call),
-            ("e.name", &query.tools),
-            ("e.via", &query.via),
-        ];
-        all.extend(columns.into_iter().filter_map(|(column, wanted)| self.is_named(column, wanted)));
-        for (kind, wanted) in [(RULE, &query.rules), (TAG, &query.tags)] {
-            let judged = self.is_named("name", wanted);
-            all.extend(judged.map(|named| {
-                format!("e.id IN (SELECT exchange FROM judged WHERE kind = {kind} AND {named})")
-            }));
-        }
-        let mut all: Vec<Expression> = all.into_iter().map(Expression::Sql).collect();
-        if with_text && !query.text.is_empty() {
-            all.push(Expression::Text(text_query(self.dialect, &query.text)));
-        }
-        all
-    }
-
-    fn is_named(&self, column: &str, wanted: &[String]) -> Option<String> {
-        let numbers = wanted.iter().filter_map(|name| self.names.get(name)).flatten().copied();
-        (!wanted.is_empty()).then(|| is_one_of(column, &numbers.collect::<Vec<i64>>()))
-    }
-
-    /// Leaves out second legs, unless the query names a backend.
-    fn shown_legs(&self, query: &Conditions) -> Option<Expression> {
-        if !query.via.is_empty() {
-            return None;
-        }
-        let mut shown = vec![Expression::Sql(format!("(e.marks & {SECOND_LEG}) = 0"))];
-        let alternatives = query.any_of.iter().flatten().flat_map(Conditions::parts);
-        let asked = alternatives.filter_map(|part| self.is_named("e.via", &part.via));
-        shown.extend(asked.map(Expression::Sql));
-        Some(Expression::Any(shown))
-    }
-
-    /// Returns the numbers of the tapes that a part is limited to; none for all tapes.
-    fn tape_numbers(&self, query: &Conditions) -> Option<Vec<i64>> {
-        if query.sessions.is_empty() && query.tapes.is_empty() && query.servers.is_empty() {
-            return None;
-        }
-        let latest = self.tapes.values().max_by_key(|t| (t.started_ns, &t.id)).map(|t| t.number);
-        let begins =
-            |wanted: &[String], id: &str| wanted.is_empty() || wanted.iter().any(|w| id.starts_with(w));
-        let servers: Vec<Glob> = query.servers.iter().map(|server| Glob::new(server)).collect();
-        let is_latest = |number: i64| query.tapes.iter().any(|t| t == "latest") && Some(number) == latest;
-        let numbers = self.tapes.values();
-        let numbers = numbers
-            .filter(|t| begins(&query.sessions, &t.session))
-            .filter(|t| begins(&query.tapes, &t.id) || is_latest(t.number))
-            .filter(|t| servers.is_empty() || servers.iter().any(|s| s.matches(&t.server)));
-        Some(numbers.map(|t| t.number).collect())
     }
 }
 
 /// Returns the first and last id of the exchanges of some tapes.
 fn ids_of(numbers: &[i64], tapes: &Tapes) -> (i64, i64) {
+    // A tape without exchanges has no ids.
     let known = || numbers.iter().filter_map(|number| tapes.get(number)).filter(|tape| tape.last_id > 0);
     let first = known().map(|tape| tape.first_id).min().unwrap_or(0);
     (first, known().map(|tape| tape.last_id).max().unwrap_or(0))
 }
 
-/// Returns the full-text query that every match of the whole query satisfies, and the query without the conditions that
-/// it covers. None if the query can match any text.
+/// Returns the full-text query that every match satisfies, and the query without the conditions that it covers; `None`
+/// if the query can match any text.
 fn driving_text(dialect: Dialect, query: &Conditions) -> (Option<String>, Conditions) {
     let mut rest = query.clone();
     let mut wanted: Vec<String> = Vec::new();
@@ -356,44 +208,7 @@ fn driving_text(dialect: Dialect, query: &Conditions) -> (Option<String>, Condit
     (Some(text_without(dialect, &wanted, &unwanted)), rest)
 }
 
-/// Looks up the ids of all names in a query.
-async fn names_in(
-    connection: &mut AnyConnection,
-    query: &Conditions,
-) -> Result<HashMap<String, Vec<i64>>, sqlx::Error> {
-    let mut known = HashMap::new();
-    for part in query.parts() {
-        let lists = [&part.methods, &part.names, &part.tools, &part.via, &part.rules, &part.tags];
-        let call = (!part.tools.is_empty()).then(|| method::TOOLS_CALL.to_owned());
-        for name in lists.into_iter().flatten().chain(&call) {
-            if !known.contains_key(name) {
-                known.insert(name.clone(), numbers_of(connection, name).await?);
-            }
-        }
-    }
-    Ok(known)
-}
-
-/// Returns the ids of a name; a `*` in it matches anything.
-async fn numbers_of(connection: &mut AnyConnection, name: &str) -> Result<Vec<i64>, sqlx::Error> {
-    if !name.contains('*') {
-        return sqlx::query_scalar("SELECT id FROM names WHERE name = $1")
-            .bind(stored_name(name).into_owned())
-            .fetch_all(connection)
-            .await;
-    }
-    let glob = Glob::new(name);
-    let pattern = name.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_").replace('*', "%");
-    let found: Vec<(i64, String)> =
-        sqlx::query_as("SELECT id, name FROM names WHERE name LIKE $1 ESCAPE '\\'")
-            .bind(stored_name(&pattern).into_owned())
-            .fetch_all(connection)
-            .await?;
-    // SQLite's LIKE ignores case, so check again.
-    Ok(found.into_iter().filter(|(_, found)| glob.matches(found)).map(|(number, _)| number).collect())
-}
-
-/// A field can equal a text only in messages that contain the text.
+/// Returns a search term for a filter: a field can equal a text only in messages that contain the text.
 fn hint(filter: &FieldFilter) -> Option<SearchTerm> {
     match &filter.test {
         ValueTest::Equals(Value::String(text))

@@ -1,4 +1,4 @@
-//! Claims on requests to the model: processes that want the same answer at once send one request.
+//! Claims on requests to the model: of the processes that need the same answer at the same time, one sends the request.
 
 use std::time::Duration;
 
@@ -6,7 +6,9 @@ use crate::ledger::statement::{Key, change};
 use crate::ledger::{LedgerError, Write};
 use scrubjay_tape::clock;
 
-/// Claims a request; returns false if another owner has claimed it. An owner may claim it again.
+/// Claims a request for a time; returns false if another owner has claimed it. An owner may renew its claim.
+///
+/// The claim of a process that was killed ends with its time.
 ///
 /// # Errors
 /// The ledger failed.
@@ -18,6 +20,7 @@ pub async fn take(
 ) -> Result<bool, LedgerError> {
     let now_ns = write.at_ns();
     let lasts_ns = i64::try_from(clock::saturate(lasts)).unwrap_or(i64::MAX);
+    // A claim whose time is over is replaced: its process was killed, or is too slow.
     let rows = change(
         "INSERT INTO progress_claims (subject, owner, until_ns) VALUES ($1, $2, $3)
          ON CONFLICT (subject) DO UPDATE SET owner = excluded.owner, until_ns = excluded.until_ns
@@ -32,11 +35,11 @@ pub async fn take(
     Ok(rows > 0)
 }
 
-/// Releases a claim, whether the request was answered or not.
+/// Releases a claim. Does nothing if another owner has taken it over meanwhile.
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn give_up(write: &mut Write, subject: &str, owner: &str) -> Result<(), LedgerError> {
+pub async fn release(write: &mut Write, subject: &str, owner: &str) -> Result<(), LedgerError> {
     change("DELETE FROM progress_claims WHERE subject = $1 AND owner = $2")
         .bind(Key::known(subject))
         .bind(Key::known(owner))

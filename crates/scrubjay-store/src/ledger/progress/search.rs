@@ -1,7 +1,7 @@
 //! Searches entries: by a part of their titles or by words, by tags, by time.
 //!
 //! Titles are scanned in an index of their own; entries behind the requested page are only counted. With tags, only the
-//! entries of the rarest tag are scanned. Words use full-text search; of many matches the newest are ranked.
+//! entries of the rarest tag are scanned. Words use full-text search; if there are many matches, the newest are ranked.
 
 use sqlx::any::{AnyArguments, AnyRow};
 use sqlx::query::Query as Statement;
@@ -12,13 +12,13 @@ use crate::ledger::statement::select;
 use crate::ledger::words::{Term, fold_case};
 use crate::ledger::{Conn, LedgerError};
 
-/// How many matches are ranked, the newest first: ranking reads every match.
+/// The most matches that are ranked, the newest: ranking reads every match.
 pub const RANKED_MAX: i64 = 1_000;
-/// An entry has no more tags.
-pub const TAGS_MAX: usize = 10;
-/// Up to how many entries a tag is counted, to find the rarest.
+/// The most tags of an entry. A search for more of them matches nothing.
+const TAGS_MAX: usize = 10;
+/// The most entries of a tag that are counted to find the rarest tag: above this, all tags count as frequent.
 const RARE_MAX: i64 = 1_000;
-/// No title folds to more characters.
+/// The most characters of a folded title. A search for a longer part matches nothing.
 const TITLE_FOLDED_CHARS_MAX: usize = 300;
 
 /// Which entries to find.
@@ -27,16 +27,16 @@ pub struct EntrySearch<'a> {
     /// The project.
     pub project: &'a str,
     /// What the texts must contain.
-    pub says: TextFilter<'a>,
-    /// The tags they have, all of them.
+    pub text: TextFilter<'a>,
+    /// The tags that each entry must have.
     pub tags: &'a [String],
     /// The session in which they were logged.
     pub session: Option<&'a str>,
-    /// The first moment, microseconds since the Unix epoch.
+    /// The earliest time, microseconds since the Unix epoch; included.
     pub from_us: i64,
-    /// The last moment.
+    /// The latest time, microseconds since the Unix epoch; included.
     pub until_us: i64,
-    /// How many at most.
+    /// The most entries to return.
     pub limit: i64,
 }
 
@@ -45,7 +45,7 @@ pub struct EntrySearch<'a> {
 pub enum TextFilter<'a> {
     /// Anything.
     Anything,
-    /// This somewhere in the title, ignoring case.
+    /// This text somewhere in the title, ignoring case.
     InTitle(&'a str),
     /// These words in the title or the content.
     Words(&'a [Term]),
@@ -66,16 +66,16 @@ pub struct EntryHit {
     pub session_id: String,
     /// The host's own id of that conversation.
     pub host_session: Option<String>,
-    /// Its content, where words were searched for.
+    /// Its content, if words were searched for.
     pub content: Option<String>,
 }
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EntrySearchResults {
-    /// The newest, or the best where words were searched for.
+    /// The newest entries, or the best ones if words were searched for.
     pub hits: Vec<EntryHit>,
-    /// How many there are.
+    /// How many entries match.
     pub total: i64,
 }
 
@@ -91,7 +91,7 @@ pub async fn find(on: &mut impl Conn, search: &EntrySearch<'_>) -> Result<EntryS
         return Ok(EntrySearchResults::default());
     }
     let Some(scope) = scope_of(on, search.project).await? else { return Ok(EntrySearchResults::default()) };
-    let pattern = match search.says {
+    let pattern = match search.text {
         TextFilter::Words(terms) => {
             let query = text::query(on.dialect(), scope, terms, &tags);
             return ranked(on, search, scope, &query).await;
@@ -106,9 +106,10 @@ pub async fn find(on: &mut impl Conn, search: &EntrySearch<'_>) -> Result<EntryS
     newest(on, search, scope, pattern.as_deref(), &tags).await
 }
 
-/// Puts the tag first that has the fewest entries.
+/// Moves the tag with the fewest entries to the front.
 async fn rarest_first(on: &mut impl Conn, scope: i64, tags: &mut [&str]) -> Result<(), LedgerError> {
     let mut fewest = i64::MAX;
+    // A single tag needs no comparison.
     for n in 0..if tags.len() > 1 { tags.len() } else { 0 } {
         let row = select(
             "SELECT count(*) FROM (SELECT 1 FROM progress_tags WHERE scope = $1 AND tag = $2 LIMIT $3) t",
@@ -127,7 +128,7 @@ async fn rarest_first(on: &mut impl Conn, scope: i64, tags: &mut [&str]) -> Resu
     Ok(())
 }
 
-/// The binds of a statement: the scope, the first and last moment, then texts.
+/// The binds of a statement: the scope, the earliest and latest time, then texts.
 struct SearchBinds<'a> {
     scope: i64,
     from_us: i64,
@@ -142,7 +143,7 @@ impl SearchBinds<'_> {
     }
 }
 
-/// Finds by title, tags and time: the newest first.
+/// Finds entries by title, tags and time, the newest first.
 async fn newest(
     on: &mut impl Conn,
     search: &EntrySearch<'_>,
@@ -151,7 +152,8 @@ async fn newest(
     tags: &[&str],
 ) -> Result<EntrySearchResults, LedgerError> {
     let texts: Vec<&str> = tags.iter().copied().chain(pattern).chain(search.session).collect();
-    let mut given = SearchBinds { scope, from_us: search.from_us, until_us: search.until_us, texts };
+    let mut binds = SearchBinds { scope, from_us: search.from_us, until_us: search.until_us, texts };
+    // The rows of a tag have time and title, too, so entries without the tag are not read.
     let table = if tags.is_empty() { "progress_entries" } else { "progress_tags" };
     let mut from = format!("FROM {table} e WHERE e.scope = $1 AND e.at_us BETWEEN $2 AND $3");
     for n in 0..tags.len() {
@@ -168,7 +170,7 @@ async fn newest(
         from += &format!(" AND e.title_folded LIKE ${} ESCAPE '\\'", 4 + tags.len());
     }
     if search.session.is_some() {
-        from += &of_session("e.at_us", 3 + given.texts.len());
+        from += &of_session("e.at_us", 3 + binds.texts.len());
     }
     let page = format!(
         "SELECT {HIT} FROM (SELECT e.at_us {from} ORDER BY e.at_us DESC LIMIT {}) p
@@ -176,18 +178,19 @@ async fn newest(
          ORDER BY x.at_us DESC",
         search.limit
     );
-    let rows = given.bind(page).fetch_all(on.conn()).await?;
+    let rows = binds.bind(page).fetch_all(on.conn()).await?;
     let hits = rows.iter().map(|row| EntryHit::of(row, None)).collect::<Result<Vec<_>, _>>()?;
     let mut total = hits.len() as i64;
+    // A page that is not full holds all matches. Otherwise only entries behind the page are left to count.
     if let Some(last) = hits.last().filter(|_| total >= search.limit) {
-        given.until_us = last.at_us - 1;
-        let row = given.bind(format!("SELECT count(*) {from}")).fetch_one(on.conn()).await?;
+        binds.until_us = last.at_us - 1;
+        let row = binds.bind(format!("SELECT count(*) {from}")).fetch_one(on.conn()).await?;
         total += row.try_get::<i64, _>(0)?;
     }
     Ok(EntrySearchResults { hits, total })
 }
 
-/// Finds by words: the best first.
+/// Finds entries by words, the best first.
 async fn ranked(
     on: &mut impl Conn,
     search: &EntrySearch<'_>,
@@ -195,12 +198,11 @@ async fn ranked(
     query: &str,
 ) -> Result<EntrySearchResults, LedgerError> {
     let texts: Vec<&str> = std::iter::once(query).chain(search.session).collect();
-    let given = SearchBinds { scope, from_us: search.from_us, until_us: search.until_us, texts };
-    let fork = text::search_sql(on.dialect());
-    let (key, rank) = (fork.key, fork.rank);
-    // Every word carries the scope. It is bound anyway, so that both statements have the same binds.
-    let mut from =
-        format!("FROM progress_text WHERE {} AND {key} BETWEEN $2 AND $3 AND $1 > 0", fork.matches);
+    let binds = SearchBinds { scope, from_us: search.from_us, until_us: search.until_us, texts };
+    let sql = text::search_sql(on.dialect());
+    let (key, rank) = (sql.key, sql.rank);
+    // The scope is part of every word. It is used as a bind anyway, so that all statements have the same binds.
+    let mut from = format!("FROM progress_text WHERE {} AND {key} BETWEEN $2 AND $3 AND $1 > 0", sql.matches);
     if search.session.is_some() {
         from += &of_session(key, 5);
     }
@@ -213,11 +215,11 @@ async fn ranked(
          ORDER BY p.rank_of, x.at_us DESC",
         search.limit
     );
-    let rows = given.bind(page).fetch_all(on.conn()).await?;
+    let rows = binds.bind(page).fetch_all(on.conn()).await?;
     let hits = rows.iter().map(|row| EntryHit::of(row, Some(6))).collect::<Result<Vec<_>, _>>()?;
     let mut total = hits.len() as i64;
     if total >= search.limit {
-        let row = given.bind(format!("SELECT count(*) {from}")).fetch_one(on.conn()).await?;
+        let row = binds.bind(format!("SELECT count(*) {from}")).fetch_one(on.conn()).await?;
         total = row.try_get(0)?;
     }
     Ok(EntrySearchResults { hits, total })
@@ -240,14 +242,14 @@ impl EntryHit {
     }
 }
 
-/// Returns the condition that an entry was logged in the session bound at `place`.
-fn of_session(moment: &str, place: usize) -> String {
+/// Returns the condition that the entry of a time was logged in the session of a bind.
+fn of_session(at_us: &str, bind: usize) -> String {
     format!(
-        " AND EXISTS (SELECT 1 FROM progress_entries q WHERE q.at_us = {moment} AND q.session_id = ${place})"
+        " AND EXISTS (SELECT 1 FROM progress_entries q WHERE q.at_us = {at_us} AND q.session_id = ${bind})"
     )
 }
 
-/// Writes a pattern for texts that contain a part.
+/// Returns the LIKE pattern of the texts that contain a part.
 fn like(part: &str) -> String {
     let mut pattern = "%".to_owned();
     for c in part.chars() {

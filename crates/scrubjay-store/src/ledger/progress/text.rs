@@ -1,31 +1,30 @@
 //! Full-text search over titles and contents, with FTS5 or `tsvector`.
 //!
-//! Every word carries its project's number, so that entries of other projects cost nothing. Tags are words too, of a form
-//! that no text has.
+//! Every word begins with its project's number, so that entries of other projects cost a search nothing. Tags are words
+//! too, in a form that no word of a text has.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::{EntryTexts, FOLDING};
 use crate::ledger::dialect::Dialect;
+use crate::ledger::full_text::{self, POSITION_MAX};
 use crate::ledger::statement::{SearchWords, change};
 use crate::ledger::words::{Term, words};
 use crate::ledger::{Conn, LedgerError, Write};
 
-/// How many pages FTS5 merges with each entry: a few each time, so that no entry waits for a large merge.
+/// The pages that FTS5 merges with each entry: a few each time, so that no entry waits for a large merge.
 const MERGE_PAGES: i64 = 16;
-/// For how many words one more page is merged.
+/// One more page is merged for each of this many words, because long entries leave more to merge.
 const WORDS_PER_PAGE: usize = 16;
-/// Limit of `tsvector`: the largest position.
-const POSITION_MAX: usize = 16_383;
 
 /// The SQL that searches the words of entries.
 pub(super) struct TextSearchSql {
-    /// The column that says which entry it is.
+    /// The column that identifies the entry.
     pub(super) key: &'static str,
-    /// The condition on it, with the query as `$4`.
+    /// The condition that the query, bound as `$4`, matches.
     pub(super) matches: &'static str,
-    /// The rank; the best is the least.
+    /// The rank; the best match has the least.
     pub(super) rank: &'static str,
 }
 
@@ -47,25 +46,13 @@ pub(super) fn search_sql(dialect: Dialect) -> TextSearchSql {
 
 /// Writes the full-text query.
 pub(super) fn query(dialect: Dialect, scope: i64, terms: &[Term], tags: &[&str]) -> String {
-    let term = |term: &Term| match dialect {
-        Dialect::Sqlite => {
-            let words: Vec<String> = term.words.iter().map(|word| format!("{scope}x{word}")).collect();
-            format!("\"{}\"{}", words.join(" "), if term.prefix { "*" } else { "" })
-        }
-        Dialect::Postgres => {
-            let words: Vec<String> = term.words.iter().map(|word| format!("'{scope}x{word}'")).collect();
-            format!("({}{})", words.join(" <-> "), if term.prefix { ":*" } else { "" })
-        }
+    let term = |term: &Term| {
+        let words: Vec<String> = term.words.iter().map(|word| format!("{scope}x{word}")).collect();
+        full_text::phrase(dialect, &words, term.prefix)
     };
-    let tag = |tag: &&str| match dialect {
-        Dialect::Sqlite => format!("\"{}\"", tag_word(scope, tag)),
-        Dialect::Postgres => format!("'{}'", tag_word(scope, tag)),
-    };
+    let tag = |tag: &&str| full_text::word(dialect, &tag_word(scope, tag));
     let all: Vec<String> = terms.iter().map(term).chain(tags.iter().map(tag)).collect();
-    all.join(match dialect {
-        Dialect::Sqlite => " AND ",
-        Dialect::Postgres => " & ",
-    })
+    all.join(full_text::and(dialect))
 }
 
 /// Makes an entry findable by its words and tags.
@@ -96,6 +83,7 @@ pub(super) async fn index(
         }
         Dialect::Postgres => {
             let mut vector = vector(scope, texts.title.as_str(), texts.content.as_str());
+            // Without a position: a tag is never part of a phrase.
             for tag in tags {
                 write!(vector, " '{tag}'").expect("a string takes any text");
             }
@@ -109,7 +97,8 @@ pub(super) async fn index(
     Ok(())
 }
 
-/// Writes a tag as a word; words of texts have an `x` behind the scope.
+/// Returns the word for a tag. It is a hash, because a tag may be any text; words of texts have an `x` behind the
+/// scope.
 fn tag_word(scope: i64, tag: &str) -> String {
     format!("{scope}t{}", &blake3::hash(tag.as_bytes()).to_hex()[..32])
 }
@@ -126,16 +115,16 @@ fn scoped(scope: i64, text: &str) -> (String, usize) {
 /// Writes a `tsvector`: each word with its positions, those of the title with more weight.
 fn vector(scope: i64, title: &str, content: &str) -> String {
     let (title, content) = (words(title, FOLDING), words(content, FOLDING));
-    // A gap, so that no phrase reaches from one into the other.
+    // A gap, so that no phrase reaches from the title into the content.
     let start = title.len() + 10;
-    let mut places: BTreeMap<&str, String> = BTreeMap::new();
-    let title_places = title.iter().enumerate().map(|(n, word)| (word, n + 1, 'A'));
-    let content_places = content.iter().enumerate().map(|(n, word)| (word, n + start, 'B'));
-    for (word, position, weight) in title_places.chain(content_places) {
-        let places = places.entry(&word.folded).or_default();
-        let comma = if places.is_empty() { "" } else { "," };
-        write!(places, "{comma}{}{weight}", position.min(POSITION_MAX)).expect("a string takes any text");
+    let mut positions: BTreeMap<&str, String> = BTreeMap::new();
+    let title_positions = title.iter().enumerate().map(|(n, word)| (word, n + 1, 'A'));
+    let content_positions = content.iter().enumerate().map(|(n, word)| (word, n + start, 'B'));
+    for (word, position, weight) in title_positions.chain(content_positions) {
+        let positions = positions.entry(&word.folded).or_default();
+        let comma = if positions.is_empty() { "" } else { "," };
+        write!(positions, "{comma}{}{weight}", position.min(POSITION_MAX)).expect("a string takes any text");
     }
-    let lexemes: Vec<String> = places.iter().map(|(word, at)| format!("'{scope}x{word}':{at}")).collect();
+    let lexemes: Vec<String> = positions.iter().map(|(word, at)| format!("'{scope}x{word}':{at}")).collect();
     lexemes.join(" ")
 }

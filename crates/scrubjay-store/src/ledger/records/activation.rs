@@ -1,4 +1,4 @@
-//! Which session works with which record, and which version of it the session has seen.
+//! Activations: which session works with which record, and which version of it the session has seen.
 
 use serde_json::json;
 use sqlx::Row;
@@ -6,12 +6,12 @@ use sqlx::Row;
 use super::collection::RecordCollection;
 use super::scope::Scope;
 use super::{RecordError, RecordId, RecordRef, row};
-use crate::ledger::event::{self, EventKind, NewEvent};
+use crate::ledger::event::{EventKind, NewEvent};
 use crate::ledger::statement::{Key, change, select};
 use crate::ledger::{Conn, LedgerError, Write, project};
 
-/// How many other sessions are listed.
-const HOLDERS_SHOWN_MAX: i64 = 50;
+/// The most sessions that are listed for a record.
+const SESSIONS_SHOWN_MAX: i64 = 50;
 
 /// The version of a record that a session has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,10 +45,7 @@ pub struct Activation {
 }
 
 /// Returns the version of a record that a session has seen, if it has it activated.
-///
-/// # Errors
-/// The ledger failed.
-pub(crate) async fn seen_version(
+pub(super) async fn seen_version(
     on: &mut impl Conn,
     session: &str,
     id: RecordId,
@@ -96,18 +93,19 @@ pub async fn activate(
     overridden: bool,
 ) -> Result<Activation, RecordError> {
     let now = row::require(write, &scope.collection, id).await?;
+    // Read before `note_seen` replaces it.
     let before = seen_version(write, &scope.session.id, id).await?;
     let mut others = active_sessions(write, &scope.collection, id).await?;
-    others.retain(|holder| holder.session_id != scope.session.id);
+    others.retain(|other| other.session_id != scope.session.id);
     let tick = project::get(write, &scope.collection.project).await?.map_or(0, |p| p.tick);
     note_seen(write, scope, &now, tick).await?;
-    let mut told = json!({ "version": now.version, "tick": tick, "already_loaded": before.is_some() });
+    let mut details = json!({ "version": now.version, "tick": tick, "already_loaded": before.is_some() });
     if let Some(other) = others.first() {
-        told["also_active_in"] = json!(other.session_id);
-        told["override"] = json!(overridden);
+        details["also_active_in"] = json!(other.session_id);
+        details["override"] = json!(overridden);
     }
     let event = NewEvent::new(EventKind::Activation, format!("activated {id}: {}", now.title));
-    event::append(write, &scope.session, &scope.caller, event.about(id.to_string()).with(told)).await?;
+    scope.append(write, event.about(id.to_string()).with(details)).await?;
     Ok(Activation { now, before, others, tick })
 }
 
@@ -127,7 +125,7 @@ pub async fn active_sessions(
     )
     .bind(collection.id)
     .bind(id.0)
-    .bind(HOLDERS_SHOWN_MAX)
+    .bind(SESSIONS_SHOWN_MAX)
     .fetch_all(on.conn())
     .await?;
     rows.iter()

@@ -24,13 +24,13 @@ pub const KINDS: [EventKind; 10] = [
 /// Which events to return.
 #[derive(Clone, Debug, Default)]
 pub struct ActivityFilter {
-    /// Of these kinds; if empty, of all [`KINDS`].
+    /// The kinds; if empty, all [`KINDS`].
     pub kinds: Vec<EventKind>,
-    /// No older than this, nanoseconds since the Unix epoch.
+    /// The earliest time, nanoseconds since the Unix epoch.
     pub since_ns: i64,
-    /// About this record.
+    /// The record that they are about; `None` for any.
     pub record: Option<RecordId>,
-    /// How many at most.
+    /// The most events to return.
     pub limit: i64,
 }
 
@@ -41,23 +41,24 @@ pub struct ActivityFilter {
 pub async fn recent(
     on: &mut impl Conn,
     project: &str,
-    wanted: &ActivityFilter,
+    filter: &ActivityFilter,
 ) -> Result<Vec<Event>, LedgerError> {
-    let kinds = if wanted.kinds.is_empty() { &KINDS[..] } else { &wanted.kinds };
+    let kinds = if filter.kinds.is_empty() { &KINDS[..] } else { &filter.kinds };
     let kinds: Vec<_> = kinds.iter().map(|kind| format!("'{}'", kind.name())).collect();
-    let about = if wanted.record.is_some() { "subject = $2" } else { "$2 = ''" };
-    // Both inserted texts are constants.
+    let about = if filter.record.is_some() { "subject = $2" } else { "$2 = ''" };
+    // The two texts that are filled in are constants.
     let text = format!(
-        "SELECT id, project_id, session_id, at_ns, kind, step, subject, summary, details, tape, entry
-         FROM events WHERE project_id = $1 AND {about} AND at_ns >= $3 AND kind IN ({})
-         ORDER BY id DESC LIMIT $4",
+        event::events!(
+            "WHERE project_id = $1 AND {} AND at_ns >= $3 AND kind IN ({}) ORDER BY id DESC LIMIT $4"
+        ),
+        about,
         kinds.join(", ")
     );
     let rows = select(sqlx::AssertSqlSafe(text))
         .bind(project)
-        .bind(wanted.record.map(|id| id.to_string()).unwrap_or_default())
-        .bind(wanted.since_ns)
-        .bind(wanted.limit)
+        .bind(filter.record.map(|id| id.to_string()).unwrap_or_default())
+        .bind(filter.since_ns)
+        .bind(filter.limit)
         .fetch_all(on.conn())
         .await?;
     rows.iter().map(event::of_row).collect()
@@ -66,11 +67,11 @@ pub async fn recent(
 /// A session that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenSession {
-    /// Which.
+    /// Its id.
     pub id: String,
     /// What it is called.
     pub title: Option<String>,
-    /// The project's tick when it last looked.
+    /// The project's tick when it last synced.
     pub last_sync_tick: i64,
     /// When something last happened in it.
     pub last_activity_ns: i64,

@@ -1,4 +1,4 @@
-//! The context of a record: its parent and open children whole, other relatives as references.
+//! The context of a record: its parent and its open children as whole records, other relatives as references.
 
 use sqlx::Row;
 
@@ -8,9 +8,9 @@ use super::{Record, RecordError, RecordId, RecordRef, RecordState, listing, row}
 use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError};
 
-/// How many open children are included whole: together they fill a model's context.
+/// The most open children that are included as whole records: more would fill a model's context.
 const OPEN_CHILDREN_MAX: i64 = 50;
-/// How many references of each kind are included.
+/// The most references of each kind that are included.
 const REFS_MAX: i64 = 100;
 
 /// A record with its relatives.
@@ -46,6 +46,7 @@ pub async fn load(
     };
     let mut bundle =
         Bundle { target, parent, open: vec![], other: vec![], grandchildren: vec![], grandchildren_total: 0 };
+    // The record's own counts save queries that would return nothing.
     if bundle.target.now.open_children > 0 {
         bundle.open = open_children(on, collection, id).await?;
     }
@@ -134,5 +135,6 @@ pub async fn siblings(
         Some(parent) => row::find(on, collection, parent).await?.map_or(0, |p| p.children),
         None => collection.totals.roots,
     };
+    // Without the record itself.
     Ok((rows.iter().map(RecordRef::of).collect::<Result<_, _>>()?, total - 1))
 }

@@ -1,7 +1,7 @@
 //! Citations of code in records, and whether the cited lines have changed since.
 //!
-//! A citation stores the lines as they were when it was made, if the ledger has the file. It is suspect once the newest
-//! revision of that file has other lines there. The workspace itself is never read.
+//! A citation stores the cited lines, if the ledger has the file. It is suspect once the newest revision of that file
+//! has other lines there. The workspace itself is never read.
 
 use scrubjay_core::diff;
 use sqlx::Row;
@@ -13,9 +13,9 @@ use crate::ledger::blob::{self, Hash};
 use crate::ledger::statement::{change, select};
 use crate::ledger::{Conn, LedgerError, Write, moves, revision};
 
-/// How many citations a record may have.
+/// The most citations of a record: each stores its lines and is compared when the record is activated.
 const CITATIONS_MAX: usize = 20;
-/// The longest path.
+/// The longest path, in characters.
 const PATH_CHARS_MAX: usize = 1_000;
 
 /// Some lines of a file.
@@ -36,12 +36,12 @@ pub struct SuspectCitation {
     pub id: RecordId,
     /// The citation, as `path#L1-L9`.
     pub citation: String,
-    /// What changed, as a unified diff; none if the file is gone.
+    /// What changed, as a unified diff; `None` if the file is gone.
     pub diff: Option<String>,
 }
 
 /// Reads `path#L3-L9` or `path#L3`.
-fn read(text: &str) -> Option<Citation> {
+fn parse(text: &str) -> Option<Citation> {
     let (path, lines) = text.rsplit_once("#L")?;
     let (first, last) = lines.split_once('-').unwrap_or((lines, lines));
     let number = |text: &str| text.parse::<u32>().ok().filter(|n| *n > 0).map(i64::from);
@@ -54,7 +54,7 @@ fn read(text: &str) -> Option<Citation> {
 }
 
 impl Citation {
-    fn cut(&self, text: &str) -> String {
+    fn lines_of(&self, text: &str) -> String {
         let (skipped, count) = ((self.first - 1) as usize, (self.last - self.first + 1) as usize);
         text.split_inclusive('\n').skip(skipped).take(count).collect()
     }
@@ -65,7 +65,7 @@ pub(super) fn check(citations: &[String]) -> Result<(), RecordError> {
     if citations.len() > CITATIONS_MAX {
         return Err(RecordError::Invalid(format!("a record has at most {CITATIONS_MAX} citations")));
     }
-    match citations.iter().find(|text| read(text).is_none()) {
+    match citations.iter().find(|text| parse(text).is_none()) {
         Some(wrong) => Err(RecordError::Invalid(format!(
             "\"{wrong}\" is not a citation: write it like src/main.rs#L10-L20"
         ))),
@@ -74,7 +74,7 @@ pub(super) fn check(citations: &[String]) -> Result<(), RecordError> {
 }
 
 /// Replaces the citations of a record, and stores the cited lines as they are now.
-pub(super) async fn keep(
+pub(super) async fn store(
     write: &mut Write,
     scope: &Scope,
     id: RecordId,
@@ -85,10 +85,11 @@ pub(super) async fn keep(
         .bind(id.0)
         .execute(write)
         .await?;
+    // Without a workspace a path names no file of the ledger.
     let Some(workspace) = scope.session.workspace.as_deref().or(scope.caller.workspace.as_deref()) else {
         return Ok(());
     };
-    for (place, citation) in citations.iter().filter_map(|text| read(text)).enumerate() {
+    for (position, citation) in citations.iter().filter_map(|text| parse(text)).enumerate() {
         let newest = revision::latest(write, workspace, &citation.path).await?;
         let content = match newest.as_ref().and_then(|revision| revision.after) {
             Some(hash) => match lines(write, &hash, &citation).await? {
@@ -103,7 +104,7 @@ pub(super) async fn keep(
         )
         .bind(scope.collection.id)
         .bind(id.0)
-        .bind(place as i64)
+        .bind(position as i64)
         .bind(write.clean(workspace))
         .bind(write.clean(&citation.path))
         .bind(citation.first)
@@ -142,10 +143,11 @@ pub async fn suspects(
         if newest.id == cited {
             continue;
         }
-        let kept = row.try_get::<Option<Vec<u8>>, _>(5)?.map(hash_of).transpose()?;
-        let then = match kept {
+        let stored = row.try_get::<Option<Vec<u8>>, _>(5)?.map(blob::from_column).transpose()?;
+        let then = match stored {
             Some(hash) => text(on, &hash).await?,
-            // The ledger did not have the file when it was cited. The first later revision has the content before.
+            // The ledger did not have the file when it was cited. The first later revision names the content before it,
+            // which is what was cited.
             None => match revision::first_after(on, &workspace, &citation.path, cited)
                 .await?
                 .and_then(|r| r.before)
@@ -168,18 +170,14 @@ pub async fn suspects(
     Ok(suspects)
 }
 
-fn hash_of(bytes: Vec<u8>) -> Result<Hash, LedgerError> {
-    Hash::try_from(bytes).map_err(|_| LedgerError::Damaged("a hash has the wrong length".to_owned()))
-}
-
 async fn text(on: &mut impl Conn, hash: &Hash) -> Result<Option<String>, LedgerError> {
     let bytes = blob::get(on, hash).await?;
     Ok(diff::as_text(&bytes).map(str::to_owned))
 }
 
-/// Returns the cited lines of a content; none if it is not text.
+/// Returns the cited lines of a content; `None` if it is not text.
 async fn lines(on: &mut impl Conn, hash: &Hash, citation: &Citation) -> Result<Option<String>, LedgerError> {
-    Ok(text(on, hash).await?.map(|text| citation.cut(&text)))
+    Ok(text(on, hash).await?.map(|text| citation.lines_of(&text)))
 }
 
 #[cfg(test)]
@@ -188,15 +186,15 @@ mod tests {
 
     #[test]
     fn citations_are_read_as_people_write_them() {
-        let lines = |text: &str| read(text).map(|c| (c.path, c.first, c.last));
+        let lines = |text: &str| parse(text).map(|c| (c.path, c.first, c.last));
         assert_eq!(lines("src/a.rs#L3-L9"), Some(("src/a.rs".to_owned(), 3, 9)));
         assert_eq!(lines("a#b.rs#L3-9"), Some(("a#b.rs".to_owned(), 3, 9)));
         assert_eq!(lines("a.rs#L3"), Some(("a.rs".to_owned(), 3, 3)));
         for wrong in ["", "a.rs", "a.rs#3", "#L1", "a.rs#L0", "a.rs#L9-L3", "a.rs#L1-", "a\n#L1"] {
-            assert_eq!(read(wrong), None, "{wrong}");
+            assert_eq!(parse(wrong), None, "{wrong}");
         }
         let cited = Citation { path: String::new(), first: 2, last: 3 };
-        assert_eq!(cited.cut("a\nb\nc\nd"), "b\nc\n");
-        assert_eq!(cited.cut("a\nb"), "b");
+        assert_eq!(cited.lines_of("a\nb\nc\nd"), "b\nc\n");
+        assert_eq!(cited.lines_of("a\nb"), "b");
     }
 }

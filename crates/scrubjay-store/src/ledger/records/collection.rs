@@ -1,7 +1,7 @@
-//! A project's collection of records: the next number, and how many there are of each state.
+//! A project's collection of records: the last number, and how many records are in each state.
 //!
-//! The totals are updated with every write, so that a large project need not be counted. The tables call a collection
-//! `book`.
+//! Every write updates the totals, so that the records of a large project need not be counted. The tables call a
+//! collection `book`.
 
 use serde::Serialize;
 use sqlx::Row;
@@ -13,7 +13,7 @@ use crate::ledger::{Conn, LedgerError, Write, project};
 /// A project's collection of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordCollection {
-    /// Its key in the tables; 0 while it is not created.
+    /// Its key in the tables; 0 until it is created.
     pub(crate) id: i64,
     /// The project.
     pub project: String,
@@ -24,13 +24,13 @@ pub struct RecordCollection {
 /// How many records there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
-    /// All of them, which is also the number of the newest.
+    /// All of them. It is also the number of the newest, because records are never removed.
     pub records: i64,
-    /// Without a parent.
+    /// Records without a parent.
     pub roots: i64,
     /// Being worked on.
     pub open: i64,
-    /// Put off.
+    /// Postponed.
     pub later: i64,
     /// Answered.
     pub resolved: i64,
@@ -48,13 +48,13 @@ impl Totals {
         }
     }
 
-    pub(super) fn born(&mut self, state: RecordState, root: bool) {
+    pub(super) fn count_created(&mut self, state: RecordState, root: bool) {
         self.records += 1;
         self.roots += i64::from(root);
         *self.of(state) += 1;
     }
 
-    pub(super) fn moved(&mut self, from: RecordState, to: RecordState) {
+    pub(super) fn count_transition(&mut self, from: RecordState, to: RecordState) {
         *self.of(from) -= 1;
         *self.of(to) += 1;
     }
@@ -71,6 +71,7 @@ pub async fn open(on: &mut impl Conn, project: &str) -> Result<RecordCollection,
     .bind(project)
     .fetch_optional(on.conn())
     .await?;
+    // Reading creates nothing: a project without records has no row.
     let mut collection = RecordCollection { id: 0, project: project.to_owned(), totals: Totals::default() };
     if let Some(row) = row {
         collection.id = row.try_get(0)?;

@@ -2,19 +2,20 @@
 
 use super::collection::RecordCollection;
 use super::scope::Scope;
-use super::{RecordContent, RecordError, RecordId, citation, row};
+use super::{Record, RecordContent, RecordError, RecordId, activation, citation, row, text_index};
+use crate::ledger::names::{name_of, value_of};
 use crate::ledger::statement::{Key, change};
 use crate::ledger::{LedgerError, Write};
 
-/// No type is longer.
+/// The longest type, in characters. Beyond this and the following limits a record is refused, not cut.
 const TYPE_CHARS_MAX: usize = 100;
-/// No title is longer.
+/// The longest title.
 const TITLE_CHARS_MAX: usize = 500;
-/// No summary is longer.
+/// The longest summary.
 pub(super) const SUMMARY_CHARS_MAX: usize = 5_000;
-/// No body is longer.
+/// The longest body.
 const BODY_CHARS_MAX: usize = 100_000;
-/// No record is related to more.
+/// The most related records.
 const RELATED_MAX: usize = 100;
 /// The largest metadata, as JSON.
 const METADATA_BYTES_MAX: usize = 64 * 1024;
@@ -30,27 +31,26 @@ pub enum VersionChange {
     StateChanged,
 }
 
+const CHANGES: [(VersionChange, &str); 3] = [
+    (VersionChange::Created, "created"),
+    (VersionChange::Modified, "modified"),
+    (VersionChange::StateChanged, "state_changed"),
+];
+
 impl VersionChange {
     /// Returns its name.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Created => "created",
-            Self::Modified => "modified",
-            Self::StateChanged => "state_changed",
-        }
+        name_of(&CHANGES, &self)
     }
 
     pub(super) fn from_name(name: &str) -> Result<Self, LedgerError> {
-        [Self::Created, Self::Modified, Self::StateChanged]
-            .into_iter()
-            .find(|change| change.name() == name)
-            .ok_or_else(|| LedgerError::Damaged(format!("unknown change \"{name}\"")))
+        value_of(&CHANGES, name).ok_or_else(|| LedgerError::Damaged(format!("unknown change \"{name}\"")))
     }
 }
 
 /// Redacts the texts of a record.
-pub(super) fn cleaned(write: &Write, content: RecordContent) -> RecordContent {
+pub(super) fn redact(write: &Write, content: RecordContent) -> RecordContent {
     let metadata = write.clean_json(&serde_json::Value::Object(content.metadata));
     let text = |text: &str| write.clean(text).into_string();
     RecordContent {
@@ -117,7 +117,9 @@ pub(super) struct NewVersion<'a> {
 }
 
 /// Stores a version.
-pub(super) async fn keep(write: &mut Write, scope: &Scope, new: &NewVersion<'_>) -> Result<(), LedgerError> {
+///
+/// The content is clean already; statements take only redacted text, so it passes the redactor again.
+pub(super) async fn store(write: &mut Write, scope: &Scope, new: &NewVersion<'_>) -> Result<(), LedgerError> {
     let content = new.content;
     let related: Vec<i64> = content.related.iter().map(|id| id.0).collect();
     change(
@@ -148,7 +150,7 @@ pub(super) async fn keep(write: &mut Write, scope: &Scope, new: &NewVersion<'_>)
 }
 
 /// Makes a stored version the current one of its record.
-pub(super) async fn advance(
+async fn set_current(
     write: &mut Write,
     collection: &RecordCollection,
     new: &NewVersion<'_>,
@@ -169,4 +171,24 @@ pub(super) async fn advance(
     .execute(write)
     .await?;
     Ok(())
+}
+
+/// Adds a version to a record and makes it the current one, which the session has then seen; returns the record.
+pub(super) async fn add_version(
+    write: &mut Write,
+    scope: &mut Scope,
+    current: &Record,
+    change: VersionChange,
+    reason: Option<&str>,
+    content: &RecordContent,
+) -> Result<Record, RecordError> {
+    let (id, version) = (current.now.id, current.version + 1);
+    let tick = scope.tick(write).await?;
+    let new = NewVersion { id, version, tick, change, reason, content };
+    store(write, scope, &new).await?;
+    set_current(write, &scope.collection, &new).await?;
+    let record = row::full(write, &scope.collection, id, None).await?;
+    text_index::put(write, &scope.collection, &record.now, content).await?;
+    activation::note_seen(write, scope, &record.now, tick).await?;
+    Ok(record)
 }

@@ -8,14 +8,14 @@ use super::{
     DEPTH_MAX, Record, RecordContent, RecordError, RecordId, RecordRef, RecordState, activation, citation,
     collection, row, text_index,
 };
-use crate::ledger::event::{self, EventKind, NewEvent};
+use crate::ledger::event::{EventKind, NewEvent};
 use crate::ledger::statement::{Key, change};
 use crate::ledger::{LedgerError, Write};
 
 /// A record to be created.
 #[derive(Clone, Debug)]
 pub struct NewRecord {
-    /// Its parent; none for a root.
+    /// Its parent; `None` for a root.
     pub parent: Option<RecordId>,
     /// What kind of thought it is.
     pub kind: String,
@@ -56,12 +56,13 @@ pub async fn create(write: &mut Write, scope: &mut Scope, new: NewRecord) -> Res
         citations: new.citations,
     };
     content::check(&content)?;
-    let content = content::cleaned(write, content);
+    let content = content::redact(write, content);
     content::check_related(write, &scope.collection, &content.related).await?;
     let tick = scope.tick(write).await?;
-    scope.collection.totals.born(content.state, parent.is_none());
+    // Counted before the insert: the total is the new record's number.
+    scope.collection.totals.count_created(content.state, parent.is_none());
     collection::update(write, &scope.collection).await?;
-    let now = place(write, scope, parent.as_ref(), &content, tick).await?;
+    let now = insert(write, scope, parent.as_ref(), &content, tick).await?;
     let first = NewVersion {
         id: now.id,
         version: 1,
@@ -70,14 +71,15 @@ pub async fn create(write: &mut Write, scope: &mut Scope, new: NewRecord) -> Res
         reason: None,
         content: &content,
     };
-    content::keep(write, scope, &first).await?;
-    citation::keep(write, scope, now.id, &content.citations).await?;
+    content::store(write, scope, &first).await?;
+    citation::store(write, scope, now.id, &content.citations).await?;
     text_index::put(write, &scope.collection, &now, &content).await?;
+    // A session has seen what it wrote, so it may change the record at once.
     activation::note_seen(write, scope, &now, tick).await?;
-    let told = json!({ "tick": tick, "version": 1, "type": content.kind, "state": content.state,
+    let details = json!({ "tick": tick, "version": 1, "type": content.kind, "state": content.state,
         "parent_id": now.parent });
     let event = NewEvent::new(EventKind::RecordCreated, format!("created {}: {}", now.id, content.title));
-    event::append(write, &scope.session, &scope.caller, event.about(now.id.to_string()).with(told)).await?;
+    scope.append(write, event.about(now.id.to_string()).with(details)).await?;
     Ok(Record { now, version: 1, at_ns: write.at_ns(), content })
 }
 
@@ -93,7 +95,7 @@ async fn parent(write: &mut Write, scope: &Scope, id: RecordId) -> Result<Record
 }
 
 /// Inserts the record into the tree, with the next number.
-async fn place(
+async fn insert(
     write: &mut Write,
     scope: &Scope,
     parent: Option<&RecordRef>,

@@ -7,7 +7,7 @@ use super::{Record, RecordError, RecordId, row, saving};
 use crate::ledger::Conn;
 use crate::ledger::statement::select;
 
-/// Which version is meant.
+/// Names a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VersionPoint {
     /// The newest.
@@ -37,7 +37,7 @@ impl VersionPoint {
     }
 }
 
-/// Returns a record as it was.
+/// Returns a record in the named version.
 ///
 /// # Errors
 /// There is no such record, or it did not exist yet.
@@ -52,6 +52,7 @@ pub async fn at(
     let (tick, time) = match point {
         VersionPoint::Current => return row::full(on, collection, id, None).await,
         VersionPoint::Version(n) if *n > 0 => return row::full(on, collection, id, Some(*n)).await,
+        // `full` would take 0 for the newest version.
         VersionPoint::Version(_) => return Err(missing()),
         VersionPoint::Tick(tick) => (*tick, i64::MAX),
         VersionPoint::Time(time) => (i64::MAX, *time),

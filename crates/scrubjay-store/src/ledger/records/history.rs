@@ -21,7 +21,7 @@ pub struct Version {
     pub tick: i64,
     /// The session that wrote it.
     pub session_id: String,
-    /// What created it.
+    /// The kind of change that created it.
     pub change: VersionChange,
     /// The reason that was given.
     pub reason: Option<String>,
@@ -45,10 +45,10 @@ impl Version {
     }
 }
 
-/// The columns that follow a version's own.
-pub(super) const HOW: &str = ", v.tick, v.session_id, v.change, v.reason";
+/// The columns that follow a version's own: who wrote it, when and why.
+pub(super) const VERSION_ORIGIN: &str = ", v.tick, v.session_id, v.change, v.reason";
 
-/// Returns `limit` versions of a record below `before` and no older than `since_ns`, the newest first.
+/// Returns `limit` versions of a record, the newest first, with numbers below `before` and written since `since_ns`.
 ///
 /// # Errors
 /// There is no such record, or the ledger failed.
@@ -60,11 +60,12 @@ pub async fn versions(
     before: i64,
     limit: i64,
 ) -> Result<Vec<Version>, RecordError> {
+    // Otherwise an unknown record would look like one without versions in this range.
     row::require(on, collection, id).await?;
     let rows = select(sql!(
         "SELECT ",
         VERSION,
-        HOW,
+        VERSION_ORIGIN,
         " FROM record_versions v
          WHERE v.book = $1 AND v.number = $2 AND v.version < $3 AND v.at_ns >= $4
          ORDER BY v.version DESC LIMIT $5",

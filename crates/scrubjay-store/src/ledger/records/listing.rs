@@ -8,35 +8,35 @@ use super::{RecordError, RecordId, RecordRef, RecordState, row};
 use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError};
 
-/// How many types a list is filtered by.
-pub(crate) const TYPES_MAX: usize = 20;
+/// The most types in a filter: each is a bind of its own.
+pub(super) const TYPES_MAX: usize = 20;
 
 /// Which records to list.
 #[derive(Clone, Debug, Default)]
 pub struct RecordFilter {
-    /// In one of these states; if empty, in any.
+    /// The states; if empty, any.
     pub states: Vec<RecordState>,
-    /// Of one of these types; if empty, of any.
+    /// The types; if empty, any.
     pub types: Vec<String>,
-    /// Where in the tree.
+    /// The part of the tree.
     pub place: TreePlace,
-    /// Changed by this session, its creation included.
+    /// The session that created or changed them; `None` for any.
     pub session: Option<String>,
-    /// The last record of the page before.
+    /// The last record of the previous page.
     pub after: Option<RecordId>,
-    /// How many at most.
+    /// The most records to return.
     pub limit: i64,
 }
 
-/// Where in the tree.
+/// A part of the tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TreePlace {
-    /// Anywhere, in the order of creation.
+    /// All of it, in the order of creation.
     #[default]
     Anywhere,
-    /// This many levels from the roots down, in the order of the tree; 1 is the roots only.
+    /// This number of levels from the roots down, in the order of the tree; 1 is the roots only.
     Roots(i64),
-    /// This many levels below a record.
+    /// This number of levels below a record.
     Below(RecordId, i64),
 }
 
@@ -52,7 +52,7 @@ pub async fn list(
     if filter.types.len() > TYPES_MAX {
         return Err(RecordError::Invalid(format!("at most {TYPES_MAX} types can be asked for")));
     }
-    let place = placed(on, collection, filter.place).await?;
+    let place = tree_place_sql(on, collection, filter.place).await?;
     let after = match filter.after {
         Some(id) => Some(row::require(on, collection, id).await?),
         None => None,
@@ -105,7 +105,7 @@ pub async fn list(
     Ok((page, total))
 }
 
-/// A position in the tree as SQL; the numbers in it are our own.
+/// A part of the tree as SQL. It contains only numbers of our own.
 struct PlaceSql {
     condition: String,
     first: String,
@@ -114,12 +114,12 @@ struct PlaceSql {
     by_path: bool,
 }
 
-async fn placed(
+async fn tree_place_sql(
     on: &mut impl Conn,
     collection: &RecordCollection,
     place: TreePlace,
 ) -> Result<PlaceSql, RecordError> {
-    // Every bind must be used, also if it does not matter.
+    // PostgreSQL refuses binds that a statement does not use, so the condition uses all of them, even without effect.
     let any = "r.book = $1 AND $2 >= '' AND $3 >= ''";
     let by_number = |condition: String| PlaceSql {
         condition,
@@ -160,10 +160,7 @@ async fn placed(
 }
 
 /// Returns the first children of a record: of one state, or all that are not open.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn children(
+pub(super) async fn children(
     on: &mut impl Conn,
     collection: &RecordCollection,
     id: RecordId,

@@ -9,16 +9,16 @@ use super::{Record, RecordContent, RecordError, RecordId, RecordRef, RecordState
 use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError};
 
-/// The columns of a reference, of `records r`.
+/// The columns of a [`RecordRef`], from `records r`.
 pub(super) const REF: &str = "r.number, r.type, r.title, r.summary, r.state, r.parent, r.children,
     r.open_children, r.depth, r.version, r.tick, r.cited, r.created_ns, r.modified_ns, r.path";
-/// The columns of a version, of `record_versions v`.
+/// The columns of a version, from `record_versions v`.
 pub(super) const VERSION: &str = "v.version, v.at_ns, v.type, v.title, v.summary, v.body, v.state,
     v.resolved_by, v.related, v.metadata, v.citations";
 const REF_COLUMNS: usize = 15;
 /// How many columns a version has.
 pub(super) const VERSION_COLUMNS: usize = 11;
-/// The width of each number in a path: fixed, so that a subtree is a range of texts.
+/// The width of each number in a path: fixed, so that paths sort as their numbers do and a subtree is a range of texts.
 const PATH_DIGITS: usize = 9;
 
 impl RecordRef {
@@ -50,6 +50,7 @@ impl RecordRef {
 
     /// Returns the first path of its subtree, and the first path behind it.
     pub(super) fn subtree(&self) -> (String, String) {
+        // Everything below sorts before the path of the next sibling, whether that exists or not.
         let above = &self.path[..self.path.len() - PATH_DIGITS];
         (self.path.clone(), path(above, RecordId(self.id.0 + 1)))
     }
@@ -76,7 +77,7 @@ fn json<T: serde::de::DeserializeOwned>(row: &AnyRow, column: usize) -> Result<T
 }
 
 impl RecordContent {
-    /// Reads the columns of a version that begin there.
+    /// Reads the columns of a version, which begin at column `at`.
     pub(super) fn of(row: &AnyRow, at: usize) -> Result<Self, LedgerError> {
         let related: Vec<i64> = json(row, at + 8)?;
         let metadata: Map<String, Value> = json(row, at + 9)?;
@@ -106,17 +107,14 @@ impl Record {
     }
 }
 
-/// Joins constants into a statement.
+/// Joins constants into a statement. Nothing else may be passed: the text is not checked.
 macro_rules! sql {
     ($($part:expr),* $(,)?) => { sqlx::AssertSqlSafe([$($part),*].concat()) };
 }
 pub(super) use sql;
 
 /// Returns a record's reference, if the record exists.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn find(
+pub(super) async fn find(
     on: &mut impl Conn,
     collection: &RecordCollection,
     id: RecordId,
@@ -141,7 +139,7 @@ pub async fn require(
     find(on, collection, id).await?.ok_or_else(|| RecordError::NotFound(id.to_string()))
 }
 
-/// Returns a whole record in some version, or in its newest.
+/// Returns a whole record in a version; `None` for its newest.
 ///
 /// # Errors
 /// There is no such record or version, or the ledger failed.
@@ -151,6 +149,7 @@ pub async fn full(
     id: RecordId,
     version: Option<i64>,
 ) -> Result<Record, RecordError> {
+    // Versions count from 1, so 0 can stand for the newest.
     let row = select(sql!(
         "SELECT ",
         REF,
@@ -168,6 +167,7 @@ pub async fn full(
     match row {
         Some(row) => Ok(Record::of(&row)?),
         None => {
+            // An unknown record is another error than an unknown version.
             require(on, collection, id).await?;
             let wanted = format!("version {}", version.unwrap_or(0));
             Err(RecordError::NoVersion { id, wanted })

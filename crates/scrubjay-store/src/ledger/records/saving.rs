@@ -1,24 +1,24 @@
-//! Saves and closes sessions. Everything is stored when it is written; a save is a mark to compare with.
+//! Saves and closes sessions. Every write is stored at once; a save is a mark in the history to compare with later.
 
 use serde_json::json;
 use sqlx::Row;
 
 use super::scope::Scope;
 use super::{RecordId, activation};
-use crate::ledger::event::{self, EventKind, NewEvent};
+use crate::ledger::event::{EventKind, NewEvent};
 use crate::ledger::session::{self, Session};
 use crate::ledger::statement::{Key, change, select};
 use crate::ledger::{Conn, LedgerError, Write};
 
-/// How many records are listed; all are counted.
-pub const NAMED_MAX: i64 = 1_000;
+/// The most records that are listed; all are counted.
+const NAMED_MAX: i64 = 1_000;
 
 /// The result of a save.
 #[derive(Clone, Debug)]
 pub struct SaveResult {
-    /// The records this session changed since it was last saved: the first ones.
+    /// The first of the records that this session changed since it was last saved.
     pub records: Vec<RecordId>,
-    /// How many there are.
+    /// The number of all of them.
     pub count: i64,
     /// When it was saved.
     pub at_ns: i64,
@@ -31,21 +31,18 @@ pub struct SaveResult {
 pub struct CloseResult {
     /// The session as it is now.
     pub session: Session,
-    /// The first records it had activated.
+    /// The first of the records that it had activated.
     pub deactivated: Vec<RecordId>,
-    /// How many there were.
+    /// The number of all of them.
     pub count: i64,
-    /// The records it changed since it was last saved: the first ones.
+    /// The first of the records that it changed since it was last saved.
     pub unsaved: Vec<RecordId>,
-    /// How many there are.
+    /// The number of all of them.
     pub unsaved_count: i64,
 }
 
 /// Returns the tick of a session's last save.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn last(on: &mut impl Conn, session: &str) -> Result<Option<i64>, LedgerError> {
+pub(super) async fn last(on: &mut impl Conn, session: &str) -> Result<Option<i64>, LedgerError> {
     let row = select("SELECT max(tick) FROM record_saves WHERE session_id = $1")
         .bind(session)
         .fetch_one(on.conn())
@@ -63,6 +60,7 @@ pub async fn save(
     summary: Option<&str>,
 ) -> Result<SaveResult, LedgerError> {
     let (records, count) = unsaved(write, &scope.session.id).await?;
+    // A save has a tick of its own, so that later changes are those with greater ticks.
     let tick = scope.tick(write).await?;
     let at_ns = write.at_ns();
     change("INSERT INTO record_saves (session_id, tick, at_ns) VALUES ($1, $2, $3)")
@@ -73,9 +71,9 @@ pub async fn save(
         .await?;
     scope.session.last_save_ns = Some(at_ns);
     session::update(write, &scope.session).await?;
-    let told = json!({ "tick": tick, "saved_records": records, "saved_count": count });
-    let event = NewEvent::new(EventKind::SessionSaved, summary.unwrap_or("session saved")).with(told);
-    event::append(write, &scope.session, &scope.caller, event).await?;
+    let details = json!({ "tick": tick, "saved_records": records, "saved_count": count });
+    let event = NewEvent::new(EventKind::SessionSaved, summary.unwrap_or("session saved")).with(details);
+    scope.append(write, event).await?;
     Ok(SaveResult { records, count, at_ns, tick })
 }
 
@@ -88,6 +86,7 @@ pub async fn close(
     scope: Scope,
     summary: Option<&str>,
 ) -> Result<CloseResult, LedgerError> {
+    // Read first: the end of the session removes its activations.
     let (deactivated, count) = activation::active(write, &scope.session.id, NAMED_MAX).await?;
     let (unsaved, unsaved_count) = unsaved(write, &scope.session.id).await?;
     let session = session::end(write, &scope.caller, scope.session, summary).await?;

@@ -2,6 +2,7 @@
 
 use super::RecordError;
 use super::collection::{self, RecordCollection};
+use crate::ledger::event::{self, NewEvent};
 use crate::ledger::project::{self, Project};
 use crate::ledger::session::{self, Caller, Session, SessionError};
 use crate::ledger::{Conn, LedgerError, Write};
@@ -9,7 +10,7 @@ use crate::ledger::{Conn, LedgerError, Write};
 /// The scope of a mutation.
 #[derive(Clone, Debug)]
 pub struct Scope {
-    /// The caller, in that project.
+    /// The caller in this project, which need not be its own.
     pub caller: Caller,
     /// The session.
     pub session: Session,
@@ -20,7 +21,7 @@ pub struct Scope {
 /// Returns the named project, or the caller's own, which may not exist yet.
 ///
 /// # Errors
-/// The one named does not exist, or the ledger failed.
+/// The named project does not exist, or the ledger failed.
 pub async fn project(
     on: &mut impl Conn,
     caller: &Caller,
@@ -33,10 +34,11 @@ pub async fn project(
     }
 }
 
-/// Returns the scope of a mutation: in the named session, or in the caller's own of that project, created if needed.
+/// Returns the scope of a mutation: in the named session, or else in the caller's session of the project, created if
+/// needed.
 ///
 /// # Errors
-/// The session or project named does not exist, the session is closed or of another project.
+/// The named session or project does not exist, or the session is closed or belongs to another project.
 pub async fn enter(
     write: &mut Write,
     caller: &Caller,
@@ -48,6 +50,7 @@ pub async fn enter(
         Some(id) => {
             let found = session::current(write, &caller, Some(id)).await?;
             if let Some(other) = project.filter(|project| *project != found.project_id) {
+                // An unknown project is the better explanation, so it is reported first.
                 self::project(write, &caller, Some(other)).await?;
                 return Err(SessionError::OtherProject(found.id, found.project_id).into());
             }
@@ -56,7 +59,7 @@ pub async fn enter(
         }
         None => {
             self::project(write, &caller, project).await?;
-            own(write, &mut caller, project).await?
+            own_session(write, &mut caller, project).await?
         }
     };
     let collection = collection::begin(write, &session.project_id).await?;
@@ -79,7 +82,11 @@ pub async fn current(
 }
 
 /// Returns the caller's session in a project. A session belongs to one project, so a caller has one in each.
-async fn own(write: &mut Write, caller: &mut Caller, project: Option<&str>) -> Result<Session, RecordError> {
+async fn own_session(
+    write: &mut Write,
+    caller: &mut Caller,
+    project: Option<&str>,
+) -> Result<Session, RecordError> {
     let home = caller.project.clone();
     if let Some(project) = project {
         project.clone_into(&mut caller.project);
@@ -104,5 +111,10 @@ impl Scope {
             session::update(write, &self.session).await?;
         }
         Ok(tick)
+    }
+
+    /// Appends an event to the scope's session.
+    pub(super) async fn append(&self, write: &mut Write, event: NewEvent) -> Result<(), LedgerError> {
+        event::append(write, &self.session, &self.caller, event).await.map(drop)
     }
 }

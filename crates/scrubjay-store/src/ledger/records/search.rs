@@ -1,7 +1,7 @@
 //! Full-text search over records.
 //!
-//! All words must match; if no record has all of them, any word does. Very common words match more records than can be
-//! ranked in time: then the newest are ranked, and the answer says so.
+//! All words must match; if no record has all of them, one is enough. Very common words match more records than can be
+//! ranked in time: then only the newest are ranked, and the answer says so.
 
 use sqlx::Row;
 
@@ -10,33 +10,34 @@ use super::row::sql;
 use super::text_index::{FOLDING, of_ancestor, of_state, of_text, of_type, record_of};
 use super::{RecordError, RecordId, RecordRef, RecordState, listing, row};
 use crate::ledger::dialect::Dialect;
+use crate::ledger::full_text;
 use crate::ledger::statement::select;
 use crate::ledger::words::{self, Term, Word, words};
 use crate::ledger::{Conn, LedgerError};
 
-/// How many matches are ranked: ranking reads every match.
+/// The most matches that are ranked, the newest: ranking reads every match.
 pub const RANKED_MAX: i64 = 1_000;
-/// No query is longer.
-pub const QUERY_CHARS_MAX: usize = 1_000;
-/// No query has more words or phrases.
+/// The longest query, in characters.
+const QUERY_CHARS_MAX: usize = 1_000;
+/// The most words and phrases of a query: each is a lookup in the index.
 const TERMS_MAX: usize = 32;
-/// How long a snippet is.
+/// The length of a snippet.
 const SNIPPET_CHARS: usize = 160;
-/// How much of it comes before the match.
+/// How much of the snippet comes before the match.
 const LEAD_CHARS: usize = 50;
 
-/// What to look for.
+/// A search.
 #[derive(Clone, Debug, Default)]
 pub struct RecordSearch {
     /// Words, "phrases" and beginnings of words*.
     pub query: String,
-    /// Of one of these types; if empty, of any.
+    /// The types; if empty, any.
     pub types: Vec<String>,
-    /// In one of these states; if empty, in any.
+    /// The states; if empty, any.
     pub states: Vec<RecordState>,
-    /// Below this record.
+    /// The record below which to search; `None` for everywhere.
     pub below: Option<RecordId>,
-    /// How many at most.
+    /// The most matches to return.
     pub limit: usize,
 }
 
@@ -47,9 +48,9 @@ pub struct RecordSearchResults {
     pub hits: Vec<RecordHit>,
     /// How many match.
     pub total: i64,
-    /// Whether they have all words; else at least one.
+    /// Whether they have all words; otherwise each has at least one.
     pub all_words: bool,
-    /// Whether only the newest of them were ranked.
+    /// Whether only the newest matches were ranked.
     pub newest_only: bool,
 }
 
@@ -64,7 +65,7 @@ pub struct RecordHit {
     pub snippet: String,
 }
 
-/// Looks for records.
+/// Searches records.
 ///
 /// # Errors
 /// The query has no words, the record to search below does not exist, or the ledger failed.
@@ -94,6 +95,7 @@ pub async fn search(
 
     let (mut all_words, mut ranked, mut total) = (true, vec![], 0);
     for all in [true, false] {
+        // With a single term, any is the same as all.
         if !all && (total > 0 || terms.len() == 1) {
             break;
         }
@@ -102,6 +104,7 @@ pub async fn search(
         (ranked, total) = matches(on, collection, &text).await?;
     }
     let newest_only = total > ranked.len() as i64;
+    // Of equally good matches the newer one comes first.
     ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then(b.0.cmp(&a.0)));
     let best = ranked.first().map_or(0.0, |first| first.1);
     ranked.truncate(search.limit);
@@ -145,6 +148,7 @@ async fn matches(
     let score =
         |row: &sqlx::any::AnyRow| Ok((record_of(row.try_get(0)?), row.try_get::<f64, _>(1)?.max(0.0)));
     let ranked = rows.iter().map(score).collect::<Result<Vec<_>, LedgerError>>()?;
+    // Counting scans all matches once more, so it is done only if there may be others.
     if (ranked.len() as i64) < RANKED_MAX {
         let total = ranked.len() as i64;
         return Ok((ranked, total));
@@ -154,13 +158,13 @@ async fn matches(
     Ok((ranked, row.try_get(0)?))
 }
 
-/// Reads a query. Text without spaces between its words is a phrase, and a phrase has no open end.
+/// Parses a query. Text without spaces between its words is a phrase, and only a single word can be a prefix.
 fn terms(query: &str) -> Vec<Term> {
     let terms = words::terms(query, FOLDING).into_iter();
     terms.map(|term| Term { prefix: term.prefix && term.words.len() == 1, ..term }).collect()
 }
 
-/// Writes the full-text query. It contains only letters, digits and words of ours, so nothing needs to be escaped.
+/// Writes the full-text query.
 fn expression(
     dialect: Dialect,
     collection: &RecordCollection,
@@ -168,28 +172,15 @@ fn expression(
     all: bool,
     filters: &[Vec<String>],
 ) -> String {
-    let (and, or) = match dialect {
-        Dialect::Sqlite => (" AND ", " OR "),
-        Dialect::Postgres => (" & ", " | "),
-    };
+    let (and, or) = (full_text::and(dialect), full_text::or(dialect));
     let term = |term: &Term| {
-        let kept: Vec<String> = term.words.iter().map(|word| of_text(collection, word)).collect();
-        match dialect {
-            Dialect::Sqlite => format!("\"{}\"{}", kept.join(" "), if term.prefix { " *" } else { "" }),
-            Dialect::Postgres => {
-                let quoted: Vec<_> = kept.iter().map(|word| format!("'{word}'")).collect();
-                format!("({}{})", quoted.join(" <-> "), if term.prefix { ":*" } else { "" })
-            }
-        }
-    };
-    let facet = |word: &String| match dialect {
-        Dialect::Sqlite => format!("\"{word}\""),
-        Dialect::Postgres => format!("'{word}'"),
+        let words: Vec<String> = term.words.iter().map(|word| of_text(collection, word)).collect();
+        full_text::phrase(dialect, &words, term.prefix)
     };
     let texts: Vec<_> = terms.iter().map(term).collect();
     let mut parts = vec![format!("({})", texts.join(if all { and } else { or }))];
     for any_of in filters {
-        let any_of: Vec<_> = any_of.iter().map(facet).collect();
+        let any_of: Vec<_> = any_of.iter().map(|word| full_text::word(dialect, word)).collect();
         parts.push(format!("({})", any_of.join(or)));
     }
     parts.join(and)
@@ -209,7 +200,7 @@ fn snippet(texts: &[&str], terms: &[Term]) -> String {
             return around(text, first.at.start, &matches);
         }
     }
-    // Only its type matches.
+    // The record matches by its type only, which no snippet shows.
     let text = texts.iter().find(|text| !text.is_empty()).unwrap_or(&"");
     around(text, 0, &[])
 }

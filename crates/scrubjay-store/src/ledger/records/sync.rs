@@ -1,17 +1,17 @@
-//! Sync: what other sessions wrote since a session last synced, and how much of it is about records near to it.
+//! Sync: what other sessions wrote since a session last synced, and how much of it concerns records near its own.
 
 use sqlx::Row;
 
-use super::history::{HOW, Version};
+use super::history::{VERSION_ORIGIN, Version};
 use super::row::{VERSION, VERSION_COLUMNS, sql};
 use super::scope::Scope;
 use super::{RecordContent, RecordError, RecordId, row};
 use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError, Write, project, session};
 
-/// How many changes one sync returns.
-pub const CHANGES_MAX: i64 = 100;
-/// After how much text a sync returns no more changes.
+/// The most changes that one sync returns. The next one continues behind them.
+const CHANGES_MAX: i64 = 100;
+/// A sync ends after the change with which its texts exceed this size, because all of them are in one answer.
 const TEXT_BYTES_MAX: usize = 256 * 1024;
 
 /// The result of a sync.
@@ -25,7 +25,7 @@ pub struct SyncResult {
     pub seen: i64,
     /// The changes, in order.
     pub changes: Vec<ForeignChange>,
-    /// How many changes of records others made since.
+    /// How many changes other sessions made since.
     pub total: i64,
     /// How near the changed records are to the session's.
     pub nearness: Nearness,
@@ -38,24 +38,24 @@ pub struct ForeignChange {
     pub id: RecordId,
     /// The new version.
     pub version: Version,
-    /// The content before; none if the record is new.
+    /// The content before; `None` if the record is new.
     pub old: Option<RecordContent>,
 }
 
-/// How many changes were about records near to a session's active ones; each change is counted once.
+/// How many changes concern records near a session's active ones; each change is counted once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Nearness {
-    /// Those it has active.
+    /// Changes of active records.
     pub active: i64,
-    /// Parents of those.
+    /// Changes of their parents.
     pub parents: i64,
-    /// Children of those.
+    /// Changes of their children.
     pub children: i64,
-    /// Any others.
+    /// Changes of other records.
     pub elsewhere: i64,
 }
 
-/// Returns what others wrote, and notes that the session has seen it.
+/// Returns what other sessions wrote, and notes that this session has seen it.
 ///
 /// # Errors
 /// The ledger failed.
@@ -79,19 +79,21 @@ async fn changes(
     let rows = select(sql!(
         "SELECT ",
         VERSION,
-        HOW,
+        VERSION_ORIGIN,
         ", v.number FROM record_versions v
          WHERE v.book = $1 AND v.tick > $2 AND v.session_id <> $3 ORDER BY v.tick LIMIT $4",
     ))
     .bind(scope.collection.id)
     .bind(before)
     .bind(&scope.session.id)
+    // One more than is returned, to know whether others follow.
     .bind(CHANGES_MAX + 1)
     .fetch_all(write.conn())
     .await?;
     let mut changes = Vec::new();
     let mut bytes = 0;
     for row in &rows {
+        // Checked before the next change is loaded, so that each sync makes progress.
         if changes.len() as i64 == CHANGES_MAX || bytes > TEXT_BYTES_MAX {
             return Ok((changes, false));
         }

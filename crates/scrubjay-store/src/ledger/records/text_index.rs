@@ -1,7 +1,7 @@
 //! The full-text index of records, the same on both databases.
 //!
-//! Each word carries its collection's number, so that records of other projects cost nothing. State, type and ancestors
-//! are words too: a filter is one more word that must match.
+//! Each word begins with its collection's number, so that records of other projects cost a search nothing. State, type
+//! and ancestors are words too: a filter is one more word that must match.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,14 +9,15 @@ use std::fmt::Write as _;
 use super::collection::RecordCollection;
 use super::{RecordContent, RecordId, RecordRef, RecordState};
 use crate::ledger::dialect::Dialect;
+use crate::ledger::full_text::{POSITION_MAX, POSITIONS_MAX};
 use crate::ledger::statement::{SearchWords, change};
 use crate::ledger::words::{Folding, words};
 use crate::ledger::{Conn, LedgerError, Write};
 
-/// How records were always cut into words: the words are kept, so this cannot change.
+/// How records are cut into words. It cannot change, because the words of every record are stored.
 pub(super) const FOLDING: Folding = Folding::DropAccents;
-/// Row ids hold the collection above this bit, and the record's number below it.
-const BOOK_SHIFT: u32 = 40;
+/// A row id holds the collection's key above this bit, and the record's number below it.
+const COLLECTION_SHIFT: u32 = 40;
 
 /// Returns the stored form of a word.
 pub(super) fn of_text(collection: &RecordCollection, word: &str) -> String {
@@ -28,7 +29,7 @@ pub(super) fn of_state(collection: &RecordCollection, state: RecordState) -> Str
     format!("{}s{}", collection.id, state.name().to_lowercase())
 }
 
-/// Returns the word for a type; any text may be one, so it is a hash.
+/// Returns the word for a type: a hash, because a type may be any text.
 pub(super) fn of_type(collection: &RecordCollection, kind: &str) -> String {
     format!("{}t{}", collection.id, &blake3::hash(kind.as_bytes()).to_hex()[..16])
 }
@@ -40,12 +41,12 @@ pub(super) fn of_ancestor(collection: &RecordCollection, id: RecordId) -> String
 
 /// Returns the row id of a record's words.
 fn row_of(collection: &RecordCollection, id: RecordId) -> i64 {
-    (collection.id << BOOK_SHIFT) | id.0
+    (collection.id << COLLECTION_SHIFT) | id.0
 }
 
 /// Returns the record of a row id.
 pub(super) fn record_of(row: i64) -> RecordId {
-    RecordId(row & ((1 << BOOK_SHIFT) - 1))
+    RecordId(row & ((1 << COLLECTION_SHIFT) - 1))
 }
 
 fn facets(collection: &RecordCollection, now: &RecordRef, content: &RecordContent) -> Vec<String> {
@@ -55,7 +56,7 @@ fn facets(collection: &RecordCollection, now: &RecordRef, content: &RecordConten
     facets
 }
 
-/// Stores the words of a record's newest version in place of older ones.
+/// Replaces the stored words of a record by those of its newest version.
 pub(super) async fn put(
     write: &mut Write,
     collection: &RecordCollection,
@@ -64,10 +65,10 @@ pub(super) async fn put(
 ) -> Result<(), LedgerError> {
     let clean =
         [&content.title, &content.summary, &content.body, &content.kind].map(|text| write.clean(text));
-    let kept = |text: &str| {
+    let stored_words = |text: &str| {
         words(text, FOLDING).iter().map(|word| of_text(collection, &word.folded)).collect::<Vec<_>>()
     };
-    let texts = clean.each_ref().map(|text| kept(text));
+    let texts = clean.each_ref().map(|text| stored_words(text));
     let sources = clean.each_ref();
     let cut = |words: String| SearchWords::cut_from(&sources, words);
     let facets = facets(collection, now, content);
@@ -98,6 +99,7 @@ async fn put_sqlite(
     replaces: bool,
     columns: [SearchWords; 5],
 ) -> Result<(), LedgerError> {
+    // FTS5 knows no upsert.
     if replaces {
         change("DELETE FROM record_texts WHERE rowid = $1").bind(row).execute(write).await?;
     }
@@ -115,27 +117,26 @@ async fn put_sqlite(
 
 /// Writes a `tsvector`: each word with its positions and their weights.
 fn vector(texts: &[Vec<String>; 4], facets: &[String]) -> String {
-    /// Limits of `tsvector`: the number of positions of one word, and the largest position.
-    const PLACES_MAX: usize = 255;
-    const PLACE_MAX: usize = 16_383;
-    let mut places: BTreeMap<&str, Vec<(usize, char)>> = BTreeMap::new();
+    let mut positions: BTreeMap<&str, Vec<(usize, char)>> = BTreeMap::new();
     let mut at = 0;
     for (words, weight) in texts.iter().zip(['A', 'B', 'C', 'B']) {
         for word in words {
+            // From 1, because PostgreSQL has no position 0.
             at += 1;
-            let places = places.entry(word).or_default();
-            if places.len() < PLACES_MAX {
-                places.push((at.min(PLACE_MAX), weight));
+            let positions = positions.entry(word).or_default();
+            if positions.len() < POSITIONS_MAX {
+                positions.push((at.min(POSITION_MAX), weight));
             }
         }
         // A gap, so that no phrase reaches into the next text.
         at += 1;
     }
     let mut vector = String::new();
-    for (word, places) in &places {
-        let places: Vec<_> = places.iter().map(|(at, weight)| format!("{at}{weight}")).collect();
-        write!(vector, "'{word}':{} ", places.join(",")).expect("a string takes any text");
+    for (word, positions) in &positions {
+        let positions: Vec<_> = positions.iter().map(|(at, weight)| format!("{at}{weight}")).collect();
+        write!(vector, "'{word}':{} ", positions.join(",")).expect("a string takes any text");
     }
+    // Weight D counts as zero when matches are ranked, so filters do not change the rank.
     for facet in facets {
         write!(vector, "'{facet}':1D ").expect("a string takes any text");
     }

@@ -2,14 +2,14 @@
 
 use serde_json::json;
 
-use super::content::{self, NewVersion, VersionChange};
+use super::content::{self, VersionChange};
 use super::scope::Scope;
 use super::{
     Record, RecordError, RecordId, RecordRef, RecordState, activation, collection, create, history, listing,
-    row, text_index, update,
+    row, update,
 };
 use crate::ledger::Write;
-use crate::ledger::event::{self, EventKind, NewEvent};
+use crate::ledger::event::{EventKind, NewEvent};
 
 /// A requested change of state.
 #[derive(Clone, Debug)]
@@ -27,17 +27,17 @@ pub struct Transition {
 pub struct TransitionResult {
     /// The record as it is now.
     pub record: Record,
-    /// Its first children that are still open, if it is not open any more.
+    /// The first of its children that are still open, unless the record itself is open now.
     pub open_children: Vec<RecordRef>,
 }
 
-/// How many open children are listed.
+/// The most open children that are listed.
 const CHILDREN_SHOWN_MAX: i64 = 50;
 
 /// Changes a record's state.
 ///
-/// A change by another session since the activation is an error, and recorded as an event: the caller must commit after
-/// [`RecordError::Conflict`], too.
+/// If another session changed the record since the activation, that is an error and recorded as an event: the caller
+/// must commit after [`RecordError::Conflict`], too.
 ///
 /// # Errors
 /// The record does not exist or is not activated, or the change is not allowed or lacks an argument.
@@ -48,12 +48,13 @@ pub async fn transition(
     transition: Transition,
 ) -> Result<TransitionResult, RecordError> {
     let current = row::full(write, &scope.collection, id, None).await?;
-    let held = activation::seen_version(write, &scope.session.id, id).await?;
-    let held = held.ok_or(RecordError::NotActivated(id))?;
-    if held.version != current.version {
+    let seen = activation::seen_version(write, &scope.session.id, id).await?;
+    let seen = seen.ok_or(RecordError::NotActivated(id))?;
+    // Checked before the states are: the session decided on a version that is not the current one.
+    if seen.version != current.version {
         let by = history::author(write, &scope.collection, id, current.version).await?;
-        update::detected(write, scope, &current, held, &by).await?;
-        return Err(RecordError::Conflict { by, activated: held.version, other: Box::new(current) });
+        update::record_conflict(write, scope, &current, seen, &by).await?;
+        return Err(RecordError::Conflict { by, activated: seen.version, other: Box::new(current) });
     }
     let (from, to) = (current.content.state, transition.to);
     if !from.next().contains(&to) {
@@ -66,26 +67,20 @@ pub async fn transition(
     let mut content = current.content.clone();
     content.state = to;
     content.resolved_by = transition.resolved_by.filter(|_| to == RecordState::Resolved);
-    let tick = scope.tick(write).await?;
-    let version = current.version + 1;
-    let new =
-        NewVersion { id, version, tick, change: VersionChange::StateChanged, reason, content: &content };
-    content::keep(write, scope, &new).await?;
-    content::advance(write, &scope.collection, &new).await?;
-    scope.collection.totals.moved(from, to);
+    let record =
+        content::add_version(write, scope, &current, VersionChange::StateChanged, reason, &content).await?;
+    scope.collection.totals.count_transition(from, to);
     collection::update(write, &scope.collection).await?;
+    // The parent counts its open children.
     let opened = i64::from(to == RecordState::Open) - i64::from(from == RecordState::Open);
     if let Some(parent) = current.now.parent.filter(|_| opened != 0) {
         create::count_child(write, scope, parent, 0, opened).await?;
     }
-    let record = row::full(write, &scope.collection, id, None).await?;
-    text_index::put(write, &scope.collection, &record.now, &content).await?;
-    activation::note_seen(write, scope, &record.now, tick).await?;
-    let told = json!({ "tick": tick, "version": version, "from": from, "to": to, "reason": reason,
+    let details = json!({ "tick": record.now.tick, "version": record.version, "from": from, "to": to, "reason": reason,
         "resolved_by": content.resolved_by });
     let summary = format!("{id}: {} → {}", from.name(), to.name());
-    let event = NewEvent::new(EventKind::StateTransition, summary).about(id.to_string()).with(told);
-    event::append(write, &scope.session, &scope.caller, event).await?;
+    let event = NewEvent::new(EventKind::StateTransition, summary).about(id.to_string()).with(details);
+    scope.append(write, event).await?;
     let open_children = match to {
         RecordState::Open => Vec::new(),
         _ => {

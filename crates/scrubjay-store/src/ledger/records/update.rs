@@ -1,17 +1,17 @@
 //! Updates the content of a record, checked against the version that the session activated.
 //!
-//! If another session changed the record since, nothing is written and its version is returned; unless the update is
-//! forced, or can be merged.
+//! If another session changed the record since, nothing is written and the other version is returned, unless the update
+//! is forced or can be merged.
 
 use scrubjay_core::merge::merge;
 use serde_json::{Map, Value, json};
 
 use super::activation::{self, SeenVersion};
-use super::content::{self, NewVersion, VersionChange};
+use super::content::{self, VersionChange};
 use super::scope::Scope;
-use super::{Record, RecordContent, RecordError, RecordId, citation, history, row, text_index};
+use super::{Record, RecordContent, RecordError, RecordId, citation, history, row};
 use crate::ledger::Write;
-use crate::ledger::event::{self, EventKind, NewEvent};
+use crate::ledger::event::{EventKind, NewEvent};
 
 /// The fields to change; the others stay.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +38,7 @@ pub enum OnConflict {
     Refuse,
     /// Merge, if the two changes do not touch the same parts.
     Merge,
-    /// Overwrite the other's changes.
+    /// Overwrite the other session's changes.
     Force,
 }
 
@@ -83,56 +83,56 @@ pub async fn update(
     scope: &mut Scope,
     id: RecordId,
     changes: RecordChanges,
-    clash: OnConflict,
+    on_conflict: OnConflict,
 ) -> Result<UpdateResult, RecordError> {
     let current = row::full(write, &scope.collection, id, None).await?;
-    let held = activation::seen_version(write, &scope.session.id, id).await?;
-    let held = held.ok_or(RecordError::NotActivated(id))?;
+    let seen = activation::seen_version(write, &scope.session.id, id).await?;
+    let seen = seen.ok_or(RecordError::NotActivated(id))?;
     if changes.is_empty() {
         return Err(RecordError::Invalid("nothing to change was given".to_owned()));
     }
-    if held.version == current.version {
+    if seen.version == current.version {
         let content = changes.onto(&current.content);
-        return write_down(write, scope, &current, content, UpdateOutcome::Written).await;
+        return write_version(write, scope, &current, content, UpdateOutcome::Written).await;
     }
     let by = history::author(write, &scope.collection, id, current.version).await?;
-    if clash == OnConflict::Force {
+    if on_conflict == OnConflict::Force {
         let content = changes.onto(&current.content);
-        return write_down(write, scope, &current, content, UpdateOutcome::Forced { by }).await;
+        return write_version(write, scope, &current, content, UpdateOutcome::Forced { by }).await;
     }
     let mut fields = Vec::new();
-    if clash == OnConflict::Merge {
-        let base = row::full(write, &scope.collection, id, Some(held.version)).await?;
-        match merged(&base.content, &changes, &current.content) {
+    if on_conflict == OnConflict::Merge {
+        let base = row::full(write, &scope.collection, id, Some(seen.version)).await?;
+        match merge_changes(&base.content, &changes, &current.content) {
             Ok((content, theirs)) => {
-                return write_down(write, scope, &current, content, UpdateOutcome::Merged(theirs)).await;
+                return write_version(write, scope, &current, content, UpdateOutcome::Merged(theirs)).await;
             }
-            Err(touched) => fields = touched,
+            Err(conflicts) => fields = conflicts,
         }
     }
-    detected(write, scope, &current, held, &by).await?;
+    record_conflict(write, scope, &current, seen, &by).await?;
     Ok(UpdateResult {
         record: current,
-        outcome: UpdateOutcome::Conflict { by, activated: held.version, fields },
+        outcome: UpdateOutcome::Conflict { by, activated: seen.version, fields },
     })
 }
 
 /// Records that two sessions changed one record.
-pub(super) async fn detected(
+pub(super) async fn record_conflict(
     write: &mut Write,
     scope: &Scope,
     current: &Record,
-    held: SeenVersion,
+    seen: SeenVersion,
     by: &str,
 ) -> Result<(), RecordError> {
     let id = current.now.id;
-    let told = json!({ "by_session": by, "activated_version": held.version, "version": current.version });
+    let details = json!({ "by_session": by, "activated_version": seen.version, "version": current.version });
     let event = NewEvent::new(EventKind::ConflictDetected, format!("{id} was changed by session {by}"));
-    event::append(write, &scope.session, &scope.caller, event.about(id.to_string()).with(told)).await?;
+    scope.append(write, event.about(id.to_string()).with(details)).await?;
     Ok(())
 }
 
-async fn write_down(
+async fn write_version(
     write: &mut Write,
     scope: &mut Scope,
     current: &Record,
@@ -141,45 +141,38 @@ async fn write_down(
 ) -> Result<UpdateResult, RecordError> {
     let id = current.now.id;
     content::check(&content)?;
-    let content = content::cleaned(write, content);
+    let content = content::redact(write, content);
+    // Stored relations were checked when they were added, and records are never removed.
     if content.related != current.content.related {
         content::check_related(write, &scope.collection, &content.related).await?;
     }
-    let tick = scope.tick(write).await?;
-    let version = current.version + 1;
-    let new =
-        NewVersion { id, version, tick, change: VersionChange::Modified, reason: None, content: &content };
-    content::keep(write, scope, &new).await?;
-    content::advance(write, &scope.collection, &new).await?;
+    let record = content::add_version(write, scope, current, VersionChange::Modified, None, &content).await?;
     if content.citations != current.content.citations {
-        citation::keep(write, scope, id, &content.citations).await?;
+        citation::store(write, scope, id, &content.citations).await?;
     }
-    let record = row::full(write, &scope.collection, id, None).await?;
-    text_index::put(write, &scope.collection, &record.now, &content).await?;
-    activation::note_seen(write, scope, &record.now, tick).await?;
     let fields = current.content.differences(&content);
-    let mut told = json!({ "tick": tick, "version": version, "fields": fields });
+    let mut details = json!({ "tick": record.now.tick, "version": record.version, "fields": fields });
     match &outcome {
-        UpdateOutcome::Merged(theirs) => told["merged"] = json!(theirs),
-        UpdateOutcome::Forced { by } => resolved(write, scope, id, by, current.version).await?,
+        UpdateOutcome::Merged(theirs) => details["merged"] = json!(theirs),
+        UpdateOutcome::Forced { by } => record_override(write, scope, id, by, current.version).await?,
         UpdateOutcome::Written | UpdateOutcome::Conflict { .. } => {}
     }
     let event = NewEvent::new(EventKind::RecordUpdated, format!("updated {id}: {}", fields.join(", ")));
-    event::append(write, &scope.session, &scope.caller, event.about(id.to_string()).with(told)).await?;
+    scope.append(write, event.about(id.to_string()).with(details)).await?;
     Ok(UpdateResult { record, outcome })
 }
 
-async fn resolved(
+async fn record_override(
     write: &mut Write,
     scope: &Scope,
     id: RecordId,
     by: &str,
     version: i64,
 ) -> Result<(), RecordError> {
-    let told = json!({ "overridden_session": by, "overridden_version": version });
+    let details = json!({ "overridden_session": by, "overridden_version": version });
     let summary = format!("{id}: this version was taken instead of session {by}'s");
     let event = NewEvent::new(EventKind::ConflictResolved, summary);
-    event::append(write, &scope.session, &scope.caller, event.about(id.to_string()).with(told)).await?;
+    scope.append(write, event.about(id.to_string()).with(details)).await?;
     Ok(())
 }
 
@@ -225,39 +218,39 @@ impl RecordContent {
     }
 }
 
-/// Merges two changes; returns the fields that the other changed, or as an error those that both changed.
-fn merged(
+/// Merges two changes; returns the fields that the other session changed, or as an error those that both changed.
+fn merge_changes(
     base: &RecordContent,
     changes: &RecordChanges,
     theirs: &RecordContent,
 ) -> Result<(RecordContent, Vec<&'static str>), Vec<&'static str>> {
     let ours = changes.clone().onto(base);
     let mut content = theirs.clone();
-    let mut touched = Vec::new();
+    let mut conflicts = Vec::new();
     let texts = [
         ("title", &base.title, &ours.title, &mut content.title),
         ("summary", &base.summary, &ours.summary, &mut content.summary),
     ];
     for (name, base, ours, theirs) in texts {
-        one(name, base, ours, theirs, &mut touched);
+        merge_field(name, base, ours, theirs, &mut conflicts);
     }
-    one("related", &base.related, &ours.related, &mut content.related, &mut touched);
-    one("metadata", &base.metadata, &ours.metadata, &mut content.metadata, &mut touched);
-    one("citations", &base.citations, &ours.citations, &mut content.citations, &mut touched);
+    merge_field("related", &base.related, &ours.related, &mut content.related, &mut conflicts);
+    merge_field("metadata", &base.metadata, &ours.metadata, &mut content.metadata, &mut conflicts);
+    merge_field("citations", &base.citations, &ours.citations, &mut content.citations, &mut conflicts);
     match merge(&base.body, &ours.body, &theirs.body) {
         Some(body) => content.body = body,
-        None => touched.push("body"),
+        None => conflicts.push("body"),
     }
-    if touched.is_empty() { Ok((content, base.differences(theirs))) } else { Err(touched) }
+    if conflicts.is_empty() { Ok((content, base.differences(theirs))) } else { Err(conflicts) }
 }
 
-/// Merges a field as a whole: the change of the only one who changed it is taken.
-fn one<T: PartialEq + Clone>(
+/// Merges a field as a whole: takes our value, unless the other session changed the field too.
+fn merge_field<T: PartialEq + Clone>(
     name: &'static str,
     base: &T,
     ours: &T,
     theirs: &mut T,
-    touched: &mut Vec<&'static str>,
+    conflicts: &mut Vec<&'static str>,
 ) {
     if ours == base || ours == theirs {
         return;
@@ -265,6 +258,6 @@ fn one<T: PartialEq + Clone>(
     if theirs == base {
         theirs.clone_from(ours);
     } else {
-        touched.push(name);
+        conflicts.push(name);
     }
 }

@@ -1,16 +1,16 @@
 //! One file's revisions, under all the roots its workspace had.
 
-use sqlx::Row;
+use sqlx::any::AnyArguments;
+use sqlx::query::Query;
+use sqlx::{Any, Row};
 
 use super::Revision;
+use crate::ledger::moves::{self, WorkspaceRoot};
 use crate::ledger::statement::select;
-use crate::ledger::{Conn, LedgerError, moves};
+use crate::ledger::{Conn, LedgerError};
 
 /// Returns the last known state of a file.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn latest(
+pub(crate) async fn latest(
     on: &mut impl Conn,
     workspace: &str,
     path: &str,
@@ -19,66 +19,52 @@ pub async fn latest(
 }
 
 /// Returns the last state of a file up to an event.
-///
-/// # Errors
-/// The ledger failed.
 pub(crate) async fn as_of(
     on: &mut impl Conn,
     workspace: &str,
     path: &str,
     event: i64,
 ) -> Result<Option<Revision>, LedgerError> {
-    let mut last: Option<Revision> = None;
-    for place in moves::roots(on, workspace).await? {
-        let row = select(select!(
+    let last_of_root = |root: &WorkspaceRoot| {
+        select(revisions!(
             "WHERE workspace = $1 AND path = $2 AND state = 'done' AND event_id <= $3 AND id <= $4
              ORDER BY id DESC LIMIT 1"
         ))
-        .bind(&place.root)
-        .bind(path)
+        .bind(root.root.clone())
+        .bind(path.to_owned())
         .bind(event)
-        .bind(place.up_to)
-        .fetch_optional(on.conn())
-        .await?;
-        let found = row.as_ref().map(Revision::of).transpose()?;
-        last = last.into_iter().chain(found).max_by_key(|revision| revision.id);
-    }
-    Ok(last)
+        .bind(root.up_to)
+    };
+    // One of each root at most: the last of these is the file's state.
+    Ok(of_all_roots(on, workspace, last_of_root).await?.pop())
 }
 
 /// Returns the first known state of a file.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn first(on: &mut impl Conn, workspace: &str, path: &str) -> Result<Option<Revision>, LedgerError> {
+pub(crate) async fn first(
+    on: &mut impl Conn,
+    workspace: &str,
+    path: &str,
+) -> Result<Option<Revision>, LedgerError> {
     first_after(on, workspace, path, 0).await
 }
 
 /// Returns the first state of a file after a revision.
-///
-/// # Errors
-/// The ledger failed.
 pub(crate) async fn first_after(
     on: &mut impl Conn,
     workspace: &str,
     path: &str,
     after: i64,
 ) -> Result<Option<Revision>, LedgerError> {
-    let mut first: Option<Revision> = None;
-    for place in moves::roots(on, workspace).await? {
-        let row = select(select!(
+    let first_of_root = |root: &WorkspaceRoot| {
+        select(revisions!(
             "WHERE workspace = $1 AND path = $2 AND state = 'done' AND id > $3 AND id <= $4 ORDER BY id LIMIT 1"
         ))
-        .bind(&place.root)
-        .bind(path)
+        .bind(root.root.clone())
+        .bind(path.to_owned())
         .bind(after)
-        .bind(place.up_to)
-        .fetch_optional(on.conn())
-        .await?;
-        let found = row.as_ref().map(Revision::of).transpose()?;
-        first = first.into_iter().chain(found).min_by_key(|revision| revision.id);
-    }
-    Ok(first)
+        .bind(root.up_to)
+    };
+    Ok(of_all_roots(on, workspace, first_of_root).await?.into_iter().next())
 }
 
 /// Returns a page of a file's revisions in order.
@@ -92,38 +78,35 @@ pub async fn page(
     after: i64,
     limit: i64,
 ) -> Result<Vec<Revision>, LedgerError> {
-    let mut page: Vec<Revision> = Vec::new();
-    for place in moves::roots(on, workspace).await? {
-        let rows = select(select!(
-            "WHERE workspace = $1 AND path = $2 AND id > $3 AND id <= $4 ORDER BY id LIMIT $5"
-        ))
-        .bind(&place.root)
-        .bind(path)
-        .bind(after)
-        .bind(place.up_to)
-        .bind(limit)
-        .fetch_all(on.conn())
-        .await?;
-        page.extend(rows.iter().map(Revision::of).collect::<Result<Vec<_>, _>>()?);
-    }
-    page.sort_by_key(|revision| revision.id);
+    let page_of_root = |root: &WorkspaceRoot| {
+        select(revisions!("WHERE workspace = $1 AND path = $2 AND id > $3 AND id <= $4 ORDER BY id LIMIT $5"))
+            .bind(root.root.clone())
+            .bind(path.to_owned())
+            .bind(after)
+            .bind(root.up_to)
+            .bind(limit)
+    };
+    // Each root may give a whole page, of which the first revisions are the page of all roots.
+    let mut page = of_all_roots(on, workspace, page_of_root).await?;
     page.truncate(usize::try_from(limit).unwrap_or(0));
     Ok(page)
 }
 
 /// Returns the paths of a workspace's recorded files, `limit` for each of its roots.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn paths(on: &mut impl Conn, workspace: &str, limit: i64) -> Result<Vec<String>, LedgerError> {
+pub(crate) async fn paths(
+    on: &mut impl Conn,
+    workspace: &str,
+    limit: i64,
+) -> Result<Vec<String>, LedgerError> {
+    // A set, because a path may be recorded under several roots.
     let mut paths = std::collections::BTreeSet::new();
-    for place in moves::roots(on, workspace).await? {
+    for root in moves::roots(on, workspace).await? {
         let rows = select(
             "SELECT DISTINCT path FROM revisions WHERE workspace = $1 AND id <= $2 AND state = 'done'
              ORDER BY path LIMIT $3",
         )
-        .bind(&place.root)
-        .bind(place.up_to)
+        .bind(&root.root)
+        .bind(root.up_to)
         .bind(limit)
         .fetch_all(on.conn())
         .await?;
@@ -135,16 +118,13 @@ pub async fn paths(on: &mut impl Conn, workspace: &str, limit: i64) -> Result<Ve
 }
 
 /// Returns how many revisions a file has.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn count(on: &mut impl Conn, workspace: &str, path: &str) -> Result<i64, LedgerError> {
+pub(crate) async fn count(on: &mut impl Conn, workspace: &str, path: &str) -> Result<i64, LedgerError> {
     let mut total = 0;
-    for place in moves::roots(on, workspace).await? {
+    for root in moves::roots(on, workspace).await? {
         let row = select("SELECT count(*) FROM revisions WHERE workspace = $1 AND path = $2 AND id <= $3")
-            .bind(&place.root)
+            .bind(&root.root)
             .bind(path)
-            .bind(place.up_to)
+            .bind(root.up_to)
             .fetch_one(on.conn())
             .await?;
         total += row.try_get::<i64, _>(0)?;
@@ -161,18 +141,29 @@ pub async fn pending(
     workspace: &str,
     path: Option<&str>,
 ) -> Result<Vec<Revision>, LedgerError> {
-    let mut pending: Vec<Revision> = Vec::new();
-    for place in moves::roots(on, workspace).await? {
-        let rows = select(select!(
+    let pending_of_root = |root: &WorkspaceRoot| {
+        select(revisions!(
             "WHERE state = 'pending' AND workspace = $1 AND id <= $2 AND ($3 = '' OR path = $3) ORDER BY id"
         ))
-        .bind(&place.root)
-        .bind(place.up_to)
-        .bind(path.unwrap_or_default())
-        .fetch_all(on.conn())
-        .await?;
-        pending.extend(rows.iter().map(Revision::of).collect::<Result<Vec<_>, _>>()?);
+        .bind(root.root.clone())
+        .bind(root.up_to)
+        .bind(path.unwrap_or_default().to_owned())
+    };
+    of_all_roots(on, workspace, pending_of_root).await
+}
+
+/// Runs a statement for each root that the workspace had; returns the revisions in order.
+async fn of_all_roots(
+    on: &mut impl Conn,
+    workspace: &str,
+    statement: impl Fn(&WorkspaceRoot) -> Query<'static, Any, AnyArguments>,
+) -> Result<Vec<Revision>, LedgerError> {
+    let mut found = Vec::new();
+    for root in moves::roots(on, workspace).await? {
+        for row in &statement(&root).fetch_all(on.conn()).await? {
+            found.push(Revision::of(row)?);
+        }
     }
-    pending.sort_by_key(|revision| revision.id);
-    Ok(pending)
+    found.sort_by_key(|revision| revision.id);
+    Ok(found)
 }

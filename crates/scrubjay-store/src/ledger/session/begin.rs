@@ -10,7 +10,8 @@ use crate::ledger::statement::{Key, change, select};
 use crate::ledger::{Conn, LedgerError, Write, project};
 use scrubjay_tape::conversation::random_id;
 
-/// Separates a conversation's key from the project, for a conversation that works on several projects.
+/// Separates a conversation's key from the project, for a conversation that works on several projects. No id of a
+/// session contains it, because control characters are refused.
 pub(in crate::ledger) const IN_PROJECT: char = '\u{1f}';
 
 impl Caller {
@@ -31,7 +32,7 @@ impl Caller {
     }
 }
 
-/// Returns the session of a caller, if it has one: its connection's own, or else its conversation's.
+/// Returns the session of a caller, if it has one: that of its connection, or else that of its conversation.
 ///
 /// # Errors
 /// The ledger failed.
@@ -56,7 +57,7 @@ async fn of_conversation(on: &mut impl Conn, caller: &Caller) -> Result<Option<S
         .fetch_optional(on.conn())
         .await?;
     let session = row.as_ref().map(Session::of).transpose()?;
-    // One host process may run several agents; those with different names are in different conversations.
+    // One host process may run several agents, and agents with different names are in different conversations.
     Ok(session.filter(|session| !caller.is_guessed() || session.agent == caller.agent))
 }
 
@@ -75,17 +76,19 @@ pub async fn current(
         if session.ended_ns.is_none() || caller.told_by == COMMAND {
             return Ok(session);
         }
-        // A deserted session is resumed when a caller names it. One that its agent ended is not.
+        // A deserted session is resumed when a caller names it; a session that its agent ended is not.
         if !was_deserted(write, &session.id).await? {
             return Err(SessionError::Ended(session.id));
         }
+        // A connection that is in a session already stays there: naming another one applies to this call.
         let is_free = of_connection(write, caller).await?.is_none();
         let session = reopen(write, caller, session, &SessionStart::default()).await?;
         if is_free {
-            put_in(write, caller, &session.id).await?;
+            assign_connection(write, caller, &session.id).await?;
         }
         return Ok(session);
     }
+    // It has not ended, because an ended session has no connections.
     if let Some(session) = of_connection(write, caller).await? {
         return Ok(session);
     }
@@ -94,19 +97,19 @@ pub async fn current(
             Ok(resume(write, caller, session, &SessionStart::default()).await?)
         }
         Some(session) => {
-            put_in(write, caller, &session.id).await?;
+            assign_connection(write, caller, &session.id).await?;
             Ok(session)
         }
         None => Ok(begin(write, caller, SessionStart::default()).await?),
     }
 }
 
-/// The facts with which a session begins.
+/// What a caller states about a session that it starts.
 #[derive(Clone, Debug, Default)]
 pub struct SessionStart {
     /// Its id, if the agent chose one.
     pub id: Option<String>,
-    /// What it is called.
+    /// Its title.
     pub title: Option<String>,
     /// What the user asked for.
     pub user_message: Option<String>,
@@ -136,8 +139,9 @@ pub async fn start(
 ) -> Result<(Session, StartOutcome), SessionError> {
     if let Some(id) = &beginning.id {
         // Ids are written unredacted, so one that contains a secret is refused.
-        let is_bad = id.is_empty() || id.chars().count() > ID_CHARS_MAX || id.chars().any(char::is_control);
-        if is_bad || !write.is_clean(id) {
+        let is_invalid =
+            id.is_empty() || id.chars().count() > ID_CHARS_MAX || id.chars().any(char::is_control);
+        if is_invalid || !write.is_clean(id) {
             return Err(SessionError::BadId);
         }
         if let Some(session) = get(write, id).await? {
@@ -152,6 +156,8 @@ pub async fn start(
     {
         return Err(SessionError::NotFound(parent.clone()));
     }
+    // A session that began implicitly gets the name, unless other connections are in it only because they have the same
+    // host process: those never said that they belong together.
     if beginning.id.is_none()
         && beginning.parent_session.is_none()
         && let Some(session) = of_caller(write, caller).await?
@@ -159,13 +165,13 @@ pub async fn start(
         && session.ended_ns.is_none()
         && !(caller.is_guessed() && is_shared(write, caller, &session).await?)
     {
-        return Ok((name(write, caller, session, &beginning).await?, StartOutcome::Named));
+        return Ok((give_name(write, caller, session, &beginning).await?, StartOutcome::Named));
     }
     let session = begin(write, caller, beginning).await?;
     Ok((session, StartOutcome::New))
 }
 
-/// Tells whether another connection is in the session, too.
+/// Tells whether other connections are in the session.
 async fn is_shared(write: &mut Write, caller: &Caller, session: &Session) -> Result<bool, LedgerError> {
     let row = select("SELECT 1 FROM connections WHERE session_id = $1 AND id <> $2 LIMIT 1")
         .bind(&session.id)
@@ -175,7 +181,7 @@ async fn is_shared(write: &mut Write, caller: &Caller, session: &Session) -> Res
     Ok(row.is_some())
 }
 
-/// Begins a session, and puts the caller in it.
+/// Begins a session, and assigns the caller's connection to it.
 async fn begin(write: &mut Write, caller: &Caller, beginning: SessionStart) -> Result<Session, LedgerError> {
     project::ensure(write, &caller.project).await?;
     let tick = project::get(write, &caller.project).await?.map_or(0, |p| p.tick);
@@ -187,24 +193,27 @@ async fn begin(write: &mut Write, caller: &Caller, beginning: SessionStart) -> R
     let session = Session {
         id,
         project_id: caller.project.clone(),
-        title: kept(write, beginning.title.as_deref()),
-        user_message: kept(write, beginning.user_message.as_deref()),
-        agent: kept(write, caller.agent.as_deref()),
-        workspace: kept(write, caller.workspace.as_deref()),
+        title: clean_string(write, beginning.title.as_deref()),
+        user_message: clean_string(write, beginning.user_message.as_deref()),
+        agent: clean_string(write, caller.agent.as_deref()),
+        workspace: clean_string(write, caller.workspace.as_deref()),
         told_by: caller.told_by.clone(),
-        host_session: kept(write, caller.host_session.as_deref()),
+        host_session: clean_string(write, caller.host_session.as_deref()),
         parent_session: beginning.parent_session,
         created_ns: write.at_ns,
         last_activity_ns: write.at_ns,
         ended_ns: None,
         current_step: None,
+        // What was written before a session began is not news to it.
         last_sync_tick: tick,
         last_save_ns: None,
     };
     insert(write, &session).await?;
-    put_in(write, caller, &session.id).await?;
+    assign_connection(write, caller, &session.id).await?;
+    // A session with a chosen id or a parent is only for the connection that began it, and so is a titled one if the
+    // conversation is a guess.
     if is_implicit && (session.title.is_none() || !caller.is_guessed()) {
-        open_to_conversation(write, caller, &session.id).await?;
+        share_with_conversation(write, caller, &session.id).await?;
     }
     let event = match &session.parent_session {
         Some(parent) => NewEvent::new(EventKind::SessionBranched, format!("branched from session {parent}")),
@@ -221,7 +230,7 @@ async fn begin(write: &mut Write, caller: &Caller, beginning: SessionStart) -> R
     Ok(session)
 }
 
-/// Returns the id for an implicit session: the one that its conversation's tapes carry, unless it is taken.
+/// Returns the id for an implicit session: the one on its conversation's tapes, unless it is taken.
 async fn new_id(write: &mut Write, caller: &Caller) -> Result<String, LedgerError> {
     let id = &caller.conversation;
     let is_free = !id.is_empty() && !id.contains(IN_PROJECT) && get(write, id).await?.is_none();
@@ -250,8 +259,8 @@ async fn insert(write: &mut Write, session: &Session) -> Result<(), LedgerError>
     Ok(())
 }
 
-/// Puts a caller's connection in a session.
-async fn put_in(write: &mut Write, caller: &Caller, session: &str) -> Result<(), LedgerError> {
+/// Assigns a caller's connection to a session.
+async fn assign_connection(write: &mut Write, caller: &Caller, session: &str) -> Result<(), LedgerError> {
     change(
         "INSERT INTO connections (id, session_id, process) VALUES ($1, $2, $3)
          ON CONFLICT (id) DO UPDATE SET session_id = excluded.session_id, process = excluded.process",
@@ -261,15 +270,19 @@ async fn put_in(write: &mut Write, caller: &Caller, session: &str) -> Result<(),
     .bind(caller.process.as_deref().map(Key::known))
     .execute(write)
     .await?;
-    // Work in a second project has a session of its own, but the tape stays in the conversation's session.
+    // Work on a second project has a session of its own, but the tape stays in the conversation's session.
     if caller.conversation != session && !caller.connection.contains(IN_PROJECT) {
         write.note_move(&caller.connection, session);
     }
     Ok(())
 }
 
-/// Makes a session that of the caller's conversation, so that its other connections join it.
-async fn open_to_conversation(write: &mut Write, caller: &Caller, session: &str) -> Result<(), LedgerError> {
+/// Makes a session the one of the caller's conversation, so that its other connections join it.
+async fn share_with_conversation(
+    write: &mut Write,
+    caller: &Caller,
+    session: &str,
+) -> Result<(), LedgerError> {
     change(
         "INSERT INTO callers (caller, session_id) VALUES ($1, $2)
          ON CONFLICT (caller) DO UPDATE SET session_id = excluded.session_id",
@@ -281,14 +294,14 @@ async fn open_to_conversation(write: &mut Write, caller: &Caller, session: &str)
     Ok(())
 }
 
-/// Resumes a session with the caller's connection.
+/// Resumes a session, and assigns the caller's connection to it.
 async fn resume(
     write: &mut Write,
     caller: &Caller,
     session: Session,
     beginning: &SessionStart,
 ) -> Result<Session, LedgerError> {
-    put_in(write, caller, &session.id).await?;
+    assign_connection(write, caller, &session.id).await?;
     reopen(write, caller, session, beginning).await
 }
 
@@ -301,13 +314,13 @@ async fn reopen(
     let ended = session.ended_ns.take().is_some();
     let tick = project::get(write, &session.project_id).await?.map_or(0, |p| p.tick);
     if ended && was_deserted(write, &session.id).await? {
-        // It was deserted and not ended, so it continues at its step.
+        // Its agent did not end it, so it continues at its step.
         change("UPDATE plan_steps SET status = 'current' WHERE id = $1 AND status = 'left'")
             .bind(session.current_step)
             .execute(write)
             .await?;
     } else if ended {
-        // It was ended, so it starts without a step, and as if it had seen everything.
+        // Its agent ended it, so it starts without a step, and with nothing to sync.
         session.last_sync_tick = tick;
         session.current_step = None;
     }
@@ -318,7 +331,7 @@ async fn reopen(
     Ok(session)
 }
 
-async fn name(
+async fn give_name(
     write: &mut Write,
     caller: &Caller,
     mut session: Session,
@@ -326,10 +339,10 @@ async fn name(
 ) -> Result<Session, LedgerError> {
     describe(write, &mut session, beginning);
     update(write, &session).await?;
-    put_in(write, caller, &session.id).await?;
+    assign_connection(write, caller, &session.id).await?;
     if caller.is_guessed() {
         // A named session belongs to the connection that named it. Others must not join it only because they have the
-        // same parent process.
+        // same host process.
         change("DELETE FROM callers WHERE session_id = $1")
             .bind(Key::known(&session.id))
             .execute(write)
@@ -343,15 +356,15 @@ async fn name(
 }
 
 fn describe(write: &Write, session: &mut Session, beginning: &SessionStart) {
-    session.title = kept(write, beginning.title.as_deref()).or_else(|| session.title.take());
+    session.title = clean_string(write, beginning.title.as_deref()).or_else(|| session.title.take());
     session.user_message =
-        kept(write, beginning.user_message.as_deref()).or_else(|| session.user_message.take());
+        clean_string(write, beginning.user_message.as_deref()).or_else(|| session.user_message.take());
 }
 
 fn clean(write: &Write, text: Option<&str>) -> Option<RedactedText> {
     text.map(|text| write.clean(text))
 }
 
-fn kept(write: &Write, text: Option<&str>) -> Option<String> {
+fn clean_string(write: &Write, text: Option<&str>) -> Option<String> {
     clean(write, text).map(RedactedText::into_string)
 }

@@ -11,7 +11,7 @@ use crate::ledger::{Conn, Ledger, LedgerError, Survives, Write};
 use scrubjay_tape::claim::ClaimHolder;
 use scrubjay_tape::clock;
 
-/// A session without known connections ends after a day without an event: longer than a person's pause overnight.
+/// A session without known connections ends after a day without an event: a person's pause overnight is shorter.
 const SILENCE_MAX_NS: i64 = 24 * 3600 * 1_000_000_000;
 /// How many silent sessions are ended in one transaction, so that it stays short.
 const SILENT_MAX: i64 = 100;
@@ -26,7 +26,7 @@ pub async fn end(
     session: Session,
     summary: Option<&str>,
 ) -> Result<Session, LedgerError> {
-    // If it is resumed later, it starts without active records.
+    // Its connections must begin another session, and if it is resumed later, it starts without active records.
     for statement in
         ["DELETE FROM callers WHERE session_id = $1", "DELETE FROM record_actives WHERE session_id = $1"]
     {
@@ -73,14 +73,16 @@ pub async fn leave(write: &mut Write, connection: &str, why: &str) -> Result<Vec
 
 /// Ends a session without connections. A conversation that its host can name may come back; then it is resumed.
 async fn end_deserted(write: &mut Write, session: Session, why: &str) -> Result<Session, LedgerError> {
+    // Nobody can come back to a conversation that only a process or a connection identified.
     if [HOST_PROCESS, CONNECTION].contains(&session.told_by.as_str()) {
         change("DELETE FROM callers WHERE session_id = $1")
             .bind(Key::known(&session.id))
             .execute(write)
             .await?;
     }
+    // The event has no caller: nobody asked for this end.
     let nobody = Caller::alone("", &session.project_id);
-    // Marked, so that the reason is not shown as the agent's closing summary.
+    // Marked, so that views do not show the reason as the agent's closing summary.
     let event = NewEvent::new(EventKind::SessionClosed, why).with(json!({ "deserted": true }));
     close(write, &nobody, session, event).await
 }
@@ -106,7 +108,7 @@ async fn close(
 ) -> Result<Session, LedgerError> {
     session.ended_ns = Some(write.at_ns);
     update(write, &session).await?;
-    // Its current step was not reported as done. An ended session keeps no record active.
+    // Its current step was begun, and nobody reported it as done.
     for statement in [
         "DELETE FROM connections WHERE session_id = $1",
         "UPDATE plan_steps SET status = 'left' WHERE session_id = $1 AND status = 'current'",
@@ -126,7 +128,7 @@ pub async fn end_departed(
     ledger: &Ledger,
     holder: impl Fn(&str) -> ClaimHolder,
 ) -> Result<usize, LedgerError> {
-    // Usually no process is gone, so look first without waiting for the other writers.
+    // Usually no process is gone, so a read transaction checks first, without waiting for other writers.
     let mut read = ledger.read().await?;
     let now_ns = i64::try_from(clock::now().wall_ns).unwrap_or(i64::MAX);
     let silent_ns = now_ns.saturating_sub(SILENCE_MAX_NS);
@@ -135,6 +137,7 @@ pub async fn end_departed(
         match holder(&process) {
             ClaimHolder::Alive => {}
             ClaimHolder::Gone => departed.extend(connections(&mut read, &process, i64::MAX).await?),
+            // The process may use another data directory with the same ledger, so only silence is a reason.
             ClaimHolder::Unknown => departed.extend(connections(&mut read, &process, silent_ns).await?),
         }
     }
@@ -149,7 +152,7 @@ pub async fn end_departed(
         ended += leave(&mut write, connection, "the process that served it is gone").await?.len();
     }
     for id in &silent {
-        // Something may have happened since the read above.
+        // It may have become active since the read above.
         let session = get(&mut write, id).await?;
         let is_silent = |s: &Session| s.ended_ns.is_none() && s.last_activity_ns < silent_ns;
         if let Some(session) = session.filter(is_silent) {
@@ -181,8 +184,8 @@ async fn connections(on: &mut impl Conn, process: &str, before_ns: i64) -> Resul
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
-/// Returns open sessions in which nothing happened since a time and that no process serves: those of commands, and those
-/// that earlier versions left open.
+/// Returns open sessions in which nothing happened since a time and that no process serves: those of commands, and
+/// those that earlier versions left open.
 async fn silent(on: &mut impl Conn, before_ns: i64) -> Result<Vec<String>, LedgerError> {
     let rows = select(
         "SELECT s.id FROM sessions s WHERE s.ended_ns IS NULL AND s.last_activity_ns < $1

@@ -1,7 +1,7 @@
-//! Killed at every system call of a change: afterwards disk and ledger tell the same story.
+//! A process is killed at every system call of a change: afterwards disk and ledger agree.
 //!
 //! A process makes four changes; `strace` kills it as one of its threads enters one call, each call in turn.
-//! What it had acknowledged is done, what it had begun is settled, and no file is there that nobody meant.
+//! What it had acknowledged is done, what it had begun is settled, and no unintended file is there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -22,11 +22,11 @@ use crate::database::caller;
 use crate::fixture::scratch;
 use crate::needs::strace;
 
-/// Where the process that is killed works.
+/// Names the directory in which the killed process works.
 const DIRECTORY: &str = "SCRUBJAY_TEST_KILLED_IN";
-/// The longest it may take.
+/// The longest time that the process may take.
 const LIMIT_S: &str = "30";
-/// Everything by which it changes the disk or takes a lock.
+/// The system calls by which it changes the disk or takes a lock.
 const CALLS: [&str; 18] = [
     "fchmod",
     "fcntl",
@@ -47,9 +47,9 @@ const CALLS: [&str; 18] = [
     "unlinkat",
     "write",
 ];
-/// Makes the system one that can neither swap two files nor rename without replacing.
+/// Imitates a system that can neither swap two files nor rename without replacing.
 const OLD_SYSTEM: &str = "inject=renameat2:error=EINVAL";
-/// Those that put a file in its place on such a system.
+/// The calls that put a file in its place on such a system.
 const PLACING: [&str; 3] = ["linkat", "renameat", "unlinkat"];
 /// How many connections a ledger opens.
 const CONNECTIONS: usize = 4;
@@ -114,7 +114,7 @@ fn one_that_is_killed_in_child_process() {
     let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else { return };
     runtime().block_on(async {
         let lab = Lab::open(&directory).await;
-        // Every connection is there, with a thread of its own, before the counting begins.
+        // Opens every connection, each with a thread of its own, before the calls are counted.
         let mut open = Vec::new();
         for _ in 0..CONNECTIONS {
             open.push(lab.ledger.read().await.unwrap());
@@ -132,7 +132,7 @@ fn one_that_is_killed_in_child_process() {
     });
 }
 
-/// The directory in which all runs happen, one after the other, and what it is at the start of each.
+/// The directory in which all runs happen, one after the other, and its content at the start of each.
 struct Runs {
     scratch: TempDir,
 }
@@ -146,7 +146,7 @@ impl Runs {
             lab.change("kept", None, CHANGES[1].1).await.unwrap();
             lab.ledger.close().await;
         });
-        // One file of which the ledger knows nothing yet.
+        // A file that the ledger does not know yet.
         std::fs::write(runs.place().join("workspace/gone"), CHANGES[2].1.unwrap()).unwrap();
         copy(&runs.place(), &runs.scratch.path().join("template"));
         runs
@@ -156,7 +156,7 @@ impl Runs {
         self.scratch.path().join("run")
     }
 
-    /// Starts a process that waits for a word in a place as good as new.
+    /// Restores the directory, and starts a process there that waits for a line on its input.
     fn start(&self) -> Victim {
         std::fs::remove_dir_all(self.place()).unwrap();
         copy(&self.scratch.path().join("template"), &self.place());
@@ -180,7 +180,7 @@ struct Victim {
     child: Child,
     said: std::io::Lines<BufReader<std::process::ChildStdout>>,
     pid: String,
-    /// Its threads, in the order in which they came.
+    /// Its threads, in the order in which they started.
     threads: Vec<String>,
 }
 
@@ -253,12 +253,12 @@ fn count(runs: &Runs, injected: &[&str]) -> Counted {
     counted
 }
 
-/// What came of processes that were killed.
+/// The results of the killed processes.
 #[derive(Debug, Default)]
 struct Tally {
     points: usize,
     kills: usize,
-    /// Those that did not acknowledge every change.
+    /// Processes that did not acknowledge every change.
     unmade: usize,
     states: BTreeMap<RevisionState, usize>,
 }
@@ -266,7 +266,7 @@ struct Tally {
 /// A thread that has nothing to do may end before it is traced, on a machine that is busy.
 const ATTEMPTS_MAX: usize = 5;
 
-/// Lets something happen to a process at each of the calls, and checks what it leaves.
+/// Harms a process at each of the calls, and checks what it leaves.
 fn harm_at_each(runs: &Runs, counted: Counted, harm: &str, injected: &[&str]) -> Tally {
     let mut tally = Tally::default();
     for ((thread, call), times) in counted {
@@ -300,7 +300,7 @@ fn killed_at_every_call_it_leaves_disk_and_ledger_agreed() {
     let runs = Runs::new();
     let counted = count(&runs, &[]);
     let tally = harm_at_each(&runs, counted, "signal=KILL", &[]);
-    // Threads take turns differently each time, the more so on a busy machine: some calls do not come.
+    // Threads are scheduled differently each time, even more so on a busy machine, so some calls do not occur.
     assert!(tally.kills > 200 && tally.kills * 10 > tally.points * 6, "{tally:?}");
     assert!(
         tally.states[&RevisionState::Done] > 200 && tally.states[&RevisionState::Failed] > 20,
@@ -323,13 +323,13 @@ fn killed_where_files_cannot_be_swapped_it_leaves_them_agreed() {
 fn after_a_call_that_fails_disk_and_ledger_agree() {
     let runs = Runs::new();
     let mut counted = count(&runs, &[]);
-    // Threads wake each other by writing, and take it for granted; so does the database that it can unlock.
+    // Not these: threads wake each other by writing, and the database unlocks, without handling a failure.
     counted.retain(|(_, call), _| !["write", "fcntl"].contains(call));
     let tally = harm_at_each(&runs, counted, "error=EIO", &[]);
     assert!(tally.kills == 0 && tally.unmade > 100, "{tally:?}");
 }
 
-/// Looks at what a killed process left, settles it, and goes on; returns how each change it began ended.
+/// Checks what a killed process left, settles it, and makes further changes; returns how each change it began ended.
 async fn check(place: &Path, made: &BTreeSet<String>, what: &str) -> Vec<RevisionState> {
     let lab = Lab::open(place).await;
     lab.files.settle(&caller("next")).await.unwrap();
@@ -357,7 +357,7 @@ async fn check(place: &Path, made: &BTreeSet<String>, what: &str) -> Vec<Revisio
     }
     drop(read);
     check_nothing_else_is_there(place, what);
-    // Whatever was held is free again, and what did not happen can still be done.
+    // All locks are free again, and changes that did not happen can still be made.
     for (path, before, after) in CHANGES {
         if std::fs::read(place.join("workspace").join(path)).ok().as_deref() != after.map(str::as_bytes) {
             lab.change(path, before, after).await.unwrap();
@@ -367,7 +367,7 @@ async fn check(place: &Path, made: &BTreeSet<String>, what: &str) -> Vec<Revisio
     states
 }
 
-/// Every file was meant by someone, and nothing is left beside them but what could not be removed.
+/// Checks that every file was intended, and that only temporary files which could not be removed are beside them.
 fn check_nothing_else_is_there(place: &Path, what: &str) {
     let mut left = files_below(&place.join("workspace"), "");
     left.retain(|path| CHANGES.iter().all(|(known, ..)| known != path));

@@ -1,4 +1,4 @@
-//! Changes that were meant and never told of: settled by what stands there now, whatever that is.
+//! Changes that were intended and have no outcome: settled by what is there now.
 
 use std::os::unix::fs::symlink;
 
@@ -13,8 +13,8 @@ use crate::database::{Database, caller, on_both};
 
 on_both![whatever_stands_there, what_was_found_is_told];
 
-/// Records the intent to edit a file, as a process does that is killed then.
-async fn mean(place: &Place, path: &str, before: &str, after: &str) {
+/// Records the intent to edit a file, and no outcome, as a process does that is killed in between.
+async fn record_intent(place: &Place, path: &str, before: &str, after: &str) {
     let mut write = place.ledger.write(Survives::Power).await.unwrap();
     let agent = caller("agent");
     let session = session::current(&mut write, &agent, None).await.unwrap();
@@ -53,7 +53,7 @@ async fn whatever_stands_there(database: Database) {
         ("file/below", RevisionState::Changed, 1),
     ];
     for (path, ..) in cases {
-        mean(&place, path, "before", "after").await;
+        record_intent(&place, path, "before", "after").await;
     }
     for same in ["after", "before", "other", "file"] {
         std::fs::write(place.root.join(same), same).unwrap();
@@ -69,8 +69,8 @@ async fn whatever_stands_there(database: Database) {
         let evolution = revision::page(&mut read, &place.files.root(), path, 0, 10).await.unwrap();
         assert_eq!((evolution[0].state, evolution.len()), (state, revisions), "{path}");
     }
-    // A change of what cannot be settled is refused, and told like any other.
-    mean(&place, "pipe", "before", "after").await;
+    // A change of a path that cannot be settled is refused, and recorded like any refusal.
+    record_intent(&place, "pipe", "before", "after").await;
     let refused = place.change("pipe", Action::Edit(text("x"))).await;
     assert!(
         matches!(refused, Err(FileError::Refused { code: "not_a_regular_file", event_id: Some(_), .. })),
@@ -79,11 +79,11 @@ async fn whatever_stands_there(database: Database) {
     place.change("after", Action::Edit(text("later"))).await.unwrap();
 }
 
-/// Each says on the timeline of its session what was found, at the step in which the change was meant.
+/// An event in the session of each change says what was found, at the step in which the change was intended.
 async fn what_was_found_is_told(database: Database) {
     let place = Place::new(database).await;
     for path in ["after", "before", "other", "gone", "directory"] {
-        mean(&place, path, "before", "after").await;
+        record_intent(&place, path, "before", "after").await;
     }
     for same in ["after", "before", "other"] {
         std::fs::write(place.root.join(same), same).unwrap();
@@ -103,7 +103,7 @@ async fn what_was_found_is_told(database: Database) {
     let expected = [
         ("settled after a crash: edit after: it was made", "done"),
         ("settled after a crash: edit before: it was not made", "failed"),
-        ("settled after a crash: edit directory: something that is no readable file stands there", "changed"),
+        ("settled after a crash: edit directory: something that is not a readable file is there", "changed"),
         ("settled after a crash: edit gone: the file is gone", "changed"),
         ("settled after a crash: edit other: the file was changed by someone else", "changed"),
     ];

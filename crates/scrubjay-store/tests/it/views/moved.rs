@@ -1,4 +1,4 @@
-//! A workspace that moved is one workspace: its files have one life, and go back where they are now.
+//! A workspace that moved is one workspace: its files have one history, and are rewound where they are now.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn edit(path: &str, content: &str) -> Change {
     Change { session: None, path, action, expected: None, mode: None, rewinds_to: None }
 }
 
-/// Moves the workspace; returns where it is then.
+/// Moves the workspace; returns its new root.
 fn moved(place: &Place, name: &str) -> PathBuf {
     let new = place.root.parent().unwrap().join(name);
     std::fs::rename(&place.root, &new).unwrap();
@@ -43,9 +43,9 @@ async fn one_life_across_a_move(database: Database) {
     let new = moved(&place, "elsewhere");
     let there = files(&place, &new);
     let session = place.session().await;
-    assert_eq!(there.take_over(&caller("cli"), &session.id).await.unwrap().as_deref(), Some(old.as_str()));
-    assert_eq!(there.take_over(&caller("cli"), &session.id).await.unwrap(), None, "it is known by now");
-    // Another change there goes on with what was recorded: nothing is first seen, nothing was changed by others.
+    assert_eq!(there.adopt_move(&caller("cli"), &session.id).await.unwrap().as_deref(), Some(old.as_str()));
+    assert_eq!(there.adopt_move(&caller("cli"), &session.id).await.unwrap(), None, "it is known by now");
+    // The next change there continues the history: no file is first seen or changed by others.
     let made = there.change(&caller("agent"), edit("a.txt", "three\n")).await.unwrap();
     assert!(!made.observed);
 
@@ -77,7 +77,7 @@ async fn one_life_across_a_move(database: Database) {
     there.rewind(&caller("cli"), &session.id, created.event_id, plan, false).await.unwrap();
     assert_eq!(std::fs::read_to_string(new.join("a.txt")).unwrap(), "one\n");
 
-    // What stands at the old place later is another workspace.
+    // A directory that is created at the old path later is another workspace.
     std::fs::create_dir(&place.root).unwrap();
     std::fs::write(place.root.join("a.txt"), "someone else's\n").unwrap();
     let other = files(&place, &place.root);
@@ -85,11 +85,11 @@ async fn one_life_across_a_move(database: Database) {
     assert_eq!(place.evolution(&session, "a.txt", all()).await.total, 4);
     assert!(theirs.revision.unwrap().id > first);
 
-    // Moved on and back again, it is the same one still.
+    // Moved on and back again, it is still the same workspace.
     std::fs::remove_dir_all(&place.root).unwrap();
     std::fs::rename(&new, &place.root).unwrap();
     let back = files(&place, &place.root);
-    back.take_over(&caller("cli"), &session.id).await.unwrap().unwrap();
+    back.adopt_move(&caller("cli"), &session.id).await.unwrap().unwrap();
     assert_eq!(workspace_of(&mut place.ledger.read().await.unwrap(), &session.id).await.unwrap(), Some(old));
 }
 
@@ -98,21 +98,21 @@ async fn only_what_moved_is_taken_over(database: Database) {
     let nothing = place.session().await;
     let empty = place.root.parent().unwrap().join("empty");
     std::fs::create_dir(&empty).unwrap();
-    let refused = files(&place, &empty).take_over(&caller("cli"), &nothing.id).await;
+    let refused = files(&place, &empty).adopt_move(&caller("cli"), &nothing.id).await;
     assert!(matches!(refused, Err(MoveError::NothingRecorded(_))), "{refused:?}");
     place.change("a.txt", Action::Create(text("one\n"))).await.unwrap();
     place.change("b.txt", Action::Create(text("b\n"))).await.unwrap();
     place.change("a.txt", Action::Edit(text("two\n"))).await.unwrap();
-    let refused = files(&place, &empty).take_over(&caller("cli"), &nothing.id).await;
+    let refused = files(&place, &empty).adopt_move(&caller("cli"), &nothing.id).await;
     assert!(matches!(refused, Err(MoveError::StillThere { .. })), "a copy is no move: {refused:?}");
     let new = moved(&place, "elsewhere");
     std::fs::write(empty.join("a.txt"), "nobody's\n").unwrap();
-    let refused = files(&place, &empty).take_over(&caller("cli"), &nothing.id).await.unwrap_err();
+    let refused = files(&place, &empty).adopt_move(&caller("cli"), &nothing.id).await.unwrap_err();
     assert!(refused.to_string().contains("none of 2 files"), "{refused}");
-    // A state of some time is enough for a directory that somebody named.
+    // For a directory that the user named, an earlier state of a file is enough.
     std::fs::write(new.join("a.txt"), "one\n").unwrap();
     std::fs::remove_file(new.join("b.txt")).unwrap();
-    files(&place, &new).take_over(&caller("cli"), &nothing.id).await.unwrap().unwrap();
+    files(&place, &new).adopt_move(&caller("cli"), &nothing.id).await.unwrap().unwrap();
 }
 
 async fn a_gone_workspace_is_recognised(database: Database) {
@@ -129,13 +129,13 @@ async fn a_gone_workspace_is_recognised(database: Database) {
     for n in 0..2 {
         std::fs::write(copy.join(format!("{n}")), format!("{n}\n")).unwrap();
     }
-    assert_eq!(files(&place, &copy).recognise(&other("birds")).await.unwrap(), None, "it is still there");
+    assert_eq!(files(&place, &copy).detect_move(&other("birds")).await.unwrap(), None, "it is still there");
     let old = place.files.root();
     let new = moved(&place, "elsewhere");
-    assert_eq!(files(&place, &copy).recognise(&other("birds")).await.unwrap(), None, "half is not most");
-    assert_eq!(files(&place, &new).recognise(&other("fish")).await.unwrap(), None, "another project's");
-    assert_eq!(files(&place, &new).recognise(&other("birds")).await.unwrap(), Some(old));
-    assert_eq!(files(&place, &new).recognise(&other("birds")).await.unwrap(), None, "once");
+    assert_eq!(files(&place, &copy).detect_move(&other("birds")).await.unwrap(), None, "half is not most");
+    assert_eq!(files(&place, &new).detect_move(&other("fish")).await.unwrap(), None, "another project's");
+    assert_eq!(files(&place, &new).detect_move(&other("birds")).await.unwrap(), Some(old));
+    assert_eq!(files(&place, &new).detect_move(&other("birds")).await.unwrap(), None, "once");
     let session = place.session().await;
     assert_eq!(place.evolution(&session, "1", all()).await.workspace, files(&place, &new).root());
 }

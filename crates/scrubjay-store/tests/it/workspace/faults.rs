@@ -69,7 +69,7 @@ fn a_killed_process_leaves_a_whole_file_and_at_most_one_temporary() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        // Killed at work: when it has changed the file so and so often, and then is at it again or has just done.
+        // Killed at work, after a number of changes: during the next one, or just after one.
         let mut before = lab.read("src/a").unwrap().bytes[0];
         let mut changes = 0;
         while changes < 1 + round % 5 {
@@ -104,7 +104,7 @@ fn one_that_is_killed_in_child_process() {
     let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else { return };
     let workspace = Workspace::open(&directory).unwrap().durability(Durability::Process);
     let path = workspace.locate("src/a").unwrap();
-    // Bounded, should nobody end it.
+    // Bounded, in case the parent does not kill it.
     for _ in 0..200_000 {
         let before = workspace.read(&path, 1 << 20).unwrap().unwrap();
         let after = if before.bytes[0] == b'a' { "b" } else { "a" }.repeat(LONG);

@@ -1,4 +1,4 @@
-//! Others at work in the same directories: links swapped in, changes made at the same moment.
+//! Other programs at work in the same directories: links swapped in, changes made at the same time.
 
 use std::os::unix::fs::symlink;
 use std::sync::Barrier;
@@ -13,7 +13,7 @@ use super::{Lab, MAX, code, content, names};
 
 const OPERATIONS: u64 = 100_000;
 
-/// Says stop when it goes, so that a failed assertion ends the other thread as well.
+/// Stops the other thread when dropped, so that a failed assertion ends it as well.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -40,7 +40,7 @@ fn check_swapped(lab: &Lab, workspace: &Workspace, operations: u64) {
         });
         let _stop = Stop(&stop);
         for n in 0..operations {
-            // The last word is what is outside: an edit or removal there would be let through.
+            // The expected content is that of the file outside: an edit or removal there would not be refused for it.
             let expected = ["mine", "canary"][(n / 4 % 2) as usize];
             let outcome = match n % 4 {
                 0 => workspace.read(&path, MAX).map(|read| {
@@ -115,8 +115,8 @@ fn of_two_creations_one_is_made() {
     assert_eq!(names(&lab.disk("src")).len(), 200);
 }
 
-/// A program that knows no locks puts a file of its own in place, as editors do, at about the same moment: theirs
-/// is there in the end, whether it came before the change or after it.
+/// A program without our locks puts a file of its own in place at about the same time, as editors do: its file is there
+/// in the end, whether it came before the change or after it.
 #[test]
 fn a_change_of_another_program_is_not_written_over() {
     let lab = Lab::new();

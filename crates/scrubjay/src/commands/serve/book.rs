@@ -72,7 +72,7 @@ impl LedgerBook {
         plan::mark(&mut write, &caller, &mut session, step, status).await?;
         if status == StepStatus::Failed && session.current_step == Some(step.id) {
             // The task is over with it: what the agent does next is not part of this step.
-            plan::rest(&mut write, &mut session).await?;
+            plan::clear_current(&mut write, &mut session).await?;
         }
         write.commit().await?;
         self.0.tell_news();

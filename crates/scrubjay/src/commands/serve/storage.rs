@@ -17,7 +17,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 /// Looks at the ledger, and opens it beside everything else.
 pub(super) async fn check(gateway: &Arc<Gateway>, shared: &Arc<Shared>) {
-    let looked = tokio::time::timeout(LOOK_MAX, Ledger::look(&shared.setup().storage)).await;
+    let looked = tokio::time::timeout(LOOK_MAX, Ledger::inspect(&shared.setup().storage)).await;
     if let Ok(Err(error)) = looked {
         gateway.notice(Some(notice(&error)));
     }

@@ -57,7 +57,7 @@ pub(crate) fn run(global: &Global, args: &RewindArgs) -> anyhow::Result<ExitCode
         })?;
         let caller = caller(&session, &files.root());
         let moved_from = match args.workspace {
-            Some(_) => files.take_over(&caller, &session.id).await?,
+            Some(_) => files.adopt_move(&caller, &session.id).await?,
             None => None,
         };
         if let (Some(from), false) = (&moved_from, global.json) {

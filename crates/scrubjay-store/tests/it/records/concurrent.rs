@@ -10,13 +10,13 @@ use scrubjay_store::ledger::{Ledger, Survives};
 use super::{new, scope};
 use crate::database::{Database, on_both};
 
-on_both![crowded];
+on_both![writers_lose_no_update];
 
 const WRITERS: usize = 8;
 const ROUNDS: usize = 12;
 
-/// Each writer has a ledger of its own, as a process has; all append a line to R001 and create records.
-async fn crowded(database: Database) {
+/// Each writer opens the ledger itself, as a process does; all append lines to R001 and create records.
+async fn writers_lose_no_update(database: Database) {
     let first = database.open().await;
     let mut write = first.write(Survives::Power).await.unwrap();
     let mut own = scope(&mut write, "first").await;
@@ -60,7 +60,7 @@ async fn work(storage: Arc<scrubjay_store::ledger::Storage>, n: usize) -> Vec<i6
     created
 }
 
-/// Looks, changes and writes in three mutations, so that others come in between; begins again when they did.
+/// Reads, changes and writes in three mutations, so that others come in between; begins again if one did.
 async fn append(ledger: &Ledger, key: &str, line: &str) {
     for _ in 0..10_000 {
         let mut write = ledger.write(Survives::Process).await.unwrap();

@@ -1,4 +1,4 @@
-//! Others at work on the same files: eight processes of ours, and a program that swaps links in.
+//! Concurrent changes of the same files: eight processes of ours, and a program that swaps links in.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::symlink;
@@ -19,12 +19,12 @@ use tempfile::TempDir;
 use crate::database::caller;
 use crate::fixture::{Dice, scratch};
 
-const DIRECTORY: &str = "SCRUBJAY_TEST_CROWD_IN";
-const NUMBER: &str = "SCRUBJAY_TEST_CROWD_NUMBER";
+const DIRECTORY: &str = "SCRUBJAY_TEST_CONCURRENT_IN";
+const NUMBER: &str = "SCRUBJAY_TEST_CONCURRENT_NUMBER";
 const PROCESSES: u64 = 8;
 const ROUNDS: usize = 60;
 const PATHS: [&str; 3] = ["a", "b", "dir/c"];
-/// The longest one of them may take.
+/// The longest time that a process may take.
 const LIMIT_S: &str = "100";
 
 async fn open(directory: &Path) -> (Arc<Files>, Ledger) {
@@ -86,7 +86,7 @@ struct Tally {
 
 #[test]
 #[ignore = "run by the test below, eight at once"]
-fn one_of_a_crowd_in_child_process() {
+fn one_process_in_child_process() {
     let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else { return };
     let number: u64 = std::env::var(NUMBER).unwrap().parse().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -109,7 +109,7 @@ async fn take_part(files: &Arc<Files>, directory: &Path, number: u64) -> Tally {
         let path = PATHS[dice.below(PATHS.len())];
         let seen = std::fs::read(directory.join("workspace").join(path)).ok();
         let content = body(&format!("process {number}, round {round}\n"));
-        // Half of them care for what they saw.
+        // Half of the changes expect the content that was read.
         let expected = seen.as_deref().map(blob::hash).filter(|_| dice.below(2) == 0);
         let action = match (seen, dice.below(8)) {
             (None, _) => Action::Create(content),
@@ -139,7 +139,7 @@ async fn eight_processes_change_the_same_files_one_after_the_other() {
         let mut child = Command::new("timeout")
             .arg(LIMIT_S)
             .arg(std::env::current_exe().unwrap())
-            .args(["--exact", "files::crowd::one_of_a_crowd_in_child_process"])
+            .args(["--exact", "files::concurrent::one_process_in_child_process"])
             .args(["--ignored", "--nocapture", "--test-threads=1"])
             .env(DIRECTORY, scratch.path())
             .env(NUMBER, number.to_string())
@@ -163,10 +163,10 @@ async fn eight_processes_change_the_same_files_one_after_the_other() {
         said.for_each(drop);
         assert!(child.wait().unwrap().success());
     }
-    check_crowd(&scratch, &all).await;
+    check_all(&scratch, &all).await;
 }
 
-async fn check_crowd(scratch: &TempDir, all: &Tally) {
+async fn check_all(scratch: &TempDir, all: &Tally) {
     let (files, ledger) = open(scratch.path()).await;
     let mut done = 0;
     for path in PATHS {
@@ -190,7 +190,7 @@ async fn check_crowd(scratch: &TempDir, all: &Tally) {
 
 const OPERATIONS: u64 = 3_000;
 
-/// Says stop when it goes, so that a failed assertion ends the other thread as well.
+/// Stops the other thread when dropped, so that a failed assertion ends it as well.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
