@@ -237,4 +237,58 @@ mod tests {
         let auto = ChatRequest { tool_choice: ToolChoice::Auto, ..request };
         assert_eq!(body(&auto, "http://localhost")["tool_choice"], "auto");
     }
+
+    #[test]
+    fn the_bytes_of_a_request_stay_the_same() {
+        let call = ToolCall { id: "c1".to_owned(), name: "f".to_owned(), arguments: r#"{"a":1}"#.to_owned() };
+        let answered = Message::Assistant { text: "so \"be\" it".to_owned(), tool_calls: vec![call] };
+        let request = ChatRequest {
+            messages: vec![
+                Message::System("s".to_owned()),
+                Message::User("ü\n".to_owned()),
+                answered,
+                Message::Assistant { text: String::new(), tool_calls: Vec::new() },
+                Message::Tool { id: "c1".to_owned(), text: "wrong".to_owned() },
+            ],
+            max_tokens: Some(9),
+            temperature: Some(0.3),
+            tools: vec![Tool {
+                name: "f".to_owned(),
+                description: "d".to_owned(),
+                parameters: json!({"type": "object", "properties": {"b": {"type": "number"}, "a": {}}}),
+            }],
+            tool_choice: ToolChoice::Named("f".to_owned()),
+        };
+        let bytes = |base_url: &str, tool_choice: ToolChoice| {
+            let config = LlmConfig { base_url: base_url.to_owned(), ..LlmConfig::default() };
+            String::from_utf8(ChatRequest { tool_choice, ..request.clone() }.body(&config)).unwrap()
+        };
+        let messages = [
+            r#"{"content":"s","role":"system"}"#,
+            r#"{"content":"ü\n","role":"user"}"#,
+            r#"{"content":"so \"be\" it","role":"assistant","tool_calls":"#,
+            r#"[{"function":{"arguments":"{\"a\":1}","name":"f"},"id":"c1","type":"function"}]}"#,
+            r#"{"role":"assistant"}"#,
+            r#"{"content":"wrong","role":"tool","tool_call_id":"c1"}"#,
+        ];
+        let messages = messages.join(",").replacen(":,[", ":[", 1);
+        let tools = concat!(
+            r#"[{"function":{"description":"d","name":"f","parameters":"#,
+            r#"{"properties":{"a":{},"b":{"type":"number"}},"type":"object"}},"type":"function"}]"#,
+        );
+        let check = |base_url: &str, choice: ToolChoice, limit: &str, choice_text: &str| {
+            let expected = format!(
+                "{{\"{limit}\":9,\"messages\":[{messages}],\"model\":\"gpt-4o-mini\",\
+                 \"parallel_tool_calls\":false,\"temperature\":0.3,\
+                 \"tool_choice\":{choice_text},\"tools\":{tools}}}"
+            );
+            assert_eq!(bytes(base_url, choice), expected);
+        };
+        let named = r#"{"function":{"name":"f"},"type":"function"}"#;
+        check("http://localhost", ToolChoice::Named("f".to_owned()), "max_tokens", named);
+        let openai = "https://api.openai.com/v1";
+        check(openai, ToolChoice::Auto, "max_completion_tokens", r#""auto""#);
+        check(openai, ToolChoice::None, "max_completion_tokens", r#""none""#);
+        check(openai, ToolChoice::Required, "max_completion_tokens", r#""required""#);
+    }
 }
