@@ -1,20 +1,19 @@
-//! What an endpoint answers, read leniently: many speak this API, and few speak all of it.
+//! Parses what an endpoint answers, leniently: many speak this API, and few speak all of it.
 
+use scrubjay_http::Secret;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-
-use crate::config::Secret;
 
 /// A model's answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChatReply {
-    /// Its words; empty where it only calls functions.
+    /// The text; empty if the model only calls functions.
     pub text: String,
-    /// The functions it calls.
+    /// The functions that the model calls.
     pub tool_calls: Vec<ToolCall>,
-    /// Whether the answer ends because it grew too long.
+    /// Whether the answer was cut off at the token limit.
     pub cut_short: bool,
-    /// What it cost.
+    /// The tokens it took.
     pub usage: Usage,
     /// The model that answered.
     pub model: String,
@@ -25,19 +24,39 @@ pub struct ChatReply {
 pub struct ToolCall {
     /// The call's id.
     pub id: String,
-    /// The function.
+    /// The function's name.
     pub name: String,
-    /// Its arguments: JSON, if the model kept to the rules.
+    /// Its arguments, as the model wrote them: usually JSON.
     pub arguments: String,
 }
 
-/// What one call cost, as the endpoint counts.
+/// The tokens of one call, as the endpoint counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Tokens of the question.
+    /// Tokens of the request.
     pub tokens_in: u64,
     /// Tokens of the answer.
     pub tokens_out: u64,
+}
+
+/// What is wrong with an answer. The texts quote nothing of it: it may repeat the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MalformedReply {
+    /// Not JSON.
+    #[error("it is not JSON")]
+    NotJson,
+    /// JSON of another shape.
+    #[error("it is not a chat completion")]
+    NotACompletion,
+    /// A chat completion without an answer in it.
+    #[error("it has no choices")]
+    NoChoices,
+    /// The connection broke before its end.
+    #[error("it broke off")]
+    BrokeOff,
+    /// More than is read.
+    #[error("it is longer than 1 MiB")]
+    TooLong,
 }
 
 #[derive(Deserialize)]
@@ -60,7 +79,7 @@ struct RawMessage {
     tool_calls: Option<Vec<RawToolCall>>,
 }
 
-/// Words, or parts of which some are words.
+/// A text, or a list of parts of which some are texts.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum RawContent {
@@ -87,7 +106,7 @@ struct RawFunction {
     arguments: RawArguments,
 }
 
-/// Arguments as text, as the API has it, or as the value itself, as some have it.
+/// Arguments as a text of JSON, as the API defines, or as a JSON value, as some endpoints send them.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum RawArguments {
@@ -110,16 +129,16 @@ struct RawUsage {
 }
 
 impl ChatReply {
-    /// Reads the body of an answer; says what is wrong with it in words that quote nothing of it.
-    pub(crate) fn parse(body: &[u8], key: Option<&Secret>) -> Result<Self, &'static str> {
+    /// Parses the body of an answer.
+    pub(crate) fn parse(body: &[u8], key: Option<&Secret>) -> Result<Self, MalformedReply> {
         let raw: RawReply = serde_json::from_slice(body).map_err(|_| {
             if serde_json::from_slice::<IgnoredAny>(body).is_ok() {
-                "it is not a chat completion"
+                MalformedReply::NotACompletion
             } else {
-                "it is not JSON"
+                MalformedReply::NotJson
             }
         })?;
-        let choice = raw.choices.into_iter().next().ok_or("it has no choices")?;
+        let choice = raw.choices.into_iter().next().ok_or(MalformedReply::NoChoices)?;
         let scrub = |text: String| key.map_or(text.clone(), |key| key.scrub(text));
         let text = match choice.message.content {
             Some(RawContent::Text(text)) => text,
@@ -149,8 +168,9 @@ impl ChatReply {
     }
 }
 
-/// Returns the endpoint's own words about an error, without the key, harmless and short.
+/// Returns the endpoint's own message in the body of an error, without the key, inert and short.
 pub(crate) fn complaint(body: &[u8], key: Option<&Secret>) -> String {
+    /// A message of one line; longer bodies are pages of HTML.
     const CHARS_MAX: usize = 300;
     let said = serde_json::from_slice::<serde_json::Value>(body).ok().and_then(|body| {
         let error = body.get("error").unwrap_or(&body);
@@ -168,7 +188,7 @@ pub(crate) fn complaint(body: &[u8], key: Option<&Secret>) -> String {
 mod tests {
     use super::*;
 
-    fn parse(body: &str) -> Result<ChatReply, &'static str> {
+    fn parse(body: &str) -> Result<ChatReply, MalformedReply> {
         ChatReply::parse(body.as_bytes(), Some(&Secret::new("sk-canary-1")))
     }
 
@@ -188,10 +208,10 @@ mod tests {
 
     #[test]
     fn what_is_no_answer_is_told_apart() {
-        assert_eq!(parse("<html>"), Err("it is not JSON"));
-        assert_eq!(parse(r#"{"choices":"#), Err("it is not JSON"));
-        assert_eq!(parse(r#"{"ok":true}"#), Err("it is not a chat completion"));
-        assert_eq!(parse(r#"{"choices":[]}"#), Err("it has no choices"));
+        assert_eq!(parse("<html>"), Err(MalformedReply::NotJson));
+        assert_eq!(parse(r#"{"choices":"#), Err(MalformedReply::NotJson));
+        assert_eq!(parse(r#"{"ok":true}"#), Err(MalformedReply::NotACompletion));
+        assert_eq!(parse(r#"{"choices":[]}"#), Err(MalformedReply::NoChoices));
     }
 
     #[test]

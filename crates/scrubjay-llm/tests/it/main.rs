@@ -1,11 +1,13 @@
-//! The client against an endpoint that is told what to say.
+//! The client against a scripted endpoint.
 
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use scrubjay_llm::scripted::{ScriptedAnswer, ScriptedEndpoint};
-use scrubjay_llm::{ChatReply, ChatRequest, Client, LlmConfig, LlmError, LlmTotals, Secret, Tool};
+use scrubjay_llm::{
+    ChatReply, ChatRequest, Client, LlmConfig, LlmError, LlmTotals, MalformedReply, Secret, Tool,
+};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -23,7 +25,7 @@ fn later() -> Instant {
 async fn ask(config: LlmConfig, deadline: Instant) -> (Result<ChatReply, LlmError>, LlmTotals) {
     let client = Client::new(config).expect("the scripted endpoint is local");
     let result = client.chat(&ChatRequest::new("be brief", "what is up?"), deadline).await;
-    // Whatever happens, the key shows nowhere.
+    // No outcome shows the key.
     let told = result.as_ref().map_or_else(|e| format!("{e} {e:?}"), |reply| format!("{reply:?}"));
     assert!(!format!("{told} {client:?}").contains("canary"), "{told}");
     (result, client.usage())
@@ -111,17 +113,17 @@ async fn a_slow_model_is_given_up() {
 #[tokio::test]
 async fn answers_that_are_none() {
     let malformed = |what| (Err(LlmError::Malformed(what)), 1);
-    assert_eq!(answered([ScriptedAnswer::text("cut").cut()]).await, malformed("it broke off"));
+    assert_eq!(answered([ScriptedAnswer::text("cut").cut()]).await, malformed(MalformedReply::BrokeOff));
     assert_eq!(
         answered([ScriptedAnswer::status(200, format!("<p>{KEY}"))]).await,
-        malformed("it is not JSON")
+        malformed(MalformedReply::NotJson)
     );
     assert_eq!(
         answered([ScriptedAnswer::status(200, r#"{"choices":[]}"#)]).await,
-        malformed("it has no choices")
+        malformed(MalformedReply::NoChoices)
     );
     let long = format!(r#"{{"choices":[],"x":"{}"}}"#, "y".repeat(1 << 20));
-    assert_eq!(answered([ScriptedAnswer::status(200, long)]).await, malformed("it is longer than 1 MiB"));
+    assert_eq!(answered([ScriptedAnswer::status(200, long)]).await, malformed(MalformedReply::TooLong));
 }
 
 #[tokio::test]
@@ -212,7 +214,7 @@ async fn logged(answers: impl IntoIterator<Item = ScriptedAnswer>, question: &st
     let server = ScriptedEndpoint::answering(answers).await;
     let client =
         Client::new(LlmConfig { retries: 0, ..config(&server) }).expect("the scripted endpoint is local");
-    // What came of it is in the log.
+    // The test looks at the log only.
     let _ = client.chat(&ChatRequest::new("be brief", question), later()).await;
     let text = log.0.lock().expect("nobody panics here").clone();
     String::from_utf8(text).expect("a log is text")

@@ -25,6 +25,7 @@ use scrubjay_core::framing::one_line;
 use scrubjay_core::message::Parts;
 use scrubjay_core::protocol::{code, method};
 use scrubjay_core::rules::{Judge, Judgement, Onward};
+use scrubjay_http::{Client, SendError, root_cause};
 use serde_json::json;
 
 use self::following::Following;
@@ -34,7 +35,6 @@ use super::headers::SESSION;
 use super::refused::because;
 use super::tcp::Tcp;
 use super::{Front, Refusal, accepted, json_error, no_such_session, too_many_sessions};
-use crate::bridge::client::{Client, SendFailure, root};
 use crate::bridge::endpoint::Endpoint;
 use crate::budget::{Charge, Use};
 use crate::client_message::ClientMessage;
@@ -64,7 +64,7 @@ struct UpstreamState {
 
 impl Upstream {
     pub(super) fn new(endpoint: Endpoint, name: &str) -> io::Result<Self> {
-        let client = Client::new(&endpoint.url)?;
+        let client = endpoint.client()?;
         Ok(Self { endpoint, client, name: name.to_owned(), known: Mutex::default() })
     }
 
@@ -385,7 +385,7 @@ impl Exchange {
         let mut room = self.front.gateway.budget().nothing(Use::Backend, true);
         while let Some(frame) = body.frame().await {
             let frame =
-                frame.map_err(|e| self.fail(&format!("the server's answer broke off: {}", root(&e))))?;
+                frame.map_err(|e| self.fail(&format!("the server's answer broke off: {}", root_cause(&e))))?;
             let Ok(data) = frame.into_data() else { continue };
             if text.len() + data.len() > limit {
                 return Err(
@@ -482,7 +482,7 @@ enum HostDelivery {
 }
 
 /// Notes whether a message reached the server: it did unless no connection to it could be made.
-fn settle(receipt: Option<Receipt>, failure: Option<&SendFailure>) {
+fn settle(receipt: Option<Receipt>, failure: Option<&SendError>) {
     let Some(receipt) = receipt else { return };
     if failure.is_some_and(|failure| failure.is_unreachable) {
         receipt.undelivered(WhyUndelivered::ServerUnreachable);
