@@ -1,11 +1,11 @@
-//! What a model is told.
+//! The prompts.
 
 use crate::{RouteTask, ToolPresentation};
 
-/// A selection, or any other text of a context, is cut to so many characters.
+/// How many characters of a context are sent: a selection may be a whole file.
 const CONTEXT_CHARS_MAX: usize = 8000;
 
-/// Says what the model shall be. With backends the wording is the gateway's contract.
+/// Writes the system prompt. With backends its wording is part of the gateway's contract.
 pub(crate) fn system(mode: ToolPresentation) -> String {
     let what = match mode {
         ToolPresentation::Backends => "its `mcp_method` and `mcp_params`",

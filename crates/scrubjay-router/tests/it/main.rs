@@ -1,4 +1,4 @@
-//! Tasks through the router, with a model that says what a test tells it to.
+//! Tasks through the router, with a scripted model.
 
 use scrubjay_llm::scripted::{ScriptedAnswer, ScriptedEndpoint};
 use scrubjay_llm::{LlmConfig, LlmError};
@@ -25,7 +25,7 @@ fn catalog() -> Catalog {
     Catalog::new(vec!["files".to_owned(), "web".to_owned()], tools)
 }
 
-/// Routes a task with a model that gives these answers; returns what it was asked, too.
+/// Routes a task with a model that gives these answers; returns the requests to the model, too.
 async fn route(mode: ToolPresentation, query: &str, answers: &[ScriptedAnswer]) -> (RouteResult, Vec<Value>) {
     let server = ScriptedEndpoint::answering(answers.to_vec()).await;
     let router = asking(mode, &server);
@@ -79,12 +79,12 @@ async fn a_task_becomes_a_method_of_a_backend() {
     let (routed, asked) = route(ToolPresentation::Backends, TASK, std::slice::from_ref(&good)).await;
     assert_eq!(routed.decided, read("/w/a.txt"));
     assert_eq!(asked[0]["tools"].as_array().unwrap().len(), 2);
-    // Any method may be meant; a tool must be one.
+    // Any method may be called; a tool must exist.
     let other = json!({"mcp_method": "fs/readFile", "mcp_params": {"path": "/w/a.txt"}});
     let (routed, _) =
         route(ToolPresentation::Backends, TASK, &[ScriptedAnswer::tool_call("files", &other)]).await;
     assert!(matches!(routed.decided, Ok(plan) if plan.mcp_method == "fs/readFile"));
-    // What would change the connection that all share is nobody's task.
+    // What would change the shared connection is refused.
     for method in ["initialize", "notifications/cancelled", ""] {
         let answer = ScriptedAnswer::tool_call("files", &json!({"mcp_method": method, "mcp_params": {}}));
         let (routed, _) = route(ToolPresentation::Backends, TASK, &[answer]).await;
