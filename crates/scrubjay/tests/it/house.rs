@@ -1,5 +1,5 @@
-//! What the documents for contributors say of the repository: files are there, searches find, versions agree, and tests
-//! that are ignored say what they need.
+//! What the documents for contributors say of the repository: files are there, searches find, versions agree, crates use
+//! what the map draws, and tests that are ignored say what they need.
 
 use std::path::{Path, PathBuf};
 
@@ -108,4 +108,92 @@ fn the_changelog_begins_with_this_version() {
     let changelog = read("CHANGELOG.md");
     let newest = changelog.lines().find_map(|line| line.strip_prefix("## ")).expect("a release");
     assert_eq!(newest.split(' ').next(), Some(env!("CARGO_PKG_VERSION")));
+}
+
+/// A crate of the workspace, as `cargo metadata` describes it.
+struct Crate {
+    name: String,
+    /// Names of crates that it needs to be built, but for its tests.
+    dependencies: Vec<String>,
+}
+
+/// Returns the crates of the workspace.
+fn workspace() -> Vec<Crate> {
+    let metadata = std::process::Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--offline", "--locked", "--format-version", "1"])
+        .current_dir(repository())
+        .output()
+        .unwrap();
+    assert!(metadata.status.success(), "{}", String::from_utf8_lossy(&metadata.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&metadata.stdout).unwrap();
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    let packages = metadata["packages"].as_array().unwrap().iter();
+    packages
+        .map(|package| {
+            let dependencies = package["dependencies"].as_array().unwrap().iter();
+            let dependencies = dependencies.filter(|dependency| dependency["kind"] != "dev");
+            let dependencies = dependencies.map(|dependency| text(&dependency["name"])).collect();
+            Crate { name: text(&package["name"]), dependencies }
+        })
+        .collect()
+}
+
+#[test]
+fn crates_use_what_the_map_draws_and_only_what_stands_below_them() {
+    let map = read("ARCHITECTURE.md");
+    let drawn = map.split("```text\n").nth(1).expect("the drawing").split("\n```").next().unwrap();
+    let drawn: Vec<Vec<&str>> = drawn.lines().map(|line| line.split_whitespace().collect()).collect();
+    let workspace = workspace();
+    let names: Vec<&str> = workspace.iter().map(|found| found.name.as_str()).collect();
+    for found in workspace.iter().filter(|found| found.name != "scrubjay-bench") {
+        let row = drawn.iter().position(|row| row[0] == found.name);
+        let row = row.unwrap_or_else(|| panic!("ARCHITECTURE.md does not draw {}", found.name));
+        let used = found.dependencies.iter().filter(|name| names.contains(&name.as_str()));
+        let mut used: Vec<&str> = used.map(|name| name.trim_start_matches("scrubjay-")).collect();
+        let mut expected = drawn[row][1..].to_vec();
+        used.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(used, expected, "what {} uses, and what ARCHITECTURE.md draws", found.name);
+        for name in used {
+            let below = drawn[row + 1..].iter().any(|row| row[0].trim_start_matches("scrubjay-") == name);
+            assert!(below, "{} uses {name}, which does not stand below it", found.name);
+        }
+    }
+    assert_eq!(drawn.len() + 1, workspace.len(), "ARCHITECTURE.md draws a crate that is not there");
+}
+
+#[test]
+fn libraries_stay_in_the_crates_that_the_map_names() {
+    let workspace = workspace();
+    // The crate itself and all that it uses, directly or not.
+    let reached_from = |name: &str| {
+        let mut reached = vec![name.to_owned()];
+        let mut at = 0;
+        while at < reached.len() {
+            if let Some(found) = workspace.iter().find(|found| found.name == reached[at]) {
+                let new = found.dependencies.iter().filter(|name| !reached.contains(name));
+                let new: Vec<String> = new.cloned().collect();
+                reached.extend(new);
+            }
+            at += 1;
+        }
+        reached
+    };
+    for (name, absent) in [
+        ("scrubjay-gateway", &["sqlx", "rmcp"][..]),
+        ("scrubjay-tape", &["sqlx", "rmcp", "tokio"]),
+        ("scrubjay-core", &["sqlx", "rmcp", "tokio", "rustix"]),
+    ] {
+        let reached = reached_from(name);
+        for library in absent {
+            assert!(!reached.iter().any(|reached| reached == library), "{name} uses {library}");
+        }
+    }
+    for (library, only) in
+        [("sqlx", "scrubjay-store"), ("rmcp", "scrubjay-tools"), ("clap_complete", "scrubjay")]
+    {
+        let users = workspace.iter().filter(|found| found.dependencies.iter().any(|name| name == library));
+        let users: Vec<&str> = users.map(|found| found.name.as_str()).collect();
+        assert_eq!(users, [only], "who uses {library}");
+    }
 }
