@@ -140,7 +140,10 @@ mod tests {
         drop(listener);
         let error = get(&format!("http://{address}/")).await.unwrap_err();
         let text = error.to_string();
-        assert!(error.is_unreachable && text.starts_with(&format!("{address} cannot be reached: ")), "{text}");
+        assert!(
+            error.is_unreachable && text.starts_with(&format!("{address} cannot be reached: ")),
+            "{text}"
+        );
         assert!(text.contains("refused"), "{text}");
         let url = answering("").await;
         let error = get(&url).await.unwrap_err();

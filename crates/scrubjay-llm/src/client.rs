@@ -204,7 +204,8 @@ impl Client {
                 _ => return Err(error),
             };
             let left = deadline.saturating_duration_since(Instant::now());
-            let Some(wait) = retry::wait(attempt, self.config.retries, retry_after, left, random_byte()) else {
+            let Some(wait) = retry::wait(attempt, self.config.retries, retry_after, left, random_byte())
+            else {
                 return Err(error);
             };
             sleep(wait).await;
@@ -229,7 +230,11 @@ impl Client {
             Ok(answer) => {
                 if tracing::enabled!(tracing::Level::TRACE) {
                     let status = answer.status.as_u16();
-                    tracing::trace!(status, body = self.redacted(&answer.body), "the model's endpoint answered");
+                    tracing::trace!(
+                        status,
+                        body = self.redacted(&answer.body),
+                        "the model's endpoint answered"
+                    );
                 }
                 self.read(&answer)
             }

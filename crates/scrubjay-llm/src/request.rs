@@ -195,11 +195,7 @@ impl<'a> From<&'a ToolCall> for WireFunction<'a, WireCall<'a>> {
 
 impl<'a> From<&'a Tool> for WireFunction<'a, WireTool<'a>> {
     fn from(tool: &'a Tool) -> Self {
-        Self::new(WireTool {
-            description: &tool.description,
-            name: &tool.name,
-            parameters: &tool.parameters,
-        })
+        Self::new(WireTool { description: &tool.description, name: &tool.name, parameters: &tool.parameters })
     }
 }
 

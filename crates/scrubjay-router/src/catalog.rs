@@ -68,8 +68,8 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Makes a catalog. `backends` are those that [`ToolPresentation::Backends`](crate::ToolPresentation::Backends) offers,
-    /// with or without tools.
+    /// Makes a catalog. `backends` are those that [`ToolPresentation::Backends`](crate::ToolPresentation::Backends)
+    /// offers, with or without tools.
     #[must_use]
     pub fn new(backends: Vec<String>, tools: Vec<Tool>) -> Self {
         let texts: Vec<ToolText> =

@@ -179,8 +179,8 @@ impl Router {
         }
     }
 
-    /// Lets the model fill in the arguments of the one tool that a user chose. Returns nothing if there is no model, or the
-    /// catalog no longer has the tool.
+    /// Lets the model fill in the arguments of the one tool that a user chose. Returns nothing if there is no model, or
+    /// the catalog no longer has the tool.
     pub async fn fill(&self, catalog: &Catalog, task: &RouteTask, tool: &Candidate) -> Option<RouteResult> {
         let client = self.client().ok()?;
         let functions = Functions::of_tools(&[catalog.tool(&tool.backend, &tool.tool)?]);

@@ -1,7 +1,7 @@
 //! Answers a task in plain words: the router chooses one call, which is then made like a client's own.
 //!
-//! Offered as the method `agentify/orchestrateTask` and as tools of the gateway itself. Whatever a model answers, nothing
-//! is called below the threshold of confidence or destructively without the user's consent. How a model is
+//! Offered as the method `agentify/orchestrateTask` and as tools of the gateway itself. Whatever a model answers,
+//! nothing is called below the threshold of confidence or destructively without the user's consent. How a model is
 //! reached is not known here.
 
 mod catalog;
@@ -152,11 +152,7 @@ impl Gateway {
         let plan = match &route.decided {
             Ok(plan) => plan.clone(),
             Err(why) => {
-                tracing::info!(
-                    reason = why.reason(),
-                    confidence = route.confidence,
-                    "a task was not routed"
-                );
+                tracing::info!(reason = why.reason(), confidence = route.confidence, "a task was not routed");
                 return Err(Refusal::no_call(&task, &route, why));
             }
         };
@@ -214,7 +210,8 @@ impl Routing {
         }
     }
 
-    /// If there is no call yet, asks the user what may lead to one: which tool is meant, or what the model wants to know.
+    /// If there is no call yet, asks the user what may lead to one: which tool is meant, or what the model wants to
+    /// know.
     async fn settle(
         &self,
         call: &Arc<Call>,

@@ -89,12 +89,16 @@ impl Gateway {
             }
         };
         let until = (!is_whole).then(|| Instant::now() + PARTIAL_FOR);
-        // The previous one returns its memory to the budget first. If there is none left, nothing is cached, and the next
-        // task asks all backends again.
+        // The previous one returns its memory to the budget first. If there is none left, nothing is cached, and the
+        // next task asks all backends again.
         *cached = None;
         let charge = self.budget.charge(Use::BackendList, bytes.saturating_mul(TIMES_ITS_TEXT));
-        *cached =
-            charge.ok().map(|charge| CachedCatalog { catalog: catalog.clone(), changes, until, _charge: charge });
+        *cached = charge.ok().map(|charge| CachedCatalog {
+            catalog: catalog.clone(),
+            changes,
+            until,
+            _charge: charge,
+        });
         catalog
     }
 

@@ -30,7 +30,9 @@ impl Gateway {
             routing.consent.is_needed(plan, tool.map(|tool| &tool.definition))
         };
         let marked: Vec<(&PlannedCall, bool)> = steps.iter().map(|plan| (plan, destroys(plan))).collect();
-        elicitation::approve(call, &marked).await.map_err(|why| Refusal::unapproved(task, route, &steps, why))?;
+        elicitation::approve(call, &marked)
+            .await
+            .map_err(|why| Refusal::unapproved(task, route, &steps, why))?;
         tracing::info!(steps = steps.len(), confidence = route.confidence, "task routed");
         let mut progress = PlanProgress::begin(&routing.plan_recorder, call, &steps).await;
         let mut done: Vec<Value> = Vec::new();
