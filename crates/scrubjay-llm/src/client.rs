@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hyper::StatusCode;
@@ -29,7 +29,6 @@ pub struct Client {
     /// One for each call under way.
     permits: Semaphore,
     waiting: AtomicUsize,
-    totals: Counters,
 }
 
 /// Why a call has no answer. No text contains the key.
@@ -74,8 +73,7 @@ pub enum LlmError {
 
 impl LlmError {
     /// Returns the HTTP status of the endpoint's answer, if there was one.
-    #[must_use]
-    pub fn status(&self) -> Option<u16> {
+    fn status(&self) -> Option<u16> {
         match self {
             Self::Unauthorized => Some(401),
             Self::RateLimited { .. } => Some(429),
@@ -83,30 +81,6 @@ impl LlmError {
             Self::NoKey | Self::TimedOut | Self::Malformed(_) | Self::Unreachable(_) | Self::Busy => None,
         }
     }
-}
-
-/// The totals of all calls of a client.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LlmTotals {
-    /// Calls.
-    pub calls: u64,
-    /// Calls that failed.
-    pub failed: u64,
-    /// Requests, including retries.
-    pub attempts: u64,
-    /// Tokens of the requests, as the endpoint counts.
-    pub tokens_in: u64,
-    /// Tokens of the answers, as the endpoint counts.
-    pub tokens_out: u64,
-}
-
-#[derive(Default)]
-struct Counters {
-    calls: AtomicU64,
-    failed: AtomicU64,
-    attempts: AtomicU64,
-    tokens_in: AtomicU64,
-    tokens_out: AtomicU64,
 }
 
 impl Client {
@@ -119,7 +93,6 @@ impl Client {
             transport: Transport::new(&config)?,
             permits: Semaphore::new(config.concurrency.max(1)),
             waiting: AtomicUsize::new(0),
-            totals: Counters::default(),
             config,
         })
     }
@@ -130,37 +103,12 @@ impl Client {
         &self.config
     }
 
-    /// Returns the totals of all calls so far.
-    #[must_use]
-    pub fn usage(&self) -> LlmTotals {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        LlmTotals {
-            calls: read(&self.totals.calls),
-            failed: read(&self.totals.failed),
-            attempts: read(&self.totals.attempts),
-            tokens_in: read(&self.totals.tokens_in),
-            tokens_out: read(&self.totals.tokens_out),
-        }
-    }
-
     /// Sends a request to the model; returns at the deadline at the latest.
     ///
     /// # Errors
     /// There is no answer: see [`LlmError`].
     pub async fn chat(&self, request: &ChatRequest, deadline: Instant) -> Result<ChatReply, LlmError> {
-        count(&self.totals.calls, 1);
-        let result = self.try_chat(request, deadline).await;
-        match &result {
-            Ok(reply) => {
-                count(&self.totals.tokens_in, reply.usage.tokens_in);
-                count(&self.totals.tokens_out, reply.usage.tokens_out);
-            }
-            Err(error) => {
-                count(&self.totals.failed, 1);
-                self.log(error);
-            }
-        }
-        result
+        self.try_chat(request, deadline).await.inspect_err(|error| self.log(error))
     }
 
     /// Logs why a call failed, except for a missing key, which every call would repeat.
@@ -221,7 +169,6 @@ impl Client {
         };
         // From here on: what a call waited for its permit does not count against the endpoint.
         let until = deadline.min(Instant::now() + self.config.timeout);
-        count(&self.totals.attempts, 1);
         if tracing::enabled!(tracing::Level::TRACE) {
             tracing::trace!(endpoint = self.config.base_url, body = self.redacted(body), "asking the model");
         }
@@ -287,10 +234,6 @@ impl Drop for WaitingCall<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-fn count(counter: &AtomicU64, by: u64) {
-    counter.fetch_add(by, Ordering::Relaxed);
 }
 
 /// Returns a random byte for the jitter of retries.

@@ -12,8 +12,8 @@ mod retry;
 pub mod scripted;
 mod transport;
 
-pub use client::{Client, LlmError, LlmTotals};
+pub use client::{Client, LlmError};
 pub use config::{LlmConfig, LlmConfigError};
-pub use reply::{ChatReply, MalformedReply, ToolCall, Usage};
-pub use request::{ChatRequest, Message, Tool, ToolChoice};
+pub use reply::{ChatReply, MalformedReply, ToolCall};
+pub use request::{ChatRequest, Message, Tool};
 pub use scrubjay_http::Secret;

@@ -13,10 +13,6 @@ pub struct ChatReply {
     pub tool_calls: Vec<ToolCall>,
     /// Whether the answer was cut off at the token limit.
     pub cut_short: bool,
-    /// The tokens it took.
-    pub usage: Usage,
-    /// The model that answered.
-    pub model: String,
 }
 
 /// A call of a function.
@@ -28,15 +24,6 @@ pub struct ToolCall {
     pub name: String,
     /// Its arguments, as the model wrote them: usually JSON.
     pub arguments: String,
-}
-
-/// The tokens of one call, as the endpoint counts them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Tokens of the request.
-    pub tokens_in: u64,
-    /// Tokens of the answer.
-    pub tokens_out: u64,
 }
 
 /// What is wrong with an answer. The texts quote nothing of it: it may repeat the key.
@@ -62,8 +49,6 @@ pub enum MalformedReply {
 #[derive(Deserialize)]
 struct RawReply {
     choices: Vec<RawChoice>,
-    model: Option<String>,
-    usage: Option<RawUsage>,
 }
 
 #[derive(Deserialize)]
@@ -120,14 +105,6 @@ impl Default for RawArguments {
     }
 }
 
-#[derive(Deserialize)]
-struct RawUsage {
-    #[serde(default)]
-    prompt_tokens: u64,
-    #[serde(default)]
-    completion_tokens: u64,
-}
-
 impl ChatReply {
     /// Parses the body of an answer.
     pub(crate) fn parse(body: &[u8], key: Option<&Secret>) -> Result<Self, MalformedReply> {
@@ -146,10 +123,6 @@ impl ChatReply {
             None => choice.message.refusal.unwrap_or_default(),
         };
         let calls = choice.message.tool_calls.unwrap_or_default();
-        let usage = raw.usage.map_or_else(Usage::default, |usage| Usage {
-            tokens_in: usage.prompt_tokens,
-            tokens_out: usage.completion_tokens,
-        });
         let tool_call = |(i, call): (usize, RawToolCall)| ToolCall {
             id: call.id.filter(|id| !id.is_empty()).unwrap_or_else(|| format!("call_{i}")),
             name: call.function.name,
@@ -162,8 +135,6 @@ impl ChatReply {
             text: scrub(text),
             tool_calls: calls.into_iter().enumerate().map(tool_call).collect(),
             cut_short: choice.finish_reason.as_deref() == Some("length"),
-            usage,
-            model: scrub(raw.model.unwrap_or_default()),
         })
     }
 }
@@ -200,7 +171,6 @@ mod tests {
             "finish_reason":"length"}],"service_tier":"on_demand","usage":{"prompt_tokens":3,"completion_tokens":4}}"#;
         let reply = parse(odd).unwrap();
         assert_eq!((reply.text.as_str(), reply.cut_short), ("a", true));
-        assert_eq!(reply.usage, Usage { tokens_in: 3, tokens_out: 4 });
         let calls: Vec<_> =
             reply.tool_calls.iter().map(|c| (c.id.as_str(), c.name.as_str(), c.arguments.as_str())).collect();
         assert_eq!(calls, [("call_0", "f", r#"{"x":1}"#), ("call_1", "g", "{}")]);

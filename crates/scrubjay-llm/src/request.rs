@@ -17,8 +17,6 @@ pub struct ChatRequest {
     pub temperature: Option<f64>,
     /// Functions it may call.
     pub tools: Vec<Tool>,
-    /// Whether it must, may or must not call a function.
-    pub tool_choice: ToolChoice,
 }
 
 /// One message of a conversation.
@@ -55,20 +53,6 @@ pub struct Tool {
     pub parameters: Value,
 }
 
-/// Whether a model calls functions.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ToolChoice {
-    /// The model decides.
-    #[default]
-    Auto,
-    /// It must not call any.
-    None,
-    /// It must call one or more, of its choice.
-    Required,
-    /// It must call this one.
-    Named(String),
-}
-
 impl ChatRequest {
     /// Makes a request of one instruction and one question.
     #[must_use]
@@ -85,10 +69,10 @@ impl ChatRequest {
             max_tokens: self.max_tokens.filter(|_| !is_openai),
             messages: self.messages.iter().map(Into::into).collect(),
             model: &config.model,
-            // The API's default is several calls at once. Some endpoints refuse this key and the next without tools.
+            // The API's default is several calls at once. Some endpoints refuse this and `tool_choice` without tools.
             parallel_tool_calls: (!self.tools.is_empty()).then_some(false),
             temperature: self.temperature,
-            tool_choice: (!self.tools.is_empty()).then(|| (&self.tool_choice).into()),
+            tool_choice: (!self.tools.is_empty()).then_some("auto"),
             tools: self.tools.iter().map(Into::into).collect(),
         };
         serde_json::to_vec(&body).expect("strings, numbers and JSON values can be written as JSON")
@@ -111,7 +95,7 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     temperature: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    tool_choice: Option<WireChoice<'a>>,
+    tool_choice: Option<&'static str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<WireFunction<'a, WireTool<'a>>>,
 }
@@ -150,18 +134,6 @@ struct WireTool<'a> {
     parameters: &'a Value,
 }
 
-#[derive(Serialize)]
-struct WireName<'a> {
-    name: &'a str,
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum WireChoice<'a> {
-    Mode(&'static str),
-    Function(WireFunction<'a, WireName<'a>>),
-}
-
 impl<T> WireFunction<'_, T> {
     fn new(function: T) -> Self {
         Self { function, id: None, r#type: "function" }
@@ -196,17 +168,6 @@ impl<'a> From<&'a ToolCall> for WireFunction<'a, WireCall<'a>> {
 impl<'a> From<&'a Tool> for WireFunction<'a, WireTool<'a>> {
     fn from(tool: &'a Tool) -> Self {
         Self::new(WireTool { description: &tool.description, name: &tool.name, parameters: &tool.parameters })
-    }
-}
-
-impl<'a> From<&'a ToolChoice> for WireChoice<'a> {
-    fn from(choice: &'a ToolChoice) -> Self {
-        match choice {
-            ToolChoice::Auto => Self::Mode("auto"),
-            ToolChoice::None => Self::Mode("none"),
-            ToolChoice::Required => Self::Mode("required"),
-            ToolChoice::Named(name) => Self::Function(WireFunction::new(WireName { name })),
-        }
     }
 }
 
@@ -262,7 +223,6 @@ mod tests {
                 description: "d".to_owned(),
                 parameters: parameters.clone(),
             }],
-            tool_choice: ToolChoice::Named("f".to_owned()),
             ..ChatRequest::default()
         };
         let expected = json!({
@@ -275,12 +235,10 @@ mod tests {
             ],
             "tools": [{"type": "function",
                 "function": {"name": "f", "description": "d", "parameters": parameters}}],
-            "tool_choice": {"type": "function", "function": {"name": "f"}},
+            "tool_choice": "auto",
             "parallel_tool_calls": false,
         });
         assert_eq!(body(&request, "http://localhost"), expected);
-        let auto = ChatRequest { tool_choice: ToolChoice::Auto, ..request };
-        assert_eq!(body(&auto, "http://localhost")["tool_choice"], "auto");
     }
 
     #[test]
@@ -302,11 +260,6 @@ mod tests {
                 description: "d".to_owned(),
                 parameters: json!({"type": "object", "properties": {"b": {"type": "number"}, "a": {}}}),
             }],
-            tool_choice: ToolChoice::Named("f".to_owned()),
-        };
-        let bytes = |base_url: &str, tool_choice: ToolChoice| {
-            let config = LlmConfig { base_url: base_url.to_owned(), ..LlmConfig::default() };
-            String::from_utf8(ChatRequest { tool_choice, ..request.clone() }.body(&config)).unwrap()
         };
         let messages = [
             r#"{"content":"s","role":"system"}"#,
@@ -323,19 +276,16 @@ mod tests {
             r#"[{"function":{"description":"d","name":"f","parameters":"#,
             r#"{"properties":{"a":{},"b":{"type":"number"}},"type":"object"}},"type":"function"}]"#,
         );
-        let check = |base_url: &str, choice: ToolChoice, limit: &str, choice_text: &str| {
+        for (base_url, limit) in
+            [("http://localhost", "max_tokens"), ("https://api.openai.com/v1", "max_completion_tokens")]
+        {
             let expected = format!(
                 "{{\"{limit}\":9,\"messages\":[{messages}],\"model\":\"gpt-4o-mini\",\
                  \"parallel_tool_calls\":false,\"temperature\":0.3,\
-                 \"tool_choice\":{choice_text},\"tools\":{tools}}}"
+                 \"tool_choice\":\"auto\",\"tools\":{tools}}}"
             );
-            assert_eq!(bytes(base_url, choice), expected);
-        };
-        let named = r#"{"function":{"name":"f"},"type":"function"}"#;
-        check("http://localhost", ToolChoice::Named("f".to_owned()), "max_tokens", named);
-        let openai = "https://api.openai.com/v1";
-        check(openai, ToolChoice::Auto, "max_completion_tokens", r#""auto""#);
-        check(openai, ToolChoice::None, "max_completion_tokens", r#""none""#);
-        check(openai, ToolChoice::Required, "max_completion_tokens", r#""required""#);
+            let config = LlmConfig { base_url: base_url.to_owned(), ..LlmConfig::default() };
+            assert_eq!(String::from_utf8(request.body(&config)).unwrap(), expected);
+        }
     }
 }
