@@ -125,9 +125,9 @@ pub async fn serve(sources: DebugSources, listener: TcpListener) -> std::io::Res
     let (started, searching) = (clock::now(), tokio::sync::Mutex::default());
     let server = Arc::new(DebugServer { sources, address, started, rate, searching });
     let limits = ConnectionLimits { connections_max: CONNECTIONS_MAX, ..ConnectionLimits::default() };
-    let told =
+    let on_close =
         Box::new(|why: &'static str| tracing::debug!(why, "a connection to the debug endpoints was closed"));
-    let connections = Connections::new(limits, told);
+    let connections = Connections::new(limits, on_close);
     let make_service = |connection: Arc<TrackedConnection>, _| {
         let server = server.clone();
         move |request| handle(server.clone(), connection.clone(), request)

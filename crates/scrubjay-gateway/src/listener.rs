@@ -139,6 +139,7 @@ impl Connections {
             None
         };
         open.strangers.insert(number, connection.clone());
+        // `close` locks it again.
         drop(open);
         if let Some(evicted) = evicted {
             self.close(&evicted, Some("too many connections"));

@@ -105,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    /// Sends a request to an address of which the caller decides what answers.
+    /// Sends a request to this address.
     async fn get(url: &str) -> Result<Response<Incoming>, SendError> {
         let url: Uri = url.parse().unwrap();
         let client = Client::new(&url, 1).unwrap();
@@ -119,7 +119,8 @@ mod tests {
         tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut request = [0; 1024];
-            stream.read(&mut request).await.unwrap();
+            let read = stream.read(&mut request).await.unwrap();
+            assert!(read > 0, "a request arrives");
             stream.write_all(answer.as_bytes()).await.unwrap();
         });
         format!("http://{address}/")

@@ -10,7 +10,7 @@ use crate::{PlannedCall, Tool};
 use scrubjay_core::protocol::method;
 
 /// How many characters of a model's text are passed on.
-const SAID_CHARS_MAX: usize = 1000;
+const TEXT_CHARS_MAX: usize = 1000;
 /// Methods that only the gateway may call: they would change a connection that several clients share.
 const OWN_METHODS: [&str; 6] = [
     method::INITIALIZE,
@@ -28,7 +28,7 @@ pub enum AnswerError {
     #[error("the model chose no tool")]
     NoCall {
         /// The model's text: often a question. Inert and short.
-        said: String,
+        text: String,
     },
     /// It calls several functions.
     #[error("the model chose {0} tools where one is wanted")]
@@ -64,7 +64,7 @@ struct Step {
 /// Reads an answer: one call, or the steps of a plan if several are allowed.
 pub(crate) fn plans(reply: &ChatReply, functions: &Functions<'_>) -> Result<Vec<PlannedCall>, AnswerError> {
     let call = match reply.tool_calls.as_slice() {
-        [] => return Err(AnswerError::NoCall { said: short(&reply.text) }),
+        [] => return Err(AnswerError::NoCall { text: short(&reply.text) }),
         [call] => call,
         several => return Err(AnswerError::Several(several.len())),
     };
@@ -124,8 +124,8 @@ fn wrong(what: &str) -> AnswerError {
     AnswerError::Arguments { problems: vec![what.to_owned()] }
 }
 
-fn short(said: &str) -> String {
-    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-    let said: String = said.chars().take(SAID_CHARS_MAX).collect();
-    scrubjay_core::inert::inert(&said).into_owned()
+fn short(text: &str) -> String {
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text: String = text.chars().take(TEXT_CHARS_MAX).collect();
+    scrubjay_core::inert::inert(&text).into_owned()
 }

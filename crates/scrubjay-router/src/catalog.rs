@@ -113,7 +113,7 @@ impl Catalog {
     }
 
     pub(crate) fn search(&self, task: &RouteTask, limit: usize) -> Shortlist {
-        match &task.asked {
+        match &task.clarification {
             Some((_, answer)) => self.search_text(&format!("{} {answer}", task.query), limit),
             None => self.search_text(&task.query, limit),
         }

@@ -47,7 +47,7 @@ pub struct RouteTask {
     /// The client's context: the open document, the working directory, the selection.
     pub context: Option<Value>,
     /// A question that the model had, with the user's answer.
-    pub asked: Option<(String, String)>,
+    pub clarification: Option<(String, String)>,
 }
 
 /// The one call that a task means.

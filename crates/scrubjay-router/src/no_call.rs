@@ -57,7 +57,7 @@ impl NoCall {
                 Some("a model that chooses: set OPENAI_API_KEY or llm.api_key".to_owned())
             }
             Self::Unsure => Some("what exactly is to be done, and to what".to_owned()),
-            Self::Answer(AnswerError::NoCall { said }) if !said.is_empty() => Some(said.clone()),
+            Self::Answer(AnswerError::NoCall { text }) if !text.is_empty() => Some(text.clone()),
             Self::Answer(AnswerError::Arguments { problems }) => Some(problems.join("; ")),
             _ => None,
         }

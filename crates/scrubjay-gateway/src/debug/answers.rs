@@ -73,8 +73,8 @@ pub(super) fn config(server: &DebugServer) -> Response {
 
 /// Returns the newest lines of a ring, at most `limit` of the query.
 pub(super) fn recent(ring: &Ring, query: Option<&str>) -> Response {
-    let asked = query.iter().flat_map(|query| query.split('&')).find_map(|pair| pair.strip_prefix("limit="));
-    let limit = match asked.map(str::parse::<usize>) {
+    let limit = query.iter().flat_map(|query| query.split('&')).find_map(|pair| pair.strip_prefix("limit="));
+    let limit = match limit.map(str::parse::<usize>) {
         None => RECENT,
         Some(Ok(limit)) if (1..=LINES_MAX).contains(&limit) => limit,
         Some(_) => {
@@ -87,10 +87,10 @@ pub(super) fn recent(ring: &Ring, query: Option<&str>) -> Response {
 
 /// Searches the recordings for `q` of the query.
 pub(super) async fn search(server: &DebugServer, uri: &Uri) -> Response {
-    let Ok(Query(mut asked)) = Query::<HashMap<String, String>>::try_from_uri(uri) else {
+    let Ok(Query(mut parameters)) = Query::<HashMap<String, String>>::try_from_uri(uri) else {
         return http::plain(StatusCode::BAD_REQUEST, "the query string cannot be parsed");
     };
-    let Some(query) = asked.remove("q").filter(|q| q.len() <= QUERY_BYTES_MAX) else {
+    let Some(query) = parameters.remove("q").filter(|q| q.len() <= QUERY_BYTES_MAX) else {
         return http::plain(StatusCode::BAD_REQUEST, "say what to look for: /api/search?q=error:true");
     };
     let _permit = server.searching.lock().await;

@@ -36,6 +36,7 @@ async fn send(mut socket: WebSocket, mut following: FollowedLines) {
     let messages = RateLimiter::new(FOLLOWER_MESSAGES);
     loop {
         tokio::select! {
+            // First: a follower that was dropped gets the closing frame, not the lines that still wait.
             biased;
             () = following.dropped.notified() => return goodbye(&mut socket, "you read too slowly").await,
             received = socket.recv() => match received {

@@ -24,7 +24,7 @@ pub(super) struct Ring(Mutex<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    kept: VecDeque<Arc<str>>,
+    lines: VecDeque<Arc<str>>,
     bytes: usize,
     followers: Vec<Follower>,
 }
@@ -54,9 +54,9 @@ impl Ring {
             }
         });
         inner.bytes += line.len();
-        inner.kept.push_back(line);
-        while inner.kept.len() > LINES_MAX || inner.bytes > BYTES_MAX {
-            let Some(oldest) = inner.kept.pop_front() else { break };
+        inner.lines.push_back(line);
+        while inner.lines.len() > LINES_MAX || inner.bytes > BYTES_MAX {
+            let Some(oldest) = inner.lines.pop_front() else { break };
             inner.bytes -= oldest.len();
         }
     }
@@ -64,7 +64,7 @@ impl Ring {
     /// Returns the newest lines, the oldest of them first.
     pub(super) fn recent(&self, limit: usize) -> Vec<Arc<str>> {
         let inner = lock(&self.0);
-        inner.kept.iter().skip(inner.kept.len().saturating_sub(limit)).cloned().collect()
+        inner.lines.iter().skip(inner.lines.len().saturating_sub(limit)).cloned().collect()
     }
 
     /// Begins to follow; `None` if too many do.
@@ -84,7 +84,7 @@ impl Ring {
     pub(super) fn counts(&self) -> (usize, usize) {
         let inner = lock(&self.0);
         let following = inner.followers.iter().filter(|follower| !follower.lines.is_closed());
-        (inner.kept.len(), following.count())
+        (inner.lines.len(), following.count())
     }
 }
 

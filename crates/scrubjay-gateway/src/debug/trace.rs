@@ -60,6 +60,7 @@ impl Trace {
 impl Watcher for Trace {
     fn on_recorded(&self, seen: &RecordedMessage<'_>) {
         let bytes = seen.payload.as_bytes();
+        // Added before the check, so that recordings on several threads cannot exceed the limit together.
         let waiting = self.waiting_bytes.fetch_add(bytes.len(), Ordering::Relaxed);
         let message = || Message {
             source: seen.source,
@@ -153,24 +154,24 @@ struct Methods {
 impl Methods {
     /// Returns the method of a message, or of the request that it answers.
     fn of(&mut self, message: &Message, parts: &Parts<'_>) -> String {
-        let asked = |by_client: bool| {
+        let key = |by_client: bool| {
             let id = parts.id.filter(|id| id.get().len() <= ID_BYTES_MAX)?;
             Some((message.source, message.via.clone(), by_client, id.get().to_owned()))
         };
         let from_client = message.direction == Direction::ClientToServer;
         let Some(method) = &parts.method else {
-            return asked(!from_client).and_then(|asked| self.open.remove(&asked)).unwrap_or_default();
+            return key(!from_client).and_then(|key| self.open.remove(&key)).unwrap_or_default();
         };
         let method: String = method.chars().take(METHOD_CHARS_MAX).collect();
-        if let Some(asked) = asked(from_client) {
-            self.remember(asked, &method);
+        if let Some(key) = key(from_client) {
+            self.remember(key, &method);
         }
         method
     }
 
-    fn remember(&mut self, asked: OpenRequestKey, method: &str) {
-        if self.open.insert(asked.clone(), method.to_owned()).is_none() {
-            self.order.push_back(asked);
+    fn remember(&mut self, key: OpenRequestKey, method: &str) {
+        if self.open.insert(key.clone(), method.to_owned()).is_none() {
+            self.order.push_back(key);
         }
         // Answered requests are still in `order`, so old ones are removed from there even if few are open.
         while self.order.len() > OPEN_MAX {

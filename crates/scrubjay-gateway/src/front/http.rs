@@ -157,6 +157,7 @@ async fn sweep(front: std::sync::Weak<Front>) {
         else {
             return;
         };
+        // The front is not held while this sleeps, so that it can be dropped.
         tokio::time::sleep((idle_max.min(grace) / SWEEPS_PER_IDLE).clamp(SWEEP_MIN, SWEEP_MAX)).await;
         let Some(front) = front.upgrade() else { return };
         for session in front.gateway.idle_sessions(idle_max) {
@@ -287,6 +288,7 @@ async fn handle(
         Ok(Some(answer)) => answer,
         Ok(None) => answer(&front, &tcp, &head, (body, charge), &mut seen).await,
     };
+    // Looked up again: answering may have opened the session.
     if response.status().is_success()
         && (response.headers().contains_key(headers::SESSION) || session().is_some())
     {
@@ -436,6 +438,7 @@ async fn take_in(
     body: (RequestBody, Charge),
     seen: &mut ReadBody,
 ) -> Next {
+    // A refusal waits until the body is read: its hash and length are recorded with the refusal.
     let content = headers::check_content(headers);
     if let Err(refused) = read(front, headers, body, seen).await {
         return Next::Done(*refused);

@@ -33,6 +33,7 @@ pub async fn serve(
     stopped: impl Future<Output = ()> + Send,
 ) -> std::io::Result<u8> {
     let (mut source, sink) = (Source::stdin()?, Sink::stdout()?);
+    // There is only this client, so nobody else loses the gateway.
     gateway.let_client_end_it();
     let session = gateway.open_session(name);
     let (outbox, lines) = mpsc::channel(OUTBOX_MAX);

@@ -126,6 +126,7 @@ impl Gateway {
         let job = async move { form.answer(gateway.carry_out(&call, task, progress).await, era) };
         match era {
             Era::Legacy => Box::pin(job).await,
+            // A question to a modern client ends the request; the job then waits for the client to return with its answer.
             Era::Modern => self.run_parkable(request, job).await,
         }
     }
@@ -228,10 +229,10 @@ impl Routing {
                 let Some(tool) = elicitation::ask_tool(call, &route.candidates).await else { return route };
                 self.router.fill(catalog, task, &tool).await.unwrap_or(route)
             }
-            Err(NoCall::Answer(AnswerError::NoCall { said })) if !said.is_empty() => {
-                let Some(answer) = elicitation::ask_detail(call, said).await else { return route };
-                let asked = Some((said.clone(), answer));
-                self.router.route(catalog, &RouteTask { asked, ..task.clone() }).await
+            Err(NoCall::Answer(AnswerError::NoCall { text: question })) if !question.is_empty() => {
+                let Some(answer) = elicitation::ask_detail(call, question).await else { return route };
+                let clarification = Some((question.clone(), answer));
+                self.router.route(catalog, &RouteTask { clarification, ..task.clone() }).await
             }
             _ => route,
         }

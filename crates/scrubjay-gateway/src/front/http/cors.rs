@@ -32,11 +32,11 @@ pub(super) fn is_preflight(head: &request::Parts) -> bool {
 }
 
 /// Answers a preflight request; [`add`] adds the headers that every response has.
-pub(super) fn preflight(asked: &HeaderMap) -> Response {
+pub(super) fn preflight(request: &HeaderMap) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     // A tool may want any of its arguments in a header, so the names cannot be listed beforehand.
-    let wanted = asked.get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
+    let wanted = request.get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS));
     headers.insert(
@@ -44,7 +44,8 @@ pub(super) fn preflight(asked: &HeaderMap) -> Response {
         wanted.unwrap_or_else(|| HeaderValue::from_static(HEADERS)),
     );
     headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static(MAX_AGE_S));
-    if asked.get("access-control-request-private-network").is_some_and(|asked| asked == "true") {
+    // Chromium asks for this before a page of a public site may call a server on a private network.
+    if request.get("access-control-request-private-network").is_some_and(|value| value == "true") {
         headers.insert("access-control-allow-private-network", HeaderValue::from_static("true"));
     }
     response
@@ -55,5 +56,6 @@ pub(super) fn add(response: &mut Response, origin: HeaderValue) {
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
+    // The headers depend on the origin, so a cache must not use the response for another one.
     headers.append(header::VARY, HeaderValue::from_static("Origin"));
 }

@@ -24,6 +24,7 @@ pub(super) fn check_place(config: &HttpConfig, head: &request::Parts) -> Result<
         let why = "this Origin may not call: allow it with serve.allowed_origins";
         return Err(forbidden("foreign origin", why));
     }
+    // Browsers send no `Origin` with some cross-site requests, such as navigations; this header still tells.
     if text(headers, "sec-fetch-site").is_some_and(|site| site == "cross-site")
         && !headers.contains_key(header::ORIGIN)
     {

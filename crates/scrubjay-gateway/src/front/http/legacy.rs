@@ -107,6 +107,7 @@ async fn answer_on_stream(
     let gateway = front.gateway.clone();
     // In a task of its own: in this era a lost connection does not cancel the request.
     let mut answering = tokio::spawn(async move { gateway.answer_outgoing(request).await });
+    // Biased here and below: lines that were sent before the answer come before it.
     let first = tokio::select! {
         biased;
         Some(line) = lines.recv() => Some(line),
@@ -134,6 +135,7 @@ async fn answer_on_stream(
                 answered = &mut answering => break answered.ok().flatten(),
             }
         };
+        // Those that were sent just before the answer may still be in the queue.
         while let Ok(line) = lines.try_recv() {
             log_to_fill.push(line).await;
         }

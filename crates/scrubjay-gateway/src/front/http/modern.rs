@@ -87,6 +87,7 @@ impl Drop for Answering {
 }
 
 async fn answer_on_stream(mut answering: Answering, mut lines: mpsc::Receiver<Outgoing>) -> Response {
+    // Biased here and below: lines that were sent before the answer come before it.
     let first = tokio::select! {
         biased;
         Some(line) = lines.recv() => line,
@@ -108,6 +109,7 @@ async fn answer_on_stream(mut answering: Answering, mut lines: mpsc::Receiver<Ou
             biased;
             Some(line) = lines.recv() => Some((event(line), (Some(request), lines, ready))),
             answered = &mut request.task => {
+                // Those that were sent just before the answer may still be in the queue.
                 while let Ok(line) = lines.try_recv() {
                     ready.push_back(line);
                 }

@@ -101,6 +101,7 @@ impl Upstream {
             let inferred = front.conversation(tcp, &sender(front, headers, line)).await;
             return inferred.ok_or_else(|| Box::new(too_many_sessions()));
         };
+        // Locked until the new session is stored, so that simultaneous requests do not open two.
         let mut state = lock(&self.state);
         if let Some(session) = live(&state, front, named) {
             return Ok(session);
@@ -270,7 +271,7 @@ impl Exchange {
         self.judge.as_ref().is_some_and(|judge| lock(judge).is_strict())
     }
 
-    fn judged(&self, direction: Direction, line: &[u8]) -> Judgement {
+    fn judge_line(&self, direction: Direction, line: &[u8]) -> Judgement {
         self.judge.as_ref().map(|judge| lock(judge).line(direction, line)).unwrap_or_default()
     }
 
@@ -284,17 +285,17 @@ impl Exchange {
     ) -> Result<(Option<Receipt>, Option<Receipt>), Vec<u8>> {
         let items = ruled_line::items(direction, Terminator::Lf, line, judgement);
         let recorded = self.session.record_backend(&items, ruled_line::onward_index(judgement), |_| ());
-        let kept = recorded.map_err(|e| {
-            let told = notice::not_recorded(direction, line, &e.to_string()).into_iter().next();
-            told.map(|told| told.line.trim_ascii_end().to_vec()).unwrap_or_default()
+        let entry = recorded.map_err(|e| {
+            let notice = notice::not_recorded(direction, line, &e.to_string()).into_iter().next();
+            notice.map(|notice| notice.line.trim_ascii_end().to_vec()).unwrap_or_default()
         })?;
         let (onward, back) = match direction {
             Direction::ClientToServer => (WhyUndelivered::ServerLeft, WhyUndelivered::ClientLeft),
             Direction::ServerToClient => (WhyUndelivered::ClientLeft, WhyUndelivered::ServerLeft),
         };
-        let goes_on = kept.filter(|_| judgement.onward != Onward::Nothing);
-        let goes_back = kept.filter(|_| judgement.back.is_some());
-        let goes_back = goes_back.map(|place| RecordedEntry { mark: place.mark.next(), ..place });
+        let goes_on = entry.filter(|_| judgement.onward != Onward::Nothing);
+        let goes_back = entry.filter(|_| judgement.back.is_some());
+        let goes_back = goes_back.map(|entry| RecordedEntry { mark: entry.mark.next(), ..entry });
         Ok((self.session.receipt(goes_on, onward), self.session.receipt(goes_back, back)))
     }
 
@@ -307,7 +308,7 @@ impl Exchange {
         if is_strict {
             self.check_readable(line).map_err(|refused| *refused)?;
         }
-        let judgement = self.judged(Direction::ClientToServer, line);
+        let judgement = self.judge_line(Direction::ClientToServer, line);
         let headers = match &judgement.onward {
             Onward::Other(other) => {
                 mirrored::update(&self.headers, line, other).map_err(|refused| *refused)?
@@ -316,7 +317,7 @@ impl Exchange {
         };
         let (receipt, back_receipt) = match self.record(Direction::ClientToServer, line, &judgement) {
             Ok(receipts) => receipts,
-            Err(told) => return Err(json_body(StatusCode::INTERNAL_SERVER_ERROR, told, None)),
+            Err(error) => return Err(json_body(StatusCode::INTERNAL_SERVER_ERROR, error, None)),
         };
         tokio::time::sleep(judgement.delay).await;
         let is_refused = judgement.marks.is_refused();
@@ -423,10 +424,10 @@ impl Exchange {
     /// Judges and records a message of the server; returns what the host gets.
     async fn take_message(&self, line: &[u8]) -> HostDelivery {
         self.session.touch();
-        let judgement = self.judged(Direction::ServerToClient, line);
+        let judgement = self.judge_line(Direction::ServerToClient, line);
         let (receipt, back_receipt) = match self.record(Direction::ServerToClient, line, &judgement) {
             Ok(receipts) => receipts,
-            Err(told) => return HostDelivery::Changed(told, None),
+            Err(error) => return HostDelivery::Changed(error, None),
         };
         tokio::time::sleep(judgement.delay).await;
         if let Some(back) = judgement.back {

@@ -244,10 +244,10 @@ impl Streams {
         let log = Arc::new(EventLog { number, is_standing, ..EventLog::default() });
         let mut all = lock(&self.by_session);
         let logs = all.entry(session.to_owned()).or_default();
-        let mut kept: usize = logs.iter().map(|log| log.bytes()).sum();
+        let mut bytes: usize = logs.iter().map(|log| log.bytes()).sum();
         // A reader that a dropped log has reads on; only resuming is no longer possible.
-        while logs.len() >= LOGS_MAX || kept > SESSION_BYTES_MAX {
-            kept -= logs.pop_front().map_or(kept, |oldest| oldest.bytes().min(kept));
+        while logs.len() >= LOGS_MAX || bytes > SESSION_BYTES_MAX {
+            bytes -= logs.pop_front().map_or(bytes, |oldest| oldest.bytes().min(bytes));
         }
         logs.push_back(log.clone());
         log

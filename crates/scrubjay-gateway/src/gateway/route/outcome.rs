@@ -165,14 +165,14 @@ pub(super) fn chosen(mode: ToolPresentation, plan: &PlannedCall, route: &RouteRe
     let is_it = |c: &&scrubjay_router::Candidate| {
         c.backend == plan.backend_id && Some(c.tool.as_str()) == plan.tool()
     };
-    let place = route.candidates.iter().position(|c| is_it(&c));
+    let rank = route.candidates.iter().position(|c| is_it(&c));
     let others = route.candidates.iter().filter(|c| !is_it(c)).take(4);
     json!({
         "mode": match mode { ToolPresentation::Catalog => "catalog", ToolPresentation::Backends => "backends" },
         "plan": plan,
         "confidence": route.confidence,
-        "rank": place.map(|place| place + 1),
-        "why": place.map(|place| &route.candidates[place].why),
+        "rank": rank.map(|rank| rank + 1),
+        "why": rank.map(|rank| &route.candidates[rank].why),
         "alternatives": others.map(|c| json!({ "name": c.name, "score": c.score })).collect::<Vec<_>>(),
         "model": route.model,
     })

@@ -35,7 +35,7 @@ pub(super) fn parse(params: Option<&RawValue>) -> Result<RouteTask, Vec<Value>> 
             None
         }
     };
-    if problems.is_empty() { Ok(RouteTask { query, context, asked: None }) } else { Err(problems) }
+    if problems.is_empty() { Ok(RouteTask { query, context, clarification: None }) } else { Err(problems) }
 }
 
 /// Takes the known keys of a context and ignores the others.
