@@ -37,12 +37,14 @@ pub struct RecordedPlan {
 }
 
 type Recording<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type AddSteps = dyn Fn(Value, Vec<String>) -> Recording<Option<RecordedPlan>> + Send + Sync;
+type MarkStep = dyn Fn(Arc<RecordedPlan>, usize, StepProgress) -> Recording<()> + Send + Sync;
 
 /// Records the steps of tasks. The future of each function is done when the change is recorded.
 #[derive(Clone)]
 pub struct PlanRecorder {
-    add: Arc<dyn Fn(Value, Vec<String>) -> Recording<Option<RecordedPlan>> + Send + Sync>,
-    mark: Arc<dyn Fn(Arc<RecordedPlan>, usize, StepProgress) -> Recording<()> + Send + Sync>,
+    add: Arc<AddSteps>,
+    mark: Arc<MarkStep>,
 }
 
 impl PlanRecorder {
