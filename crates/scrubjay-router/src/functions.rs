@@ -67,6 +67,7 @@ pub(crate) struct Functions<'t> {
 impl<'t> Functions<'t> {
     /// Makes a function of each tool.
     pub(crate) fn of_tools(tools: &[&'t Tool]) -> Self {
+        // Reserved, so that no tool is called by the name of the function for several calls.
         let mut taken = HashSet::from([PLAN.to_owned()]);
         let name = |tool: &&'t Tool| {
             let name = free_name(&format!("{}__{}", tool.backend, tool.name()), &mut taken);

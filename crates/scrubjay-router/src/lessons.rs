@@ -27,6 +27,7 @@ impl Lesson {
     /// Makes a lesson of a call in a conversation.
     #[must_use]
     pub fn new(query: &str, backend: &str, tool: &str, conversation: &str) -> Self {
+        // Compared only within this process, so any hash will do.
         let mut hasher = DefaultHasher::new();
         conversation.hash(&mut hasher);
         Self {

@@ -169,8 +169,10 @@ impl Gateway {
         let what = plan.tool().unwrap_or(&plan.mcp_method);
         tracing::info!(backend = plan.backend_id, tool = what, confidence = route.confidence, "task routed");
         let chosen = outcome::chosen(routing.router.mode(), &plan, &route);
+        // Recorded before the call is made: a crash in between leaves the choice on tape.
         call.session.record_note(&json!({ "event": "task_routed", "chosen": chosen }));
         let result = self.call_chosen(call, &plan, progress, chosen).await?;
+        // A call that failed may have been of the wrong tool.
         if !outcome::is_failure(&result) {
             self.learn_from(call, &task, &plan);
         }
@@ -190,6 +192,7 @@ impl Gateway {
             return Err(Refusal::backend(plan, &json!({ "message": "it is not there" }), chosen));
         };
         let mut params = plan.mcp_params.clone();
+        // The task's own token: progress of the chosen call then reaches the client under it.
         if let Some(token) = progress.and_then(|token| serde_json::from_str::<Value>(&token).ok()) {
             params["_meta"] = json!({ "progressToken": token });
         }

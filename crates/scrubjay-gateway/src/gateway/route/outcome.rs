@@ -196,6 +196,8 @@ pub(super) fn with_choice(result: &str, chosen: &Value) -> String {
     let Ok(object) = serde_json::from_str::<&RawValue>(result) else { return result.to_owned() };
     let chosen = chosen.to_string();
     let whole = format!("{{\"{}\":{chosen}}}", meta::ROUTE);
+    // Spliced into the text, so that the rest of the backend's result keeps its bytes. Duplicate keys are all replaced:
+    // clients differ on which of them counts.
     let metas = message::members_named(Some(object), "_meta");
     let mut splice = Splice::new(object.get());
     if metas.is_empty() {
