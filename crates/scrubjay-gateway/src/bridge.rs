@@ -4,7 +4,6 @@
 //! pass as they are: only an error without an id gets the id of the request it answers. Deliberately absent:
 //! redirects, cookies, proxies from the environment, and any credential but the configured headers.
 
-pub(crate) mod client;
 pub mod endpoint;
 mod exchange;
 mod first_transport;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use crate::listener::ConnectionLimits;
+pub use scrubjay_http::Secret;
 
 /// A backend: an MCP server behind the gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -222,29 +223,5 @@ impl HttpConfig {
     /// Returns whether clients are identified by their tokens: each has its own, or one that bears its name.
     pub(crate) fn tells_by_token(&self) -> bool {
         self.auth_tokens.len() > 1 || self.auth_tokens.iter().any(|token| token.name.is_some())
-    }
-}
-
-/// A value that never shows.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Takes the value.
-    #[must_use]
-    pub fn new(value: String) -> Self {
-        Self(value)
-    }
-
-    /// Returns the value. Only for code that must send or compare it.
-    #[must_use]
-    pub fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("***")
     }
 }

@@ -1,8 +1,7 @@
-//! The debug endpoints: what the gateway logs and says, for a person who looks while it runs.
+//! The debug endpoints: logs, messages and state of a running gateway, for its user.
 //!
-//! On loopback only, for whoever has the token. What is shown was redacted before it is kept, is bounded, and
-//! nobody on the way of a message waits for it. Where the port, the token and the configuration come from is
-//! the binary's business.
+//! They are on loopback only and need a token. Everything is redacted before it is kept, buffers are bounded, and no
+//! message waits for them. The binary provides the port, the token and the configuration.
 
 mod answers;
 mod guard;
@@ -32,50 +31,50 @@ use crate::gateway::{self, Gateway};
 use crate::listener::{self, ConnectionLimits, Connections, TrackedConnection};
 use ring::Ring;
 
-/// No more connections at once.
+/// How many connections may be open at once.
 const CONNECTIONS_MAX: usize = 64;
 
-/// Takes out of a text what must not be seen: the secrets of the configuration, and what acts on a terminal.
+/// Removes from a text the secrets of the configuration, and escapes what acts on a terminal.
 pub type Sanitizer = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
-/// Searches all recordings: a query as a person types it in, the answer as JSON.
+/// Searches all recordings: takes a query as a user types it, returns the answer as JSON.
 pub type Search =
     Box<dyn Fn(String) -> Pin<Box<dyn Future<Output = Result<Value, SearchError>> + Send>> + Send + Sync>;
 
-/// Why nothing was searched.
+/// Why a search has no answer.
 #[derive(Debug)]
 pub enum SearchError {
-    /// The query is wrong; how.
+    /// The query is not valid: what is wrong with it.
     Wrong(String),
-    /// It could not be done; why.
+    /// The search failed: why.
     Failed(String),
 }
 
-/// What is kept for the endpoints.
+/// The buffers that the endpoints show.
 #[derive(Clone)]
 pub struct DebugBuffers {
     logs: Arc<Ring>,
     trace: Arc<Ring>,
-    /// Messages that came faster than they could be kept.
+    /// How many messages the trace lost, because they came too fast.
     lost: Arc<AtomicU64>,
 }
 
 impl DebugBuffers {
-    /// Begins to keep what recordings write.
+    /// Begins to buffer what recordings write.
     ///
     /// # Errors
-    /// The thread that does it cannot be started, or somebody else watches already.
+    /// The thread for it cannot be started, or the recordings have a watcher already.
     pub fn begin(watch: &Watch, clean: &Sanitizer) -> std::io::Result<Self> {
-        let kept = Self { logs: Arc::default(), trace: Arc::default(), lost: Arc::default() };
-        let trace = trace::Trace::begin(kept.trace.clone(), kept.lost.clone(), clean.clone())?;
+        let buffers = Self { logs: Arc::default(), trace: Arc::default(), lost: Arc::default() };
+        let trace = trace::Trace::begin(buffers.trace.clone(), buffers.lost.clone(), clean.clone())?;
         if watch.begin(Box::new(trace)) {
-            Ok(kept)
+            Ok(buffers)
         } else {
             Err(std::io::Error::other("the recordings are watched already"))
         }
     }
 
-    /// Returns what takes log lines: JSON objects, redacted.
+    /// Returns a function that takes log lines, which are redacted JSON objects.
     #[must_use]
     pub fn log_taker(&self) -> Box<dyn Fn(&str) + Send + Sync> {
         let logs = self.logs.clone();
@@ -83,36 +82,36 @@ impl DebugBuffers {
     }
 }
 
-/// Makes a token that cannot be guessed.
+/// Makes a random token.
 #[must_use]
 pub fn new_token() -> Secret {
     Secret::new(gateway::handle())
 }
 
-/// What the endpoints tell of.
+/// What the endpoints show.
 pub struct DebugSources {
-    /// What is kept.
-    pub kept: DebugBuffers,
-    /// The gateway, while there is one.
+    /// The newest log lines and messages.
+    pub buffers: DebugBuffers,
+    /// The gateway, while it runs.
     pub gateway: Weak<Gateway>,
-    /// The configuration as it is now, secrets masked.
+    /// Returns the current configuration, with secrets masked.
     pub config: Box<dyn Fn() -> Value + Send + Sync>,
     /// Searches the recordings.
     pub search: Search,
-    /// Takes secrets out of what backends complain about.
+    /// Removes secrets from error messages of backends.
     pub redactor: Arc<Redactor>,
-    /// Takes the rest out of everything that is not kept clean already.
+    /// Sanitizes everything that is not in the buffers, which are sanitized already.
     pub clean: Sanitizer,
-    /// What a client must show.
+    /// The token that a client must have.
     pub token: Secret,
 }
 
 struct DebugServer {
-    shown: DebugSources,
+    sources: DebugSources,
     address: SocketAddr,
     started: Moment,
     rate: rate::RateLimiter,
-    /// A search takes a thread and reads much: one after the other.
+    /// Locked during a search: each takes a thread and reads much, so they run one after the other.
     searching: tokio::sync::Mutex<()>,
 }
 
@@ -120,36 +119,36 @@ struct DebugServer {
 ///
 /// # Errors
 /// The listener fails.
-pub async fn serve(shown: DebugSources, listener: TcpListener) -> std::io::Result<()> {
+pub async fn serve(sources: DebugSources, listener: TcpListener) -> std::io::Result<()> {
     let address = listener.local_addr()?;
     let rate = rate::RateLimiter::new(rate::REQUESTS);
     let (started, searching) = (clock::now(), tokio::sync::Mutex::default());
-    let server = Arc::new(DebugServer { shown, address, started, rate, searching });
+    let server = Arc::new(DebugServer { sources, address, started, rate, searching });
     let limits = ConnectionLimits { connections_max: CONNECTIONS_MAX, ..ConnectionLimits::default() };
-    let told =
+    let on_close =
         Box::new(|why: &'static str| tracing::debug!(why, "a connection to the debug endpoints was closed"));
-    let connections = Connections::new(limits, told);
-    let meet = |place: Arc<TrackedConnection>, _| {
+    let connections = Connections::new(limits, on_close);
+    let make_service = |connection: Arc<TrackedConnection>, _| {
         let server = server.clone();
-        move |request| handle(server.clone(), place.clone(), request)
+        move |request| handle(server.clone(), connection.clone(), request)
     };
-    listener::serve(listener, connections, meet).await;
+    listener::serve(listener, connections, make_service).await;
     Ok(())
 }
 
-async fn handle(server: Arc<DebugServer>, place: Arc<TrackedConnection>, request: Request) -> Response {
+async fn handle(server: Arc<DebugServer>, connection: Arc<TrackedConnection>, request: Request) -> Response {
     let (mut head, _) = request.into_parts();
     let mut response = match guard::check(&server, &head) {
         Err(refused) => *refused,
         Ok(()) => {
-            place.is_known();
+            connection.mark_known();
             answer(&server, &mut head).await
         }
     };
     let is_socket = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
     if !is_socket {
-        // A place among the connections is given back at once.
+        // Frees one of the few connections at once.
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     for (name, value) in [
@@ -166,16 +165,16 @@ async fn answer(server: &Arc<DebugServer>, head: &mut request::Parts) -> Respons
     if head.method != Method::GET {
         return plain(StatusCode::METHOD_NOT_ALLOWED, "use GET");
     }
-    let kept = &server.shown.kept;
+    let buffers = &server.sources.buffers;
     match head.uri.path() {
         "/api/status" => answers::status(server),
         "/api/backends" => answers::backends(server),
         "/api/config" => answers::config(server),
-        "/api/logs" => answers::recent(&kept.logs, head.uri.query()),
-        "/api/mcptrace" => answers::recent(&kept.trace, head.uri.query()),
+        "/api/logs" => answers::recent(&buffers.logs, head.uri.query()),
+        "/api/mcptrace" => answers::recent(&buffers.trace, head.uri.query()),
         "/api/search" => answers::search(server, &head.uri).await,
-        "/ws/logs" => live::follow(head, &kept.logs).await,
-        "/ws/mcptrace" => live::follow(head, &kept.trace).await,
+        "/ws/logs" => live::follow(head, &buffers.logs).await,
+        "/ws/mcptrace" => live::follow(head, &buffers.trace).await,
         _ => plain(
             StatusCode::NOT_FOUND,
             "there are /api/status, /api/backends, /api/config, /api/logs, /api/mcptrace, /api/search, /ws/logs \

@@ -1,4 +1,5 @@
-//! Where clients come in: standard input and output, or HTTP. Fronts carry lines; the gateway answers them.
+//! The transports on which clients connect: standard input and output, or HTTP. A front carries messages; the gateway
+//! answers them.
 
 pub mod http;
 pub mod stdio;

@@ -52,7 +52,7 @@ pub(crate) use names::NameTable;
 pub use reload::{Reload, Reloaded};
 pub use requests::{Accepted, Request};
 use requests::{is_notification, refuse};
-pub use route::{Consent, PlanBook, Planned, RouteWith, StepMark, Writing};
+pub use route::{Consent, PlanRecorder, RecordedPlan, RouteWith, StepProgress};
 pub(crate) use tasks::related as related_task;
 pub(crate) use unreadable::unreadable_answer;
 

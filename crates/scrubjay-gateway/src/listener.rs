@@ -1,8 +1,8 @@
-//! Accepts HTTP connections and keeps them within limits: how many there are, and how long each may dawdle.
+//! Accepts HTTP connections and keeps them within limits: their number, and how long each may idle or stall.
 //!
-//! A connection whose client has no session is a stranger's. Strangers have a part of all places; one more takes the
-//! place of the oldest of them, so that a flood of connections cannot lock out who has a session, nor who comes new.
-//! It knows neither what is said on a connection nor who has a session.
+//! A connection whose client has no session is a stranger. Strangers may have only a part of all connections, and a new
+//! one replaces the oldest of them, so a flood of connections locks out neither clients with a session nor new ones.
+//! The callers serve the requests and report which clients have a session ([`TrackedConnection::mark_known`]).
 
 mod watched;
 
@@ -27,30 +27,30 @@ use tokio::time::Instant;
 use self::watched::{Answering, Watched};
 use crate::session::lock;
 
-/// Headers may have this much, as with Node.js. Each connection keeps a buffer of this size as long as it is open, which no
-/// budget counts: 64 MiB for all that may be open by default.
+/// The longest headers of a request, as in Node.js. Each open connection keeps a buffer of this size, which no budget
+/// counts: 64 MiB for the default number of connections.
 const HEADER_BYTES_MAX: usize = 16 * 1024;
-/// The system doubles it: enough for a fast reader far away, and little for one that does not read.
+/// The kernel doubles it: enough for a fast client far away, and little for a client that does not read.
 const SEND_BUFFER_BYTES: usize = 256 * 1024;
-/// How often it is looked for connections that dawdle: a small part of how long they may.
+/// How often late connections are looked for: this many times in the shortest time limit, within these bounds.
 const SWEEPS_PER_TIMEOUT: u32 = 8;
 const SWEEP_MIN: Duration = Duration::from_millis(20);
 const SWEEP_MAX: Duration = Duration::from_secs(1);
-/// After a failure to accept, mostly for want of descriptors.
+/// How long to wait after a failure to accept, which mostly means that the descriptors are used up.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-/// One in this many connections is reserved for clients without a session.
-const STRANGERS_PART: usize = 4;
+/// Strangers may have one in this many of all connections.
+const STRANGERS_SHARE: usize = 4;
 
-/// How many connections there may be, and how long each may dawdle.
+/// How many connections there may be, and how long each may idle or stall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// No more at once.
+    /// How many may be open at once.
     pub connections_max: usize,
-    /// The headers of a request must be complete within this.
+    /// How long the headers of a request may take.
     pub header_timeout: Duration,
-    /// A connection without a request is closed after this.
+    /// How long a connection may have no request.
     pub idle_timeout: Duration,
-    /// A client that takes nothing of what waits for it is left after this.
+    /// How long a client may read nothing while bytes wait for it.
     pub write_timeout: Duration,
 }
 
@@ -65,7 +65,7 @@ impl Default for ConnectionLimits {
     }
 }
 
-/// Hears why a connection was closed from our side.
+/// Called with the reason when we close a connection.
 pub(crate) type OnClose = Box<dyn Fn(&'static str) + Send + Sync>;
 
 /// The connections of one listener.
@@ -73,8 +73,8 @@ pub(crate) struct Connections {
     limits: ConnectionLimits,
     open: Mutex<OpenConnections>,
     next: AtomicU64,
-    /// Whether nothing is written any more.
-    is_held: AtomicBool,
+    /// Whether writing has stopped on all connections.
+    writes_stopped: AtomicBool,
     on_close: OnClose,
 }
 
@@ -95,7 +95,7 @@ impl OpenConnections {
 pub(crate) struct TrackedConnection {
     number: u64,
     connections: Arc<Connections>,
-    doing: Mutex<ConnectionActivity>,
+    activity: Mutex<ConnectionActivity>,
     close: Notify,
 }
 
@@ -103,15 +103,15 @@ pub(crate) struct TrackedConnection {
 struct ConnectionActivity {
     stage: Stage,
     since: Instant,
-    /// Since when the client takes nothing of what is written.
+    /// Since when a write waits for the client to read.
     stalled: Option<Instant>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Nothing is under way.
+    /// No request.
     Idle,
-    /// Some of a request's headers are there, or none of the first.
+    /// The headers of a request have begun to arrive, or the connection is new.
     Heading,
     /// A request is being answered.
     Answering,
@@ -119,36 +119,38 @@ enum Stage {
 
 impl Connections {
     pub(crate) fn new(limits: ConnectionLimits, on_close: OnClose) -> Arc<Self> {
-        let (next, is_held) = (AtomicU64::new(0), AtomicBool::new(false));
-        Arc::new(Self { limits, open: Mutex::default(), next, is_held, on_close })
+        let (next, writes_stopped) = (AtomicU64::new(0), AtomicBool::new(false));
+        Arc::new(Self { limits, open: Mutex::default(), next, writes_stopped, on_close })
     }
 
-    /// Finds a place for one more; `None` where nobody can be asked to leave.
+    /// Admits one more connection, closing another if there are too many; `None` if none can be closed.
     fn enter(self: &Arc<Self>) -> Option<Arc<TrackedConnection>> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let doing = ConnectionActivity { stage: Stage::Heading, since: Instant::now(), stalled: None };
-        let (doing, close) = (Mutex::new(doing), Notify::new());
-        let place = Arc::new(TrackedConnection { number, connections: self.clone(), doing, close });
+        let activity = ConnectionActivity { stage: Stage::Heading, since: Instant::now(), stalled: None };
+        let (activity, close) = (Mutex::new(activity), Notify::new());
+        let connection = Arc::new(TrackedConnection { number, connections: self.clone(), activity, close });
         let mut open = lock(&self.open);
         let max = self.limits.connections_max;
-        let strangers_max = (max / STRANGERS_PART).max(1);
-        let crowded = open.strangers.len() >= strangers_max;
-        let evicted = if crowded || open.strangers.len() + open.known.len() >= max {
-            Some(Self::least_missed(&open)?)
+        let strangers_max = (max / STRANGERS_SHARE).max(1);
+        let is_full_of_strangers = open.strangers.len() >= strangers_max;
+        let evicted = if is_full_of_strangers || open.strangers.len() + open.known.len() >= max {
+            Some(Self::least_needed(&open)?)
         } else {
             None
         };
-        open.strangers.insert(number, place.clone());
+        open.strangers.insert(number, connection.clone());
+        // `close` locks it again.
         drop(open);
         if let Some(evicted) = evicted {
             self.close(&evicted, Some("too many connections"));
         }
-        Some(place)
+        Some(connection)
     }
 
-    /// Returns the oldest stranger without a request, else the oldest stranger, else the oldest idle connection of all.
-    fn least_missed(open: &OpenConnections) -> Option<Arc<TrackedConnection>> {
-        let waits = |place: &&Arc<TrackedConnection>| lock(&place.doing).stage != Stage::Answering;
+    /// Returns the oldest stranger without a request, or else the oldest stranger, or else the oldest idle connection.
+    fn least_needed(open: &OpenConnections) -> Option<Arc<TrackedConnection>> {
+        let waits =
+            |connection: &&Arc<TrackedConnection>| lock(&connection.activity).stage != Stage::Answering;
         let stranger = open.strangers.values().find(waits).or_else(|| open.strangers.values().next());
         stranger.or_else(|| open.known.values().find(waits)).cloned()
     }
@@ -159,7 +161,7 @@ impl Connections {
         open.known.remove(&number);
     }
 
-    /// Closes the connections that dawdle, for as long as somebody holds this.
+    /// Closes late connections until this is dropped.
     async fn sweep(connections: std::sync::Weak<Self>) {
         loop {
             let Some(limits) = connections.upgrade().map(|connections| connections.limits) else { return };
@@ -168,53 +170,58 @@ impl Connections {
             let Some(connections) = connections.upgrade() else { return };
             let late: Vec<_> = {
                 let open = lock(&connections.open);
-                open.all().filter_map(|place| Some((place.clone(), place.is_late(&limits)?))).collect()
+                open.all()
+                    .filter_map(|connection| Some((connection.clone(), connection.is_late(&limits)?)))
+                    .collect()
             };
-            for (place, why) in late {
-                connections.close(&place, why);
+            for (connection, why) in late {
+                connections.close(&connection, why);
             }
         }
     }
 
-    fn close(&self, place: &TrackedConnection, why: Option<&'static str>) {
-        place.close.notify_one();
-        self.leave(place.number);
+    fn close(&self, connection: &TrackedConnection, why: Option<&'static str>) {
+        connection.close.notify_one();
+        self.leave(connection.number);
         if let Some(why) = why {
             (self.on_close)(why);
         }
     }
 
-    /// Lets nothing be written any more; what waits stays where it is.
-    pub(crate) fn hold(&self) {
-        self.is_held.store(true, Ordering::Relaxed);
+    /// Stops writing on all connections; bytes that wait stay where they are.
+    pub(crate) fn stop_writes(&self) {
+        self.writes_stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Closes the connection that has been stalled for longest, and at least for so long; returns whether there was one.
+    /// Closes the connection that has been stalled the longest, and at least this long; returns whether there was one.
     pub(crate) fn close_most_stalled(&self, at_least: Duration) -> bool {
         let stalled = {
             let open = lock(&self.open);
-            let since = |place: &Arc<TrackedConnection>| lock(&place.doing).stalled;
+            let since = |connection: &Arc<TrackedConnection>| lock(&connection.activity).stalled;
             open.all()
-                .filter_map(|place| Some((since(place)?, place.clone())))
+                .filter_map(|connection| Some((since(connection)?, connection.clone())))
                 .min_by_key(|(since, _)| *since)
         };
-        let Some((_, place)) = stalled.filter(|(since, _)| since.elapsed() >= at_least) else { return false };
-        self.close(&place, Some("does not read, and memory is short"));
+        let Some((_, connection)) = stalled.filter(|(since, _)| since.elapsed() >= at_least) else {
+            return false;
+        };
+        self.close(&connection, Some("does not read, and memory is short"));
         true
     }
 }
 
 impl TrackedConnection {
-    /// Notes that its client has a session: it is no stranger any more.
-    pub(crate) fn is_known(&self) {
+    /// Notes that the client has a session: the connection no longer counts as a stranger.
+    pub(crate) fn mark_known(&self) {
         let mut open = lock(&self.connections.open);
-        if let Some(place) = open.strangers.remove(&self.number) {
-            open.known.insert(self.number, place);
+        if let Some(connection) = open.strangers.remove(&self.number) {
+            open.known.insert(self.number, connection);
         }
     }
 
+    /// Returns whether a time limit has passed, and the reason to report: closing an idle connection needs none.
     fn is_late(&self, limits: &ConnectionLimits) -> Option<Option<&'static str>> {
-        let ConnectionActivity { stage, since, stalled } = *lock(&self.doing);
+        let ConnectionActivity { stage, since, stalled } = *lock(&self.activity);
         if stalled.is_some_and(|since| since.elapsed() > limits.write_timeout) {
             return Some(Some("does not read"));
         }
@@ -226,38 +233,39 @@ impl TrackedConnection {
     }
 
     fn begin(&self, stage: Stage) {
-        let mut doing = lock(&self.doing);
-        (doing.stage, doing.since) = (stage, Instant::now());
+        let mut activity = lock(&self.activity);
+        (activity.stage, activity.since) = (stage, Instant::now());
     }
 
-    /// Notes that bytes have come in.
-    fn heard(&self) {
-        if lock(&self.doing).stage == Stage::Idle {
+    /// Notes that bytes were read.
+    fn note_read(&self) {
+        if lock(&self.activity).stage == Stage::Idle {
             self.begin(Stage::Heading);
         }
     }
 
-    /// Returns whether nothing is written to it any more.
-    fn is_held(&self) -> bool {
-        self.connections.is_held.load(Ordering::Relaxed)
+    /// Returns whether writing has stopped.
+    fn writes_stopped(&self) -> bool {
+        self.connections.writes_stopped.load(Ordering::Relaxed)
     }
 
-    /// Notes whether the client takes what is written.
-    fn wrote(&self, is_stalled: bool) {
-        let mut doing = lock(&self.doing);
-        match (is_stalled, doing.stalled) {
-            (true, None) => doing.stalled = Some(Instant::now()),
-            (false, Some(_)) => doing.stalled = None,
+    /// Notes whether a write waits for the client to read.
+    fn note_write(&self, is_stalled: bool) {
+        let mut activity = lock(&self.activity);
+        match (is_stalled, activity.stalled) {
+            (true, None) => activity.stalled = Some(Instant::now()),
+            (false, Some(_)) => activity.stalled = None,
             _ => {}
         }
     }
 }
 
-/// The two ends of a connection, theirs first.
+/// The addresses of a connection: the client's, then ours.
 pub(crate) type Ends = Option<(SocketAddr, SocketAddr)>;
 
-/// Serves connections until the future is dropped; `meet` makes what answers the requests of each.
-pub(crate) async fn serve<M, S, F, B>(listener: TcpListener, connections: Arc<Connections>, meet: M)
+/// Serves connections until the future is dropped. `make_service` returns the function that answers the requests of one
+/// connection.
+pub(crate) async fn serve<M, S, F, B>(listener: TcpListener, connections: Arc<Connections>, make_service: M)
 where
     M: Fn(Arc<TrackedConnection>, Ends) -> S,
     S: Fn(Request) -> F + Send + Sync + 'static,
@@ -276,49 +284,53 @@ where
                 continue;
             }
         };
-        let Some(place) = connections.enter() else {
+        let Some(connection) = connections.enter() else {
             (connections.on_close)("too many connections");
             continue;
         };
-        // Without it, small answers wait for one another; where it is refused, they do.
+        // Without it small responses wait for one another. If it fails, they only are slower.
         let _ = stream.set_nodelay(true);
-        // What a client does not read waits where it is counted, not in the system's buffers.
+        // So that bytes for a slow client wait here, where the budget counts them, and not in the kernel. If it fails,
+        // the kernel keeps some more.
         let _ = rustix::net::sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES);
         let ends = stream.peer_addr().ok().zip(stream.local_addr().ok());
-        tokio::spawn(attend(stream, place.clone(), meet(place, ends)));
-        // Heard before the next is let in: one that has said what it wants is not the first to make room.
+        tokio::spawn(attend(stream, connection.clone(), make_service(connection, ends)));
+        // Lets the new connection read its request before the next is accepted: strangers without a request are closed
+        // first.
         tokio::task::yield_now().await;
     }
 }
 
-async fn attend<S, F, B>(stream: TcpStream, place: Arc<TrackedConnection>, answer: S)
+async fn attend<S, F, B>(stream: TcpStream, connection: Arc<TrackedConnection>, answer: S)
 where
     S: Fn(Request) -> F + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: AnswerBody<Data: Send, Error = std::io::Error> + Send + Unpin + 'static,
 {
-    let watched = TokioIo::new(Watched::new(stream, place.clone()));
-    let place_of_service = place.clone();
+    let watched = TokioIo::new(Watched::new(stream, connection.clone()));
+    let service_connection = connection.clone();
     let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let answering = Answering::begin(place_of_service.clone());
+        let answering = Answering::begin(service_connection.clone());
         let answered = answer(request.map(Body::new));
         async move {
             let response = answered.await;
-            // One that is no HTTP any more stays busy until it is closed.
+            // After an upgrade (WebSocket) it is no longer HTTP: it counts as answering until it is closed, never as
+            // idle.
             let is_upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-            Ok::<_, Infallible>(response.map(|body| answering.until_read(body, is_upgraded)))
+            Ok::<_, Infallible>(response.map(|body| answering.until_taken(body, is_upgraded)))
         }
     });
-    let connection = http1::Builder::new()
+    let served = http1::Builder::new()
         .max_buf_size(HEADER_BYTES_MAX)
-        // Each piece of an answer is kept until the system has taken it, and hears of that; copied, it would not.
+        // With `writev` hyper keeps the chunks of a body and reports to each what was written (see
+        // `front/http/body.rs`); without it, hyper would copy them into a buffer of its own.
         .writev(true)
         .serve_connection(watched, service)
         .with_upgrades();
     tokio::select! {
-        // How a client leaves is its own business.
-        _ = connection => {}
-        () = place.close.notified() => {}
+        // Errors of a connection concern only its client, which is gone.
+        _ = served => {}
+        () = connection.close.notified() => {}
     }
 }
 

@@ -1,27 +1,26 @@
-//! What the client is told: resolved values only; where they come from is the binary's business.
+//! The client's configuration: resolved values only. Where they come from is the binary's business.
 
 use std::time::Duration;
 
 use hyper::Uri;
 use hyper::http::uri::Scheme;
+use scrubjay_http::Secret;
 
-/// Where the models of OpenAI are.
+/// The base URL of OpenAI's API.
 const OPENAI: &str = "https://api.openai.com/v1";
-/// A key shorter than this stands in ordinary words: it is not looked for in texts.
-const KEY_CHARS_MIN: usize = 8;
 
 /// How to reach a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LlmConfig {
-    /// The key; a model on this machine needs none.
+    /// The API key; a model on this machine needs none.
     pub api_key: Option<Secret>,
-    /// Where the endpoint is; `/chat/completions` is put behind it.
+    /// The base URL; `/chat/completions` is appended to it.
     pub base_url: String,
-    /// Which model is asked.
+    /// The model's name.
     pub model: String,
     /// How long one attempt may take.
     pub timeout: Duration,
-    /// How often a call that failed for a passing reason is tried again.
+    /// How often a call is retried after a failure that may pass.
     pub retries: u32,
     /// How many calls run at once.
     pub concurrency: usize,
@@ -46,16 +45,16 @@ impl Default for LlmConfig {
     }
 }
 
-/// Why no client can be made; each is said of `llm.base_url`.
+/// Why no client can be made. Each text continues "`llm.base_url` …".
 #[derive(Debug, thiserror::Error)]
 pub enum LlmConfigError {
-    /// The endpoint's address makes no sense.
+    /// The endpoint's address is no usable URL.
     #[error("must be a URL like {OPENAI}, without user, query or fragment")]
     NotAUrl,
-    /// The key would travel in the clear.
+    /// The key would be sent unencrypted.
     #[error("is on another machine and not https: use https, or set llm.allow_insecure")]
     Insecure,
-    /// The key cannot be sent.
+    /// The key does not fit into a header.
     #[error("takes only a key of visible ASCII characters, without spaces")]
     BadKey,
     /// The system's certificates cannot be read.
@@ -73,7 +72,7 @@ impl LlmConfig {
     /// Checks the endpoint's address.
     ///
     /// # Errors
-    /// It makes no sense, or the key would travel in the clear.
+    /// It is no usable URL, or the key would be sent unencrypted.
     pub fn check(&self) -> Result<(), LlmConfigError> {
         self.endpoint().map(drop)
     }
@@ -83,7 +82,7 @@ impl LlmConfig {
         self.api_key.as_ref().filter(|key| !key.reveal().is_empty())
     }
 
-    /// Returns the address that is asked.
+    /// Returns the URL that requests go to.
     pub(crate) fn endpoint(&self) -> Result<Uri, LlmConfigError> {
         let base = self.base_url.trim_end_matches('/');
         if base.contains(['?', '#', '@']) {
@@ -102,7 +101,7 @@ impl LlmConfig {
 
     /// Tells whether the endpoint is OpenAI's own.
     ///
-    /// Its newer models know only `max_completion_tokens`; others know only `max_tokens`.
+    /// OpenAI's newer models accept only `max_completion_tokens`; other endpoints know only `max_tokens`.
     pub(crate) fn is_openai(&self) -> bool {
         self.endpoint().is_ok_and(|url| url.host() == Some("api.openai.com"))
     }
@@ -112,39 +111,6 @@ impl LlmConfig {
 fn is_loopback(url: &Uri) -> bool {
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
-}
-
-/// A value that never shows.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Takes the value.
-    #[must_use]
-    pub fn new(value: impl Into<String>) -> Self {
-        Self(value.into())
-    }
-
-    /// Gives the value away: only to whoever must send it.
-    #[must_use]
-    pub fn reveal(&self) -> &str {
-        &self.0
-    }
-
-    /// Returns a text without the value.
-    pub(crate) fn scrub(&self, text: String) -> String {
-        if self.0.len() >= KEY_CHARS_MIN && text.contains(&self.0) {
-            text.replace(&self.0, "***")
-        } else {
-            text
-        }
-    }
-}
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("***")
-    }
 }
 
 #[cfg(test)]
@@ -183,11 +149,8 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_does_not_show() {
+    fn the_key_does_not_show() {
         let config = LlmConfig { api_key: Some(Secret::new("sk-canary-1")), ..LlmConfig::default() };
         assert!(!format!("{config:?}").contains("canary"));
-        let key = Secret::new("sk-canary-1");
-        assert_eq!(key.scrub("got sk-canary-1!".to_owned()), "got ***!");
-        assert_eq!(Secret::new("ollama").scrub("ask ollama".to_owned()), "ask ollama");
     }
 }

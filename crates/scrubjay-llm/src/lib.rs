@@ -1,7 +1,7 @@
 //! The one client of OpenAI-compatible chat completions: summaries, stories and routing ask through it.
 //!
-//! A call has a deadline, few retries and a bounded answer; the key goes into one header and nowhere else.
-//! What is asked, and what an answer means, is the caller's business.
+//! A call has a deadline, few retries and a bounded answer. The key goes into one header and nowhere else.
+//! The wording of a request and the meaning of an answer are the caller's business.
 
 mod client;
 mod config;
@@ -12,7 +12,8 @@ mod retry;
 pub mod scripted;
 mod transport;
 
-pub use client::{Client, LlmError, LlmTotals};
-pub use config::{LlmConfig, LlmConfigError, Secret};
-pub use reply::{ChatReply, ToolCall, Usage};
-pub use request::{ChatRequest, Message, Tool, ToolChoice};
+pub use client::{Client, LlmError};
+pub use config::{LlmConfig, LlmConfigError};
+pub use reply::{ChatReply, MalformedReply, ToolCall};
+pub use request::{ChatRequest, Message, Tool};
+pub use scrubjay_http::Secret;

@@ -1,23 +1,18 @@
-//! What an endpoint answers, read leniently: many speak this API, and few speak all of it.
+//! Parses what an endpoint answers, leniently: many speak this API, and few speak all of it.
 
+use scrubjay_http::Secret;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-
-use crate::config::Secret;
 
 /// A model's answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChatReply {
-    /// Its words; empty where it only calls functions.
+    /// The text; empty if the model only calls functions.
     pub text: String,
-    /// The functions it calls.
+    /// The functions that the model calls.
     pub tool_calls: Vec<ToolCall>,
-    /// Whether the answer ends because it grew too long.
+    /// Whether the answer was cut off at the token limit.
     pub cut_short: bool,
-    /// What it cost.
-    pub usage: Usage,
-    /// The model that answered.
-    pub model: String,
 }
 
 /// A call of a function.
@@ -25,26 +20,35 @@ pub struct ChatReply {
 pub struct ToolCall {
     /// The call's id.
     pub id: String,
-    /// The function.
+    /// The function's name.
     pub name: String,
-    /// Its arguments: JSON, if the model kept to the rules.
+    /// Its arguments, as the model wrote them: usually JSON.
     pub arguments: String,
 }
 
-/// What one call cost, as the endpoint counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Tokens of the question.
-    pub tokens_in: u64,
-    /// Tokens of the answer.
-    pub tokens_out: u64,
+/// What is wrong with an answer. The texts quote nothing of it: it may repeat the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MalformedReply {
+    /// Not JSON.
+    #[error("it is not JSON")]
+    NotJson,
+    /// JSON of another shape.
+    #[error("it is not a chat completion")]
+    NotACompletion,
+    /// A chat completion without an answer in it.
+    #[error("it has no choices")]
+    NoChoices,
+    /// The connection broke before its end.
+    #[error("it broke off")]
+    BrokeOff,
+    /// More than is read.
+    #[error("it is longer than 1 MiB")]
+    TooLong,
 }
 
 #[derive(Deserialize)]
 struct RawReply {
     choices: Vec<RawChoice>,
-    model: Option<String>,
-    usage: Option<RawUsage>,
 }
 
 #[derive(Deserialize)]
@@ -60,7 +64,7 @@ struct RawMessage {
     tool_calls: Option<Vec<RawToolCall>>,
 }
 
-/// Words, or parts of which some are words.
+/// A text, or a list of parts of which some are texts.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum RawContent {
@@ -87,7 +91,7 @@ struct RawFunction {
     arguments: RawArguments,
 }
 
-/// Arguments as text, as the API has it, or as the value itself, as some have it.
+/// Arguments as a text of JSON, as the API defines, or as a JSON value, as some endpoints send them.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum RawArguments {
@@ -101,25 +105,17 @@ impl Default for RawArguments {
     }
 }
 
-#[derive(Deserialize)]
-struct RawUsage {
-    #[serde(default)]
-    prompt_tokens: u64,
-    #[serde(default)]
-    completion_tokens: u64,
-}
-
 impl ChatReply {
-    /// Reads the body of an answer; says what is wrong with it in words that quote nothing of it.
-    pub(crate) fn parse(body: &[u8], key: Option<&Secret>) -> Result<Self, &'static str> {
+    /// Parses the body of an answer.
+    pub(crate) fn parse(body: &[u8], key: Option<&Secret>) -> Result<Self, MalformedReply> {
         let raw: RawReply = serde_json::from_slice(body).map_err(|_| {
             if serde_json::from_slice::<IgnoredAny>(body).is_ok() {
-                "it is not a chat completion"
+                MalformedReply::NotACompletion
             } else {
-                "it is not JSON"
+                MalformedReply::NotJson
             }
         })?;
-        let choice = raw.choices.into_iter().next().ok_or("it has no choices")?;
+        let choice = raw.choices.into_iter().next().ok_or(MalformedReply::NoChoices)?;
         let scrub = |text: String| key.map_or(text.clone(), |key| key.scrub(text));
         let text = match choice.message.content {
             Some(RawContent::Text(text)) => text,
@@ -127,10 +123,6 @@ impl ChatReply {
             None => choice.message.refusal.unwrap_or_default(),
         };
         let calls = choice.message.tool_calls.unwrap_or_default();
-        let usage = raw.usage.map_or_else(Usage::default, |usage| Usage {
-            tokens_in: usage.prompt_tokens,
-            tokens_out: usage.completion_tokens,
-        });
         let tool_call = |(i, call): (usize, RawToolCall)| ToolCall {
             id: call.id.filter(|id| !id.is_empty()).unwrap_or_else(|| format!("call_{i}")),
             name: call.function.name,
@@ -143,14 +135,13 @@ impl ChatReply {
             text: scrub(text),
             tool_calls: calls.into_iter().enumerate().map(tool_call).collect(),
             cut_short: choice.finish_reason.as_deref() == Some("length"),
-            usage,
-            model: scrub(raw.model.unwrap_or_default()),
         })
     }
 }
 
-/// Returns the endpoint's own words about an error, without the key, harmless and short.
+/// Returns the endpoint's own message in the body of an error, without the key, inert and short.
 pub(crate) fn complaint(body: &[u8], key: Option<&Secret>) -> String {
+    /// A message of one line; longer bodies are pages of HTML.
     const CHARS_MAX: usize = 300;
     let said = serde_json::from_slice::<serde_json::Value>(body).ok().and_then(|body| {
         let error = body.get("error").unwrap_or(&body);
@@ -168,7 +159,7 @@ pub(crate) fn complaint(body: &[u8], key: Option<&Secret>) -> String {
 mod tests {
     use super::*;
 
-    fn parse(body: &str) -> Result<ChatReply, &'static str> {
+    fn parse(body: &str) -> Result<ChatReply, MalformedReply> {
         ChatReply::parse(body.as_bytes(), Some(&Secret::new("sk-canary-1")))
     }
 
@@ -180,7 +171,6 @@ mod tests {
             "finish_reason":"length"}],"service_tier":"on_demand","usage":{"prompt_tokens":3,"completion_tokens":4}}"#;
         let reply = parse(odd).unwrap();
         assert_eq!((reply.text.as_str(), reply.cut_short), ("a", true));
-        assert_eq!(reply.usage, Usage { tokens_in: 3, tokens_out: 4 });
         let calls: Vec<_> =
             reply.tool_calls.iter().map(|c| (c.id.as_str(), c.name.as_str(), c.arguments.as_str())).collect();
         assert_eq!(calls, [("call_0", "f", r#"{"x":1}"#), ("call_1", "g", "{}")]);
@@ -188,10 +178,10 @@ mod tests {
 
     #[test]
     fn what_is_no_answer_is_told_apart() {
-        assert_eq!(parse("<html>"), Err("it is not JSON"));
-        assert_eq!(parse(r#"{"choices":"#), Err("it is not JSON"));
-        assert_eq!(parse(r#"{"ok":true}"#), Err("it is not a chat completion"));
-        assert_eq!(parse(r#"{"choices":[]}"#), Err("it has no choices"));
+        assert_eq!(parse("<html>"), Err(MalformedReply::NotJson));
+        assert_eq!(parse(r#"{"choices":"#), Err(MalformedReply::NotJson));
+        assert_eq!(parse(r#"{"ok":true}"#), Err(MalformedReply::NotACompletion));
+        assert_eq!(parse(r#"{"choices":[]}"#), Err(MalformedReply::NoChoices));
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! What is asked, and how it is written for an endpoint.
+//! A request as callers compose it, and as the chat completions API receives it.
 
-use async_openai::types::chat as wire;
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::config::LlmConfig;
@@ -11,35 +11,33 @@ use crate::reply::ToolCall;
 pub struct ChatRequest {
     /// The conversation so far.
     pub messages: Vec<Message>,
-    /// No longer answer is wanted.
+    /// The longest answer, in tokens; the endpoint's own limit if absent.
     pub max_tokens: Option<u32>,
-    /// How freely the model chooses its words; some models know only their own.
+    /// The sampling temperature; some models accept only their default, so absent is safest.
     pub temperature: Option<f64>,
     /// Functions it may call.
     pub tools: Vec<Tool>,
-    /// Whether it must, may or must not call one.
-    pub tool_choice: ToolChoice,
 }
 
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// What the model shall be.
+    /// Instructions.
     System(String),
-    /// What is asked.
+    /// The question.
     User(String),
-    /// What the model said before.
+    /// An earlier answer of the model.
     Assistant {
-        /// Its words.
+        /// Its text.
         text: String,
         /// Its calls.
         tool_calls: Vec<ToolCall>,
     },
-    /// What came of a call.
+    /// The result of a call.
     Tool {
-        /// Which call.
+        /// The id of the call.
         id: String,
-        /// What came of it.
+        /// The result.
         text: String,
     },
 }
@@ -47,7 +45,7 @@ pub enum Message {
 /// A function that a model may call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tool {
-    /// `^[a-zA-Z0-9_-]{1,64}$`.
+    /// Matches `^[a-zA-Z0-9_-]{1,64}$`: endpoints refuse other names.
     pub name: String,
     /// What it is for.
     pub description: String,
@@ -55,22 +53,8 @@ pub struct Tool {
     pub parameters: Value,
 }
 
-/// Whether a model calls functions.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ToolChoice {
-    /// As it sees fit.
-    #[default]
-    Auto,
-    /// It must not.
-    None,
-    /// It must, any.
-    Required,
-    /// It must, this one.
-    Named(String),
-}
-
 impl ChatRequest {
-    /// Asks one thing under one instruction.
+    /// Makes a request of one instruction and one question.
     #[must_use]
     pub fn new(system: impl Into<String>, user: impl Into<String>) -> Self {
         let messages = vec![Message::System(system.into()), Message::User(user.into())];
@@ -79,89 +63,111 @@ impl ChatRequest {
 
     /// Writes the body of the request.
     pub(crate) fn body(&self, config: &LlmConfig) -> Vec<u8> {
-        let newer = config.is_openai();
-        // One call at a time, said aloud: the default is many. Some endpoints refuse both keys without tools.
-        let (tools, tool_choice, parallel_tool_calls) = if self.tools.is_empty() {
-            (None, None, None)
-        } else {
-            let tools = self.tools.iter().map(|tool| wire::ChatCompletionTools::Function(tool.into()));
-            (Some(tools.collect()), Some((&self.tool_choice).into()), Some(false))
-        };
-        let body = wire::CreateChatCompletionRequest {
-            model: config.model.clone(),
+        let is_openai = config.is_openai();
+        let body = Body {
+            max_completion_tokens: self.max_tokens.filter(|_| is_openai),
+            max_tokens: self.max_tokens.filter(|_| !is_openai),
             messages: self.messages.iter().map(Into::into).collect(),
-            max_completion_tokens: self.max_tokens.filter(|_| newer),
-            tools,
-            tool_choice,
-            parallel_tool_calls,
-            ..Default::default()
+            model: &config.model,
+            // The API's default is several calls at once. Some endpoints refuse this and `tool_choice` without tools.
+            parallel_tool_calls: (!self.tools.is_empty()).then_some(false),
+            temperature: self.temperature,
+            tool_choice: (!self.tools.is_empty()).then_some("auto"),
+            tools: self.tools.iter().map(Into::into).collect(),
         };
-        let mut body = serde_json::to_value(body).expect("it is made of strings and numbers");
-        if let Some(max) = self.max_tokens.filter(|_| !newer) {
-            body["max_tokens"] = max.into();
-        }
-        // The library's number has half the width: 0.3 would be sent as 0.30000001192092896.
-        if let Some(temperature) = self.temperature {
-            body["temperature"] = temperature.into();
-        }
-        body.to_string().into_bytes()
+        serde_json::to_vec(&body).expect("strings, numbers and JSON values can be written as JSON")
     }
 }
 
-impl From<&Message> for wire::ChatCompletionRequestMessage {
-    fn from(message: &Message) -> Self {
+// The API's request, as far as we use it. Fields are in alphabetical order, so that the bytes sent are those that
+// earlier versions sent.
+
+#[derive(Serialize)]
+struct Body<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_completion_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_tokens: Option<u32>,
+    messages: Vec<WireMessage<'a>>,
+    model: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parallel_tool_calls: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_choice: Option<&'static str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<WireFunction<'a, WireTool<'a>>>,
+}
+
+#[derive(Default, Serialize)]
+struct WireMessage<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<&'a str>,
+    role: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_call_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<WireFunction<'a, WireCall<'a>>>,
+}
+
+/// The API wraps what concerns a function: `{"type": "function", "function": …}`.
+#[derive(Serialize)]
+struct WireFunction<'a, T> {
+    function: T,
+    /// Present in calls only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    r#type: &'static str,
+}
+
+#[derive(Serialize)]
+struct WireCall<'a> {
+    arguments: &'a str,
+    name: &'a str,
+}
+
+#[derive(Serialize)]
+struct WireTool<'a> {
+    description: &'a str,
+    name: &'a str,
+    parameters: &'a Value,
+}
+
+impl<T> WireFunction<'_, T> {
+    fn new(function: T) -> Self {
+        Self { function, id: None, r#type: "function" }
+    }
+}
+
+impl<'a> From<&'a Message> for WireMessage<'a> {
+    fn from(message: &'a Message) -> Self {
         match message {
-            Message::System(text) => wire::ChatCompletionRequestSystemMessage::from(text.as_str()).into(),
-            Message::User(text) => wire::ChatCompletionRequestUserMessage::from(text.as_str()).into(),
-            Message::Assistant { text, tool_calls } => {
-                let call = |call: &ToolCall| {
-                    wire::ChatCompletionMessageToolCalls::Function(wire::ChatCompletionMessageToolCall {
-                        id: call.id.clone(),
-                        function: wire::FunctionCall {
-                            name: call.name.clone(),
-                            arguments: call.arguments.clone(),
-                        },
-                    })
-                };
-                wire::ChatCompletionRequestAssistantMessage {
-                    content: (!text.is_empty()).then(|| text.as_str().into()),
-                    tool_calls: (!tool_calls.is_empty()).then(|| tool_calls.iter().map(call).collect()),
-                    ..Default::default()
-                }
-                .into()
-            }
-            Message::Tool { id, text } => wire::ChatCompletionRequestToolMessage {
-                content: text.as_str().into(),
-                tool_call_id: id.clone(),
-            }
-            .into(),
-        }
-    }
-}
-
-impl From<&Tool> for wire::ChatCompletionTool {
-    fn from(tool: &Tool) -> Self {
-        Self {
-            function: wire::FunctionObject {
-                name: tool.name.clone(),
-                description: Some(tool.description.clone()),
-                parameters: Some(tool.parameters.clone()),
-                strict: None,
+            Message::System(text) => Self { content: Some(text), role: "system", ..Self::default() },
+            Message::User(text) => Self { content: Some(text), role: "user", ..Self::default() },
+            Message::Assistant { text, tool_calls } => Self {
+                content: (!text.is_empty()).then_some(text),
+                role: "assistant",
+                tool_calls: tool_calls.iter().map(Into::into).collect(),
+                ..Self::default()
             },
+            Message::Tool { id, text } => {
+                Self { content: Some(text), role: "tool", tool_call_id: Some(id), ..Self::default() }
+            }
         }
     }
 }
 
-impl From<&ToolChoice> for wire::ChatCompletionToolChoiceOption {
-    fn from(choice: &ToolChoice) -> Self {
-        match choice {
-            ToolChoice::Auto => Self::Mode(wire::ToolChoiceOptions::Auto),
-            ToolChoice::None => Self::Mode(wire::ToolChoiceOptions::None),
-            ToolChoice::Required => Self::Mode(wire::ToolChoiceOptions::Required),
-            ToolChoice::Named(name) => Self::Function(wire::ChatCompletionNamedToolChoice {
-                function: wire::FunctionName { name: name.clone() },
-            }),
-        }
+impl<'a> From<&'a ToolCall> for WireFunction<'a, WireCall<'a>> {
+    fn from(call: &'a ToolCall) -> Self {
+        let function = WireCall { arguments: &call.arguments, name: &call.name };
+        Self { id: Some(&call.id), ..Self::new(function) }
+    }
+}
+
+impl<'a> From<&'a Tool> for WireFunction<'a, WireTool<'a>> {
+    fn from(tool: &'a Tool) -> Self {
+        Self::new(WireTool { description: &tool.description, name: &tool.name, parameters: &tool.parameters })
     }
 }
 
@@ -217,7 +223,6 @@ mod tests {
                 description: "d".to_owned(),
                 parameters: parameters.clone(),
             }],
-            tool_choice: ToolChoice::Named("f".to_owned()),
             ..ChatRequest::default()
         };
         let expected = json!({
@@ -230,11 +235,57 @@ mod tests {
             ],
             "tools": [{"type": "function",
                 "function": {"name": "f", "description": "d", "parameters": parameters}}],
-            "tool_choice": {"type": "function", "function": {"name": "f"}},
+            "tool_choice": "auto",
             "parallel_tool_calls": false,
         });
         assert_eq!(body(&request, "http://localhost"), expected);
-        let auto = ChatRequest { tool_choice: ToolChoice::Auto, ..request };
-        assert_eq!(body(&auto, "http://localhost")["tool_choice"], "auto");
+    }
+
+    #[test]
+    fn the_bytes_of_a_request_stay_the_same() {
+        let call = ToolCall { id: "c1".to_owned(), name: "f".to_owned(), arguments: r#"{"a":1}"#.to_owned() };
+        let answered = Message::Assistant { text: "so \"be\" it".to_owned(), tool_calls: vec![call] };
+        let request = ChatRequest {
+            messages: vec![
+                Message::System("s".to_owned()),
+                Message::User("ü\n".to_owned()),
+                answered,
+                Message::Assistant { text: String::new(), tool_calls: Vec::new() },
+                Message::Tool { id: "c1".to_owned(), text: "wrong".to_owned() },
+            ],
+            max_tokens: Some(9),
+            temperature: Some(0.3),
+            tools: vec![Tool {
+                name: "f".to_owned(),
+                description: "d".to_owned(),
+                parameters: json!({"type": "object", "properties": {"b": {"type": "number"}, "a": {}}}),
+            }],
+        };
+        let messages = [
+            r#"{"content":"s","role":"system"}"#,
+            r#"{"content":"ü\n","role":"user"}"#,
+            concat!(
+                r#"{"content":"so \"be\" it","role":"assistant","tool_calls":"#,
+                r#"[{"function":{"arguments":"{\"a\":1}","name":"f"},"id":"c1","type":"function"}]}"#
+            ),
+            r#"{"role":"assistant"}"#,
+            r#"{"content":"wrong","role":"tool","tool_call_id":"c1"}"#,
+        ];
+        let messages = messages.join(",");
+        let tools = concat!(
+            r#"[{"function":{"description":"d","name":"f","parameters":"#,
+            r#"{"properties":{"a":{},"b":{"type":"number"}},"type":"object"}},"type":"function"}]"#,
+        );
+        for (base_url, limit) in
+            [("http://localhost", "max_tokens"), ("https://api.openai.com/v1", "max_completion_tokens")]
+        {
+            let expected = format!(
+                "{{\"{limit}\":9,\"messages\":[{messages}],\"model\":\"gpt-4o-mini\",\
+                 \"parallel_tool_calls\":false,\"temperature\":0.3,\
+                 \"tool_choice\":\"auto\",\"tools\":{tools}}}"
+            );
+            let config = LlmConfig { base_url: base_url.to_owned(), ..LlmConfig::default() };
+            assert_eq!(String::from_utf8(request.body(&config)).unwrap(), expected);
+        }
     }
 }

@@ -1,39 +1,41 @@
-//! When a call is tried again, and after how long. Pure: it knows neither the time nor the network.
+//! When a call is retried, and after how long. Pure: it knows neither the time nor the network.
 
 use std::time::Duration;
 
 /// The wait before the first retry; each later one doubles it.
 const FIRST: Duration = Duration::from_millis(250);
+/// The longest of our own waits.
 const LONGEST: Duration = Duration::from_secs(8);
 
-/// Returns how long to wait before the next attempt, or nothing when there is none in the time left.
+/// Returns how long to wait before the next attempt, or nothing if there is to be none.
 ///
-/// `attempt` counts from 0. What the endpoint asked for (`Retry-After`) is honoured in full: to come back
-/// earlier would only be refused again. `chance` in 0..=255 takes up to a quarter off our own waits, so that
-/// processes which failed together do not come back together.
+/// `attempt` counts from 0. What the endpoint asked for (`Retry-After`) is honoured in full: an earlier attempt would
+/// only be refused again. `jitter` takes up to a quarter off our own waits, so that processes that failed together do
+/// not retry together.
 pub(crate) fn wait(
     attempt: u32,
     retries: u32,
-    asked_for: Option<Duration>,
+    retry_after: Option<Duration>,
     left: Duration,
-    chance: u8,
+    jitter: u8,
 ) -> Option<Duration> {
     if attempt >= retries {
         return None;
     }
     let ours = FIRST.saturating_mul(1 << attempt.min(16)).min(LONGEST);
-    let ours = ours - ours / 1024 * u32::from(chance);
-    let wait = asked_for.unwrap_or(ours);
+    let ours = ours - ours / 1024 * u32::from(jitter);
+    let wait = retry_after.unwrap_or(ours);
+    // A wait beyond the deadline would end in a time-out; the error that we have says more.
     (wait < left).then_some(wait)
 }
 
-/// Reads `retry-after-ms` and `Retry-After`; a date there counts as absent.
-pub(crate) fn asked_for(retry_after_ms: Option<&str>, retry_after: Option<&str>) -> Option<Duration> {
+/// Parses `retry-after-ms`, which OpenAI sends, or else `Retry-After`; a date there counts as absent.
+pub(crate) fn retry_after(milliseconds: Option<&str>, seconds: Option<&str>) -> Option<Duration> {
     let number = |text: Option<&str>, unit: f64| {
         let seconds = text?.trim().parse::<f64>().ok()? * unit;
         Duration::try_from_secs_f64(seconds).ok()
     };
-    number(retry_after_ms, 0.001).or_else(|| number(retry_after, 1.0))
+    number(milliseconds, 0.001).or_else(|| number(seconds, 1.0))
 }
 
 #[cfg(test)]
@@ -61,10 +63,10 @@ mod tests {
 
     #[test]
     fn what_the_endpoint_asks_for() {
-        assert_eq!(asked_for(None, Some("2")), Some(Duration::from_secs(2)));
-        assert_eq!(asked_for(Some("20"), Some("2")), Some(Duration::from_millis(20)));
+        assert_eq!(retry_after(None, Some("2")), Some(Duration::from_secs(2)));
+        assert_eq!(retry_after(Some("20"), Some("2")), Some(Duration::from_millis(20)));
         for odd in ["", "-1", "NaN", "inf", "1e300", "Fri, 31 Dec 1999 23:59:59 GMT"] {
-            assert_eq!(asked_for(Some(odd), Some(odd)), None, "{odd}");
+            assert_eq!(retry_after(Some(odd), Some(odd)), None, "{odd}");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! A local endpoint that answers as a test tells it to, and remembers what it was asked.
+//! A local endpoint that answers as a test scripts it, and remembers the requests it received.
 //!
-//! It speaks just enough HTTP/1.1 to be cut off, slow or wrong on purpose. One request a connection.
+//! It speaks just enough HTTP/1.1 to be cut off, slow or wrong on purpose. One request per connection.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -12,10 +12,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
-/// No request is read further.
+/// How much of a request is read.
 const REQUEST_BYTES_MAX: usize = 16 << 20;
 
-/// What the endpoint was asked.
+/// A request that the endpoint received.
 #[derive(Clone, Debug)]
 pub struct ReceivedRequest {
     /// The path.
@@ -35,7 +35,7 @@ impl ReceivedRequest {
     }
 }
 
-/// What the endpoint answers.
+/// An answer of the endpoint.
 #[derive(Clone, Debug)]
 pub struct ScriptedAnswer {
     status: u16,
@@ -52,7 +52,7 @@ enum End {
 }
 
 impl ScriptedAnswer {
-    /// Answers with words.
+    /// Answers with a text.
     #[must_use]
     pub fn text(text: &str) -> Self {
         Self::message(&json!({"role": "assistant", "content": text}), "stop")
@@ -64,7 +64,7 @@ impl ScriptedAnswer {
         Self::tool_calls(&[(name, arguments.to_string())])
     }
 
-    /// Answers with calls of functions, whose arguments need not be JSON.
+    /// Answers with calls of functions; their arguments are texts, which need not be JSON.
     #[must_use]
     pub fn tool_calls(calls: &[(&str, String)]) -> Self {
         let call = |(i, (name, arguments)): (usize, &(&str, String))| {
@@ -116,13 +116,13 @@ type Script = Box<dyn FnMut(&ReceivedRequest) -> ScriptedAnswer + Send>;
 struct State {
     script: Mutex<Script>,
     asked: Mutex<Vec<ReceivedRequest>>,
-    /// How many requests are being answered, and the most that were at once.
+    /// How many requests are being answered, and the maximum so far.
     open: Mutex<(usize, usize)>,
     arrived: watch::Sender<usize>,
     gate: Semaphore,
 }
 
-/// The endpoint; it is gone when dropped.
+/// The endpoint; it stops when dropped.
 pub struct ScriptedEndpoint {
     address: SocketAddr,
     state: Arc<State>,
@@ -130,7 +130,7 @@ pub struct ScriptedEndpoint {
 }
 
 impl ScriptedEndpoint {
-    /// Answers each request with the next of these, and every further one with the last.
+    /// Answers each request with the next of these, and all further ones with the last.
     ///
     /// # Panics
     /// There is no answer, or no port.
@@ -154,7 +154,7 @@ impl ScriptedEndpoint {
         server
     }
 
-    /// Answers as a function says, but only so many requests as are released.
+    /// Answers as a function says, each request only when it is released.
     ///
     /// # Panics
     /// There is no port.
@@ -172,19 +172,19 @@ impl ScriptedEndpoint {
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let state = Arc::clone(&shared);
-                // A client that goes away is no concern of the script.
+                // A client may hang up: tests of deadlines do.
                 tokio::spawn(async move { drop(converse(stream, &state).await) });
             }
         });
         Self { address, state, task }
     }
 
-    /// Lets so many held requests be answered.
+    /// Lets this many held requests be answered.
     pub fn release(&self, requests: usize) {
         self.state.gate.add_permits(requests);
     }
 
-    /// Waits until so many requests have come.
+    /// Waits until this many requests have arrived.
     pub async fn arrived(&self, requests: usize) {
         let mut arrived = self.state.arrived.subscribe();
         // The sender lives as long as we do.
@@ -197,7 +197,7 @@ impl ScriptedEndpoint {
         format!("http://{}/v1", self.address)
     }
 
-    /// Returns everything it was asked, in order.
+    /// Returns the requests received so far, in order.
     #[must_use]
     pub fn asked(&self) -> Vec<ReceivedRequest> {
         lock(&self.state.asked).clone()

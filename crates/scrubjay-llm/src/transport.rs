@@ -1,34 +1,23 @@
-//! The HTTP client of one endpoint: HTTP/1.1, TLS by rustls with the system's roots, no redirects, bounded bodies.
-
-use std::io;
-use std::time::Duration;
+//! One endpoint on HTTP: the headers of a request, and bounded answers.
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use hyper::{Request, StatusCode, Uri};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
-use rustls::ClientConfig;
-use rustls::crypto::ring;
+use scrubjay_http::{Client, SendError};
 
 use crate::config::{LlmConfig, LlmConfigError};
 
-/// No answer is read further.
+/// The longest answer that is read: far beyond what a model writes within our token limits.
 const BODY_BYTES_MAX: usize = 1 << 20;
-const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// Less than the five seconds after which common servers close an idle connection, perhaps as we write.
-const IDLE_MAX: Duration = Duration::from_secs(3);
 
 pub(crate) struct Transport {
-    inner: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: Client,
     url: Uri,
     authorization: Option<HeaderValue>,
 }
 
-/// An answer, whatever it says.
+/// An answer of any status.
 pub(crate) struct HttpReply {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
@@ -38,31 +27,28 @@ pub(crate) struct HttpReply {
 /// Why there is no answer.
 pub(crate) enum TransportError {
     /// No connection, or it broke before the answer began.
-    Unreachable(String),
+    Unreachable(SendError),
     /// The answer broke off.
     Broken,
-    /// The answer is longer than any is.
+    /// The answer is longer than [`BODY_BYTES_MAX`].
     TooLong,
 }
 
 impl Transport {
-    /// Makes a client for an endpoint; only one for HTTPS reads the system's roots.
+    /// Makes a client for an endpoint.
     pub(crate) fn new(config: &LlmConfig) -> Result<Self, LlmConfigError> {
         let url = config.endpoint()?;
         let authorization = config.key().map(|key| {
-            let fits = key.reveal().bytes().all(|b| b.is_ascii_graphic());
+            // A header may hold spaces and bytes beyond ASCII; in a key they are an error of copying.
+            let is_clean = key.reveal().bytes().all(|b| b.is_ascii_graphic());
             let header = HeaderValue::from_str(&format!("Bearer {}", key.reveal()));
-            let mut header = header.ok().filter(|_| fits).ok_or(LlmConfigError::BadKey)?;
+            let mut header = header.ok().filter(|_| is_clean).ok_or(LlmConfigError::BadKey)?;
             header.set_sensitive(true);
             Ok(header)
         });
-        let connector = connector(&url).map_err(LlmConfigError::Roots)?;
-        let inner = legacy::Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_MAX)
-            .pool_max_idle_per_host(config.concurrency)
-            .build(connector);
-        Ok(Self { inner, url, authorization: authorization.transpose()? })
+        let authorization = authorization.transpose()?;
+        let client = Client::new(&url, config.concurrency).map_err(LlmConfigError::Roots)?;
+        Ok(Self { client, url, authorization })
     }
 
     /// Sends one request and reads the whole answer.
@@ -76,7 +62,7 @@ impl Transport {
         if let Some(authorization) = &self.authorization {
             request.headers_mut().insert(AUTHORIZATION, authorization.clone());
         }
-        let answer = self.inner.request(request).await.map_err(|e| self.unreachable(&e))?;
+        let answer = self.client.send(request).await.map_err(TransportError::Unreachable)?;
         let (head, body) = answer.into_parts();
         let body = Limited::new(body, BODY_BYTES_MAX).collect().await;
         let body = body.map_err(|e| {
@@ -88,36 +74,4 @@ impl Transport {
         })?;
         Ok(HttpReply { status: head.status, headers: head.headers, body: body.to_bytes() })
     }
-
-    fn unreachable(&self, error: &legacy::Error) -> TransportError {
-        let authority = self.url.authority().map(ToString::to_string).unwrap_or_default();
-        let what = if error.is_connect() { "cannot be reached" } else { "did not answer" };
-        // The outer causes only say that something failed.
-        let mut cause: &dyn std::error::Error = error;
-        while let Some(deeper) = cause.source() {
-            cause = deeper;
-        }
-        TransportError::Unreachable(format!("{authority} {what}: {cause}"))
-    }
-}
-
-fn connector(url: &Uri) -> io::Result<HttpsConnector<HttpConnector>> {
-    let mut tcp = HttpConnector::new();
-    tcp.enforce_http(false);
-    tcp.set_connect_timeout(Some(CONNECT_MAX));
-    tcp.set_nodelay(true);
-    if url.scheme_str() == Some("https") {
-        let roots = HttpsConnectorBuilder::new().with_provider_and_native_roots(ring::default_provider())?;
-        return Ok(roots.https_only().enable_http1().wrap_connector(tcp));
-    }
-    let no_roots = ClientConfig::builder_with_provider(ring::default_provider().into())
-        .with_safe_default_protocol_versions()
-        .map_err(io::Error::other)?
-        .with_root_certificates(rustls::RootCertStore::empty())
-        .with_no_client_auth();
-    Ok(HttpsConnectorBuilder::new()
-        .with_tls_config(no_roots)
-        .https_or_http()
-        .enable_http1()
-        .wrap_connector(tcp))
 }

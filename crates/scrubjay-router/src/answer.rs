@@ -1,4 +1,4 @@
-//! What a model's answer means: exactly one call that fits, or nothing.
+//! Reads a model's answer: exactly one valid call (or the steps of one plan), or an error.
 
 use scrubjay_llm::ChatReply;
 use serde::Deserialize;
@@ -9,9 +9,9 @@ use crate::functions::{FunctionTarget, Functions, PLAN};
 use crate::{PlannedCall, Tool};
 use scrubjay_core::protocol::method;
 
-/// No more of a model's words is passed on.
-const SAID_CHARS_MAX: usize = 1000;
-/// Methods that are the gateway's own to call: they would change a connection that others share.
+/// How many characters of a model's text are passed on.
+const TEXT_CHARS_MAX: usize = 1000;
+/// Methods that only the gateway may call: they would change a connection that several clients share.
 const OWN_METHODS: [&str; 6] = [
     method::INITIALIZE,
     method::SERVER_DISCOVER,
@@ -21,25 +21,25 @@ const OWN_METHODS: [&str; 6] = [
     method::SUBSCRIPTIONS_LISTEN,
 ];
 
-/// Why an answer is no call.
+/// Why an answer is no usable call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
-    /// The model calls nothing.
+    /// It calls nothing.
     #[error("the model chose no tool")]
     NoCall {
-        /// What it said instead: often what it would have to know. Harmless and short.
-        said: String,
+        /// The model's text: often a question. Inert and short.
+        text: String,
     },
-    /// It calls several.
+    /// It calls several functions.
     #[error("the model chose {0} tools where one is wanted")]
     Several(usize),
-    /// It calls what is not there.
+    /// It calls a function that was not offered.
     #[error("the model chose a tool that does not exist")]
     Unknown,
-    /// Its arguments do not fit.
+    /// Its arguments do not match the schema.
     #[error("the arguments do not fit: {}", problems.join("; "))]
     Arguments {
-        /// What is wrong with them.
+        /// The problems, one text each.
         problems: Vec<String>,
     },
 }
@@ -61,10 +61,10 @@ struct Step {
     arguments: Value,
 }
 
-/// Reads an answer: one call, or the steps of a plan where there may be several.
+/// Reads an answer: one call, or the steps of a plan if several are allowed.
 pub(crate) fn plans(reply: &ChatReply, functions: &Functions<'_>) -> Result<Vec<PlannedCall>, AnswerError> {
     let call = match reply.tool_calls.as_slice() {
-        [] => return Err(AnswerError::NoCall { said: short(&reply.text) }),
+        [] => return Err(AnswerError::NoCall { text: short(&reply.text) }),
         [call] => call,
         several => return Err(AnswerError::Several(several.len())),
     };
@@ -82,11 +82,11 @@ pub(crate) fn plans(reply: &ChatReply, functions: &Functions<'_>) -> Result<Vec<
 
 /// Reads the call of one function.
 fn plan(name: &str, arguments: Value, functions: &Functions<'_>) -> Result<PlannedCall, AnswerError> {
-    let meant = functions.meant(name).ok_or(AnswerError::Unknown)?;
+    let target = functions.target(name).ok_or(AnswerError::Unknown)?;
     if !arguments.is_object() {
         return Err(wrong("they are not an object"));
     }
-    match meant {
+    match target {
         FunctionTarget::Tool(tool) => {
             check(tool, &arguments)?;
             Ok(PlannedCall {
@@ -124,8 +124,8 @@ fn wrong(what: &str) -> AnswerError {
     AnswerError::Arguments { problems: vec![what.to_owned()] }
 }
 
-fn short(said: &str) -> String {
-    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-    let said: String = said.chars().take(SAID_CHARS_MAX).collect();
-    scrubjay_core::inert::inert(&said).into_owned()
+fn short(text: &str) -> String {
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text: String = text.chars().take(TEXT_CHARS_MAX).collect();
+    scrubjay_core::inert::inert(&text).into_owned()
 }

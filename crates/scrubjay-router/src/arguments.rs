@@ -1,23 +1,24 @@
-//! Whether arguments fit a tool's schema.
+//! Checks arguments against a tool's schema.
 
 use serde_json::Value;
 
-/// No more problems are told, and none at greater length.
+/// How many problems are returned, and how long each may be: a model gets them all in one message.
 const PROBLEMS_MAX: usize = 5;
 const PROBLEM_CHARS_MAX: usize = 200;
 
-/// Returns what is wrong with arguments; a schema that makes no sense has nothing against them.
+/// Returns what is wrong with arguments, with the path of each problem.
 ///
-/// Schemas come from strangers: nothing outside them is fetched.
+/// A schema that cannot be used allows everything: the server, which wrote it, checks its arguments itself.
+/// Schemas are untrusted, so references out of them are not fetched.
 pub(crate) fn problems(schema: &Value, arguments: &Value) -> Vec<String> {
     if !schema.is_object() {
         return Vec::new();
     }
     let Ok(validator) = jsonschema::validator_for(schema) else { return Vec::new() };
     let problem = |error: jsonschema::ValidationError<'_>| {
-        let place = error.instance_path().to_string();
-        let place = if place.is_empty() { String::new() } else { format!("{place}: ") };
-        format!("{place}{error}").chars().take(PROBLEM_CHARS_MAX).collect()
+        let path = error.instance_path().to_string();
+        let path = if path.is_empty() { String::new() } else { format!("{path}: ") };
+        format!("{path}{error}").chars().take(PROBLEM_CHARS_MAX).collect()
     };
     validator.iter_errors(arguments).take(PROBLEMS_MAX).map(problem).collect()
 }

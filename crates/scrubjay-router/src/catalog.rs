@@ -1,4 +1,4 @@
-//! The tools there are, ready to be found.
+//! The tools of all backends, with an index to search them.
 
 use std::sync::{PoisonError, RwLock};
 
@@ -11,7 +11,7 @@ use crate::{Lesson, RouteTask};
 /// A tool of a backend.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tool {
-    /// The server that has it.
+    /// The id of its backend.
     pub backend: String,
     /// The name that clients call it by.
     pub listed_as: String,
@@ -20,7 +20,7 @@ pub struct Tool {
 }
 
 impl Tool {
-    /// Returns its name.
+    /// Returns its name at its backend.
     #[must_use]
     pub fn name(&self) -> &str {
         self.definition["name"].as_str().unwrap_or_default()
@@ -35,7 +35,7 @@ impl Tool {
         self.definition["description"].as_str().unwrap_or_default()
     }
 
-    /// Returns the arguments that it cannot do without.
+    /// Returns its required arguments.
     fn needs(&self) -> Vec<String> {
         let required = self.schema()["required"].as_array().into_iter().flatten();
         required.filter_map(Value::as_str).map(str::to_owned).collect()
@@ -47,15 +47,15 @@ impl Tool {
 pub struct Candidate {
     /// The name that clients call it by.
     pub name: String,
-    /// The server that has it.
+    /// The id of its backend.
     pub backend: String,
     /// Its name there.
     pub tool: String,
-    /// How well it fits; comparable within one answer.
+    /// How well it matches; comparable within one search.
     pub score: f32,
-    /// Which words fit where.
+    /// Which words match where.
     pub why: Vec<WordMatch>,
-    /// The arguments that it cannot do without.
+    /// Its required arguments.
     pub needs: Vec<String>,
 }
 
@@ -63,12 +63,13 @@ pub struct Candidate {
 pub struct Catalog {
     backends: Vec<String>,
     tools: Vec<Tool>,
-    /// It learns while others look.
+    /// Behind a lock, because it learns while others search.
     index: RwLock<ToolIndex>,
 }
 
 impl Catalog {
-    /// Reads a catalog. Backends are those that a model may be told of as a whole, with or without tools.
+    /// Makes a catalog. `backends` are those that [`ToolPresentation::Backends`](crate::ToolPresentation::Backends)
+    /// offers, with or without tools.
     #[must_use]
     pub fn new(backends: Vec<String>, tools: Vec<Tool>) -> Self {
         let texts: Vec<ToolText> =
@@ -76,7 +77,7 @@ impl Catalog {
         Self { backends, tools, index: RwLock::new(ToolIndex::new(&texts, RetrievalSettings::full())) }
     }
 
-    /// Remembers that a task meant a tool; one that is not there is passed over.
+    /// Adds the words of a task to the tool that it meant; does nothing if the catalog does not have the tool.
     pub(crate) fn learn(&self, lesson: &Lesson) {
         let is_meant = |tool: &Tool| tool.backend == lesson.backend && tool.name() == lesson.tool;
         if let Some(meant) = self.tools.iter().position(is_meant) {
@@ -85,7 +86,7 @@ impl Catalog {
         }
     }
 
-    /// Tells whether it was made of these.
+    /// Tells whether it was made of these backends and tools.
     #[must_use]
     pub fn is_of(&self, backends: &[String], tools: &[Tool]) -> bool {
         self.backends == backends && self.tools == tools
@@ -103,7 +104,7 @@ impl Catalog {
         self.tools.iter().find(|tool| tool.backend == backend && tool.name() == name)
     }
 
-    /// Returns the tools that come nearest to a task, best first, and how likely the right one is among them.
+    /// Returns the tools that match a task best, best first, and how likely the right one is among them.
     #[must_use]
     pub fn find(&self, query: &str, limit: usize) -> (Vec<Candidate>, f32) {
         let shortlist = self.search_text(query, limit);
@@ -112,7 +113,7 @@ impl Catalog {
     }
 
     pub(crate) fn search(&self, task: &RouteTask, limit: usize) -> Shortlist {
-        match &task.asked {
+        match &task.clarification {
             Some((_, answer)) => self.search_text(&format!("{} {answer}", task.query), limit),
             None => self.search_text(&task.query, limit),
         }

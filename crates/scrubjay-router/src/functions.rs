@@ -1,4 +1,4 @@
-//! Tools as functions of a model: one for each tool, or one for each backend.
+//! Tools as functions for a model: one for each tool, or one for each backend.
 
 use std::collections::HashSet;
 
@@ -7,17 +7,17 @@ use serde_json::{Value, json};
 
 use crate::{Catalog, Tool};
 
-/// A function's name has no more characters.
+/// The longest name of a function that models accept.
 const NAME_CHARS_MAX: usize = 64;
-/// Nor has its description: models refuse longer ones.
+/// The longest description: models refuse longer ones.
 const DESCRIPTION_CHARS_MAX: usize = 1024;
-/// A longer schema is not shown to a model; its arguments are checked all the same.
+/// A longer schema is not sent to a model; arguments are still checked against it.
 const SCHEMA_BYTES_MAX: usize = 16 * 1024;
 
 /// The function that takes several calls at once.
 pub(crate) const PLAN: &str = "plan_steps";
 
-/// What is said of the backends that the contract knows by name, before their own tools are named.
+/// The descriptions of the backends that the gateway's contract names; their tools are appended.
 const KNOWN_BACKENDS: [(&str, &str); 2] = [
     (
         "filesystem",
@@ -39,7 +39,7 @@ const KNOWN_BACKENDS: [(&str, &str); 2] = [
     ),
 ];
 
-/// How tools are put before a model.
+/// How tools are presented to a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ToolPresentation {
     /// A function for each tool of the shortlist, with the tool's own schema.
@@ -60,13 +60,14 @@ pub(crate) enum FunctionTarget<'t> {
 /// The functions of one question.
 pub(crate) struct Functions<'t> {
     list: Vec<(String, FunctionTarget<'t>)>,
-    /// So many calls may be planned at once.
+    /// How many calls one answer may plan.
     pub(crate) steps_max: usize,
 }
 
 impl<'t> Functions<'t> {
     /// Makes a function of each tool.
     pub(crate) fn of_tools(tools: &[&'t Tool]) -> Self {
+        // Reserved, so that no tool is called by the name of the function for several calls.
         let mut taken = HashSet::from([PLAN.to_owned()]);
         let name = |tool: &&'t Tool| {
             let name = free_name(&format!("{}__{}", tool.backend, tool.name()), &mut taken);
@@ -84,23 +85,23 @@ impl<'t> Functions<'t> {
         Self { list: catalog.by_backend().map(name).collect(), steps_max: 1 }
     }
 
-    /// Tells whether there is nothing to choose from.
+    /// Tells whether there is no function to choose from.
     pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
     /// Returns what a function stands for.
-    pub(crate) fn meant(&self, name: &str) -> Option<&FunctionTarget<'t>> {
-        self.list.iter().find(|(known, _)| known == name).map(|(_, meant)| meant)
+    pub(crate) fn target(&self, name: &str) -> Option<&FunctionTarget<'t>> {
+        self.list.iter().find(|(known, _)| known == name).map(|(_, target)| target)
     }
 
-    /// Returns the functions as a model is told of them.
+    /// Returns the functions in the form that a request has them.
     pub(crate) fn offered(&self) -> Vec<scrubjay_llm::Tool> {
-        let offer = |(name, meant): &(String, FunctionTarget<'_>)| match meant {
+        let offer = |(name, target): &(String, FunctionTarget<'_>)| match target {
             FunctionTarget::Tool(tool) => scrubjay_llm::Tool {
                 name: name.clone(),
                 description: tool.description().chars().take(DESCRIPTION_CHARS_MAX).collect(),
-                parameters: shown(tool.schema()),
+                parameters: accepted_schema(tool.schema()),
             },
             FunctionTarget::Backend(id, tools) => scrubjay_llm::Tool {
                 name: name.clone(),
@@ -146,8 +147,8 @@ impl<'t> Functions<'t> {
     }
 }
 
-/// Returns a schema as a model takes it: of an object, and not too long.
-fn shown(schema: &Value) -> Value {
+/// Returns a schema in a form that models accept: of an object, and not too long.
+fn accepted_schema(schema: &Value) -> Value {
     let is_object = schema["type"] == "object" && schema["properties"].is_object();
     // Models refuse an object that does not name its properties.
     if is_object && schema.to_string().len() <= SCHEMA_BYTES_MAX {
@@ -157,7 +158,7 @@ fn shown(schema: &Value) -> Value {
     }
 }
 
-/// Describes a backend by what is known of it and by its tools, as many as there is room for.
+/// Describes a backend: the contract's description, then its tools, until the description is full.
 fn describe(id: &str, tools: &[&Tool]) -> String {
     let known = KNOWN_BACKENDS.iter().find(|(known, _)| *known == id);
     let mut text = known.map_or_else(|| format!("The server {id}."), |(_, text)| (*text).to_owned());
@@ -168,6 +169,7 @@ fn describe(id: &str, tools: &[&Tool]) -> String {
     for (i, tool) in tools.iter().enumerate() {
         let parameters = ToolText::from_definition("", &tool.definition).parameters.join(", ");
         let named = format!("{}{}({parameters})", if i == 0 { "" } else { ", " }, tool.name());
+        // 12: room for " and more" and the full stop.
         if text.chars().count() + named.chars().count() > DESCRIPTION_CHARS_MAX - 12 {
             text += " and more";
             break;
@@ -179,8 +181,8 @@ fn describe(id: &str, tools: &[&Tool]) -> String {
 
 /// Returns a name that a model accepts and that no other function has.
 fn free_name(wanted: &str, taken: &mut HashSet<String>) -> String {
-    let fits = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
-    let name: String = wanted.chars().map(fits).take(NAME_CHARS_MAX).collect();
+    let replaced = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+    let name: String = wanted.chars().map(replaced).take(NAME_CHARS_MAX).collect();
     let numbered = |n: usize| {
         let end = format!("_{n}");
         format!("{}{end}", &name[..name.len().min(NAME_CHARS_MAX - end.len())])
@@ -210,9 +212,9 @@ mod tests {
         assert_eq!(names[..2], ["a__b_c", "a__b_c_2"]);
         assert!(names[2] != names[3] && names.iter().all(|name| name.len() <= NAME_CHARS_MAX), "{names:?}");
         assert!(
-            matches!(functions.meant("a__b_c_2"), Some(FunctionTarget::Tool(tool)) if tool.name() == "b/c")
+            matches!(functions.target("a__b_c_2"), Some(FunctionTarget::Tool(tool)) if tool.name() == "b/c")
         );
-        assert!(functions.meant("other").is_none());
+        assert!(functions.target("other").is_none());
     }
 
     #[test]
@@ -244,9 +246,9 @@ mod tests {
         let nothing = json!({"type": "object", "properties": {}});
         let long = json!({"type": "object", "properties": {"a": {"description": "x".repeat(20_000)}}});
         for schema in [json!(null), json!({"anyOf": []}), json!({"type": "object"}), long] {
-            assert_eq!(shown(&schema), nothing);
+            assert_eq!(accepted_schema(&schema), nothing);
         }
         let good = json!({"type": "object", "properties": {"a": {"type": "string"}}});
-        assert_eq!(shown(&good), good);
+        assert_eq!(accepted_schema(&good), good);
     }
 }

@@ -1,13 +1,13 @@
-//! What was asked and what it meant: kept for as long as the gateway runs, and taught to every catalog it reads.
+//! Tasks with the tools that they meant: kept while the gateway runs, and added to every catalog that it makes.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::Catalog;
 
-/// So many are kept; the oldest go first.
+/// How many lessons are kept; the oldest are dropped first.
 const LESSONS_MAX: usize = 2000;
-/// From a longer task nothing is learned.
+/// Nothing is learned from a longer task.
 const QUERY_CHARS_MAX: usize = 500;
 
 /// A task that meant a tool: the call was made and succeeded.
@@ -15,18 +15,19 @@ const QUERY_CHARS_MAX: usize = 500;
 pub struct Lesson {
     /// The task.
     pub query: String,
-    /// The server of the tool.
+    /// The id of the tool's backend.
     pub backend: String,
     /// The tool.
     pub tool: String,
-    /// The conversation, by its hash: several that say the same count more than one.
+    /// A hash of the conversation's id: words count more if several conversations used them.
     pub conversation: u64,
 }
 
 impl Lesson {
-    /// Takes what a conversation showed.
+    /// Makes a lesson of a call in a conversation.
     #[must_use]
     pub fn new(query: &str, backend: &str, tool: &str, conversation: &str) -> Self {
+        // Compared only within this process, so any hash will do.
         let mut hasher = DefaultHasher::new();
         conversation.hash(&mut hasher);
         Self {
@@ -38,12 +39,12 @@ impl Lesson {
     }
 }
 
-/// All that was learned.
+/// All lessons.
 #[derive(Debug, Default)]
 pub struct Lessons(VecDeque<Lesson>);
 
 impl Lessons {
-    /// Keeps one; returns whether it is new and worth it.
+    /// Adds a lesson; returns whether it was new and short enough.
     pub fn add(&mut self, lesson: Lesson) -> bool {
         if lesson.query.chars().nth(QUERY_CHARS_MAX).is_some() || self.0.contains(&lesson) {
             return false;
@@ -55,7 +56,7 @@ impl Lessons {
         true
     }
 
-    /// Teaches a catalog everything; what it knows already it does not learn twice.
+    /// Teaches a catalog all lessons; one that it knows already changes nothing.
     pub fn teach(&self, catalog: &Catalog) {
         self.0.iter().for_each(|lesson| catalog.learn(lesson));
     }

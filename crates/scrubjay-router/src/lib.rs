@@ -1,7 +1,8 @@
 //! From a task in plain language to one call of a tool.
 //!
-//! Retrieval makes a shortlist, a model chooses one function of it, the arguments are checked against the
-//! tool's schema and mended once. The call itself is not made here: it knows neither backends nor sessions.
+//! Retrieval makes a shortlist, a model chooses one function of it, and the arguments are checked against the tool's
+//! schema; if they do not match, the model may correct them once. The caller makes the call: backends and sessions are
+//! not known here.
 
 mod answer;
 mod arguments;
@@ -28,63 +29,63 @@ pub use functions::ToolPresentation;
 pub use lessons::{Lesson, Lessons};
 pub use no_call::NoCall;
 
-/// No more tools are ever put before a model: among more it chooses worse.
+/// The most tools that are offered to a model: among more it chooses worse.
 pub const SHORTLIST_MAX: usize = 15;
-/// So many are where nothing else is said.
+/// How many tools are offered by default.
 const SHORTLIST: usize = 10;
 
 /// An answer is one short call.
 const ANSWER_TOKENS_MAX: u32 = 2000;
-/// A task may take so many times what one attempt may: an answer, a mended one, and retries of either.
+/// How many attempts' time a task may take: an answer, a corrected one, and a retry of either.
 const ATTEMPTS: u32 = 3;
 
-/// A task.
+/// A task in plain language.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RouteTask {
-    /// What is wanted, in plain language.
+    /// The task itself.
     pub query: String,
-    /// What the client knows besides: the open document, the working directory, the selection.
+    /// The client's context: the open document, the working directory, the selection.
     pub context: Option<Value>,
-    /// What the model asked about it, and what the user answered.
-    pub asked: Option<(String, String)>,
+    /// A question that the model had, with the user's answer.
+    pub clarification: Option<(String, String)>,
 }
 
 /// The one call that a task means.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlannedCall {
-    /// Which backend is called.
+    /// The backend's id.
     pub backend_id: String,
     /// The method.
     pub mcp_method: String,
-    /// Its parameters: an object.
+    /// The parameters: an object.
     pub mcp_params: Value,
 }
 
 impl PlannedCall {
-    /// Returns the tool it calls, where it calls one.
+    /// Returns the tool's name, if it calls a tool.
     #[must_use]
     pub fn tool(&self) -> Option<&str> {
         if self.mcp_method == method::TOOLS_CALL { self.mcp_params["name"].as_str() } else { None }
     }
 }
 
-/// What came of a task.
+/// The result of routing a task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouteResult {
-    /// The call that is meant, or why none can be told.
+    /// The call to make, or why there is none.
     pub decided: Result<PlannedCall, NoCall>,
-    /// The calls that follow it, where several are planned.
+    /// The calls after it, if several are planned.
     pub then: Vec<PlannedCall>,
     /// How likely the shortlist holds the right tool, 0 to 1.
     pub confidence: f32,
-    /// The tools that come nearest, best first.
+    /// The tools that match best, best first.
     pub candidates: Vec<Candidate>,
-    /// The model that was asked, where one was.
+    /// The model, if one was asked.
     pub model: Option<String>,
 }
 
-/// Chooses calls: how, how surely, and with which model.
+/// Chooses calls for tasks.
 pub struct Router {
     mode: ToolPresentation,
     threshold: f32,
@@ -93,7 +94,7 @@ pub struct Router {
     model: Mutex<ModelSource>,
 }
 
-/// How the model is reached; its client is made when it is first needed.
+/// How the model is reached. Its client is made at the first task: for HTTPS that reads the system's certificates.
 #[derive(Default)]
 struct ModelSource {
     config: Option<LlmConfig>,
@@ -101,31 +102,31 @@ struct ModelSource {
 }
 
 impl Router {
-    /// Makes a router that acts on a confidence of at least the threshold, and knows no model yet.
+    /// Makes a router without a model. Below `threshold` it chooses no call.
     #[must_use]
     pub fn new(mode: ToolPresentation, threshold: f32) -> Self {
         Self { mode, threshold, steps_max: 1, shortlist: SHORTLIST, model: Mutex::default() }
     }
 
-    /// Puts so many tools before the model and among the candidates: 1 to [`SHORTLIST_MAX`].
+    /// Sets how many tools are offered to the model and returned as candidates: 1 to [`SHORTLIST_MAX`].
     #[must_use]
     pub fn with_shortlist(self, shortlist: usize) -> Self {
         Self { shortlist: shortlist.clamp(1, SHORTLIST_MAX), ..self }
     }
 
-    /// Lets a task become so many calls, one after the other.
+    /// Sets how many calls a task may become, one after the other.
     #[must_use]
     pub fn with_steps(self, steps_max: usize) -> Self {
         Self { steps_max: steps_max.max(1), ..self }
     }
 
-    /// Asks this model from now on; one that cannot be called counts as none.
+    /// Uses this model from now on; one that cannot be called (it lacks a key) counts as none.
     pub fn use_model(&self, config: LlmConfig) {
         let config = Some(config).filter(LlmConfig::is_usable);
         *self.model.lock().unwrap_or_else(PoisonError::into_inner) = ModelSource { config, client: None };
     }
 
-    /// Returns how tools are put before a model.
+    /// Returns how tools are presented to a model.
     #[must_use]
     pub fn mode(&self) -> ToolPresentation {
         self.mode
@@ -137,20 +138,20 @@ impl Router {
         self.threshold
     }
 
-    /// Returns how many tools come nearest to a task at most.
+    /// Returns how many tools a search returns at most.
     #[must_use]
     pub fn shortlist(&self) -> usize {
-        // The function that takes several calls has a place among them.
+        // The function for several calls counts among those that a model chooses from.
         if self.steps_max > 1 { self.shortlist.min(SHORTLIST_MAX - 1) } else { self.shortlist }
     }
 
-    /// Finds the call that a task means; without a model, or where it is not to be told, the nearest tools.
+    /// Chooses the call that a task means. Without a model, or in doubt, only candidates are returned.
     pub async fn route(&self, catalog: &Catalog, task: &RouteTask) -> RouteResult {
         let shortlist = catalog.search(task, self.shortlist());
         // A model that sees only backends may know better than the words of their tools.
         let falls_short = |of: f32| self.mode == ToolPresentation::Catalog && shortlist.confidence < of;
         let unsure = falls_short(self.threshold);
-        // Of the words of several calls each tool has only its part.
+        // If a task means several calls, each tool matches only a part of its words.
         let hopeless = falls_short(self.threshold / self.steps_max as f32);
         let decided = match self.client() {
             Err(why) => Err(why.into()),
@@ -161,11 +162,12 @@ impl Router {
                     ToolPresentation::Backends => Functions::of_backends(catalog),
                 };
                 functions.steps_max = self.steps_max;
-                let mut routed = self.routed(catalog, shortlist, task, &client, &functions).await;
-                if unsure && routed.decided.is_ok() && routed.then.is_empty() {
-                    routed.decided = Err(NoCall::Unsure);
+                let mut result = self.ask_model(catalog, shortlist, task, &client, &functions).await;
+                // Below the threshold only a plan of several calls is acted on: the user is asked to approve it.
+                if unsure && result.decided.is_ok() && result.then.is_empty() {
+                    result.decided = Err(NoCall::Unsure);
                 }
-                return routed;
+                return result;
             }
         };
         RouteResult {
@@ -177,14 +179,15 @@ impl Router {
         }
     }
 
-    /// Lets the model fill in the arguments of the one tool that somebody chose; none where it is not there.
+    /// Lets the model fill in the arguments of the one tool that a user chose. Returns nothing if there is no model, or
+    /// the catalog no longer has the tool.
     pub async fn fill(&self, catalog: &Catalog, task: &RouteTask, tool: &Candidate) -> Option<RouteResult> {
         let client = self.client().ok()?;
         let functions = Functions::of_tools(&[catalog.tool(&tool.backend, &tool.tool)?]);
-        Some(self.routed(catalog, catalog.search(task, self.shortlist()), task, &client, &functions).await)
+        Some(self.ask_model(catalog, catalog.search(task, self.shortlist()), task, &client, &functions).await)
     }
 
-    async fn routed(
+    async fn ask_model(
         &self,
         catalog: &Catalog,
         shortlist: Shortlist,
@@ -222,10 +225,10 @@ impl Router {
     }
 }
 
-/// No task waits longer for its model.
+/// How long a task may wait for its model, whatever `llm.timeout` is.
 const DEADLINE_MAX: Duration = Duration::from_secs(600);
 
-/// Asks the model, and once more where its arguments do not fit.
+/// Asks the model, and once more if its arguments do not match the schema.
 async fn decide(
     client: &Client,
     mut request: ChatRequest,
@@ -241,13 +244,13 @@ async fn decide(
         Err(wrong @ AnswerError::Arguments { .. }) => wrong,
         Err(other) => return Err(other.into()),
     };
-    request.messages.extend(mend(reply, &wrong));
+    request.messages.extend(correction(reply, &wrong));
     let reply = client.chat(&request, deadline).await?;
     Ok(answer::plans(&reply, functions)?)
 }
 
-/// Says what was wrong with a call, in the form of its result.
-fn mend(reply: ChatReply, wrong: &AnswerError) -> Vec<Message> {
+/// Returns messages that tell the model what was wrong with its call, in the form of the call's result.
+fn correction(reply: ChatReply, wrong: &AnswerError) -> Vec<Message> {
     let id = reply.tool_calls.first().map(|call| call.id.clone()).unwrap_or_default();
     let text = format!("{wrong}. Call the same function again with arguments that fit its schema.");
     vec![Message::Assistant { text: reply.text, tool_calls: reply.tool_calls }, Message::Tool { id, text }]

@@ -8,10 +8,10 @@ use crate::AnswerError;
 /// Why there is no call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoCall {
-    /// No tool has anything to do with it.
+    /// No tool matches the task.
     #[error("no tool seems to serve this task")]
     NothingFits,
-    /// Some tools come near, but not near enough to act.
+    /// Some tools match, but not well enough to act.
     #[error("no tool fits well enough to act on it")]
     Unsure,
     /// The model could not be asked.
@@ -23,12 +23,12 @@ pub enum NoCall {
 }
 
 impl NoCall {
-    /// Says why a shortlist is not acted on.
+    /// Returns why nothing on a shortlist is called.
     pub(crate) fn of(shortlist: &Shortlist) -> Self {
         if shortlist.hits.is_empty() { Self::NothingFits } else { Self::Unsure }
     }
 
-    /// Returns a word that programs can tell it by.
+    /// Returns the reason as a word for programs.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
@@ -49,7 +49,7 @@ impl NoCall {
         }
     }
 
-    /// Says what would help, where that can be told.
+    /// Returns what is missing for a call, if that is known.
     #[must_use]
     pub fn missing(&self) -> Option<String> {
         match self {
@@ -57,7 +57,7 @@ impl NoCall {
                 Some("a model that chooses: set OPENAI_API_KEY or llm.api_key".to_owned())
             }
             Self::Unsure => Some("what exactly is to be done, and to what".to_owned()),
-            Self::Answer(AnswerError::NoCall { said }) if !said.is_empty() => Some(said.clone()),
+            Self::Answer(AnswerError::NoCall { text }) if !text.is_empty() => Some(text.clone()),
             Self::Answer(AnswerError::Arguments { problems }) => Some(problems.join("; ")),
             _ => None,
         }

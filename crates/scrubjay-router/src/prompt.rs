@@ -1,11 +1,11 @@
-//! What a model is told.
+//! The prompts.
 
 use crate::{RouteTask, ToolPresentation};
 
-/// A selection, or any other text of a context, is cut to so many characters.
+/// How many characters of a context are sent: a selection may be a whole file.
 const CONTEXT_CHARS_MAX: usize = 8000;
 
-/// Says what the model shall be. With backends the wording is the gateway's contract.
+/// Writes the system prompt. With backends its wording is part of the gateway's contract.
 pub(crate) fn system(mode: ToolPresentation) -> String {
     let what = match mode {
         ToolPresentation::Backends => "its `mcp_method` and `mcp_params`",
@@ -27,7 +27,7 @@ pub(crate) fn user(task: &RouteTask) -> String {
         let context: String = context.to_string().chars().take(CONTEXT_CHARS_MAX).collect();
         text += &format!("\nContext: {context}");
     }
-    if let Some((question, answer)) = &task.asked {
+    if let Some((question, answer)) = &task.clarification {
         text += &format!("\nYou asked: \"{question}\"\nThe user answered: \"{answer}\"");
     }
     text
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn a_task_with_and_without_context() {
-        let task = |context| RouteTask { query: "read it".to_owned(), context, asked: None };
+        let task = |context| RouteTask { query: "read it".to_owned(), context, clarification: None };
         assert_eq!(user(&task(None)), "User query: \"read it\"");
         assert_eq!(user(&task(Some(json!(null)))), "User query: \"read it\"");
         let context = json!({"currentWorkingDirectory": "/w"});
@@ -49,8 +49,8 @@ mod tests {
         assert_eq!(user(&task(Some(context))), expected);
         let long = json!({"selectionText": "x".repeat(100_000)});
         assert!(user(&task(Some(long))).len() < 9000);
-        let asked = Some(("Which?".to_owned(), "a.txt".to_owned()));
+        let clarification = Some(("Which?".to_owned(), "a.txt".to_owned()));
         let expected = "User query: \"read it\"\nYou asked: \"Which?\"\nThe user answered: \"a.txt\"";
-        assert_eq!(user(&RouteTask { asked, ..task(None) }), expected);
+        assert_eq!(user(&RouteTask { clarification, ..task(None) }), expected);
     }
 }

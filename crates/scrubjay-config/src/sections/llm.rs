@@ -29,7 +29,7 @@ impl Loaded {
     pub fn llm_config(&self) -> Result<LlmConfig, ConfigError> {
         let llm = &self.settings.llm;
         let config = LlmConfig {
-            api_key: llm.api_key.as_ref().map(|key| scrubjay_llm::Secret::new(key.0.reveal())),
+            api_key: llm.api_key.as_ref().map(|key| key.0.clone()),
             base_url: llm.base_url.clone(),
             model: llm.model.clone(),
             timeout: llm.timeout.0,

@@ -1,13 +1,17 @@
 //! Where a server is and what is sent with every request to it; checked before anything is sent.
 
-use std::fmt;
+use std::{fmt, io};
 
 use hyper::Uri;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use scrubjay_http::Client;
 use thiserror::Error;
 
 /// No message may be longer, unless told otherwise.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+/// How many idle connections to a server are kept.
+const IDLE_CONNECTIONS_MAX: usize = 16;
 
 /// Headers that are ours to set.
 const RESERVED: [&str; 14] = [
@@ -93,6 +97,11 @@ impl Endpoint {
     pub fn with_first_transport(mut self, first_transport: bool) -> Self {
         self.first_transport = first_transport;
         self
+    }
+
+    /// Makes an HTTP client for the server.
+    pub(crate) fn client(&self) -> io::Result<Client> {
+        Client::new(&self.url, IDLE_CONNECTIONS_MAX)
     }
 
     /// Returns the server's host, and its port where the address names one.

@@ -16,10 +16,10 @@ use scrubjay_core::entry::WhyUndelivered;
 use scrubjay_core::envelope::{Envelope, MessageKind};
 use scrubjay_core::framing::one_line;
 use scrubjay_core::protocol::method;
+use scrubjay_http::root_cause;
 use tokio::sync::{Notify, SemaphorePermit};
 use tokio::time::Instant;
 
-use super::client::root;
 use super::first_transport::FirstTransport;
 use super::http::{Bridge, BridgeEnd};
 use super::outgoing::SESSION;
@@ -248,7 +248,8 @@ impl<'a> Exchange<'a> {
                 Ok(None) => return Ok((text, (permit, room))),
                 Ok(Some(Ok(frame))) => frame,
                 Ok(Some(Err(e))) => {
-                    return Err(Failure::said(format!("the server's answer broke off: {}", root(&e))));
+                    let why = root_cause(&e);
+                    return Err(Failure::said(format!("the server's answer broke off: {why}")));
                 }
                 Err(_) => return Err(Failure::said(format!("the server said nothing for {SILENCE_MAX:?}"))),
             };

@@ -17,11 +17,11 @@ use scrubjay_core::envelope::{Envelope, JsonId, MessageKind};
 use scrubjay_core::framing::{Framer, FramerOutput};
 use scrubjay_core::message;
 use scrubjay_core::protocol::{code, method};
+use scrubjay_http::Client;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::sync::{Notify, OnceCell, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::client::Client;
 use super::endpoint::Endpoint;
 use super::exchange::{Exchange, listen_aside};
 use super::first_transport::FirstTransport;
@@ -144,7 +144,7 @@ pub(crate) fn connect_telling(
     budget: Budget,
     on_sent: OnSent,
 ) -> io::Result<(mpsc::Receiver<Received>, Box<dyn AsyncWrite + Send + Unpin>)> {
-    let client = Client::new(&endpoint.url)?;
+    let client = endpoint.client()?;
     let (writer, theirs_to_read) = tokio::io::duplex(STREAM_BYTES);
     let (sink, received) = Sink::queue();
     let bridge = Bridge::new(endpoint, client, sink, budget, on_sent);
@@ -173,7 +173,7 @@ pub(crate) async fn run_telling(
     stop: impl Future<Output = ()> + Send,
     on_sent: OnSent,
 ) -> io::Result<BridgeEnd> {
-    let client = Client::new(&endpoint.url)?;
+    let client = endpoint.client()?;
     let usual = MemoryLimits::default();
     let least = endpoint.message_bytes_max.saturating_mul(MemoryLimits::MESSAGES_MIN);
     let budget = Budget::new(MemoryLimits { process_bytes_max: usual.process_bytes_max.max(least), ..usual });

@@ -1,4 +1,5 @@
-//! Who may look: a client on this machine that has the token. No page of another origin, whatever it resolves to.
+//! Checks who may use the endpoints: a client on this machine with the token, and no page of another origin, even if
+//! its name resolves to loopback (DNS rebinding).
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header, request};
 
@@ -6,7 +7,7 @@ use super::DebugServer;
 use crate::front::http::guard::{is_loopback, shows, text, without_port};
 use crate::front::http::{Refusal, plain};
 
-/// Turns away who may not look.
+/// Refuses a request that may not use the endpoints.
 pub(super) fn check(server: &DebugServer, head: &request::Parts) -> Result<(), Refusal> {
     let refuse = |status, why| Err(Box::new(plain(status, why)));
     let headers = &head.headers;
@@ -15,12 +16,12 @@ pub(super) fn check(server: &DebugServer, head: &request::Parts) -> Result<(), R
         return refuse(StatusCode::FORBIDDEN, "this Host is not served here: use 127.0.0.1 or localhost");
     }
     if !is_same_origin(headers, server.address.port()) {
-        return refuse(StatusCode::FORBIDDEN, "pages of other origins may not look");
+        return refuse(StatusCode::FORBIDDEN, "pages of other origins have no access");
     }
     if !server.rate.take() {
         return refuse(StatusCode::TOO_MANY_REQUESTS, "too many requests: wait a moment");
     }
-    let token = server.shown.token.reveal();
+    let token = server.sources.token.reveal();
     if shows(headers, token) || token_in_query(head).is_some_and(|shown| shows(&bearer(shown), token)) {
         return Ok(());
     }
@@ -29,13 +30,13 @@ pub(super) fn check(server: &DebugServer, head: &request::Parts) -> Result<(), R
     Err(Box::new(refused))
 }
 
-/// Tells whether a browser says that one of our own pages asks, or nothing says that a browser does.
+/// Tells whether a request comes from one of our own pages, or from no page.
 fn is_same_origin(headers: &HeaderMap, port: u16) -> bool {
     let ours = |origin: &str| {
         let authority = origin.strip_prefix("http://").and_then(|authority| authority.rsplit_once(':'));
         authority.is_some_and(|(name, at)| is_loopback(name) && at == port.to_string())
     };
-    // One that is no text is nobody's.
+    // An origin with bytes beyond ASCII is foreign.
     let origin =
         headers.get(header::ORIGIN).map(|_| text(headers, header::ORIGIN.as_str()).unwrap_or_default());
     let site = text(headers, "sec-fetch-site");
@@ -43,7 +44,7 @@ fn is_same_origin(headers: &HeaderMap, port: u16) -> bool {
         && site.is_none_or(|site| site == "same-origin" || site == "none")
 }
 
-/// Returns the token of a WebSocket's address: browsers cannot put one into its headers.
+/// Returns the token in the URL of a WebSocket: browsers cannot set its headers.
 fn token_in_query(head: &request::Parts) -> Option<&str> {
     let query = head.uri.query().filter(|_| head.uri.path().starts_with("/ws/"))?;
     query.split('&').find_map(|pair| pair.strip_prefix("token="))

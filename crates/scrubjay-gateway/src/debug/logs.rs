@@ -1,13 +1,13 @@
-//! A log line as the endpoints show it: when, how important, what, and the rest as details.
+//! A log line as the endpoints show it: time, level, message, and all other fields as details.
 
 use serde_json::{Map, Value, json};
 
 /// A longer line is shown without its details.
 const LINE_BYTES_MAX: usize = 32 * 1024;
-/// And its message is cut here.
+/// How many characters of its message are shown then.
 const MESSAGE_CHARS_MAX: usize = 4000;
 
-/// Turns a line, a flat JSON object, into an entry; one that is none becomes a message.
+/// Turns a line, a flat JSON object, into an entry. The text of any other line becomes the message.
 pub(super) fn entry(line: &str, wall_ns: u64) -> String {
     let mut fields = match serde_json::from_str(line) {
         Ok(Value::Object(fields)) => fields,
@@ -28,7 +28,7 @@ pub(super) fn entry(line: &str, wall_ns: u64) -> String {
     } else if !fields.is_empty() {
         entry["details"] = fields.into();
     }
-    // Parsing undid the escapes of what acts on a terminal.
+    // Parsing removed the escapes of characters that act on a terminal.
     scrubjay_core::inert::inert_json(&entry.to_string()).into_owned()
 }
 

@@ -1,4 +1,4 @@
-//! How often somebody may ask: a bucket that fills by time.
+//! A rate limiter: a token bucket.
 
 use std::sync::Mutex;
 use std::time::Instant;
@@ -7,19 +7,19 @@ use scrubjay_tape::clock;
 
 use crate::session::lock;
 
-/// How much at once, and how much each second.
+/// How many at once, and how many each second.
 #[derive(Clone, Copy)]
 pub(super) struct RateLimit {
     burst: f64,
     each_second: f64,
 }
 
-/// Of all clients together: a page that asks for everything each second is far below it.
+/// For all clients together: a page that polls all endpoints each second stays far below it.
 pub(super) const REQUESTS: RateLimit = RateLimit { burst: 200.0, each_second: 50.0 };
-/// Of what one follower says: there is nothing to be said but that it is still there.
-pub(super) const WORDS: RateLimit = RateLimit { burst: 20.0, each_second: 5.0 };
+/// For messages of one follower: it has nothing to send but pongs.
+pub(super) const FOLLOWER_MESSAGES: RateLimit = RateLimit { burst: 20.0, each_second: 5.0 };
 
-/// What is left.
+/// A limit with what is left of it.
 pub(super) struct RateLimiter {
     allowed: RateLimit,
     left: Mutex<(f64, Instant)>,
@@ -30,7 +30,7 @@ impl RateLimiter {
         Self { allowed, left: Mutex::new((allowed.burst, clock::now().instant)) }
     }
 
-    /// Takes one; returns whether there was one left.
+    /// Takes one; returns whether one was left.
     pub(super) fn take(&self) -> bool {
         self.take_at(clock::now().instant)
     }

@@ -1,6 +1,6 @@
-//! A ring buffer of the newest lines, and its followers: bounded by number and by bytes, and it never waits.
+//! A ring buffer of the newest lines, with its followers. It is bounded in number and bytes, and never waits.
 //!
-//! A follower that falls too far behind is let go, at once and for good: it would only get further behind.
+//! A follower that falls too far behind is dropped: it would only fall further behind.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -11,11 +11,11 @@ use crate::session::lock;
 
 /// How many lines are kept.
 pub(super) const LINES_MAX: usize = 1000;
-/// How many bytes those may have in all.
+/// How many bytes the lines may have in all.
 const BYTES_MAX: usize = 8 << 20;
 /// How many followers there may be at once.
 const FOLLOWERS_MAX: usize = 16;
-/// How many lines a follower may be behind before it is let go.
+/// How many lines a follower may be behind before it is dropped.
 const BEHIND_MAX: usize = 256;
 
 /// The newest lines.
@@ -24,39 +24,39 @@ pub(super) struct Ring(Mutex<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    kept: VecDeque<Arc<str>>,
+    lines: VecDeque<Arc<str>>,
     bytes: usize,
     followers: Vec<Follower>,
 }
 
 struct Follower {
     lines: mpsc::Sender<Arc<str>>,
-    let_go: Arc<Notify>,
+    dropped: Arc<Notify>,
 }
 
-/// Every line from now on.
+/// The lines from now on.
 pub(super) struct FollowedLines {
     pub(super) lines: mpsc::Receiver<Arc<str>>,
-    /// Notified when the follower was too slow.
-    pub(super) let_go: Arc<Notify>,
+    /// Notified when the follower was dropped.
+    pub(super) dropped: Arc<Notify>,
 }
 
 impl Ring {
-    /// Keeps a line and sends it to the followers.
+    /// Adds a line and sends it to the followers.
     pub(super) fn push(&self, line: &str) {
         let line: Arc<str> = line.into();
         let mut inner = lock(&self.0);
         inner.followers.retain(|follower| match follower.lines.try_send(line.clone()) {
             Ok(()) => true,
             Err(_) => {
-                follower.let_go.notify_one();
+                follower.dropped.notify_one();
                 false
             }
         });
         inner.bytes += line.len();
-        inner.kept.push_back(line);
-        while inner.kept.len() > LINES_MAX || inner.bytes > BYTES_MAX {
-            let Some(oldest) = inner.kept.pop_front() else { break };
+        inner.lines.push_back(line);
+        while inner.lines.len() > LINES_MAX || inner.bytes > BYTES_MAX {
+            let Some(oldest) = inner.lines.pop_front() else { break };
             inner.bytes -= oldest.len();
         }
     }
@@ -64,10 +64,10 @@ impl Ring {
     /// Returns the newest lines, the oldest of them first.
     pub(super) fn recent(&self, limit: usize) -> Vec<Arc<str>> {
         let inner = lock(&self.0);
-        inner.kept.iter().skip(inner.kept.len().saturating_sub(limit)).cloned().collect()
+        inner.lines.iter().skip(inner.lines.len().saturating_sub(limit)).cloned().collect()
     }
 
-    /// Follows from now on; none where too many do.
+    /// Begins to follow; `None` if too many do.
     pub(super) fn follow(&self) -> Option<FollowedLines> {
         let mut inner = lock(&self.0);
         inner.followers.retain(|follower| !follower.lines.is_closed());
@@ -75,16 +75,16 @@ impl Ring {
             return None;
         }
         let (sender, lines) = mpsc::channel(BEHIND_MAX);
-        let let_go = Arc::new(Notify::new());
-        inner.followers.push(Follower { lines: sender, let_go: let_go.clone() });
-        Some(FollowedLines { lines, let_go })
+        let dropped = Arc::new(Notify::new());
+        inner.followers.push(Follower { lines: sender, dropped: dropped.clone() });
+        Some(FollowedLines { lines, dropped })
     }
 
     /// Returns how many lines are kept, and how many follow.
     pub(super) fn counts(&self) -> (usize, usize) {
         let inner = lock(&self.0);
         let following = inner.followers.iter().filter(|follower| !follower.lines.is_closed());
-        (inner.kept.len(), following.count())
+        (inner.lines.len(), following.count())
     }
 }
 
@@ -118,7 +118,7 @@ mod tests {
             ring.push(&i.to_string());
             assert_eq!(quick.lines.recv().await.as_deref(), Some(i.to_string().as_str()));
         }
-        slow.let_go.notified().await;
+        slow.dropped.notified().await;
         assert_eq!(ring.counts().1, 1);
     }
 

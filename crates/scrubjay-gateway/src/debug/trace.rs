@@ -1,7 +1,7 @@
-//! The trace: every message on a tape, with its way and its method, for whoever looks.
+//! The trace: every recorded message, with its direction and method.
 //!
-//! Recordings hand over redacted copies and go on; a thread of its own takes them apart. Where they come
-//! faster than that, some are lost to the trace, which is counted; the tapes have them all.
+//! Recordings hand over redacted copies and go on; a thread of its own parses them. If they come faster than that, the
+//! trace loses some and counts them; the tapes have them all.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use serde_json::value::RawValue;
 use super::Sanitizer;
 use super::ring::Ring;
 
-/// How many messages may wait to be taken apart.
+/// How many messages may wait to be parsed.
 const WAITING_MAX: usize = 4096;
-/// How many bytes those may have in all.
+/// How many bytes the waiting messages may have in all.
 const WAITING_BYTES_MAX: usize = 32 << 20;
-/// Longer parameters, results and errors are left out.
+/// Longer parameters, results and errors are replaced by their length.
 const VALUE_BYTES_MAX: usize = 32 * 1024;
-/// So is a longer id.
+/// Longer ids are left out.
 const ID_BYTES_MAX: usize = 256;
 const METHOD_CHARS_MAX: usize = 256;
-/// How many requests are remembered until their answer comes; the oldest are forgotten first.
+/// How many requests are remembered until their answer; the oldest are forgotten first.
 const OPEN_MAX: usize = 4096;
 
-/// Hands messages over.
+/// Hands messages to the thread.
 pub(super) struct Trace {
     queue: SyncSender<Message>,
     waiting_bytes: Arc<AtomicUsize>,
@@ -46,7 +46,7 @@ struct Message {
 }
 
 impl Trace {
-    /// Starts the thread that takes messages apart and keeps them in a ring.
+    /// Starts the thread that parses messages and adds them to a ring.
     pub(super) fn begin(ring: Arc<Ring>, lost: Arc<AtomicU64>, clean: Sanitizer) -> std::io::Result<Self> {
         let (queue, messages) = sync_channel(WAITING_MAX);
         let waiting_bytes = Arc::new(AtomicUsize::new(0));
@@ -60,6 +60,7 @@ impl Trace {
 impl Watcher for Trace {
     fn on_recorded(&self, seen: &RecordedMessage<'_>) {
         let bytes = seen.payload.as_bytes();
+        // Added before the check, so that recordings on several threads cannot exceed the limit together.
         let waiting = self.waiting_bytes.fetch_add(bytes.len(), Ordering::Relaxed);
         let message = || Message {
             source: seen.source,
@@ -105,7 +106,7 @@ fn entry(message: &Message, methods: &mut Methods) -> String {
     let from_client = message.direction == Direction::ClientToServer;
     let mut entry = Entry {
         timestamp: message.wall_ns / 1_000_000,
-        // What a client says comes in; what a backend is told goes out.
+        // Messages of clients and of backends come in; messages to them go out.
         direction: if from_client == message.via.is_none() {
             "INCOMING_TO_GATEWAY"
         } else {
@@ -129,7 +130,7 @@ fn entry(message: &Message, methods: &mut Methods) -> String {
     serde_json::to_string(&entry).expect("an entry is plain data")
 }
 
-/// Returns a value as it is, or how long it is.
+/// Returns a value, or its length if it is too long.
 fn shown(value: &RawValue) -> Box<RawValue> {
     let bytes = value.get().len();
     let omitted = || raw(format!(r#"{{"omitted":true,"bytes":{bytes}}}"#));
@@ -140,7 +141,7 @@ fn raw(json: String) -> Option<Box<RawValue>> {
     RawValue::from_string(json).ok()
 }
 
-/// Whose request an answer is to: the recording, the leg, who asked, the id.
+/// Identifies a request: the recording, the leg, whether the client sent it, the id.
 type OpenRequestKey = (u64, Option<(String, u32)>, bool, String);
 
 /// The methods of the requests that have no answer yet.
@@ -151,28 +152,28 @@ struct Methods {
 }
 
 impl Methods {
-    /// Returns the method of a message; of an answer, that of its request.
+    /// Returns the method of a message, or of the request that it answers.
     fn of(&mut self, message: &Message, parts: &Parts<'_>) -> String {
-        let asked = |by_client: bool| {
+        let key = |by_client: bool| {
             let id = parts.id.filter(|id| id.get().len() <= ID_BYTES_MAX)?;
             Some((message.source, message.via.clone(), by_client, id.get().to_owned()))
         };
         let from_client = message.direction == Direction::ClientToServer;
         let Some(method) = &parts.method else {
-            return asked(!from_client).and_then(|asked| self.open.remove(&asked)).unwrap_or_default();
+            return key(!from_client).and_then(|key| self.open.remove(&key)).unwrap_or_default();
         };
         let method: String = method.chars().take(METHOD_CHARS_MAX).collect();
-        if let Some(asked) = asked(from_client) {
-            self.remember(asked, &method);
+        if let Some(key) = key(from_client) {
+            self.remember(key, &method);
         }
         method
     }
 
-    fn remember(&mut self, asked: OpenRequestKey, method: &str) {
-        if self.open.insert(asked.clone(), method.to_owned()).is_none() {
-            self.order.push_back(asked);
+    fn remember(&mut self, key: OpenRequestKey, method: &str) {
+        if self.open.insert(key.clone(), method.to_owned()).is_none() {
+            self.order.push_back(key);
         }
-        // Answered ones leave their place in the order behind; it is cleared from the front.
+        // Answered requests are still in `order`, so old ones are removed from there even if few are open.
         while self.order.len() > OPEN_MAX {
             if let Some(oldest) = self.order.pop_front() {
                 self.open.remove(&oldest);

@@ -1,8 +1,8 @@
 //! The gateway on Streamable HTTP, both eras on one endpoint: `POST`, `GET` and `DELETE` on `/mcp`.
 //!
-//! A request is answered with plain JSON when its answer is all there is to say, and with an event stream as
-//! soon as something else comes first. Legacy clients have sessions and may take a broken stream up again;
-//! modern clients have neither, and leaving calls the request off.
+//! A request is answered with JSON if nothing comes before its response, and otherwise with an event stream. Legacy
+//! clients have sessions and can resume a broken stream. Modern clients have neither: disconnecting cancels the
+//! request.
 
 pub(crate) mod body;
 mod conversations;
@@ -42,21 +42,21 @@ use crate::gateway::{Gateway, NewTape, unreadable_answer};
 use crate::listener::{self, Connections, TrackedConnection};
 use crate::session::Session;
 
-/// An answer to a request that goes no further.
+/// The response to a request that is refused.
 pub(crate) type Refusal = Box<Response>;
 
-/// How often idle sessions are looked for: a small part of how long they may be idle, within these bounds.
+/// How often idle sessions are looked for: this many times in the shortest time limit, within these bounds.
 const SWEEPS_PER_IDLE: u32 = 16;
 const SWEEP_MIN: Duration = Duration::from_millis(50);
 const SWEEP_MAX: Duration = Duration::from_secs(1);
 
-/// Headers up to this are not counted.
+/// Headers up to this size take nothing from the budget: see [`header_charge`].
 const HEADER_BYTES_FREE: usize = 4 * 1024;
 
-/// How long the answer that ends a session may take.
-const LAST_ANSWER: Duration = Duration::from_secs(5);
-/// How long what is on its way to clients may take when the gateway is stopped.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+/// How long the response that ends a session may take to be written.
+const LAST_ANSWER_MAX: Duration = Duration::from_secs(5);
+/// How long lines on their way to clients may take when the gateway stops.
+const LAST_LINES_MAX: Duration = Duration::from_millis(200);
 
 /// What every request handler needs.
 pub(crate) struct Front {
@@ -65,7 +65,7 @@ pub(crate) struct Front {
     streams: stream::Streams,
     conversations: conversations::Conversations,
     refusals: refused::Refusals,
-    /// The one server that requests are passed on to as they are, where it speaks HTTP itself.
+    /// The one server that requests are forwarded to, in front of a server that speaks HTTP itself.
     upstream: Option<proxy::Upstream>,
 }
 
@@ -82,9 +82,9 @@ pub async fn serve(
     run(gateway, None, listener, config, until).await
 }
 
-/// Passes requests on to a server that speaks HTTP itself, recording, until the future `until` is done.
+/// Records and forwards requests to a server that speaks HTTP itself, until the future `until` is done.
 ///
-/// The gateway keeps the tapes and the rules; it answers nothing.
+/// The gateway only keeps the tapes and the rules; the server answers.
 ///
 /// # Errors
 /// The listener fails, or the system's certificates cannot be read.
@@ -131,21 +131,21 @@ async fn run(
     );
     tokio::spawn(relief::relieve(Arc::downgrade(&front), Arc::downgrade(&connections)));
     tokio::spawn(idle_memory::give_back(Arc::downgrade(&connections)));
-    let meet = |place: Arc<TrackedConnection>, ends| {
+    let make_service = |connection: Arc<TrackedConnection>, ends| {
         let (front, tcp) = (front.clone(), Tcp::new(ends));
-        move |request| handle(front.clone(), tcp.clone(), place.clone(), request)
+        move |request| handle(front.clone(), tcp.clone(), connection.clone(), request)
     };
     tokio::select! {
-        () = listener::serve(listener, connections.clone(), meet) => {}
+        () = listener::serve(listener, connections.clone(), make_service) => {}
         () = until => {}
     }
     let reason = "the gateway was stopped";
     front.refusals.end(&gateway, reason);
-    front.streams.give_up_left();
+    front.streams.give_up_abandoned();
     gateway.stopping();
-    gateway.last_words(LAST_WORDS).await;
-    // What the tapes say was not delivered must not be after all.
-    connections.hold();
+    gateway.last_words(LAST_LINES_MAX).await;
+    // From here on tapes note messages as undelivered; none of those may be delivered after all.
+    connections.stop_writes();
     gateway.shut_down(reason);
     Ok(())
 }
@@ -157,6 +157,7 @@ async fn sweep(front: std::sync::Weak<Front>) {
         else {
             return;
         };
+        // The front is not held while this sleeps, so that it can be dropped.
         tokio::time::sleep((idle_max.min(grace) / SWEEPS_PER_IDLE).clamp(SWEEP_MIN, SWEEP_MAX)).await;
         let Some(front) = front.upgrade() else { return };
         for session in front.gateway.idle_sessions(idle_max) {
@@ -164,7 +165,7 @@ async fn sweep(front: std::sync::Weak<Front>) {
                 front.close_session(&session, "nothing was said for too long");
             }
         }
-        front.close_left_sessions();
+        front.close_abandoned_sessions();
         front.gateway.end_idle_connections(front.config.session_idle_max);
         front.streams.keep_only(|session| front.gateway.session(session).is_some());
         front.refusals.flush(&front.gateway);
@@ -177,13 +178,13 @@ impl Front {
         self.gateway.close_session(id, reason)
     }
 
-    /// Ends a session with the answer that is on its way to its client: the tape ends when that is written, or lost.
+    /// Ends a session after the response that is on its way to its client: the tape ends when that is written or lost.
     fn close_behind_answer(&self, session: &Arc<Session>, reason: &'static str) {
         self.forget_session(&session.id);
         let (gateway, session) = (self.gateway.clone(), session.clone());
         tokio::spawn(async move {
-            // What is not taken in time is noted as undelivered.
-            let _ = tokio::time::timeout(LAST_ANSWER, session.all_said()).await;
+            // After a time-out, closing the session notes what was not written as undelivered.
+            let _ = tokio::time::timeout(LAST_ANSWER_MAX, session.all_said()).await;
             gateway.close_session(&session.id, reason);
         });
     }
@@ -196,28 +197,29 @@ impl Front {
         }
     }
 
-    /// Ends the sessions of clients that left without a word: all their streams broke off, and nothing came since.
-    fn close_left_sessions(&self) {
+    /// Ends the sessions of clients that disconnected without ending them: all their streams broke off, and nothing
+    /// came since.
+    fn close_abandoned_sessions(&self) {
         let grace = if self.gateway.is_transparent() {
-            // Each has a server of its own, which nobody else can use.
+            // Each session has a server process of its own, which no other client can use.
             self.config.disconnect_grace.min(self.config.session_idle_max)
         } else {
             self.config.session_idle_max
         };
-        for id in self.streams.left_for(grace) {
+        for id in self.streams.abandoned_for(grace) {
             if self.gateway.session(&id).is_some_and(|session| session.silent() > grace) {
                 self.close_session(&id, "its client left");
             }
         }
     }
 
-    /// Keeps on a tape that a connection was closed from our side.
+    /// Records that we closed a connection.
     fn note_closed(&self, why: &'static str) {
         let (status, seen) = (StatusCode::REQUEST_TIMEOUT, ReadBody::default());
         self.refusals.note(&self.gateway, Reason(why), status, &Method::CONNECT, &seen, None);
     }
 
-    /// Opens a session bound to the request's credentials; requests with other credentials are refused in it.
+    /// Opens a session that is bound to the request's credentials: requests with others are refused in it.
     fn open_session(&self, headers: &HeaderMap) -> Result<Arc<Session>, Refusal> {
         if self.gateway.session_count() >= self.config.sessions_max {
             return Err(Box::new(too_many_sessions()));
@@ -230,15 +232,15 @@ impl Front {
         Ok(session)
     }
 
-    /// Tells whether whoever sends a request may speak in a session. Before a server that is shown the credentials
-    /// itself, that is for the server to say.
+    /// Tells whether a request may use a session. In front of a server that gets the credentials itself, the server
+    /// decides that.
     fn is_open_to(&self, session: &Session, headers: &HeaderMap) -> bool {
-        let is_told_here = self.upstream.is_none() || self.config.auth_tokens.len() > 1;
-        !is_told_here || session.is_inferred || session.is_bound_to(&conversations::principal(headers))
+        let is_checked_here = self.upstream.is_none() || self.config.auth_tokens.len() > 1;
+        !is_checked_here || session.is_inferred || session.is_bound_to(&conversations::principal(headers))
     }
 
-    /// Returns the room for the body of a request.
-    fn body_room(&self, session: Option<&Session>, headers: &HeaderMap) -> Charge {
+    /// Returns an empty charge for the body of a request, against its session's budget if it may use that session.
+    fn body_charge(&self, session: Option<&Session>, headers: &HeaderMap) -> Charge {
         match session.filter(|session| self.is_open_to(session, headers)) {
             Some(session) => session.account.nothing(Use::Body),
             None => self.gateway.budget().nothing(Use::Body, false),
@@ -256,35 +258,41 @@ impl Front {
     }
 }
 
-async fn handle(front: Arc<Front>, tcp: Tcp, place: Arc<TrackedConnection>, request: Request) -> Response {
+async fn handle(
+    front: Arc<Front>,
+    tcp: Tcp,
+    connection: Arc<TrackedConnection>,
+    request: Request,
+) -> Response {
     let (head, body) = request.into_parts();
     let mut seen = ReadBody::default();
     let admitted = admit(&front, &head);
     let is_admitted = admitted.is_ok();
-    // A request that was refused belongs to no session, even if it names one.
+    // A refused request belongs to no session, even if it names one.
     let session = || is_admitted.then(|| front.session_of(&tcp, &head.headers)).flatten();
     let known = session();
     if known.is_some() {
-        place.is_known();
+        connection.mark_known();
     }
-    let room = front.body_room(known.as_deref(), &head.headers);
-    let header_room = header_room(front.gateway.budget(), &head.headers);
-    let admitted = match &header_room {
-        Err(full) if is_admitted => Ok(Some(closing(no_room(full)))),
+    let charge = front.body_charge(known.as_deref(), &head.headers);
+    let header_charge = header_charge(front.gateway.budget(), &head.headers);
+    let admitted = match &header_charge {
+        Err(full) if is_admitted => Ok(Some(closing(memory_full(full)))),
         _ => admitted,
     };
     let mut response = match admitted {
         Err(refused) => {
-            seen = ReadBody::skim(&head.headers, body, room).await;
+            seen = ReadBody::skim(&head.headers, body, charge).await;
             *refused
         }
         Ok(Some(answer)) => answer,
-        Ok(None) => answer(&front, &tcp, &head, (body, room), &mut seen).await,
+        Ok(None) => answer(&front, &tcp, &head, (body, charge), &mut seen).await,
     };
+    // Looked up again: answering may have opened the session.
     if response.status().is_success()
         && (response.headers().contains_key(headers::SESSION) || session().is_some())
     {
-        place.is_known();
+        connection.mark_known();
     }
     if let Some(reason) = response.extensions().get::<Reason>() {
         let session = session();
@@ -296,14 +304,14 @@ async fn handle(front: Arc<Front>, tcp: Tcp, place: Arc<TrackedConnection>, requ
     response
 }
 
-/// Takes room for headers, which are there until the request is answered. The few that clients ordinarily send are not
-/// worth it: all connections together keep no more than 16 MiB of those.
-fn header_room(budget: &Budget, headers: &HeaderMap) -> Result<Option<Charge>, Full> {
+/// Charges headers to the budget until the request is answered. Ordinary requests have few, which are not counted: at
+/// most 16 MiB over all connections.
+fn header_charge(budget: &Budget, headers: &HeaderMap) -> Result<Option<Charge>, Full> {
     let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
     if bytes <= HEADER_BYTES_FREE { Ok(None) } else { budget.charge(Use::Call, bytes).map(Some) }
 }
 
-/// Lets a request in, turns it away, or answers what needs nobody behind the front.
+/// Admits a request, refuses it, or answers it if that needs no session and no backend (CORS preflight).
 fn admit(front: &Front, head: &request::Parts) -> Result<Option<Response>, Refusal> {
     guard::check_place(&front.config, head)?;
     if cors::is_preflight(head) {
@@ -317,22 +325,22 @@ async fn answer(
     front: &Arc<Front>,
     tcp: &Tcp,
     head: &request::Parts,
-    (body, room): (RequestBody, Charge),
+    (body, charge): (RequestBody, Charge),
     seen: &mut ReadBody,
 ) -> Response {
     if head.uri.path() != "/mcp" {
         return plain(StatusCode::NOT_FOUND, "there is nothing here: the endpoint is /mcp");
     }
     if let Some(upstream) = &front.upstream {
-        return match read(front, &head.headers, (body, room), seen).await {
+        return match read(front, &head.headers, (body, charge), seen).await {
             Ok(()) => proxy::pass(front, upstream, tcp, head, seen.bytes().clone()).await,
             Err(refused) => *refused,
         };
     }
     if head.method == Method::POST {
-        return post(front, tcp, &head.headers, (body, room), seen).await;
+        return post(front, tcp, &head.headers, (body, charge), seen).await;
     }
-    *seen = ReadBody::skim(&head.headers, body, room).await;
+    *seen = ReadBody::skim(&head.headers, body, charge).await;
     match head.method {
         Method::GET => legacy::get(front, &head.headers),
         Method::DELETE => legacy::delete(front, &head.headers),
@@ -340,15 +348,15 @@ async fn answer(
     }
 }
 
-/// Reads a body that is not too long, for which there is room, and that comes in time.
+/// Reads a body, within the limits of size, memory and time.
 async fn read(
     front: &Front,
     headers: &HeaderMap,
-    (body, room): (RequestBody, Charge),
+    (body, charge): (RequestBody, Charge),
     seen: &mut ReadBody,
 ) -> Result<(), Refusal> {
     let (limit, timeout) = (front.config.body_bytes_max, front.config.body_timeout);
-    let (read, end) = ReadBody::read(headers, body, limit, BodyAllowance { room, timeout }).await;
+    let (read, end) = ReadBody::read(headers, body, limit, BodyAllowance { charge, timeout }).await;
     *seen = read;
     let invalid = |status, why: &str| json_error(status, None, code::INVALID_REQUEST, why);
     let refused = match end {
@@ -364,14 +372,15 @@ async fn read(
         }
         BodyEnd::Full(full) => {
             seen.forget();
-            closing(no_room(&full))
+            closing(memory_full(&full))
         }
     };
     Err(Box::new(refused))
 }
 
-/// Answers that there is no room for a request now. No session's tape has that answer: the refusal names the limit.
-fn no_room(full: &Full) -> Response {
+/// Makes the response to a request for which there is no memory. It is on no session's tape, so the refusal that is
+/// recorded names the limit.
+fn memory_full(full: &Full) -> Response {
     let reason = match full.key {
         SESSION_KEY => "no memory (limits.max_session_memory)",
         _ => "no memory (limits.max_memory)",
@@ -380,26 +389,26 @@ fn no_room(full: &Full) -> Response {
     because(reason, retry_later(answer))
 }
 
-/// Marks an answer as one for want of memory: the same request may be answered a moment later.
+/// Marks a response as a refusal for lack of memory, so that the client retries the request a moment later.
 fn retry_later(mut response: Response) -> Response {
     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     because("no memory", response)
 }
 
-/// Closes the connection behind an answer: what is left of the request is not read.
+/// Closes the connection after a response: the rest of the request is not read.
 fn closing(mut response: Response) -> Response {
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
-/// What becomes of a message that was taken in.
+/// What to do with a message that was read.
 enum Next {
-    /// It is answered.
+    /// Send this response.
     Done(Response),
-    /// A request of the legacy era.
+    /// Answer a request of the legacy era.
     Legacy(legacy::LegacyRequest),
-    /// A request of the modern era.
+    /// Answer a request of the modern era.
     Modern(modern::ModernRequest),
 }
 
@@ -412,13 +421,13 @@ async fn post(
 ) -> Response {
     let next = take_in(front, tcp, headers, body, seen).await;
     if !matches!(next, Next::Done(_)) {
-        // The answer may take long, and this may be large.
+        // The body may be large and the answer may take long: its memory is free meanwhile.
         seen.forget();
     }
     match next {
         Next::Done(response) => response,
-        Next::Legacy(asked) => legacy::answer(front, asked).await,
-        Next::Modern(asked) => modern::answer(front, asked).await,
+        Next::Legacy(request) => legacy::answer(front, request).await,
+        Next::Modern(request) => modern::answer(front, request).await,
     }
 }
 
@@ -429,6 +438,7 @@ async fn take_in(
     body: (RequestBody, Charge),
     seen: &mut ReadBody,
 ) -> Next {
+    // A refusal waits until the body is read: its hash and length are recorded with the refusal.
     let content = headers::check_content(headers);
     if let Err(refused) = read(front, headers, body, seen).await {
         return Next::Done(*refused);
@@ -437,7 +447,7 @@ async fn take_in(
         return Next::Done(*refused);
     }
     let mut bytes = Cow::from(&seen.bytes()[..]);
-    // Line breaks between tokens are JSON, but a line of a tape has none.
+    // JSON allows line breaks between tokens, but an entry of a tape is one line.
     if bytes.iter().any(|b| matches!(b, b'\n' | b'\r')) {
         one_line(bytes.to_mut());
     }
@@ -461,20 +471,20 @@ async fn take_in(
     }
 }
 
-/// Answers that there is no room for another session.
+/// Makes the response to a client when there are too many sessions.
 fn too_many_sessions() -> Response {
     let refused = plain(StatusCode::SERVICE_UNAVAILABLE, "too many sessions are open");
     because("too many sessions", refused)
 }
 
-/// Answers that there is no such session. Who shows other credentials than opened it is told the same as who made the id
-/// up.
+/// Makes the response to an unknown session id. Requests with the wrong credentials get it too, so that it does not
+/// reveal which ids exist.
 fn no_such_session() -> Response {
     let why = "no such session: open a new one with initialize";
     because("unknown session", plain(StatusCode::NOT_FOUND, why))
 }
 
-/// Answers with JSON.
+/// Makes a response of JSON.
 pub(crate) fn json(status: StatusCode, line: impl Into<Body>) -> Response {
     let mut response = Response::new(line.into());
     *response.status_mut() = status;
@@ -482,19 +492,19 @@ pub(crate) fn json(status: StatusCode, line: impl Into<Body>) -> Response {
     response
 }
 
-/// Answers with a JSON-RPC error.
+/// Makes a response of a JSON-RPC error.
 pub(crate) fn json_error(status: StatusCode, id: Option<&str>, code: i64, why: &str) -> Response {
     json(status, message::raw_error(id.unwrap_or("null"), &message::error(code, why, None)))
 }
 
-/// Answers with a sentence.
+/// Makes a response of plain text.
 pub(crate) fn plain(status: StatusCode, why: &str) -> Response {
     let mut response = Response::new(Body::from(format!("{why}\n")));
     *response.status_mut() = status;
     response
 }
 
-/// Answers that there is nothing to say.
+/// Makes the response to a message that needs no answer.
 pub(crate) fn accepted() -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::ACCEPTED;

@@ -16,14 +16,14 @@ use crate::notice;
 use crate::pipe::{Sink, Source};
 use crate::session::{OUTBOX_MAX, Outbox, Session};
 
-/// How long calls under way may go on after the client has stopped talking.
-const LAST_ANSWERS: Duration = Duration::from_secs(5);
-/// How many bytes of waiting lines go out in one write.
+/// How long calls under way may go on after the client closed its stream.
+const LAST_ANSWERS_MAX: Duration = Duration::from_secs(5);
+/// How many bytes of waiting lines are joined into one write: a pipe's default capacity.
 const WRITE_BYTES_MAX: usize = 64 * 1024;
-/// How long the last lines may take to leave.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long writing the last lines may take.
+const LAST_LINES_MAX: Duration = Duration::from_secs(1);
 
-/// Serves one client until it closes its stream or says `exit`, or until `stopped`; returns the exit code that it earned.
+/// Serves one client until it closes its stream or sends `exit`, or until `stopped`; returns the process's exit code.
 ///
 /// # Errors
 /// The streams cannot be used.
@@ -33,6 +33,7 @@ pub async fn serve(
     stopped: impl Future<Output = ()> + Send,
 ) -> std::io::Result<u8> {
     let (mut source, sink) = (Source::stdin()?, Sink::stdout()?);
+    // There is only this client, so nobody else loses the gateway.
     gateway.let_client_end_it();
     let session = gateway.open_session(name);
     let (outbox, lines) = mpsc::channel(OUTBOX_MAX);
@@ -45,27 +46,27 @@ pub async fn serve(
             return Ok(0);
         }
         code = gateway.exited() => (code, "the host said exit"),
-        // A host that kills us after a moment must find the tape sealed by then.
+        // No waiting for answers: a host that stops us may kill us a moment later, and the tape must be sealed by then.
         () = stopped => {
             gateway.stopping();
             (0, "the process was told to stop")
         }
         () = read(&gateway, &session, &mut source, &outbox) => (0, "the host closed its stream"),
     };
-    // What is still to be said goes out before the tape is sealed; what the client does not take is noted on it.
+    // Waiting lines are written before the tape is sealed, which notes those that the client does not read.
     drop(outbox);
     let _ = close.send(session.detach());
-    if tokio::time::timeout(LAST_WORDS, &mut writing).await.is_err() {
+    if tokio::time::timeout(LAST_LINES_MAX, &mut writing).await.is_err() {
         writing.abort();
-        // Dropped by then, and with it all that was not written.
+        // Wait until the task is dropped, and with it the lines that were not written, so that they are noted as such.
         let _ = writing.await;
     }
     gateway.shut_down(reason);
     Ok(code)
 }
 
-/// Writes lines until nobody sends any or the client is gone; told to close, it takes no more, and writes what waits and
-/// the last lines that it is given.
+/// Writes lines until the senders or the client are gone. On `closing` it accepts no more lines, and writes those that
+/// wait and then those that `closing` brings.
 async fn write(
     sink: Sink,
     mut lines: mpsc::Receiver<Outgoing>,
@@ -86,7 +87,7 @@ async fn write(
         let Some(line) = line.or_else(|| last.pop_front()) else { return };
         let mut batch = LineBatch::default();
         batch.push(line);
-        // What waits behind goes out with it, in one write.
+        // Lines that wait already go out in the same write.
         while batch.bytes() < WRITE_BYTES_MAX
             && let Some(more) = if is_over { last.pop_front() } else { lines.try_recv().ok() }
         {
@@ -133,9 +134,9 @@ async fn read(gateway: &Arc<Gateway>, session: &Arc<Session>, source: &mut Sourc
             break;
         }
     }
-    // What is under way is answered, for a while: a client may only have stopped talking.
-    let _ =
-        tokio::time::timeout(LAST_ANSWERS, async { while answering.join_next().await.is_some() {} }).await;
+    // A client may close its stream and still read: calls under way are answered, for a limited time.
+    let _ = tokio::time::timeout(LAST_ANSWERS_MAX, async { while answering.join_next().await.is_some() {} })
+        .await;
 }
 
 async fn take(

@@ -1,14 +1,14 @@
 //! Answers a task in plain words: the router chooses one call, which is then made like a client's own.
 //!
-//! Offered as the method `agentify/orchestrateTask` and as tools of the gateway itself. Whatever comes of the
-//! model, nothing is called below the threshold, nor what destroys without a yes. How a model is reached is
-//! not known here.
+//! Offered as the method `agentify/orchestrateTask` and as tools of the gateway itself. Whatever a model answers,
+//! nothing is called below the threshold of confidence or destructively without the user's consent. How a model is
+//! reached is not known here.
 
-mod asking;
-mod book;
 mod catalog;
+mod elicitation;
 mod lessons;
 mod outcome;
+mod plan_steps;
 mod steps;
 mod task;
 mod tools;
@@ -24,40 +24,40 @@ use serde_json::{Value, json};
 use super::{Gateway, Request};
 use crate::backend::Answer;
 use crate::session::{Call, lock};
-pub use asking::Consent;
-pub use book::{PlanBook, Planned, StepMark, Writing};
+pub use elicitation::Consent;
 use outcome::Refusal;
+pub use plan_steps::{PlanRecorder, RecordedPlan, StepProgress};
 pub(super) use tools::{definitions, is_own};
 
 /// The method that takes a task.
 pub(super) const METHOD: &str = scrubjay_core::tasks_on_tape::TASK_METHOD;
 
-/// The router at work: what it chooses from, and what needs a yes.
+/// The router with its catalogs and its rules for confirmation.
 pub(super) struct Routing {
     router: Arc<Router>,
     consent: Consent,
     catalogs: catalog::Catalogs,
-    /// What was learned, where anything is to be.
+    /// What was learned; absent if nothing is to be learned.
     lessons: Option<Arc<Mutex<Lessons>>>,
-    book: Option<Arc<dyn PlanBook>>,
+    plan_recorder: PlanRecorder,
     offers_tools: bool,
 }
 
-/// What tasks are routed with.
+/// How tasks are routed.
 pub struct RouteWith {
     /// Chooses calls.
     pub router: Arc<Router>,
-    /// Says which need a yes.
+    /// Says which calls need a confirmation.
     pub consent: Consent,
-    /// Whether calls that succeed teach how their tools are asked for.
+    /// Whether the router learns from calls that succeed which words mean their tools.
     pub learns: bool,
-    /// Where the steps of a task are written down.
-    pub book: Option<Arc<dyn PlanBook>>,
+    /// Records the steps of tasks that become several calls.
+    pub plan_recorder: PlanRecorder,
     /// Whether clients see the router among the tools; its method works either way.
     pub offers_tools: bool,
 }
 
-/// Where a task came in, and so what its answer looks like.
+/// How a task was sent, which decides the form of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Method,
@@ -65,24 +65,24 @@ enum Form {
 }
 
 impl Gateway {
-    /// Routes tasks in this way from now on, or no longer; what was learned is kept.
+    /// Sets how tasks are routed from now on, if at all. What was learned is kept.
     pub fn route_with(&self, with: Option<RouteWith>) {
         let mut routing = lock(&self.routing);
         let learned = routing.as_ref().and_then(|before| before.lessons.clone()).unwrap_or_default();
         *routing = with.map(|with| {
-            let RouteWith { router, consent, learns, book, offers_tools } = with;
+            let RouteWith { router, consent, learns, plan_recorder, offers_tools } = with;
             let lessons = learns.then_some(learned);
             let catalogs = catalog::Catalogs::default();
-            Arc::new(Routing { router, consent, catalogs, lessons, book, offers_tools })
+            Arc::new(Routing { router, consent, catalogs, lessons, plan_recorder, offers_tools })
         });
     }
 
-    /// Returns what routes tasks, where that is wanted.
+    /// Returns how tasks are routed, if they are.
     fn routing(&self) -> Option<Arc<Routing>> {
         lock(&self.routing).clone()
     }
 
-    /// Tells whether the router is among the tools.
+    /// Tells whether clients see the router among the tools.
     pub(super) fn offers_router_tools(&self) -> bool {
         self.routing().is_some_and(|routing| routing.offers_tools)
     }
@@ -126,6 +126,7 @@ impl Gateway {
         let job = async move { form.answer(gateway.carry_out(&call, task, progress).await, era) };
         match era {
             Era::Legacy => Box::pin(job).await,
+            // A question to a modern client ends the request; the job then waits for the client to return with its answer.
             Era::Modern => self.run_parkable(request, job).await,
         }
     }
@@ -138,7 +139,7 @@ impl Gateway {
         Answer::Result(outcome::with_type(answer, call.facts.era).to_string())
     }
 
-    /// Chooses the call, asks where it must, makes it.
+    /// Chooses the call, asks the user if needed, and makes the call.
     async fn carry_out(
         self: &Arc<Self>,
         call: &Arc<Call>,
@@ -147,40 +148,38 @@ impl Gateway {
     ) -> Result<String, Refusal> {
         let routing = self.routing().ok_or_else(|| Refusal::new(code::METHOD_NOT_FOUND, "no router"))?;
         let catalog = self.catalog(&routing, call).await;
-        let routed = routing.router.route(&catalog, &task).await;
-        let routed = Box::pin(routing.settle(call, &catalog, &task, routed)).await;
-        let plan = match &routed.decided {
+        let route = routing.router.route(&catalog, &task).await;
+        let route = Box::pin(routing.settle(call, &catalog, &task, route)).await;
+        let plan = match &route.decided {
             Ok(plan) => plan.clone(),
             Err(why) => {
-                tracing::info!(
-                    reason = why.reason(),
-                    confidence = routed.confidence,
-                    "a task was not routed"
-                );
-                return Err(Refusal::undecided(&task, &routed, why));
+                tracing::info!(reason = why.reason(), confidence = route.confidence, "a task was not routed");
+                return Err(Refusal::no_call(&task, &route, why));
             }
         };
-        if !routed.then.is_empty() {
-            return Box::pin(self.carry_out_steps(&routing, call, &catalog, &task, &routed, plan)).await;
+        if !route.then.is_empty() {
+            return Box::pin(self.carry_out_steps(&routing, call, &catalog, &task, &route, plan)).await;
         }
         let definition = plan.tool().and_then(|name| catalog.tool(&plan.backend_id, name));
         if routing.consent.is_needed(&plan, definition.map(|tool| &tool.definition)) {
-            asking::confirm(call, &plan)
+            elicitation::confirm(call, &plan)
                 .await
-                .map_err(|why| Refusal::unconfirmed(&task, &routed, &plan, why))?;
+                .map_err(|why| Refusal::unconfirmed(&task, &route, &plan, why))?;
         }
         let what = plan.tool().unwrap_or(&plan.mcp_method);
-        tracing::info!(backend = plan.backend_id, tool = what, confidence = routed.confidence, "task routed");
-        let chosen = outcome::chosen(routing.router.mode(), &plan, &routed);
+        tracing::info!(backend = plan.backend_id, tool = what, confidence = route.confidence, "task routed");
+        let chosen = outcome::chosen(routing.router.mode(), &plan, &route);
+        // Recorded before the call is made: a crash in between leaves the choice on tape.
         call.session.record_note(&json!({ "event": "task_routed", "chosen": chosen }));
         let result = self.call_chosen(call, &plan, progress, chosen).await?;
+        // A call that failed may have been of the wrong tool.
         if !outcome::is_failure(&result) {
             self.learn_from(call, &task, &plan);
         }
         Ok(result)
     }
 
-    /// Makes the chosen call, on the same way as a client's own.
+    /// Makes the chosen call in the same way as a client's own.
     async fn call_chosen(
         self: &Arc<Self>,
         call: &Arc<Call>,
@@ -193,6 +192,7 @@ impl Gateway {
             return Err(Refusal::backend(plan, &json!({ "message": "it is not there" }), chosen));
         };
         let mut params = plan.mcp_params.clone();
+        // The task's own token: progress of the chosen call then reaches the client under it.
         if let Some(token) = progress.and_then(|token| serde_json::from_str::<Value>(&token).ok()) {
             params["_meta"] = json!({ "progressToken": token });
         }
@@ -207,42 +207,43 @@ impl Gateway {
 }
 
 impl Routing {
-    /// Teaches a catalog what was learned.
+    /// Teaches a catalog all lessons.
     fn teach(&self, catalog: &Catalog) {
         if let Some(lessons) = &self.lessons {
             lock(lessons).teach(catalog);
         }
     }
 
-    /// Asks the user where that may lead to a call: which tool is meant, or what the model has to know.
+    /// If there is no call yet, asks the user what may lead to one: which tool is meant, or what the model wants to
+    /// know.
     async fn settle(
         &self,
         call: &Arc<Call>,
         catalog: &Catalog,
         task: &RouteTask,
-        routed: RouteResult,
+        route: RouteResult,
     ) -> RouteResult {
-        if !asking::can_ask(call) {
-            return routed;
+        if !elicitation::can_ask(call) {
+            return route;
         }
-        match &routed.decided {
-            // Half-way there a person may know; further off a question only disturbs.
-            Err(NoCall::Unsure) if routed.confidence >= self.router.threshold() / 2.0 => {
-                let Some(tool) = asking::which(call, &routed.candidates).await else { return routed };
-                self.router.fill(catalog, task, &tool).await.unwrap_or(routed)
+        match &route.decided {
+            // Below half the threshold the right tool is hardly among the candidates, and the question only disturbs.
+            Err(NoCall::Unsure) if route.confidence >= self.router.threshold() / 2.0 => {
+                let Some(tool) = elicitation::ask_tool(call, &route.candidates).await else { return route };
+                self.router.fill(catalog, task, &tool).await.unwrap_or(route)
             }
-            Err(NoCall::Answer(AnswerError::NoCall { said })) if !said.is_empty() => {
-                let Some(answer) = asking::more(call, said).await else { return routed };
-                let asked = Some((said.clone(), answer));
-                self.router.route(catalog, &RouteTask { asked, ..task.clone() }).await
+            Err(NoCall::Answer(AnswerError::NoCall { text: question })) if !question.is_empty() => {
+                let Some(answer) = elicitation::ask_detail(call, question).await else { return route };
+                let clarification = Some((question.clone(), answer));
+                self.router.route(catalog, &RouteTask { clarification, ..task.clone() }).await
             }
-            _ => routed,
+            _ => route,
         }
     }
 }
 
 impl Form {
-    /// Writes what came of a task.
+    /// Writes the outcome of a task.
     fn answer(self, outcome: Result<String, Refusal>, era: Era) -> Answer {
         match (self, outcome) {
             (Self::Method, Ok(result)) => Answer::Result(result),

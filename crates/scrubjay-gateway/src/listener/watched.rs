@@ -1,4 +1,4 @@
-//! A connection's stream and answers, which tell its place what happens on them.
+//! Wraps a connection's stream and response bodies, to track what happens on them.
 
 use std::io;
 use std::pin::Pin;
@@ -11,26 +11,26 @@ use tokio::net::TcpStream;
 
 use super::{Stage, TrackedConnection};
 
-/// A stream that tells when its client is heard, and when it takes nothing.
+/// A stream that notes when bytes are read, and when a write waits for the client.
 pub(super) struct Watched {
     stream: TcpStream,
-    place: Arc<TrackedConnection>,
+    connection: Arc<TrackedConnection>,
 }
 
 impl Watched {
-    pub(super) fn new(stream: TcpStream, place: Arc<TrackedConnection>) -> Self {
-        Self { stream, place }
+    pub(super) fn new(stream: TcpStream, connection: Arc<TrackedConnection>) -> Self {
+        Self { stream, connection }
     }
 
-    fn wrote<T>(&self, outcome: Poll<T>) -> Poll<T> {
-        self.place.wrote(outcome.is_pending());
+    fn note_write<T>(&self, outcome: Poll<T>) -> Poll<T> {
+        self.connection.note_write(outcome.is_pending());
         outcome
     }
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        self.place.connections.leave(self.place.number);
+        self.connection.connections.leave(self.connection.number);
     }
 }
 
@@ -43,7 +43,7 @@ impl AsyncRead for Watched {
         let before = into.filled().len();
         let outcome = Pin::new(&mut self.stream).poll_read(cx, into);
         if into.filled().len() > before {
-            self.place.heard();
+            self.connection.note_read();
         }
         outcome
     }
@@ -51,11 +51,11 @@ impl AsyncRead for Watched {
 
 impl AsyncWrite for Watched {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if self.place.is_held() {
+        if self.connection.writes_stopped() {
             return Poll::Pending;
         }
         let outcome = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.wrote(outcome)
+        self.note_write(outcome)
     }
 
     fn poll_write_vectored(
@@ -63,11 +63,11 @@ impl AsyncWrite for Watched {
         cx: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if self.place.is_held() {
+        if self.connection.writes_stopped() {
             return Poll::Pending;
         }
         let outcome = Pin::new(&mut self.stream).poll_write_vectored(cx, pieces);
-        self.wrote(outcome)
+        self.note_write(outcome)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -83,19 +83,19 @@ impl AsyncWrite for Watched {
     }
 }
 
-/// A request that is being answered, until the answer has been taken.
+/// A request that is being answered, until hyper drops the body of the response.
 pub(super) struct Answering {
-    place: Arc<TrackedConnection>,
+    connection: Arc<TrackedConnection>,
     has_no_end: bool,
 }
 
 impl Answering {
-    pub(super) fn begin(place: Arc<TrackedConnection>) -> Self {
-        place.begin(Stage::Answering);
-        Self { place, has_no_end: false }
+    pub(super) fn begin(connection: Arc<TrackedConnection>) -> Self {
+        connection.begin(Stage::Answering);
+        Self { connection, has_no_end: false }
     }
 
-    pub(super) fn until_read<B>(mut self, body: B, has_no_end: bool) -> Answer<B> {
+    pub(super) fn until_taken<B>(mut self, body: B, has_no_end: bool) -> Answer<B> {
         self.has_no_end = has_no_end;
         Answer { body, _answering: self }
     }
@@ -104,12 +104,12 @@ impl Answering {
 impl Drop for Answering {
     fn drop(&mut self) {
         if !self.has_no_end {
-            self.place.begin(Stage::Idle);
+            self.connection.begin(Stage::Idle);
         }
     }
 }
 
-/// The body of an answer.
+/// The body of a response.
 pub(super) struct Answer<B> {
     body: B,
     _answering: Answering,

@@ -1,8 +1,8 @@
 //! `scrubjay serve`: one gateway in front of many servers, and Scrubjay's own toolsets among them.
 
-mod book;
 mod debug;
 mod lessons;
+mod plan_steps;
 mod reload;
 mod storage;
 mod toolsets;

@@ -1,7 +1,7 @@
-//! Answers whose messages count as delivered once the last of their bytes is written to the connection.
+//! Response bodies whose messages count as delivered once their last byte is written to the connection.
 //!
-//! The HTTP server keeps what it is given, in order, until the system has taken it, and tells each piece how much of it
-//! was written ([`Buf::advance`]). So a piece knows by itself when it is delivered; dropped before, it was not.
+//! hyper keeps each chunk until the system has taken its bytes, and reports to the chunk how many were written
+//! ([`Buf::advance`]). So a chunk knows when it is delivered; a chunk that is dropped before was not.
 
 use std::io;
 use std::pin::Pin;
@@ -16,33 +16,34 @@ use hyper::body::{Body as HttpBody, Buf, Frame, SizeHint};
 use super::stream::EventReader;
 use crate::delivery::{Outgoing, Receipt};
 
-/// An answer to a request.
+/// The response to a request.
 pub(crate) type Response = axum::http::Response<Body>;
 
-/// Some bytes of an answer, on their way to the connection.
+/// Some bytes of a response, on their way to the connection.
 pub(crate) struct BodyChunk {
     bytes: Bytes,
-    told: OnWritten,
+    on_written: OnWritten,
 }
 
 /// What is notified when a chunk is written.
 enum OnWritten {
     Nobody,
     Receipt(Receipt),
-    /// The log that it is an event of, by its number: the log keeps the receipt, for another reader may come for it.
+    /// The event log and the event's number in it. The log keeps the receipt, because another reader may resume there
+    /// if this one is lost.
     EventLog(Arc<EventReader>, u64),
 }
 
 impl BodyChunk {
     pub(super) fn new(bytes: impl Into<Bytes>, receipt: Option<Receipt>) -> Self {
-        Self { bytes: bytes.into(), told: receipt.map_or(OnWritten::Nobody, OnWritten::Receipt) }
+        Self { bytes: bytes.into(), on_written: receipt.map_or(OnWritten::Nobody, OnWritten::Receipt) }
     }
 
     pub(super) fn of_log(event: Bytes, reader: Arc<EventReader>, number: u64) -> Self {
-        Self { bytes: event, told: OnWritten::EventLog(reader, number) }
+        Self { bytes: event, on_written: OnWritten::EventLog(reader, number) }
     }
 
-    /// Makes a chunk of a line between these; its room is given back with its bytes.
+    /// Makes a chunk of a line between two texts. The line's memory is charged until the bytes are dropped.
     pub(super) fn of_line(line: Outgoing, before: &str, after: &str) -> Self {
         let (bytes, receipt, _) = line.into_bytes(before, after);
         Self::new(bytes, receipt)
@@ -63,7 +64,7 @@ impl Buf for BodyChunk {
         if !self.bytes.is_empty() {
             return;
         }
-        match std::mem::replace(&mut self.told, OnWritten::Nobody) {
+        match std::mem::replace(&mut self.on_written, OnWritten::Nobody) {
             OnWritten::Nobody => {}
             OnWritten::Receipt(receipt) => receipt.delivered(),
             OnWritten::EventLog(reader, number) => reader.was_written(number),
@@ -71,14 +72,14 @@ impl Buf for BodyChunk {
     }
 }
 
-type Parcels = Pin<Box<dyn Stream<Item = io::Result<BodyChunk>> + Send>>;
+type Chunks = Pin<Box<dyn Stream<Item = io::Result<BodyChunk>> + Send>>;
 
-/// The body of an answer.
+/// The body of a response.
 pub(crate) enum Body {
-    /// What it has, until it is handed over.
+    /// All of it, until hyper takes it.
     Whole(Option<BodyChunk>),
-    /// What comes bit by bit.
-    Parts(Parcels),
+    /// A stream of chunks.
+    Parts(Chunks),
 }
 
 impl Body {
@@ -92,8 +93,8 @@ impl Body {
 }
 
 impl From<BodyChunk> for Body {
-    fn from(parcel: BodyChunk) -> Self {
-        Self::Whole(parcel.has_remaining().then_some(parcel))
+    fn from(chunk: BodyChunk) -> Self {
+        Self::Whole(chunk.has_remaining().then_some(chunk))
     }
 }
 
@@ -119,7 +120,7 @@ impl HttpBody for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<BodyChunk>>>> {
         match &mut *self {
-            Self::Whole(parcel) => Poll::Ready(parcel.take().map(|parcel| Ok(Frame::data(parcel)))),
+            Self::Whole(chunk) => Poll::Ready(chunk.take().map(|chunk| Ok(Frame::data(chunk)))),
             Self::Parts(parts) => {
                 parts.poll_next_unpin(cx).map(|part| part.map(|part| part.map(Frame::data)))
             }
@@ -132,13 +133,13 @@ impl HttpBody for Body {
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Whole(parcel) => SizeHint::with_exact(parcel.as_ref().map_or(0, Buf::remaining) as u64),
+            Self::Whole(chunk) => SizeHint::with_exact(chunk.as_ref().map_or(0, Buf::remaining) as u64),
             Self::Parts(_) => SizeHint::default(),
         }
     }
 }
 
-/// Answers with a line that is on tape.
+/// Makes a response of a line that is on tape.
 pub(super) fn json_line(status: StatusCode, line: Outgoing) -> Response {
     let mut response = Response::new(BodyChunk::of_line(line, "", "").into());
     *response.status_mut() = status;

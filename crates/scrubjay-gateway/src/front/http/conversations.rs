@@ -1,10 +1,10 @@
 //! Which conversation a request without a session belongs to.
 //!
-//! A modern request names none, so one is inferred for the recording: a trace id names it; else the TCP
-//! connection remembers it; `server/discover` on a connection that has none begins one; any other request
-//! joins the newest conversation of the same client: the same token, name and process. A pause ends it. How
-//! it was told is kept on the tape. Where neither a process nor a token of its own tells a client from others, several
-//! may be one conversation: it is recorded, but shares no state of a backend.
+//! A modern request names no session, so one is inferred for the recording: by its trace id, or else by its TCP
+//! connection. On a new connection `server/discover` begins a conversation; any other request joins the newest
+//! conversation of the same client, that is of the same token, name and process. A pause ends a conversation. The tape
+//! notes how it was inferred. If neither a process nor a token distinguishes clients, several of them may be recorded
+//! as one conversation, which then shares no state of a backend.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -21,22 +21,22 @@ use crate::client_message::{ClientMessage, text_in};
 use crate::config::HttpConfig;
 use crate::session::{Session, lock};
 
-/// What a request says about who sends it.
+/// What a request says about its sender.
 #[derive(Debug, Default)]
 pub(super) struct Sender {
     token: String,
     info: String,
-    /// The name of the principal, where its token has one.
+    /// The name that the user gave to the token.
     principal: Option<String>,
     trace: Option<String>,
-    /// Whether it says that somebody passed it on.
+    /// Whether a header says that a proxy forwarded it.
     is_forwarded: bool,
-    /// Whether it is what a client says first.
+    /// Whether it is the first request of a client (`server/discover`).
     begins: bool,
 }
 
 impl Sender {
-    /// Reads a request of the modern era.
+    /// Describes the sender of a modern request.
     pub(super) fn of(config: &HttpConfig, headers: &HeaderMap, message: &ClientMessage) -> Self {
         let trace = text_in(message.meta("traceparent"));
         // The second field of a trace context is the trace's id.
@@ -52,36 +52,36 @@ impl Sender {
         }
     }
 
-    /// Reads what cannot be taken apart.
+    /// Describes the sender of a message that cannot be parsed.
     pub(super) fn unknown(headers: &HeaderMap) -> Self {
         Self { token: token(headers), is_forwarded: is_forwarded(headers), ..Self::default() }
     }
 
-    /// Returns what tells this client from others on one connection.
+    /// Returns a hash that distinguishes this client from others on one connection.
     fn client(&self) -> String {
         let how = if self.is_forwarded { "forwarded" } else { "direct" };
         blake3::hash(format!("{}|{how}|{}", self.token, self.info).as_bytes()).to_hex().to_string()
     }
 
-    /// Returns the process that sends it, where that can be told: of what was passed on, only who did so is known.
+    /// Returns the sender's process, if it is known. The process behind a forwarded request is the proxy's.
     async fn process(&self, tcp: &Tcp) -> Option<PeerProcess> {
         if self.is_forwarded { None } else { tcp.process().await }
     }
 }
 
-/// Returns by what it is known who sends a request: a hash of the credentials it shows, if any.
+/// Returns what identifies the sender of a request: a hash of its credentials, or an empty text.
 pub(super) fn principal(headers: &HeaderMap) -> String {
     token(headers)
 }
 
 fn token(headers: &HeaderMap) -> String {
     let shown = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes().trim_ascii());
-    // The name of the scheme is the same in any case.
+    // Without the scheme: its case does not matter, so `bearer x` and `Bearer x` are the same credentials.
     let secret = shown.map(|value| value.splitn(2, |byte| *byte == b' ').last().unwrap_or_default());
     secret.map(|secret| blake3::hash(secret).to_hex().to_string()).unwrap_or_default()
 }
 
-/// The live conversations, by handle of their session.
+/// The live conversations, by the id of their session.
 #[derive(Debug, Default)]
 pub(super) struct Conversations {
     known: Mutex<ConversationTable>,
@@ -90,7 +90,7 @@ pub(super) struct Conversations {
 #[derive(Debug, Default)]
 struct ConversationTable {
     traced: HashMap<String, String>,
-    /// The newest of each client.
+    /// The newest conversation of each client.
     newest: HashMap<String, String>,
 }
 
@@ -111,7 +111,7 @@ impl Front {
         tcp.remember(&client, &session.id);
     }
 
-    /// Returns the session a request belongs to, begun where it has to be; `None` where there are too many.
+    /// Returns the session that a request belongs to, and begins one if needed; `None` if there are too many.
     pub(super) async fn conversation(&self, tcp: &Tcp, sender: &Sender) -> Option<Arc<Session>> {
         let client = sender.client();
         let live = |id: Option<String>| id.and_then(|id| self.gateway.session(&id));
@@ -122,11 +122,11 @@ impl Front {
         }
         let process = sender.process(tcp).await;
         let identity = identity(&client, process);
-        // Of this client alone: a trace is no secret.
-        // A hash: what a client calls its trace may have any length.
+        // The key holds the client's identity, because trace ids are no secret: another client that knows one must not
+        // join. It is hashed, because a trace id may have any length.
         let traced = sender.trace.as_ref().map(|trace| format!("{identity}|{trace}"));
         let traced = traced.map(|traced| blake3::hash(traced.as_bytes()).to_hex().to_string());
-        // Held until the conversation is known: requests that come together find the same one.
+        // Locked until the conversation is found or begun, so that simultaneous requests get the same one.
         let mut known = lock(&self.conversations.known);
         let found = match &traced {
             Some(traced) => live(known.traced.get(traced).cloned()),
@@ -159,13 +159,13 @@ impl Front {
     }
 }
 
-/// Returns what identifies a client across connections.
+/// Returns a hash that identifies a client across connections.
 fn identity(client: &str, process: Option<PeerProcess>) -> String {
     let process = process.map(|p| format!("{}@{}", p.pid, p.started)).unwrap_or_default();
     blake3::hash(format!("{client}|{process}").as_bytes()).to_hex().to_string()
 }
 
-/// Returns what identifies a conversation.
+/// Returns how a conversation was inferred, for its tape.
 fn how(sender: &Sender, process_is_known: bool) -> &'static str {
     match (&sender.trace, sender.begins, sender.token.is_empty(), process_is_known) {
         (Some(_), ..) => "by its trace",

@@ -1,7 +1,7 @@
 //! Lets pages of allowed origins call the front and read its answers (CORS).
 //!
-//! An origin is named, never `*`, and no page may send cookies: a page shows the token itself. Asking whether
-//! a request may be made needs no token, for browsers send none with the question.
+//! The response names the origin, never `*`, and no page may send cookies: a page sends the token itself. A preflight
+//! request needs no token, because browsers send none with it.
 
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header, request};
 
@@ -9,34 +9,34 @@ use super::body::{Body, Response};
 use super::guard;
 use crate::config::HttpConfig;
 
-/// What pages may read of an answer besides its body.
+/// Which headers of a response pages may read.
 const EXPOSED: &str = "Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate";
 const METHODS: &str = "GET, POST, DELETE, OPTIONS";
-/// What is sent where a page does not say which headers it wants to send.
+/// The allowed headers, if a page does not say which it wants to send.
 const HEADERS: &str = "Accept, Authorization, Content-Type, Last-Event-ID, Mcp-Session-Id, MCP-Protocol-Version, Mcp-Method, Mcp-Name";
-/// How long a browser remembers the answer: ten minutes.
+/// How long a browser may cache the response to a preflight request: ten minutes.
 const MAX_AGE_S: &str = "600";
 
-/// Returns the origin of a page that may call.
+/// Returns the request's origin, if it is allowed.
 pub(super) fn allowed_origin(config: &HttpConfig, headers: &HeaderMap) -> Option<HeaderValue> {
     let origin = headers.get(header::ORIGIN)?;
     let allowed = origin.to_str().is_ok_and(|origin| guard::origin_is_ours(config, origin));
     allowed.then(|| origin.clone())
 }
 
-/// Tells whether a browser asks on behalf of a page whether it may call.
+/// Tells whether a request is a browser's preflight.
 pub(super) fn is_preflight(head: &request::Parts) -> bool {
     head.method == Method::OPTIONS
         && head.headers.contains_key(header::ORIGIN)
         && head.headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
 }
 
-/// Answers such a question; what every answer carries is added by [`add`].
-pub(super) fn preflight(asked: &HeaderMap) -> Response {
+/// Answers a preflight request; [`add`] adds the headers that every response has.
+pub(super) fn preflight(request: &HeaderMap) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     // A tool may want any of its arguments in a header, so the names cannot be listed beforehand.
-    let wanted = asked.get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
+    let wanted = request.get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS));
     headers.insert(
@@ -44,16 +44,18 @@ pub(super) fn preflight(asked: &HeaderMap) -> Response {
         wanted.unwrap_or_else(|| HeaderValue::from_static(HEADERS)),
     );
     headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static(MAX_AGE_S));
-    if asked.get("access-control-request-private-network").is_some_and(|asked| asked == "true") {
+    // Chromium asks for this before a page of a public site may call a server on a private network.
+    if request.get("access-control-request-private-network").is_some_and(|value| value == "true") {
         headers.insert("access-control-allow-private-network", HeaderValue::from_static("true"));
     }
     response
 }
 
-/// Lets the page that called read the answer.
+/// Lets the calling page read the response.
 pub(super) fn add(response: &mut Response, origin: HeaderValue) {
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
+    // The headers depend on the origin, so a cache must not use the response for another one.
     headers.append(header::VARY, HeaderValue::from_static("Origin"));
 }

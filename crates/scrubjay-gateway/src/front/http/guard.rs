@@ -1,7 +1,7 @@
-//! Who may speak to the gateway at all: the right host, no foreign page, the token where there is one.
+//! Checks who may use the gateway: the `Host`, the `Origin`, and the token if there is one.
 //!
-//! A local server is reachable by every page a browser shows; names that resolve to loopback only by trickery
-//! and foreign origins are turned away before anything is read.
+//! Every page in a browser can reach a local server. Foreign origins, and names that were made to resolve to loopback
+//! (DNS rebinding), are refused before the body is read.
 
 use axum::http::{HeaderMap, StatusCode, header, request};
 
@@ -9,7 +9,7 @@ use super::refused::because;
 use super::{Refusal, plain};
 use crate::config::{AuthToken, HttpConfig};
 
-/// Turns away what may not come in at all: the wrong host, a foreign page.
+/// Refuses a request to a foreign host, or from a foreign page.
 pub(super) fn check_place(config: &HttpConfig, head: &request::Parts) -> Result<(), Refusal> {
     let headers = &head.headers;
     let host = text(headers, header::HOST.as_str()).or_else(|| head.uri.host().map(str::to_owned));
@@ -17,13 +17,14 @@ pub(super) fn check_place(config: &HttpConfig, head: &request::Parts) -> Result<
         let why = "this Host is not served here: allow it with serve.allowed_hosts";
         return Err(forbidden("foreign host", why));
     }
-    // What is no text is no origin of ours.
+    // An origin with bytes beyond ASCII is never one of ours.
     if let Some(origin) = headers.get(header::ORIGIN)
         && !origin.to_str().is_ok_and(|origin| origin_is_ours(config, origin))
     {
         let why = "this Origin may not call: allow it with serve.allowed_origins";
         return Err(forbidden("foreign origin", why));
     }
+    // Browsers send no `Origin` with some cross-site requests, such as navigations; this header still tells.
     if text(headers, "sec-fetch-site").is_some_and(|site| site == "cross-site")
         && !headers.contains_key(header::ORIGIN)
     {
@@ -36,7 +37,7 @@ fn forbidden(reason: &'static str, why: &str) -> Refusal {
     Box::new(because(reason, plain(StatusCode::FORBIDDEN, why)))
 }
 
-/// Refuses a request without one of the tokens, where there are any.
+/// Refuses a request without one of the tokens, if any are configured.
 pub(super) fn check_token(config: &HttpConfig, headers: &HeaderMap) -> Result<(), Refusal> {
     if config.auth_tokens.is_empty() || shown_token(config, headers).is_some() {
         return Ok(());
@@ -48,7 +49,7 @@ pub(super) fn check_token(config: &HttpConfig, headers: &HeaderMap) -> Result<()
     Err(Box::new(because(if shown { "wrong token" } else { "no token" }, refused)))
 }
 
-/// Returns the token that a request shows. All are compared, so that the time says nothing about which it is.
+/// Returns the token that a request has. All are compared, so that the time does not tell which one matched.
 fn shown_token<'a>(config: &'a HttpConfig, headers: &HeaderMap) -> Option<&'a AuthToken> {
     let matching = |found: Option<&'a AuthToken>, token: &'a AuthToken| {
         if shows(headers, token.secret.reveal()) { Some(token) } else { found }
@@ -56,12 +57,12 @@ fn shown_token<'a>(config: &'a HttpConfig, headers: &HeaderMap) -> Option<&'a Au
     config.auth_tokens.iter().fold(None, matching)
 }
 
-/// Returns the name of the principal that a request comes from, where the user gave its token one.
+/// Returns the name that the user gave to a request's token.
 pub(super) fn principal_name<'a>(config: &'a HttpConfig, headers: &HeaderMap) -> Option<&'a str> {
     shown_token(config, headers)?.name.as_deref()
 }
 
-/// Tells whether a request says that somebody passed it on: who is at the other end of the connection is not its client.
+/// Tells whether a proxy forwarded a request: then the other end of the connection is not its client.
 pub(super) fn is_forwarded(headers: &HeaderMap) -> bool {
     ["forwarded", "x-forwarded-for", "via"].iter().any(|name| headers.contains_key(*name))
 }
@@ -84,7 +85,7 @@ pub(super) fn origin_is_ours(config: &HttpConfig, origin: &str) -> bool {
         || config.allowed_origins.iter().any(|o| o == origin)
 }
 
-/// Tells whether a name can only be this machine.
+/// Tells whether a host name always means this machine.
 pub(crate) fn is_loopback(name: &str) -> bool {
     matches!(name, "localhost" | "127.0.0.1" | "[::1]")
 }
@@ -97,11 +98,11 @@ pub(crate) fn without_port(host: &str) -> &str {
     }
 }
 
-/// Compares in constant time, by hash.
+/// Tells whether a request has a token. Compares hashes: the time does not tell how much of the token was right.
 pub(crate) fn shows(headers: &HeaderMap, token: &str) -> bool {
     let shown = text(headers, header::AUTHORIZATION.as_str());
     let shown = shown.as_deref().and_then(|value| value.split_once(' '));
-    // The name of a scheme is the same in any case.
+    // RFC 9110: the scheme's case does not matter.
     let shown = shown.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
     shown.is_some_and(|(_, shown)| blake3::hash(shown.as_bytes()) == blake3::hash(token.as_bytes()))
 }

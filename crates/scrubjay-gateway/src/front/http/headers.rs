@@ -1,6 +1,6 @@
-//! What the headers of a request must say, and that they say what the body says.
+//! Checks the headers of a request, and those that repeat parts of its body.
 //!
-//! What is done is decided by the body; a header that tells another story is refused.
+//! The body decides what is done; a request whose headers contradict it is refused.
 
 use axum::http::{HeaderMap, StatusCode, header};
 use base64::Engine;
@@ -17,14 +17,14 @@ use crate::gateway::MirroredArgument;
 pub(super) const PROTOCOL_VERSION: &str = "mcp-protocol-version";
 pub(super) const SESSION: &str = "mcp-session-id";
 
-/// The white space that HTTP allows around a header's value, and that is not part of it.
+/// The white space that HTTP allows around a header's value; it is not part of the value.
 const OPTIONAL_SPACE: [char; 2] = [' ', '\t'];
 
 pub(super) fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.get(name).and_then(|value| value.to_str().ok()).map(|value| value.trim_matches(OPTIONAL_SPACE))
 }
 
-/// Checks that a body is JSON and that its sender takes what we answer with.
+/// Checks that a body is JSON and that its sender accepts both forms of our responses.
 pub(super) fn check_content(headers: &HeaderMap) -> Result<(), Refusal> {
     let kind = text(headers, header::CONTENT_TYPE.as_str()).unwrap_or_default();
     if !kind.split(';').next().is_some_and(|k| k.trim().eq_ignore_ascii_case("application/json")) {
@@ -49,12 +49,12 @@ pub(super) fn check_content(headers: &HeaderMap) -> Result<(), Refusal> {
     }
 }
 
-/// Tells whether a request is of the modern era: by its body, or by its header.
+/// Tells whether a request is of the modern era: by its body or by its header.
 pub(super) fn is_modern(headers: &HeaderMap, message: &ClientMessage) -> bool {
     message.meta(meta::PROTOCOL_VERSION).is_some() || text(headers, PROTOCOL_VERSION) == Some(version::MODERN)
 }
 
-/// Checks what the headers of a modern request say against its body.
+/// Checks the headers of a modern request against its body.
 pub(super) fn check_modern(
     headers: &HeaderMap,
     message: &ClientMessage,
@@ -91,20 +91,21 @@ pub(super) fn check_modern(
     };
     if let Some(key) = named {
         let name = message.param(key).filter(|name| text_in(Some(name)).is_some());
-        let said = text(headers, "mcp-name").and_then(stated);
-        if name.is_some_and(|name| !said.is_some_and(|said| said.says(name))) {
+        let said = text(headers, "mcp-name").and_then(parse_mirrored);
+        if name.is_some_and(|name| !said.is_some_and(|said| said.matches(name))) {
             return Err(mismatch(id, "Mcp-Name"));
         }
     }
     for (name, value) in headers {
-        if name.as_str().starts_with("mcp-param-") && value.to_str().ok().and_then(stated).is_none() {
+        if name.as_str().starts_with("mcp-param-") && value.to_str().ok().and_then(parse_mirrored).is_none() {
             return Err(mismatch(id, name.as_str()));
         }
     }
     Ok(())
 }
 
-/// Checks that the arguments a tool wants repeated in headers are, and say the same there.
+/// Checks the headers that repeat a tool's arguments (`x-mcp-header`): each must be there and have the argument's
+/// value.
 pub(super) fn check_mirrored(
     headers: &HeaderMap,
     message: &ClientMessage,
@@ -117,9 +118,9 @@ pub(super) fn check_mirrored(
             argument = member(argument, key);
         }
         let argument = argument.filter(|a| a.get() != "null");
-        let agree = match (argument, text(headers, &name).and_then(stated)) {
+        let agree = match (argument, text(headers, &name).and_then(parse_mirrored)) {
             (None, None) => !headers.contains_key(&name),
-            (Some(argument), Some(stated)) => stated.says(argument.get()),
+            (Some(argument), Some(stated)) => stated.matches(argument.get()),
             _ => false,
         };
         if !agree {
@@ -130,38 +131,38 @@ pub(super) fn check_mirrored(
 }
 
 pub(super) fn mismatch(id: Option<&str>, header: &str) -> Refusal {
-    let why = format!("the header {header} is missing, malformed, or says other than the body");
+    let why = format!("the header {header} is missing, malformed, or does not match the body");
     let refused = json_error(StatusCode::BAD_REQUEST, id, code::HEADER_MISMATCH, &why);
     Box::new(because("header mismatch", refused))
 }
 
-/// What a header says of a value in the body.
+/// The value of a header that repeats a value of the body.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum StatedValue {
-    /// Wrapped, since a header could not hold it: every character counts.
+pub(super) enum MirroredValue {
+    /// It was in base64, because a header could not hold it as it is: white space counts.
     Wrapped(String),
-    /// As it stood there, without the white space around it.
+    /// The plain text, without the white space around it.
     Plain(String),
 }
 
-/// Reads a header value that may be wrapped for characters a header cannot hold.
-pub(super) fn stated(value: &str) -> Option<StatedValue> {
+/// Parses the value of a header that repeats a value of the body; `None` if its base64 is invalid.
+pub(super) fn parse_mirrored(value: &str) -> Option<MirroredValue> {
     let value = value.trim_matches(OPTIONAL_SPACE);
     match value.strip_prefix("=?base64?").and_then(|v| v.strip_suffix("?=")) {
         Some(wrapped) => {
-            Some(StatedValue::Wrapped(String::from_utf8(BASE64_STANDARD.decode(wrapped).ok()?).ok()?))
+            Some(MirroredValue::Wrapped(String::from_utf8(BASE64_STANDARD.decode(wrapped).ok()?).ok()?))
         }
-        None => Some(StatedValue::Plain(value.to_owned())),
+        None => Some(MirroredValue::Plain(value.to_owned())),
     }
 }
 
-impl StatedValue {
-    /// Compares it with a value of the body: numbers by value, the rest by spelling.
-    pub(super) fn says(&self, argument: &str) -> bool {
+impl MirroredValue {
+    /// Compares it with a value of the body: numbers by value, everything else by its text.
+    pub(super) fn matches(&self, argument: &str) -> bool {
         let (Self::Wrapped(stated) | Self::Plain(stated)) = self;
         match (text_in(Some(argument)), self) {
             (Some(text), Self::Wrapped(_)) => text == *stated,
-            // White space around it was lost on the way, as HTTP has it.
+            // HTTP drops white space around a header's value.
             (Some(text), Self::Plain(_)) => text.trim_matches(OPTIONAL_SPACE) == stated,
             (None, _) if argument == stated => true,
             (None, _) => {
@@ -177,16 +178,16 @@ mod tests {
 
     #[test]
     fn wrapped_values_are_read() {
-        assert_eq!(stated(" plain\t"), Some(StatedValue::Plain("plain".to_owned())));
-        assert_eq!(stated("=?base64?w6k=?="), Some(StatedValue::Wrapped("é".to_owned())));
-        assert_eq!(stated("=?base64?w6k?="), None);
-        assert_eq!(stated("=?base64?!!!!?="), None);
+        assert_eq!(parse_mirrored(" plain\t"), Some(MirroredValue::Plain("plain".to_owned())));
+        assert_eq!(parse_mirrored("=?base64?w6k=?="), Some(MirroredValue::Wrapped("é".to_owned())));
+        assert_eq!(parse_mirrored("=?base64?w6k?="), None);
+        assert_eq!(parse_mirrored("=?base64?!!!!?="), None);
     }
 
     #[test]
     fn values_are_compared_character_by_character() {
         let check = |header: &str, body: &str, expected: bool| {
-            assert_eq!(stated(header).unwrap().says(body), expected, "{header} {body}");
+            assert_eq!(parse_mirrored(header).unwrap().matches(body), expected, "{header} {body}");
         };
         check("=?base64?IHVzLXdlc3Qx?=", "\" us-west1\"", true);
         check("=?base64?IHVzLXdlc3Qx?=", "\"us-west1\"", false);

@@ -1,18 +1,18 @@
-//! Gives memory that is free in the allocator back to the system, after clients took much of it at once.
+//! Returns free memory of the allocator to the system, after clients took much of it at once.
 //!
-//! The budget counts what is kept; what was freed may stay with the allocator in pieces, for as long as the process runs.
+//! The budget counts memory in use. Freed memory may stay with the allocator, in pieces, as long as the process runs.
 
 use std::sync::Weak;
 use std::time::Duration;
 
 use crate::listener::Connections;
 
-/// How often it is looked: soon enough that the next flood does not come on top of what the last one left.
+/// How often the memory is checked: soon enough that the next burst does not come on top of what the last one left.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// A process in ordinary use has less in memory, and none of this is done for it.
+/// In ordinary use the process has less in memory, and nothing is done.
 const RESIDENT_BYTES_MIN: usize = 64 << 20;
 
-/// Looks at the memory of this process again and again, for as long as there are connections to serve.
+/// Checks the memory of this process until the listener is gone.
 pub(super) async fn give_back(connections: Weak<Connections>) {
     while connections.strong_count() > 0 {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -25,7 +25,7 @@ pub(super) async fn give_back(connections: Weak<Connections>) {
     }
 }
 
-/// Returns how much of this process is in memory; `None` where the system does not tell.
+/// Returns how much memory this process has (RSS); `None` if `/proc` does not say.
 fn resident_bytes() -> Option<usize> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: usize = statm.split(' ').nth(1)?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! The legacy era on HTTP: sessions, a standing stream, streams that can be taken up again.
+//! The legacy era on HTTP: sessions, a standing stream, and streams that can be resumed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,21 +16,21 @@ use crate::delivery::Outgoing;
 use crate::gateway::{Accepted, Request};
 use crate::session::{OUTBOX_MAX, Session};
 
-/// How long an answer may take and still be plain JSON.
+/// How long an answer may take and still be plain JSON; a longer one is sent on a stream, which can be resumed.
 const STREAM_AFTER: Duration = Duration::from_millis(200);
-/// The first version whose clients know events without data.
+/// The first protocol version whose clients accept events without data.
 const FIRST_WITH_PRIMING: &str = "2025-11-25";
 
-/// A request that is to be answered.
+/// A request to answer.
 pub(super) struct LegacyRequest {
     session: Arc<Session>,
     request: Box<Request>,
     lines: mpsc::Receiver<Outgoing>,
-    /// Whether it opens the session.
+    /// Whether it is `initialize`, which opens the session.
     opens: bool,
 }
 
-/// Takes a message in.
+/// Accepts a message.
 pub(super) fn take_in(front: &Front, headers: &HeaderMap, message: &ClientMessage) -> Next {
     let id = message.id();
     if let Some(version) = text(headers, PROTOCOL_VERSION)
@@ -50,9 +50,9 @@ pub(super) fn take_in(front: &Front, headers: &HeaderMap, message: &ClientMessag
     let response = match front.gateway.accept_message(&session, message, &outbox) {
         Accepted::NoReply => accepted(),
         Accepted::Refused(line) => {
-            // Legacy clients look for errors in the body, and throw away the body of any other status.
+            // 200 for an error: legacy clients ignore the body of any other status, and would miss the error in it.
             let status = if message.id().is_some() { StatusCode::OK } else { StatusCode::BAD_REQUEST };
-            // A refusal is an answer: it is recorded as one.
+            // Recorded like any other answer.
             json_line(status, session.record_refusal(line))
         }
         Accepted::Full(line) => {
@@ -64,7 +64,7 @@ pub(super) fn take_in(front: &Front, headers: &HeaderMap, message: &ClientMessag
     Next::Done(if opens { opened(front, &session, response) } else { response })
 }
 
-/// Tells a client its session, or ends the one that it did not open after all.
+/// Adds the session's id to the response, or ends the session if `initialize` was refused.
 fn opened(front: &Front, session: &Arc<Session>, mut response: Response) -> Response {
     if front.gateway.refused_to_open(session) {
         front.close_behind_answer(session, "initialize was refused");
@@ -75,13 +75,13 @@ fn opened(front: &Front, session: &Arc<Session>, mut response: Response) -> Resp
 }
 
 /// Answers a request.
-pub(super) async fn answer(front: &Arc<Front>, asked: LegacyRequest) -> Response {
-    let LegacyRequest { session, request, lines, opens } = asked;
+pub(super) async fn answer(front: &Arc<Front>, request: LegacyRequest) -> Response {
+    let LegacyRequest { session, request, lines, opens } = request;
     let response = answer_on_stream(front, &session, request, lines).await;
     if opens { opened(front, &session, response) } else { response }
 }
 
-/// Returns the session a request names, or a new one for a client that opens.
+/// Returns the session that a request names, or a new one for `initialize`.
 fn session(front: &Front, headers: &HeaderMap, opens: bool) -> Result<Arc<Session>, Refusal> {
     if opens {
         return front.open_session(headers);
@@ -90,14 +90,14 @@ fn session(front: &Front, headers: &HeaderMap, opens: bool) -> Result<Arc<Sessio
         let why = "Mcp-Session-Id is required: open a session with initialize";
         return Err(Box::new(because("no session", plain(StatusCode::BAD_REQUEST, why))));
     };
-    // An inferred one has no name on the wire.
+    // The client of an inferred session does not know its id.
     let own = |session: &Arc<Session>| !session.is_inferred && front.is_open_to(session, headers);
     let session = front.gateway.session(id).filter(own).ok_or_else(|| Box::new(no_such_session()))?;
     session.touch();
     Ok(session)
 }
 
-/// Answers with JSON when the answer is all there is, else with a stream that can be taken up again.
+/// Answers with JSON if nothing comes before the answer, and otherwise with a stream that can be resumed.
 async fn answer_on_stream(
     front: &Arc<Front>,
     session: &Arc<Session>,
@@ -105,8 +105,9 @@ async fn answer_on_stream(
     mut lines: mpsc::Receiver<Outgoing>,
 ) -> Response {
     let gateway = front.gateway.clone();
-    // Beside the connection: a client that loses it has not called the request off.
+    // In a task of its own: in this era a lost connection does not cancel the request.
     let mut answering = tokio::spawn(async move { gateway.answer_outgoing(request).await });
+    // Biased here and below: lines that were sent before the answer come before it.
     let first = tokio::select! {
         biased;
         Some(line) = lines.recv() => Some(line),
@@ -116,7 +117,6 @@ async fn answer_on_stream(
                 None => accepted(),
             };
         }
-        // What takes long is answered on a stream: a client that loses it can take it up again.
         () = tokio::time::sleep(STREAM_AFTER) => None,
     };
     let log = front.streams.begin(&session.id);
@@ -126,27 +126,28 @@ async fn answer_on_stream(
     if let Some(first) = first {
         log.push_now(first);
     }
-    let fed = log.clone();
+    let log_to_fill = log.clone();
     tokio::spawn(async move {
         let last = loop {
             tokio::select! {
                 biased;
-                Some(line) = lines.recv() => fed.push(line).await,
+                Some(line) = lines.recv() => log_to_fill.push(line).await,
                 answered = &mut answering => break answered.ok().flatten(),
             }
         };
+        // Those that were sent just before the answer may still be in the queue.
         while let Ok(line) = lines.try_recv() {
-            fed.push(line).await;
+            log_to_fill.push(line).await;
         }
         if let Some(line) = last {
-            fed.push(line).await;
+            log_to_fill.push(line).await;
         }
-        fed.end();
+        log_to_fill.end();
     });
     stream::events(log, 0)
 }
 
-/// Opens the standing stream, or takes a broken one up again.
+/// Opens the standing stream, or resumes a broken stream.
 pub(super) fn get(front: &Arc<Front>, headers: &HeaderMap) -> Response {
     if !text(headers, "accept").is_some_and(|a| a.contains("text/event-stream") || a.contains("*/*")) {
         let refused = plain(StatusCode::NOT_ACCEPTABLE, "Accept must name text/event-stream");
@@ -158,25 +159,25 @@ pub(super) fn get(front: &Arc<Front>, headers: &HeaderMap) -> Response {
     };
     if let Some(event) = text(headers, "last-event-id") {
         return match front.streams.after(&session.id, event) {
-            // Told that nothing is left, a client comes back no more; an empty stream would make it.
+            // 405 tells a client to stop; after an empty stream it would reconnect again and again.
             Some((log, from)) if log.is_over(from) => {
                 plain(StatusCode::METHOD_NOT_ALLOWED, "that stream has ended")
             }
             Some((log, from)) => stream::events(log, from),
-            None => plain(StatusCode::NOT_FOUND, "that event is too old, or none of this session's"),
+            None => plain(StatusCode::NOT_FOUND, "that event is too old, or not of this session"),
         };
     }
     let (outbox, mut lines) = mpsc::channel(OUTBOX_MAX);
     let log = front.streams.begin_standing(&session.id);
-    for kept in session.attach(outbox) {
-        log.push_now(kept);
+    for queued in session.attach(outbox) {
+        log.push_now(queued);
     }
-    let fed = log.clone();
+    let log_to_fill = log.clone();
     tokio::spawn(async move {
         while let Some(line) = lines.recv().await {
-            fed.push(line).await;
+            log_to_fill.push(line).await;
         }
-        fed.end();
+        log_to_fill.end();
     });
     stream::events(log, 0)
 }

@@ -1,6 +1,6 @@
-//! The modern era on HTTP: every request stands alone, and leaving calls it off.
+//! The modern era on HTTP: every request stands alone, and disconnecting cancels it.
 //!
-//! There is no session on the wire; for the recording one is inferred (`conversations.rs`).
+//! Requests name no session; one is inferred for the recording (`conversations.rs`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use crate::delivery::Outgoing;
 use crate::gateway::{Accepted, Request};
 use crate::session::OUTBOX_MAX;
 
-/// A request that is to be answered.
+/// A request to answer.
 pub(super) struct ModernRequest {
     request: Box<Request>,
     lines: mpsc::Receiver<Outgoing>,
 }
 
-/// Takes a message in.
+/// Accepts a message.
 pub(super) async fn take_in(
     front: &Arc<Front>,
     tcp: &Tcp,
@@ -46,7 +46,7 @@ pub(super) async fn take_in(
     Next::Done(match front.gateway.accept_message(&session, message, &outbox) {
         Accepted::NoReply => accepted(),
         Accepted::Refused(line) => {
-            // A refusal is an answer: it is recorded as one.
+            // Recorded like any other answer.
             json_line(StatusCode::BAD_REQUEST, session.record_refusal(line))
         }
         Accepted::Full(line) => {
@@ -57,16 +57,16 @@ pub(super) async fn take_in(
 }
 
 /// Answers a request.
-pub(super) async fn answer(front: &Arc<Front>, asked: ModernRequest) -> Response {
-    let ModernRequest { request, lines } = asked;
+pub(super) async fn answer(front: &Arc<Front>, request: ModernRequest) -> Response {
+    let ModernRequest { request, lines } = request;
     let gateway = front.gateway.clone();
     let task = tokio::spawn(async move { gateway.answer_outgoing(request).await });
     answer_on_stream(Answering { task }, lines).await
 }
 
 fn check(front: &Front, headers: &HeaderMap, message: &ClientMessage) -> Result<(), Refusal> {
-    // A program sees no headers, so that they agree with the body is for us to see to. Which versions it speaks is its
-    // own word.
+    // A server on pipes sees no headers, so we check that they agree with the body. Behind a transparent gateway the
+    // server decides which versions it accepts.
     check_modern(headers, message, front.gateway.is_transparent())?;
     if message.method() == Some(method::TOOLS_CALL) {
         let mirrored = front.gateway.mirrored(&text_in(message.param("name")).unwrap_or_default());
@@ -75,7 +75,7 @@ fn check(front: &Front, headers: &HeaderMap, message: &ClientMessage) -> Result<
     Ok(())
 }
 
-/// A request under way; dropped with its connection, it is called off.
+/// A request under way. hyper drops it with its connection, which cancels the request.
 struct Answering {
     task: JoinHandle<Option<Outgoing>>,
 }
@@ -87,6 +87,7 @@ impl Drop for Answering {
 }
 
 async fn answer_on_stream(mut answering: Answering, mut lines: mpsc::Receiver<Outgoing>) -> Response {
+    // Biased here and below: lines that were sent before the answer come before it.
     let first = tokio::select! {
         biased;
         Some(line) = lines.recv() => line,
@@ -103,11 +104,12 @@ async fn answer_on_stream(mut answering: Answering, mut lines: mpsc::Receiver<Ou
         if let Some(line) = ready.pop_front() {
             return Some((event(line), (answering, lines, ready)));
         }
-        let mut asked = answering.take()?;
+        let mut request = answering.take()?;
         tokio::select! {
             biased;
-            Some(line) = lines.recv() => Some((event(line), (Some(asked), lines, ready))),
-            answered = &mut asked.task => {
+            Some(line) = lines.recv() => Some((event(line), (Some(request), lines, ready))),
+            answered = &mut request.task => {
+                // Those that were sent just before the answer may still be in the queue.
                 while let Ok(line) = lines.try_recv() {
                     ready.push_back(line);
                 }
@@ -120,14 +122,14 @@ async fn answer_on_stream(mut answering: Answering, mut lines: mpsc::Receiver<Ou
     stream::event_stream(Body::parts(events))
 }
 
-/// Makes an event of a line.
+/// Makes a server-sent event of a line.
 fn event(line: Outgoing) -> std::io::Result<BodyChunk> {
     Ok(BodyChunk::of_line(line, "data: ", "\n\n"))
 }
 
-/// Returns the status that goes with an answer.
+/// Returns the HTTP status of an answer.
 fn status_of(line: &str) -> StatusCode {
-    // Errors are short; a long answer is a result, and not looked into.
+    // Errors are short; a longer answer is a result, and parsing it would only cost time.
     if line.len() > 64 * 1024 || !line.contains("\"error\"") {
         return StatusCode::OK;
     }

@@ -1,10 +1,10 @@
 //! Finds the process at the other end of a loopback connection.
 //!
-//! Contract: [`process`] returns a process of this machine that holds the client's end of the connection, with
-//! the moment it started, so that a number used again names another process. It returns `None` for a peer on
-//! another machine, where `/proc` is missing or may not be read (another user's process), and where the
-//! connection is already gone. The answer is a hint for telling conversations apart; it authenticates nobody.
-//! It reads every process's descriptors: call it once for a connection, and not on a thread that others need.
+//! [`process`] returns a process of this machine that holds the client's end of the connection, with its start time, so
+//! that a reused pid means another process. It returns `None` for a peer on another machine, if `/proc` is missing or
+//! cannot be read (another user's process), and if the connection is already gone. The result is a hint that
+//! distinguishes conversations; it authenticates nobody. The search reads the descriptors of every process: call it
+//! once for each connection, on a thread for blocking work.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -34,7 +34,7 @@ pub(super) fn process(peer: SocketAddr, local: SocketAddr) -> Option<PeerProcess
     Some(PeerProcess { pid, started })
 }
 
-/// Writes an IPv4 address in IPv6 clothes as what it is.
+/// Turns an IPv4-mapped IPv6 address into the IPv4 address.
 fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
@@ -46,13 +46,13 @@ fn inode(peer: SocketAddr, local: SocketAddr) -> Option<String> {
         table.lines().skip(1).find_map(|row| {
             let mut fields = row.split_ascii_whitespace().skip(1);
             let (own, other) = (address(fields.next()?)?, address(fields.next()?)?);
-            // After the state: both queues, timer, retransmissions, user and timeout.
+            // The inode comes after the state, both queues, timer, retransmissions, user and timeout.
             (plain(own) == peer && plain(other) == local).then(|| fields.nth(6).map(str::to_owned)).flatten()
         })
     })
 }
 
-/// Reads an address as the kernel prints it: words of four bytes in the machine's order, then the port.
+/// Parses an address as the kernel prints it: words of four bytes in the machine's byte order, then the port.
 fn address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;

@@ -1,13 +1,13 @@
-//! HTTP on both sides: a host's requests go to the server as they are, and its answers come back as they are.
+//! The transparent proxy, with HTTP on both sides: requests and responses pass with their status, headers and bodies.
 //!
-//! Status, headers and bodies pass; nothing is checked, added or answered here but what rules say and what is
-//! too long. Every message is on a tape before it moves: a tape for each session of the server, and for
-//! requests without a session one for each conversation. Headers are never recorded.
+//! Only rules and the limit on a message's length change that. Every message is on a tape before it is forwarded: a
+//! tape for each session of the server, and one for each inferred conversation of requests without a session. Headers
+//! are never recorded.
 
 mod events;
-mod following;
+mod forwarded_events;
 mod headers;
-mod stated;
+mod mirrored;
 
 use std::collections::HashMap;
 use std::io;
@@ -25,16 +25,16 @@ use scrubjay_core::framing::one_line;
 use scrubjay_core::message::Parts;
 use scrubjay_core::protocol::{code, method};
 use scrubjay_core::rules::{Judge, Judgement, Onward};
+use scrubjay_http::{Client, SendError, root_cause};
 use serde_json::json;
 
-use self::following::Following;
+use self::forwarded_events::ForwardedEvents;
 use super::body::{Body, BodyChunk, Response, json_line};
 use super::conversations::Sender;
 use super::headers::SESSION;
 use super::refused::because;
 use super::tcp::Tcp;
 use super::{Front, Refusal, accepted, json_error, no_such_session, too_many_sessions};
-use crate::bridge::client::{Client, SendFailure, root};
 use crate::bridge::endpoint::Endpoint;
 use crate::budget::{Charge, Use};
 use crate::client_message::ClientMessage;
@@ -43,20 +43,20 @@ use crate::record_first::RecordedEntry;
 use crate::session::{Session, lock};
 use crate::{notice, ruled_line};
 
-/// The server that requests are passed on to.
+/// The server that requests are forwarded to.
 pub(super) struct Upstream {
     endpoint: Endpoint,
     client: Client,
-    /// What rules know it by.
+    /// The name that rules know it by.
     name: String,
-    known: Mutex<UpstreamState>,
+    state: Mutex<UpstreamState>,
 }
 
 #[derive(Default)]
 struct UpstreamState {
-    /// The tape's session for each session of the server.
+    /// From the server's session ids to the ids of our sessions, which have the tapes.
     sessions: HashMap<Vec<u8>, String>,
-    /// The rules at work in each session.
+    /// The rules' state in each of our sessions.
     judges: HashMap<String, Arc<Mutex<Judge>>>,
     /// How many requests of each session are under way.
     under_way: HashMap<String, usize>,
@@ -64,27 +64,27 @@ struct UpstreamState {
 
 impl Upstream {
     pub(super) fn new(endpoint: Endpoint, name: &str) -> io::Result<Self> {
-        let client = Client::new(&endpoint.url)?;
-        Ok(Self { endpoint, client, name: name.to_owned(), known: Mutex::default() })
+        let client = endpoint.client()?;
+        Ok(Self { endpoint, client, name: name.to_owned(), state: Mutex::default() })
     }
 
     /// Tells whether a session has requests or streams under way.
     pub(super) fn is_busy(&self, session: &str) -> bool {
-        lock(&self.known).under_way.contains_key(session)
+        lock(&self.state).under_way.contains_key(session)
     }
 
-    /// Returns the session whose tape a request belongs on, where it names one that is known.
+    /// Returns the session on whose tape a request belongs, if it names one that is known.
     pub(super) fn known_session(&self, headers: &HeaderMap) -> Option<String> {
-        lock(&self.known).sessions.get(headers.get(SESSION)?.as_bytes()).cloned()
+        lock(&self.state).sessions.get(headers.get(SESSION)?.as_bytes()).cloned()
     }
 
     pub(super) fn forget(&self, session: &str) {
-        let mut known = lock(&self.known);
-        known.sessions.retain(|_, id| id != session);
-        known.judges.remove(session);
+        let mut state = lock(&self.state);
+        state.sessions.retain(|_, id| id != session);
+        state.judges.remove(session);
     }
 
-    /// Returns the session whose tape a request belongs on.
+    /// Returns the session on whose tape a request belongs; opens one if needed.
     async fn session(
         &self,
         front: &Front,
@@ -101,18 +101,19 @@ impl Upstream {
             let inferred = front.conversation(tcp, &sender(front, headers, line)).await;
             return inferred.ok_or_else(|| Box::new(too_many_sessions()));
         };
-        let mut known = lock(&self.known);
-        if let Some(session) = live(&known, front, named) {
+        // Locked until the new session is stored, so that simultaneous requests do not open two.
+        let mut state = lock(&self.state);
+        if let Some(session) = live(&state, front, named) {
             return Ok(session);
         }
-        // One that was opened before this process was, or that said nothing for too long.
+        // Opened with the server before this process started, or idle here for too long.
         let session = front.open_session(headers)?;
-        known.sessions.insert(named.as_bytes().to_vec(), session.id.clone());
+        state.sessions.insert(named.as_bytes().to_vec(), session.id.clone());
         Ok(session)
     }
 
-    /// Where tokens tell clients apart, checks that the session a request names is its sender's: the server, which is
-    /// not shown the tokens, cannot tell. One that nobody here opened may be anybody's.
+    /// With several tokens, checks that the session a request names belongs to its sender: the server does not get the
+    /// tokens, so it cannot check that. A session that was not opened here is refused, because its owner is unknown.
     fn check_named(&self, front: &Front, headers: &HeaderMap) -> Result<(), Refusal> {
         if front.config.auth_tokens.len() < 2 {
             return Ok(());
@@ -121,20 +122,24 @@ impl Upstream {
         let is_own = match (named.next(), named.next()) {
             (None, _) => true,
             (Some(named), None) => {
-                live(&lock(&self.known), front, named).is_some_and(|own| front.is_open_to(&own, headers))
+                live(&lock(&self.state), front, named).is_some_and(|own| front.is_open_to(&own, headers))
             }
             (Some(_), Some(_)) => false,
         };
-        if is_own && stated::disguised(headers).is_none() { Ok(()) } else { Err(Box::new(no_such_session())) }
+        if is_own && mirrored::disguised(headers).is_none() {
+            Ok(())
+        } else {
+            Err(Box::new(no_such_session()))
+        }
     }
 
-    /// Takes note of the session that the server gave; returns whether it is one that somebody else has.
+    /// Stores the session id that the server assigned; returns whether another client already has that session.
     fn opened(&self, front: &Front, given: &HeaderValue, session: &Session, headers: &HeaderMap) -> bool {
-        let mut known = lock(&self.known);
-        if live(&known, front, given).is_some_and(|other| !front.is_open_to(&other, headers)) {
+        let mut state = lock(&self.state);
+        if live(&state, front, given).is_some_and(|other| !front.is_open_to(&other, headers)) {
             return true;
         }
-        known.sessions.insert(given.as_bytes().to_vec(), session.id.clone());
+        state.sessions.insert(given.as_bytes().to_vec(), session.id.clone());
         false
     }
 
@@ -142,11 +147,12 @@ impl Upstream {
         let rules = front.gateway.rules()?;
         let new = || Judge::new(rules, &self.name, front.gateway.message_bytes_max());
         if session.is_inferred {
-            // Ids of several clients may be the same: each request is judged with its own answer only.
+            // Several clients may share an inferred session and use the same ids, so each request is judged only with
+            // its own answer.
             return Some(Arc::new(Mutex::new(new())));
         }
         let judge = || Arc::new(Mutex::new(new()));
-        Some(lock(&self.known).judges.entry(session.id.clone()).or_insert_with(judge).clone())
+        Some(lock(&self.state).judges.entry(session.id.clone()).or_insert_with(judge).clone())
     }
 
     fn request(&self, method: Method, headers: HeaderMap, body: Bytes) -> Request<Full<Bytes>> {
@@ -158,9 +164,9 @@ impl Upstream {
     }
 }
 
-/// Returns the session of the tape for a session of the server.
-fn live(known: &UpstreamState, front: &Front, named: &HeaderValue) -> Option<Arc<Session>> {
-    known.sessions.get(named.as_bytes()).and_then(|id| front.gateway.session(id))
+/// Returns our open session for a session id of the server.
+fn live(state: &UpstreamState, front: &Front, named: &HeaderValue) -> Option<Arc<Session>> {
+    state.sessions.get(named.as_bytes()).and_then(|id| front.gateway.session(id))
 }
 
 fn sender(front: &Front, headers: &HeaderMap, line: &[u8]) -> Sender {
@@ -168,7 +174,7 @@ fn sender(front: &Front, headers: &HeaderMap, line: &[u8]) -> Sender {
     message.map_or_else(|| Sender::unknown(headers), |message| Sender::of(&front.config, headers, &message))
 }
 
-/// Passes a request on, and its answer back.
+/// Forwards a request, and its response back.
 pub(super) async fn pass(
     front: &Arc<Front>,
     upstream: &Upstream,
@@ -193,11 +199,11 @@ pub(super) async fn pass(
         front: front.clone(),
         session,
     };
-    let ForwardedRequest { headers, body, receipt } = match exchange.hear(&line, body).await {
-        Ok(heard) => heard,
+    let ForwardedRequest { headers, body, receipt } = match exchange.take_request(&line, body).await {
+        Ok(forwarded) => forwarded,
         Err(answer) => return answer,
     };
-    // The answer may take long, and this may be large.
+    // The message may be large and the answer may take long: its memory is free meanwhile.
     drop(line);
     let request = upstream.request(head.method.clone(), headers, body);
     let response = upstream.client.send(request).await;
@@ -218,7 +224,7 @@ pub(super) async fn pass(
                     return answer;
                 }
             }
-            // A server without sessions: what follows is recognised by its connection and its client.
+            // A server without sessions: later requests are recognised by their connection and client.
             None => front.adopt(tcp, &Sender::unknown(&head.headers), &exchange.session).await,
         }
     }
@@ -240,19 +246,19 @@ pub(super) async fn pass(
     answer
 }
 
-/// What goes to the server.
+/// What is sent to the server.
 struct ForwardedRequest {
     headers: HeaderMap,
     body: Bytes,
     receipt: Option<Receipt>,
 }
 
-/// One request with everything that comes back for it.
+/// One request, with everything that comes back for it.
 struct Exchange {
     front: Arc<Front>,
     session: Arc<Session>,
     judge: Option<Arc<Mutex<Judge>>>,
-    /// What was sent with the request.
+    /// The headers for the server.
     headers: HeaderMap,
     /// The request's id.
     id: Option<JsonId>,
@@ -260,17 +266,17 @@ struct Exchange {
 }
 
 impl Exchange {
-    /// Tells whether a rule is about this server, so that exactly what was judged passes.
+    /// Tells whether rules apply to this server: then exactly the bytes that were judged are forwarded.
     fn is_strict(&self) -> bool {
         self.judge.as_ref().is_some_and(|judge| lock(judge).is_strict())
     }
 
-    fn judged(&self, direction: Direction, line: &[u8]) -> Judgement {
+    fn judge_line(&self, direction: Direction, line: &[u8]) -> Judgement {
         self.judge.as_ref().map(|judge| lock(judge).line(direction, line)).unwrap_or_default()
     }
 
-    /// Records a line with what rules made of it; returns the receipts of what goes on and of what goes back, or what to
-    /// tell whoever waits where that failed.
+    /// Records a line with the rules' judgement. Returns the receipts of what is forwarded and of what is sent back; if
+    /// recording failed, the error for the client.
     fn record(
         &self,
         direction: Direction,
@@ -279,22 +285,22 @@ impl Exchange {
     ) -> Result<(Option<Receipt>, Option<Receipt>), Vec<u8>> {
         let items = ruled_line::items(direction, Terminator::Lf, line, judgement);
         let recorded = self.session.record_backend(&items, ruled_line::onward_index(judgement), |_| ());
-        let kept = recorded.map_err(|e| {
-            let told = notice::not_recorded(direction, line, &e.to_string()).into_iter().next();
-            told.map(|told| told.line.trim_ascii_end().to_vec()).unwrap_or_default()
+        let entry = recorded.map_err(|e| {
+            let notice = notice::not_recorded(direction, line, &e.to_string()).into_iter().next();
+            notice.map(|notice| notice.line.trim_ascii_end().to_vec()).unwrap_or_default()
         })?;
         let (onward, back) = match direction {
             Direction::ClientToServer => (WhyUndelivered::ServerLeft, WhyUndelivered::ClientLeft),
             Direction::ServerToClient => (WhyUndelivered::ClientLeft, WhyUndelivered::ServerLeft),
         };
-        let goes_on = kept.filter(|_| judgement.onward != Onward::Nothing);
-        let goes_back = kept.filter(|_| judgement.back.is_some());
-        let goes_back = goes_back.map(|place| RecordedEntry { mark: place.mark.next(), ..place });
+        let goes_on = entry.filter(|_| judgement.onward != Onward::Nothing);
+        let goes_back = entry.filter(|_| judgement.back.is_some());
+        let goes_back = goes_back.map(|entry| RecordedEntry { mark: entry.mark.next(), ..entry });
         Ok((self.session.receipt(goes_on, onward), self.session.receipt(goes_back, back)))
     }
 
-    /// Takes the host's message; returns what goes to the server, or the answer in its place.
-    async fn hear(&self, line: &[u8], body: Bytes) -> Result<ForwardedRequest, Response> {
+    /// Judges and records the host's message; returns what is sent to the server, or the response if nothing is.
+    async fn take_request(&self, line: &[u8], body: Bytes) -> Result<ForwardedRequest, Response> {
         if body.is_empty() {
             return Ok(ForwardedRequest { headers: self.headers.clone(), body, receipt: None });
         }
@@ -302,31 +308,33 @@ impl Exchange {
         if is_strict {
             self.check_readable(line).map_err(|refused| *refused)?;
         }
-        let judgement = self.judged(Direction::ClientToServer, line);
+        let judgement = self.judge_line(Direction::ClientToServer, line);
         let headers = match &judgement.onward {
-            Onward::Other(other) => stated::follow(&self.headers, line, other).map_err(|refused| *refused)?,
+            Onward::Other(other) => {
+                mirrored::update(&self.headers, line, other).map_err(|refused| *refused)?
+            }
             Onward::Same | Onward::Nothing => self.headers.clone(),
         };
         let (receipt, back_receipt) = match self.record(Direction::ClientToServer, line, &judgement) {
             Ok(receipts) => receipts,
-            Err(told) => return Err(json_body(StatusCode::INTERNAL_SERVER_ERROR, told, None)),
+            Err(error) => return Err(json_body(StatusCode::INTERNAL_SERVER_ERROR, error, None)),
         };
         tokio::time::sleep(judgement.delay).await;
         let is_refused = judgement.marks.is_refused();
         match (judgement.onward, judgement.back) {
-            // Part of a batch: the rest is answered by the server, and one answer cannot be both.
+            // Rules answered a part of a batch, and the server would answer the rest: one response cannot hold both.
             (Onward::Same | Onward::Other(_), Some(_)) => {
                 let why = "rules stop part of this batch: send its messages one by one";
                 Err(json_error(StatusCode::BAD_REQUEST, None, code::INVALID_REQUEST, why))
             }
-            // Who sent no id that could be read must see by the status that nobody took it.
+            // Without an id the client cannot match the error to its request, so the status must say it.
             (Onward::Nothing, Some(back)) if is_refused && !has_id(&back) => {
                 Err(json_body(StatusCode::BAD_REQUEST, back, back_receipt))
             }
             (Onward::Nothing, Some(back)) => Err(json_body(StatusCode::OK, back, back_receipt)),
             (Onward::Nothing, None) => Err(accepted()),
             (Onward::Other(other), None) => Ok(ForwardedRequest { headers, body: other.into(), receipt }),
-            // With rules in force exactly what was judged goes on.
+            // The line, not the body: it is what was judged.
             (Onward::Same, None) if is_strict => {
                 Ok(ForwardedRequest { headers, body: Bytes::copy_from_slice(line), receipt })
             }
@@ -334,18 +342,18 @@ impl Exchange {
         }
     }
 
-    /// Refuses a body that the server may read otherwise than rules do: some servers guess encodings, unpack, or go by
-    /// what the headers say of the body.
+    /// Refuses a body that the server may read differently than rules do: some servers guess encodings, decompress, or
+    /// trust the headers that repeat parts of the body.
     fn check_readable(&self, line: &[u8]) -> Result<(), Box<Response>> {
         if is_compressed(&self.headers) || !is_utf8(&self.headers) {
             let why = "with rules in force, a body must be JSON in UTF-8 and not compressed";
             let refused = json_error(StatusCode::UNSUPPORTED_MEDIA_TYPE, None, code::INVALID_REQUEST, why);
             return Err(Box::new(because("unreadable for rules", refused)));
         }
-        stated::check(&self.headers, line)
+        mirrored::check(&self.headers, line)
     }
 
-    /// Answers that the server could not be asked.
+    /// Makes the response to a request that the server did not answer.
     fn fail(&self, why: &str) -> Response {
         let id = self.id.as_ref().map_or("null", JsonId::as_raw);
         let error = scrubjay_core::message::error(code::INTERNAL, why, None);
@@ -378,22 +386,22 @@ impl Exchange {
         answer
     }
 
-    /// Reads an answer that is no stream, and records it.
+    /// Reads and records an answer that is not a stream.
     async fn collect(&self, mut body: Incoming) -> Result<BodyChunk, Response> {
         let limit = self.front.gateway.message_bytes_max();
         let mut text = Vec::new();
-        let mut room = self.front.gateway.budget().nothing(Use::Backend, true);
+        let mut charge = self.front.gateway.budget().nothing(Use::Backend, true);
         while let Some(frame) = body.frame().await {
-            let frame =
-                frame.map_err(|e| self.fail(&format!("the server's answer broke off: {}", root(&e))))?;
+            let frame = frame
+                .map_err(|e| self.fail(&format!("the server's answer broke off: {}", root_cause(&e))))?;
             let Ok(data) = frame.into_data() else { continue };
             if text.len() + data.len() > limit {
                 return Err(
                     self.fail(&format!("the server's answer is longer than the limit of {limit} bytes"))
                 );
             }
-            // Once as it came, and once as a line of the tape.
-            if let Err(full) = room.resize_within(2 * (text.len() + data.len()), ROOM_WAIT_MAX).await {
+            // Twice: the text as it came, and as a line for the tape.
+            if let Err(full) = charge.resize_within(2 * (text.len() + data.len()), ROOM_WAIT_MAX).await {
                 return Err(self.fail(&format!("the server's answer was not read to its end: {full}")));
             }
             text.extend_from_slice(&data);
@@ -402,41 +410,41 @@ impl Exchange {
         if line.is_empty() {
             return Ok(BodyChunk::new(text, None));
         }
-        let (answer, receipt) = match self.say(&line).await {
-            HostDelivery::AsItCame(receipt) if self.is_strict() => (line, receipt),
-            HostDelivery::AsItCame(receipt) => (text, receipt),
-            HostDelivery::Other(other, receipt) => (other, receipt),
+        let (answer, receipt) = match self.take_message(&line).await {
+            HostDelivery::Unchanged(receipt) if self.is_strict() => (line, receipt),
+            HostDelivery::Unchanged(receipt) => (text, receipt),
+            HostDelivery::Changed(other, receipt) => (other, receipt),
             HostDelivery::Nothing => return Ok(BodyChunk::new(Bytes::new(), None)),
         };
-        // Less than it was, so there is room.
-        let _ = room.resize(answer.len());
-        Ok(BodyChunk::new(Bytes::from_owner(RoomedAnswer { answer, _room: room }), receipt))
+        // It shrinks, which cannot fail.
+        let _ = charge.resize(answer.len());
+        Ok(BodyChunk::new(Bytes::from_owner(ChargedAnswer { answer, _charge: charge }), receipt))
     }
 
-    /// Records a message of the server, and returns what the host is to hear of it.
-    async fn say(&self, line: &[u8]) -> HostDelivery {
+    /// Judges and records a message of the server; returns what the host gets.
+    async fn take_message(&self, line: &[u8]) -> HostDelivery {
         self.session.touch();
-        let judgement = self.judged(Direction::ServerToClient, line);
+        let judgement = self.judge_line(Direction::ServerToClient, line);
         let (receipt, back_receipt) = match self.record(Direction::ServerToClient, line, &judgement) {
             Ok(receipts) => receipts,
-            Err(told) => return HostDelivery::Other(told, None),
+            Err(error) => return HostDelivery::Changed(error, None),
         };
         tokio::time::sleep(judgement.delay).await;
         if let Some(back) = judgement.back {
             self.answer_server(back, back_receipt);
         }
         match judgement.onward {
-            Onward::Same => HostDelivery::AsItCame(receipt),
-            Onward::Other(other) => HostDelivery::Other(other, receipt),
+            Onward::Same => HostDelivery::Unchanged(receipt),
+            Onward::Other(other) => HostDelivery::Changed(other, receipt),
             Onward::Nothing => HostDelivery::Nothing,
         }
     }
 
-    /// Gives the server the answer that rules give in the host's place.
+    /// Sends the server the answer that rules give in place of the host.
     fn answer_server(&self, answer: Vec<u8>, receipt: Option<Receipt>) {
         let front = self.front.clone();
         let mut headers = self.headers.clone();
-        stated::remove(&mut headers);
+        mirrored::remove(&mut headers);
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         tokio::spawn(async move {
@@ -449,9 +457,9 @@ impl Exchange {
         });
     }
 
-    /// Passes events on, each as soon as it is complete and on the tape.
+    /// Forwards events, each as soon as it is complete and on tape.
     fn events(self, body: Incoming) -> impl futures_util::Stream<Item = io::Result<BodyChunk>> {
-        let state = Following::new(self, body);
+        let state = ForwardedEvents::new(self, body);
         futures_util::stream::unfold(state, |mut state| async move {
             let next = state.next().await?;
             Some((next, state))
@@ -459,30 +467,31 @@ impl Exchange {
     }
 }
 
-/// How long an answer waits for room.
+/// How long an answer waits for memory.
 const ROOM_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// An answer, with the room it takes until the host has taken it.
-struct RoomedAnswer {
+/// An answer, with its charge until it is written to the host.
+struct ChargedAnswer {
     answer: Vec<u8>,
-    _room: Charge,
+    _charge: Charge,
 }
 
-impl AsRef<[u8]> for RoomedAnswer {
+impl AsRef<[u8]> for ChargedAnswer {
     fn as_ref(&self) -> &[u8] {
         &self.answer
     }
 }
 
-/// What the host hears of a message.
+/// What the host gets of a message.
 enum HostDelivery {
-    AsItCame(Option<Receipt>),
-    Other(Vec<u8>, Option<Receipt>),
+    Unchanged(Option<Receipt>),
+    Changed(Vec<u8>, Option<Receipt>),
     Nothing,
 }
 
-/// Notes whether a message reached the server: it did unless no connection to it could be made.
-fn settle(receipt: Option<Receipt>, failure: Option<&SendFailure>) {
+/// Notes whether a message was delivered to the server. It counts as delivered unless no connection could be made:
+/// after that the server may have read it.
+fn settle(receipt: Option<Receipt>, failure: Option<&SendError>) {
     let Some(receipt) = receipt else { return };
     if failure.is_some_and(|failure| failure.is_unreachable) {
         receipt.undelivered(WhyUndelivered::ServerUnreachable);
@@ -500,7 +509,7 @@ struct BusyGuard {
 impl BusyGuard {
     fn new(front: &Arc<Front>, session: &str) -> Self {
         if let Some(upstream) = &front.upstream {
-            *lock(&upstream.known).under_way.entry(session.to_owned()).or_default() += 1;
+            *lock(&upstream.state).under_way.entry(session.to_owned()).or_default() += 1;
         }
         Self { front: front.clone(), session: session.to_owned() }
     }
@@ -509,17 +518,17 @@ impl BusyGuard {
 impl Drop for BusyGuard {
     fn drop(&mut self) {
         let Some(upstream) = &self.front.upstream else { return };
-        let mut known = lock(&upstream.known);
-        if let Some(count) = known.under_way.get_mut(&self.session) {
+        let mut state = lock(&upstream.state);
+        if let Some(count) = state.under_way.get_mut(&self.session) {
             *count -= 1;
             if *count == 0 {
-                known.under_way.remove(&self.session);
+                state.under_way.remove(&self.session);
             }
         }
     }
 }
 
-/// Returns a body as a line of a tape: without the line breaks between the tokens of JSON.
+/// Returns a body as one line for the tape: without the line breaks between the tokens of JSON.
 fn line_of(body: &[u8]) -> Vec<u8> {
     let mut line = body.trim_ascii().to_vec();
     one_line(&mut line);
@@ -532,7 +541,7 @@ fn is_compressed(headers: &HeaderMap) -> bool {
     codings.any(|codings| !codings.to_str().is_ok_and(|codings| codings.split(',').all(is_identity)))
 }
 
-/// Tells whether a body is said to be UTF-8, or nothing is said of it.
+/// Tells whether the headers say that a body is UTF-8, or name no encoding.
 fn is_utf8(headers: &HeaderMap) -> bool {
     let mut kinds = headers.get_all(header::CONTENT_TYPE).iter();
     let (kind, others) = (kinds.next(), kinds.next());
@@ -545,7 +554,7 @@ fn is_utf8(headers: &HeaderMap) -> bool {
         })
 }
 
-/// Tells whether an answer names what it answers.
+/// Tells whether an answer has the id of its request.
 fn has_id(answer: &[u8]) -> bool {
     let text = String::from_utf8_lossy(answer);
     Parts::of(&text).map_or(true, |parts| parts.id.is_some())

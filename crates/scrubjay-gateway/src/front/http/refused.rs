@@ -1,8 +1,8 @@
-//! Keeps on a tape what the front turned away: how long it was, its hash and why; never a header.
+//! Records requests that the front refused: the body's length and hash, and the reason; never a header.
 //!
-//! On the tape of the session it names, else on one of the front's own. Whoever is refused again and again
-//! must not fill the disk: one reason is written at once, then at most every second, and more and more rarely
-//! while it goes on, each time with how often it happened.
+//! They go on the tape of the session that the request names, or else on the front's own. A client that is refused
+//! again and again must not fill the disk, so a reason is written once at first, then at most every second, and ever
+//! more rarely while it goes on, each time with the count.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -24,73 +24,74 @@ use crate::session::{Session, lock, seal};
 
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// Reasons are few; sessions are not. Beyond this, all sessions count as one.
+/// How many pairs of session and reason are counted. Beyond this, refusals of all sessions are counted together:
+/// reasons are few.
 const COUNTED_MAX: usize = 1024;
 /// How much of a refused request's body is read, and for how long: enough to recognise it.
 const SKIMMED_BYTES_MAX: usize = 64 * 1024;
 const SKIM_MAX: Duration = Duration::from_secs(1);
 
-/// Why a request was refused; an extension of the answer that says so.
+/// Why a request was refused; an extension of the response.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reason(pub(super) &'static str);
 
-/// Marks an answer as a refusal that is to be kept.
+/// Marks a response as a refusal, which is recorded.
 pub(super) fn because(reason: &'static str, mut response: Response) -> Response {
     response.extensions_mut().insert(Reason(reason));
     response
 }
 
-/// A body may come as slowly as this: its time is longer the more of it is there.
+/// The slowest rate at which a body may arrive: every so many bytes extend its deadline by a second.
 const BODY_BYTES_PER_SEC: u64 = 64 * 1024;
 
-/// How long a body waits for room.
+/// How long a body waits for memory.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// How a body came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyEnd {
-    /// It is all there.
+    /// It was read completely.
     Whole,
-    /// It is longer than it may be.
+    /// It is longer than the limit.
     TooLong,
-    /// Its client left.
+    /// Its client disconnected.
     CutOff,
-    /// Its client dawdles.
+    /// It did not arrive in time.
     TooSlow,
-    /// There is no room for more of it.
+    /// There is no memory for more of it.
     Full(Full),
 }
 
-/// The room for a body that is being read, and how long that may take.
+/// The memory and the time for reading a body.
 pub(super) struct BodyAllowance {
-    pub(super) room: Charge,
+    pub(super) charge: Charge,
     pub(super) timeout: Duration,
 }
 
 /// What was read of a request's body.
 #[derive(Debug, Default)]
 pub(super) struct ReadBody {
-    /// The room it takes.
-    room: Option<Charge>,
+    /// The memory that it takes.
+    charge: Option<Charge>,
     bytes: Bytes,
-    /// How long it is; unknown where it was not read to its end and does not say.
+    /// The body's length, if it was read to its end or its headers say it.
     length: Option<u64>,
 }
 
 impl ReadBody {
-    /// Reads a body up to a limit, taking room as it grows; returns how it ended.
+    /// Reads a body up to a limit, charging it to the budget as it grows; returns how it ended.
     pub(super) async fn read(
         headers: &HeaderMap,
         mut body: Body,
         limit: usize,
         reading: BodyAllowance,
     ) -> (Self, BodyEnd) {
-        let BodyAllowance { mut room, timeout } = reading;
+        let BodyAllowance { mut charge, timeout } = reading;
         let stated = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
         let (mut read, mut rest) = (Vec::new(), None);
         let begun = tokio::time::Instant::now();
         let end = loop {
-            // Time is earned by bytes: sending one now and then does not extend it.
+            // Only bytes extend the deadline: a client that sends one now and then still runs out of time.
             let earned = Duration::from_secs(read.len() as u64 / BODY_BYTES_PER_SEC);
             let data = match tokio::time::timeout_at(begun + timeout + earned, body.frame()).await {
                 Err(_) => break BodyEnd::TooSlow,
@@ -101,47 +102,47 @@ impl ReadBody {
                     Err(_) => continue,
                 },
             };
-            let fits = limit - read.len();
-            let wanted = read.len() + data.len().min(fits);
-            if let Err(full) = room.resize_within(wanted, ROOM_WAIT_MAX).await {
+            let allowed = limit - read.len();
+            let wanted = read.len() + data.len().min(allowed);
+            if let Err(full) = charge.resize_within(wanted, ROOM_WAIT_MAX).await {
                 rest = Some(data.len());
-                // Who is cut off in the middle of sending may never see the answer.
+                // Read on for a moment: many clients look for a response only when they have sent everything.
                 let drained = async { while body.frame().await.is_some_and(|frame| frame.is_ok()) {} };
                 let _ = tokio::time::timeout(SKIM_MAX, drained).await;
                 break BodyEnd::Full(full);
             }
-            if data.len() > fits {
-                read.extend_from_slice(&data[..fits]);
-                rest = Some(data.len() - fits);
+            if data.len() > allowed {
+                read.extend_from_slice(&data[..allowed]);
+                rest = Some(data.len() - allowed);
                 break BodyEnd::TooLong;
             }
-            // The usual body comes in one piece, and is not copied.
+            // Most bodies arrive in one piece, which is used without a copy.
             if read.is_empty() && stated == Some(data.len() as u64) {
-                // What is read becomes a call, which is counted by itself.
-                room.leave_account();
-                return (Self { length: stated, bytes: data, room: Some(room) }, BodyEnd::Whole);
+                // From here on the call is charged to the session, so the body must not be too.
+                charge.leave_account();
+                return (Self { length: stated, bytes: data, charge: Some(charge) }, BodyEnd::Whole);
             }
             if read.capacity() - read.len() < data.len() {
-                // By a part of what is there, not to twice of it.
+                // Grow by a quarter, not to the double as `Vec` does: a body may be large.
                 read.reserve_exact(data.len().max(read.len() / 4));
             }
             read.extend_from_slice(&data);
         };
         let known = (read.len() + rest.unwrap_or(0)) as u64;
         let is_whole = end == BodyEnd::Whole;
-        room.leave_account();
+        charge.leave_account();
         let length = if is_whole { Some(known) } else { stated.filter(|stated| *stated >= known) };
-        (Self { bytes: read.into(), length, room: Some(room) }, end)
+        (Self { bytes: read.into(), length, charge: Some(charge) }, end)
     }
 
-    /// Reads the beginning of a body that nobody wants.
-    pub(super) async fn skim(headers: &HeaderMap, body: Body, room: Charge) -> Self {
-        Self::read(headers, body, SKIMMED_BYTES_MAX, BodyAllowance { room, timeout: SKIM_MAX }).await.0
+    /// Reads the beginning of a body that is not used, for its hash.
+    pub(super) async fn skim(headers: &HeaderMap, body: Body, charge: Charge) -> Self {
+        Self::read(headers, body, SKIMMED_BYTES_MAX, BodyAllowance { charge, timeout: SKIM_MAX }).await.0
     }
 
-    /// Gives back what was read, when it is needed no more.
+    /// Frees the bytes.
     pub(super) fn forget(&mut self) {
-        (self.bytes, self.room) = (Bytes::new(), None);
+        (self.bytes, self.charge) = (Bytes::new(), None);
     }
 
     /// Returns the bytes that were read.
@@ -163,14 +164,14 @@ impl ReadBody {
     }
 }
 
-/// What the front turned away, on its way to tapes.
+/// Counts refusals and writes them to tapes.
 #[derive(Debug)]
 pub(super) struct Refusals {
     tape: Arc<Mutex<Recording>>,
     counted: Mutex<HashMap<(String, &'static str), CountedRefusal>>,
 }
 
-/// How often one reason was given since it was written last.
+/// How often a reason occurred since it was last written.
 #[derive(Debug)]
 struct CountedRefusal {
     session: Option<Arc<Session>>,
@@ -185,7 +186,7 @@ impl Refusals {
         Self { tape: shared(tape), counted: Mutex::default() }
     }
 
-    /// Takes note of a refusal.
+    /// Counts a refusal, and writes it if it is due.
     pub(super) fn note(
         &self,
         gateway: &Gateway,
@@ -199,36 +200,36 @@ impl Refusals {
         let mut counted = lock(&self.counted);
         let session = session.filter(|_| counted.len() < COUNTED_MAX);
         let key = (session.as_ref().map(|s| s.id.clone()).unwrap_or_default(), reason);
-        let one = counted.entry(key).or_insert_with(|| CountedRefusal {
+        let refusal = counted.entry(key).or_insert_with(|| CountedRefusal {
             session,
             note: Value::Null,
             count: 0,
             next: now,
             pause: PAUSE_MIN,
         });
-        one.count += 1;
-        if one.count == 1 {
-            // Hashing is not free either: the first of those that are counted stands for all.
+        refusal.count += 1;
+        if refusal.count == 1 {
+            // Only the first of those that are counted together: hashing costs time, which a flood would use.
             let mut note = seen.facts();
             note["event"] = json!("refused");
             note["reason"] = json!(reason);
             note["status"] = json!(status.as_u16());
             note["http_method"] = json!(method.as_str());
-            one.note = note;
+            refusal.note = note;
         }
-        if now >= one.next {
-            self.write(gateway, one, now);
+        if now >= refusal.next {
+            self.write(gateway, refusal, now);
         }
     }
 
-    fn write(&self, gateway: &Gateway, one: &mut CountedRefusal, now: Instant) {
-        let mut note = one.note.take();
-        if one.count > 1 {
-            note["count"] = json!(one.count);
+    fn write(&self, gateway: &Gateway, refusal: &mut CountedRefusal, now: Instant) {
+        let mut note = refusal.note.take();
+        if refusal.count > 1 {
+            note["count"] = json!(refusal.count);
         }
-        one.pause = if one.count > 1 { (one.pause * 2).min(PAUSE_MAX) } else { PAUSE_MIN };
-        (one.count, one.next) = (0, now + one.pause);
-        match one.session.as_ref().filter(|session| gateway.session(&session.id).is_some()) {
+        refusal.pause = if refusal.count > 1 { (refusal.pause * 2).min(PAUSE_MAX) } else { PAUSE_MIN };
+        (refusal.count, refusal.next) = (0, now + refusal.pause);
+        match refusal.session.as_ref().filter(|session| gateway.session(&session.id).is_some()) {
             Some(session) => session.record_turned_away(&note),
             None => {
                 let facts = note.to_string();
@@ -241,25 +242,25 @@ impl Refusals {
         }
     }
 
-    /// Writes what has been counted for long enough, and forgets what is over.
+    /// Writes the counts that are due, and forgets reasons that no longer occur.
     pub(super) fn flush(&self, gateway: &Gateway) {
         let now = clock::now().instant;
-        lock(&self.counted).retain(|_, one| {
-            let due = now >= one.next;
-            if due && one.count > 0 {
-                self.write(gateway, one, now);
+        lock(&self.counted).retain(|_, refusal| {
+            let due = now >= refusal.next;
+            if due && refusal.count > 0 {
+                self.write(gateway, refusal, now);
                 return true;
             }
             !due
         });
     }
 
-    /// Writes everything that was counted, and ends the tape.
+    /// Writes all counts, and ends the tape.
     pub(super) fn end(&self, gateway: &Gateway, reason: &str) {
         let now = clock::now().instant;
-        for (_, mut one) in lock(&self.counted).drain() {
-            if one.count > 0 {
-                self.write(gateway, &mut one, now);
+        for (_, mut refusal) in lock(&self.counted).drain() {
+            if refusal.count > 0 {
+                self.write(gateway, &mut refusal, now);
             }
         }
         seal(&self.tape, gateway.new_tape(NewTape::late()), reason);

@@ -1,8 +1,8 @@
-//! Gives up what can be done without when memory becomes short, so that there is room for who is there.
+//! Frees memory when it becomes short, so that active clients have some.
 //!
-//! In this order: what clients have read already and could ask for again; what waits on streams that nobody reads;
-//! what waits for clients that listen to nothing; and at last the connections of clients that take nothing of what
-//! waits for them, the longest first. What was not delivered is noted on the tape of its session.
+//! In this order: events that clients have read and could ask for again; events on streams that nobody reads; lines for
+//! clients that have no stream open; at last the connections of clients that do not read, those that are stalled the
+//! longest first. Each message that is lost is noted on the tape of its session.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -11,29 +11,30 @@ use super::Front;
 use crate::budget::Use;
 use crate::listener::Connections;
 
-/// A client that takes nothing for this long does not count as one that reads.
+/// A client that has not read for this long counts as stalled.
 const STALLED: Duration = Duration::from_secs(1);
-/// How long it takes for what was given up to be free.
+/// How long to wait until dropped memory is free and counted as such.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Waits for memory to become short, again and again.
+/// Waits for memory to become short and frees some, until the front is gone.
 pub(super) async fn relieve(front: Weak<Front>, connections: Weak<Connections>) {
     let Some(budget) = front.upgrade().map(|front| front.gateway.budget().clone()) else { return };
     loop {
         budget.tight().await;
         while budget.is_tight(Use::Delivery) {
             let (Some(front), Some(connections)) = (front.upgrade(), connections.upgrade()) else { return };
-            front.give_up_something(&connections);
+            front.free_memory(&connections);
             drop((front, connections));
             tokio::time::sleep(PAUSE).await;
         }
-        // Short for another reason, which passes by itself; not looked at for every message.
+        // Memory may be short for another use, which passes by itself. The pause keeps this loop from spinning
+        // meanwhile.
         tokio::time::sleep(PAUSE).await;
     }
 }
 
 impl Front {
-    fn give_up_something(&self, connections: &Arc<Connections>) {
+    fn free_memory(&self, connections: &Arc<Connections>) {
         let is_tight = || self.gateway.budget().is_tight(Use::Delivery);
         self.streams.forget_read();
         if is_tight() {

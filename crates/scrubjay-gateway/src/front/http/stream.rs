@@ -1,7 +1,7 @@
-//! Event streams that outlive their connection: each is a log of lines, read from any place on.
+//! Event streams that outlive their connection: each is a log of lines, which can be read from any event on.
 //!
-//! A legacy client whose connection broke comes back with the id of the last event it saw and hears the rest.
-//! Logs are bounded: what is older than that is gone.
+//! A legacy client whose connection broke comes back with the id of its last event and gets those after it. Logs are
+//! bounded: older events are dropped.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,35 +18,35 @@ use crate::budget::SharedRoom;
 use crate::delivery::{Outgoing, Receipt};
 use crate::session::lock;
 
-/// The line of an event without data: it only gives a client an id to come back with, and says when to.
+/// The line of an event without data, which gives a client an id to resume from, and says after what time to reconnect.
 pub(super) const PRIMING: &str = "";
 const RETRY: &str = "retry: 1000\n";
 
 /// How many lines a log keeps.
 const LINES_MAX: usize = 1024;
-/// How many bytes a log keeps, and at least its last line.
+/// How many bytes a log keeps; it always keeps its last line.
 const LOG_BYTES_MAX: usize = 1 << 20;
 /// How many logs a session keeps.
 const LOGS_MAX: usize = 64;
-/// How many bytes all logs of a session keep, and at least the newest log.
+/// How many bytes all logs of a session keep; the newest log is always kept.
 const SESSION_BYTES_MAX: usize = 8 << 20;
 
-/// A stream of lines, with what was said on it lately.
+/// A stream of lines, with the latest of them.
 #[derive(Debug, Default)]
 pub(super) struct EventLog {
     number: u64,
-    /// Whether it is the stream for what belongs to no request.
+    /// Whether it is the standing stream, for what belongs to no request.
     is_standing: bool,
-    said: Mutex<EventLogState>,
-    news: Notify,
-    /// Notified when lines were read, or their reader left.
-    room: Notify,
+    state: Mutex<EventLogState>,
+    changed: Notify,
+    /// Notified when lines were written to a reader, or a reader left.
+    drained: Notify,
 }
 
-/// A line of a log: its receipt is here until it is written to somebody for the first time.
+/// A line of a log. It has its receipt until it is written to a reader for the first time.
 #[derive(Debug)]
 struct EventLogLine {
-    /// As an event; it takes room until it is forgotten here and has been written.
+    /// The event. Its memory is charged until it is dropped here and written to its readers.
     event: Bytes,
     receipt: Option<Receipt>,
     room: SharedRoom,
@@ -56,9 +56,9 @@ struct EventLogLine {
 struct EventLogState {
     lines: VecDeque<EventLogLine>,
     bytes: usize,
-    /// The number of the first line kept.
+    /// The number of the first line that is kept.
     first: u64,
-    /// The number of the first line that was written to nobody.
+    /// The number of the first line that was not written to any reader.
     unread: u64,
     readers: usize,
     /// When the last reader left.
@@ -71,7 +71,7 @@ impl EventLogState {
         self.lines.len() > LINES_MAX || (self.bytes > LOG_BYTES_MAX && self.lines.len() > 1)
     }
 
-    /// Forgets the oldest lines, but none that somebody is about to read; returns whether that was enough.
+    /// Drops the oldest lines, but none that a reader has yet to get; returns whether that was enough.
     fn make_room(&mut self) -> bool {
         while self.is_full() && (self.first < self.unread || self.readers == 0) {
             self.forget_oldest();
@@ -88,92 +88,92 @@ impl EventLogState {
         }
     }
 
-    /// Returns whether somebody read it, and nobody does now.
-    fn is_left_for(&self, time: std::time::Duration) -> bool {
+    /// Returns whether its last reader left longer ago than this.
+    fn is_abandoned_for(&self, time: std::time::Duration) -> bool {
         self.readers == 0 && self.left.is_some_and(|left| left.elapsed() > time)
     }
 }
 
 impl EventLog {
-    /// Adds a line; waits for the reader, where there is one.
+    /// Adds a line; if the log is full and has a reader, waits until the reader catches up or leaves.
     pub(super) async fn push(&self, line: Outgoing) {
         self.push_now(line);
         loop {
-            let room = self.room.notified();
-            tokio::pin!(room);
-            // Enabled before looking, as below.
-            room.as_mut().enable();
-            if lock(&self.said).make_room() {
+            let drained = self.drained.notified();
+            tokio::pin!(drained);
+            // Before the check, as in `next`.
+            drained.as_mut().enable();
+            if lock(&self.state).make_room() {
                 return;
             }
-            room.await;
+            drained.await;
         }
     }
 
-    /// Adds a line.
+    /// Adds a line at once, even if the log is full.
     pub(super) fn push_now(&self, line: Outgoing) {
-        let mut said = lock(&self.said);
-        let number = said.first + said.lines.len() as u64;
+        let mut state = lock(&self.state);
+        let number = state.first + state.lines.len() as u64;
         let retry = if line.text() == PRIMING { RETRY } else { "" };
         let (event, receipt, room) =
             line.into_bytes(&format!("id: {}-{number}\n{retry}data: ", self.number), "\n\n");
-        said.bytes += event.len();
-        said.lines.push_back(EventLogLine { event, receipt, room });
-        drop(said);
-        self.news.notify_waiters();
+        state.bytes += event.len();
+        state.lines.push_back(EventLogLine { event, receipt, room });
+        drop(state);
+        self.changed.notify_waiters();
     }
 
     fn bytes(&self) -> usize {
-        lock(&self.said).bytes
+        lock(&self.state).bytes
     }
 
     pub(super) fn end(&self) {
-        lock(&self.said).ended = true;
-        self.news.notify_waiters();
+        lock(&self.state).ended = true;
+        self.changed.notify_waiters();
     }
 
-    /// Returns whether the stream has ended and nothing follows a place.
+    /// Returns whether the stream has ended and has no event from this number on.
     pub(super) fn is_over(&self, from: u64) -> bool {
-        let said = lock(&self.said);
-        said.ended && from >= said.first + said.lines.len() as u64
+        let state = lock(&self.state);
+        state.ended && from >= state.first + state.lines.len() as u64
     }
 
-    /// Returns the event at a place or the first after it, waiting for one; none when the stream has ended.
+    /// Waits for the event with this number, or the first after it; returns `None` when the stream has ended.
     async fn next(&self, from: u64) -> Option<(u64, Bytes)> {
         loop {
-            let news = self.news.notified();
-            tokio::pin!(news);
-            // Enabled before looking: what is said in between is not missed.
-            news.as_mut().enable();
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            // Before the check, so that a line that is added in between still wakes us.
+            changed.as_mut().enable();
             {
-                let said = lock(&self.said);
-                let from = from.max(said.first);
-                let skip = usize::try_from(from - said.first).unwrap_or(usize::MAX);
-                if let Some(line) = said.lines.get(skip) {
+                let state = lock(&self.state);
+                let from = from.max(state.first);
+                let skip = usize::try_from(from - state.first).unwrap_or(usize::MAX);
+                if let Some(line) = state.lines.get(skip) {
                     return Some((from, line.event.clone()));
                 }
-                if said.ended {
+                if state.ended {
                     return None;
                 }
             }
-            news.await;
+            changed.await;
         }
     }
 
-    /// Notes that an event was written to somebody who reads: it is delivered.
+    /// Notes that an event was written to a reader: it is delivered.
     fn was_written(&self, number: u64) {
-        let mut said = lock(&self.said);
-        said.unread = said.unread.max(number + 1);
-        let skip = number.checked_sub(said.first).and_then(|skip| usize::try_from(skip).ok());
-        let Some(line) = skip.and_then(|skip| said.lines.get_mut(skip)) else { return };
+        let mut state = lock(&self.state);
+        state.unread = state.unread.max(number + 1);
+        let skip = number.checked_sub(state.first).and_then(|skip| usize::try_from(skip).ok());
+        let Some(line) = skip.and_then(|skip| state.lines.get_mut(skip)) else { return };
         let (receipt, room) = (line.receipt.take(), line.room.clone());
-        drop(said);
+        drop(state);
         receipt.into_iter().for_each(Receipt::delivered);
         if let Some(room) = room {
-            // Kept only in case the client asks for it again: that must not take the room of what is new.
+            // Kept only in case the client resumes: this must not count against the session's new messages.
             lock(&room).leave_account();
         }
-        self.room.notify_waiters();
+        self.drained.notify_waiters();
     }
 }
 
@@ -190,50 +190,51 @@ impl Streams {
         self.begin_log(session, false)
     }
 
-    /// Begins the log of what belongs to no request.
+    /// Begins the log of a standing stream.
     pub(super) fn begin_standing(&self, session: &str) -> Arc<EventLog> {
         self.begin_log(session, true)
     }
 
-    /// Returns the sessions whose standing stream was left so long ago, and that read no other.
-    pub(super) fn left_for(&self, time: std::time::Duration) -> Vec<String> {
+    /// Returns the sessions whose client left its standing stream longer ago than this, and reads no other stream.
+    pub(super) fn abandoned_for(&self, time: std::time::Duration) -> Vec<String> {
         let all = lock(&self.by_session);
         let left = all.iter().filter(|(_, logs)| {
             logs.iter().any(|log| log.is_standing)
                 && logs.iter().all(|log| {
-                    let said = lock(&log.said);
-                    (said.ended && said.readers == 0) || said.is_left_for(time)
+                    let state = lock(&log.state);
+                    (state.ended && state.readers == 0) || state.is_abandoned_for(time)
                 })
         });
         left.map(|(session, _)| session.clone()).collect()
     }
 
-    /// Forgets what was read already.
+    /// Drops the events that were read.
     pub(super) fn forget_read(&self) {
         for log in lock(&self.by_session).values().flatten() {
-            let mut said = lock(&log.said);
-            while said.first < said.unread && !said.lines.is_empty() {
-                said.forget_oldest();
+            let mut state = lock(&log.state);
+            while state.first < state.unread && !state.lines.is_empty() {
+                state.forget_oldest();
             }
         }
     }
 
-    /// Forgets what nobody is there to read.
+    /// Drops the events of logs without a reader.
     pub(super) fn forget_unread(&self) {
         for log in lock(&self.by_session).values().flatten() {
-            let mut said = lock(&log.said);
-            while said.readers == 0 && !said.lines.is_empty() {
-                said.forget_oldest();
+            let mut state = lock(&log.state);
+            while state.readers == 0 && !state.lines.is_empty() {
+                state.forget_oldest();
             }
         }
     }
 
-    /// Notes what is kept for clients that left their streams: they do not come back for it before the end.
-    pub(super) fn give_up_left(&self) {
+    /// Notes the events of logs without a reader as undelivered, when the gateway stops: no client resumes before the
+    /// end.
+    pub(super) fn give_up_abandoned(&self) {
         for log in lock(&self.by_session).values().flatten() {
-            let mut said = lock(&log.said);
-            if said.readers == 0 {
-                said.lines.iter_mut().for_each(|line| drop(line.receipt.take()));
+            let mut state = lock(&log.state);
+            if state.readers == 0 {
+                state.lines.iter_mut().for_each(|line| drop(line.receipt.take()));
             }
         }
     }
@@ -243,16 +244,16 @@ impl Streams {
         let log = Arc::new(EventLog { number, is_standing, ..EventLog::default() });
         let mut all = lock(&self.by_session);
         let logs = all.entry(session.to_owned()).or_default();
-        let mut kept: usize = logs.iter().map(|log| log.bytes()).sum();
-        // A reader of one of them goes on; the stream cannot be resumed.
-        while logs.len() >= LOGS_MAX || kept > SESSION_BYTES_MAX {
-            kept -= logs.pop_front().map_or(kept, |oldest| oldest.bytes().min(kept));
+        let mut bytes: usize = logs.iter().map(|log| log.bytes()).sum();
+        // A reader that a dropped log has reads on; only resuming is no longer possible.
+        while logs.len() >= LOGS_MAX || bytes > SESSION_BYTES_MAX {
+            bytes -= logs.pop_front().map_or(bytes, |oldest| oldest.bytes().min(bytes));
         }
         logs.push_back(log.clone());
         log
     }
 
-    /// Finds the log and the place after an event.
+    /// Finds the log of an event, and the number of the event after it.
     pub(super) fn after(&self, session: &str, event: &str) -> Option<(Arc<EventLog>, u64)> {
         let (number, line) = event.split_once('-')?;
         let (number, line) = (number.parse::<u64>().ok()?, line.parse::<u64>().ok()?);
@@ -261,7 +262,7 @@ impl Streams {
         Some((log, line + 1))
     }
 
-    /// Ends and forgets the logs of sessions that are over.
+    /// Ends and drops the logs of closed sessions.
     pub(super) fn keep_only(&self, is_open: impl Fn(&str) -> bool) {
         let over: Vec<String> = lock(&self.by_session).keys().filter(|s| !is_open(s)).cloned().collect();
         for session in over {
@@ -269,7 +270,7 @@ impl Streams {
         }
     }
 
-    /// Ends and forgets the logs of a session.
+    /// Ends and drops the logs of a session.
     pub(super) fn forget(&self, session: &str) {
         for log in lock(&self.by_session).remove(session).into_iter().flatten() {
             log.end();
@@ -277,14 +278,15 @@ impl Streams {
     }
 }
 
-/// Somebody who reads a log, until the last event that was handed over is written or lost with the connection.
+/// A reader of a log. Each chunk on its way to the connection holds it, so it lives until the last one is written or
+/// lost.
 pub(super) struct EventReader {
     log: Arc<EventLog>,
 }
 
 impl EventReader {
     fn new(log: Arc<EventLog>) -> Self {
-        lock(&log.said).readers += 1;
+        lock(&log.state).readers += 1;
         Self { log }
     }
 
@@ -296,15 +298,15 @@ impl EventReader {
 
 impl Drop for EventReader {
     fn drop(&mut self) {
-        let mut said = lock(&self.log.said);
-        said.readers -= 1;
-        said.left = Some(Instant::now());
-        drop(said);
-        self.log.room.notify_waiters();
+        let mut state = lock(&self.log.state);
+        state.readers -= 1;
+        state.left = Some(Instant::now());
+        drop(state);
+        self.log.drained.notify_waiters();
     }
 }
 
-/// Answers with the events of a log from a place on.
+/// Makes a response of the events of a log, from this number on.
 pub(super) fn events(log: Arc<EventLog>, from: u64) -> Response {
     let reader = Arc::new(EventReader::new(log));
     let stream = futures_util::stream::unfold((reader, from), |(reader, from)| async move {
@@ -314,7 +316,7 @@ pub(super) fn events(log: Arc<EventLog>, from: u64) -> Response {
     event_stream(Body::parts(stream))
 }
 
-/// Answers with a body of events.
+/// Makes a response of a body of events.
 pub(super) fn event_stream(body: Body) -> Response {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
@@ -338,7 +340,7 @@ mod tests {
             log.push(line(number)).await;
         }
         assert_eq!(log.next(0).await, Some((10, Bytes::from("id: 0-10\ndata: 10\n\n"))));
-        assert_eq!(lock(&log.said).lines.len(), LINES_MAX);
+        assert_eq!(lock(&log.state).lines.len(), LINES_MAX);
         log.push(line("x".repeat(LOG_BYTES_MAX * 2))).await;
         log.push(line("y")).await;
         let last = LINES_MAX as u64 + 11;
@@ -392,15 +394,15 @@ mod tests {
             (EventReader::new(streams.begin_standing("s")), EventReader::new(streams.begin("s")));
         drop(standing);
         tokio::time::advance(grace * 2).await;
-        assert!(streams.left_for(grace).is_empty(), "it reads another");
+        assert!(streams.abandoned_for(grace).is_empty(), "it reads another");
         drop(asked);
-        assert!(streams.left_for(grace).is_empty(), "just now");
+        assert!(streams.abandoned_for(grace).is_empty(), "just now");
         tokio::time::advance(grace * 2).await;
-        assert_eq!(streams.left_for(grace), ["s"]);
+        assert_eq!(streams.abandoned_for(grace), ["s"]);
         // One that never had a standing stream may be between two requests.
         drop(EventReader::new(streams.begin("t")));
         tokio::time::advance(grace * 2).await;
-        assert_eq!(streams.left_for(grace), ["s"]);
+        assert_eq!(streams.abandoned_for(grace), ["s"]);
     }
 
     #[tokio::test]
@@ -413,9 +415,9 @@ mod tests {
         log.next(0).await.expect("an event");
         reader.was_written(0);
         streams.forget_read();
-        assert_eq!(lock(&log.said).lines.len(), 1);
+        assert_eq!(lock(&log.state).lines.len(), 1);
         streams.forget_unread();
-        assert_eq!(lock(&log.said).lines.len(), 1, "somebody reads it");
+        assert_eq!(lock(&log.state).lines.len(), 1, "somebody reads it");
         drop(reader);
         streams.forget_unread();
         assert_eq!(log.bytes(), 0);

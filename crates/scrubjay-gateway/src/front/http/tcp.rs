@@ -1,4 +1,4 @@
-//! What the front remembers of one TCP connection: who is at its other end, and its conversations.
+//! What the front knows of one TCP connection: the process at its other end, and its conversations.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -9,9 +9,10 @@ use super::peer::{self, PeerProcess};
 use crate::listener::Ends;
 use crate::session::lock;
 
-/// A proxy may carry many clients on one connection; no more of them are remembered.
+/// How many clients of one connection are remembered; a proxy may carry more, which are then found by other means.
 const CLIENTS_MAX: usize = 64;
 
+/// Each search reads many small files of `/proc`: two at a time, however many connections come.
 static SEARCHES: Semaphore = Semaphore::const_new(2);
 
 /// One TCP connection, shared by its requests.
@@ -22,7 +23,7 @@ pub(super) struct Tcp(Arc<Connection>);
 struct Connection {
     ends: Ends,
     process: OnceCell<Option<PeerProcess>>,
-    /// By client: the handle of its session.
+    /// The session's id, by client.
     conversations: Mutex<HashMap<String, String>>,
 }
 
@@ -31,12 +32,11 @@ impl Tcp {
         Self(Arc::new(Connection { ends, ..Connection::default() }))
     }
 
-    /// Returns the process at the other end, where that can be told.
+    /// Returns the process at the other end, if it can be found.
     pub(super) async fn process(&self) -> Option<PeerProcess> {
         let find = || async {
             let (peer, local) = self.0.ends?;
-            // It reads many small files: not for many connections at once.
-            let _turn = SEARCHES.acquire().await.ok()?;
+            let _permit = SEARCHES.acquire().await.ok()?;
             tokio::task::spawn_blocking(move || peer::process(peer, local)).await.ok().flatten()
         };
         *self.0.process.get_or_init(find).await
@@ -53,7 +53,7 @@ impl Tcp {
         }
     }
 
-    /// Returns the one conversation of this connection, where there is one.
+    /// Returns the connection's conversation, if there is exactly one.
     pub(super) fn only_conversation(&self) -> Option<String> {
         let known = lock(&self.0.conversations);
         (known.len() == 1).then(|| known.values().next().cloned()).flatten()

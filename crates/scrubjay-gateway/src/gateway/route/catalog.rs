@@ -1,4 +1,4 @@
-//! The catalog that tasks are routed over: the gateway's own list of tools, kept until some backend's changes.
+//! The catalog that the router searches: the aggregated list of tools, cached until a backend's list changes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,35 +16,35 @@ use crate::backend::list::ListKind;
 use crate::budget::{Charge, Use};
 use crate::session::Call;
 
-/// How long a catalog is kept in which a backend is missing.
+/// How long a catalog is cached in which a backend is missing.
 const PARTIAL_FOR: Duration = Duration::from_secs(30);
 
-/// How many times the size of its tools' text a catalog takes in memory, about.
+/// The memory of a catalog, as a multiple of its tools' text, roughly: the definitions, and the index over their words.
 const TIMES_ITS_TEXT: usize = 4;
 
-/// One catalog for each era: a backend may describe its tools to each in other words.
+/// One catalog for each era: a backend may describe its tools differently in each.
 #[derive(Default)]
 pub(super) struct Catalogs {
-    kept: [tokio::sync::Mutex<Option<CachedCatalog>>; 2],
-    /// Counts what may have changed a list.
+    cached: [tokio::sync::Mutex<Option<CachedCatalog>>; 2],
+    /// Counts the events that may have changed a list.
     changes: AtomicU64,
 }
 
 struct CachedCatalog {
     catalog: Arc<Catalog>,
     changes: u64,
-    /// Until then, where it is not whole.
+    /// When it expires, if a backend is missing in it.
     until: Option<Instant>,
-    /// The room that it takes.
-    _room: Charge,
+    /// The memory that it takes from the budget.
+    _charge: Charge,
 }
 
 impl Catalogs {
-    /// Returns those that are kept.
+    /// Returns the cached catalogs.
     pub(super) async fn all(&self) -> Vec<Arc<Catalog>> {
         let mut all = Vec::new();
-        for kept in &self.kept {
-            all.extend(kept.lock().await.as_ref().map(|kept| kept.catalog.clone()));
+        for cached in &self.cached {
+            all.extend(cached.lock().await.as_ref().map(|cached| cached.catalog.clone()));
         }
         all
     }
@@ -58,17 +58,18 @@ impl Gateway {
         }
     }
 
-    /// Returns the catalog, asking all backends where it may have changed.
+    /// Returns the catalog; asks all backends for their tools if a list may have changed.
     pub(super) async fn catalog(self: &Arc<Self>, routing: &Routing, call: &Arc<Call>) -> Arc<Catalog> {
         let catalogs = &routing.catalogs;
-        // A request that comes while backends are asked waits for the same answers.
-        let mut kept = catalogs.kept[call.facts.era as usize].lock().await;
+        // Locked while backends are asked, so that a request that comes meanwhile waits for the same answers.
+        let mut cached = catalogs.cached[call.facts.era as usize].lock().await;
+        // Read before the backends are asked: a change that is noted meanwhile makes this catalog stale at once.
         let changes = catalogs.changes.load(Ordering::Relaxed);
-        if let Some(kept) = &*kept
-            && kept.changes == changes
-            && kept.until.is_none_or(|until| Instant::now() < until)
+        if let Some(cached) = &*cached
+            && cached.changes == changes
+            && cached.until.is_none_or(|until| Instant::now() < until)
         {
-            return kept.catalog.clone();
+            return cached.catalog.clone();
         }
         let (tools, is_whole, bytes) = self.all_tools(call).await;
         let backends: Vec<String> = self
@@ -77,9 +78,9 @@ impl Gateway {
             .filter(|backend| !backend.is_own)
             .map(|backend| backend.id.clone())
             .collect();
-        let same = kept.as_ref().filter(|kept| kept.catalog.is_of(&backends, &tools));
+        let same = cached.as_ref().filter(|cached| cached.catalog.is_of(&backends, &tools));
         let catalog = match same {
-            Some(kept) => kept.catalog.clone(),
+            Some(cached) => cached.catalog.clone(),
             None => {
                 tracing::debug!(backends = backends.len(), tools = tools.len(), "the catalog is read anew");
                 let catalog = Catalog::new(backends, tools);
@@ -88,14 +89,21 @@ impl Gateway {
             }
         };
         let until = (!is_whole).then(|| Instant::now() + PARTIAL_FOR);
-        // The one before gives its room back first. Where there is none, the next task asks for all tools again.
-        *kept = None;
-        let room = self.budget.charge(Use::BackendList, bytes.saturating_mul(TIMES_ITS_TEXT));
-        *kept = room.ok().map(|room| CachedCatalog { catalog: catalog.clone(), changes, until, _room: room });
+        // The previous one returns its memory to the budget first. If there is none left, nothing is cached, and the
+        // next task asks all backends again.
+        *cached = None;
+        let charge = self.budget.charge(Use::BackendList, bytes.saturating_mul(TIMES_ITS_TEXT));
+        *cached = charge.ok().map(|charge| CachedCatalog {
+            catalog: catalog.clone(),
+            changes,
+            until,
+            _charge: charge,
+        });
         catalog
     }
 
-    /// Asks every backend for its tools, under their own names; tells whether all answered, and how many bytes they have.
+    /// Requests the tools of every backend, under their own names. Also returns whether all backends answered, and the
+    /// bytes of all definitions.
     async fn all_tools(self: &Arc<Self>, call: &Arc<Call>) -> (Vec<Tool>, bool, usize) {
         let AggregatedList { named, incomplete, .. } = self.aggregate(call, ListKind::Tools).await;
         let tool = |named: NamedItem| {

@@ -1,4 +1,4 @@
-//! What the router learns while it works: a call that did what was asked teaches the words of the task.
+//! What the router learns from calls that succeeded: the words of a task, for the tool that was called.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ impl Gateway {
         };
         if news > 0 {
             let gateway = self.clone();
-            // A catalog that is being read meanwhile is taught when it is there; twice does no harm.
+            // Waits for a catalog that is being made. It may have this lesson already; a second time changes nothing.
             tokio::spawn(async move { gateway.teach_catalogs().await });
         }
     }

@@ -1,4 +1,4 @@
-//! What a client is told of a task: the backend's result with the choice in it, or why there is none.
+//! The answer to a task: the backend's result with the choice added to it, or why there is none.
 
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, Splice};
@@ -9,10 +9,10 @@ use scrubjay_router::{NoCall, PlannedCall, RouteResult, RouteTask, ToolPresentat
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::asking::NoYes;
+use super::elicitation::NotConfirmed;
 
 const NO_ACTION_TEXT: &str = "AI orchestrator could not determine an action for your query.";
-/// No more of a backend's words is repeated.
+/// How many characters of a backend's error message are repeated.
 const SUMMARY_CHARS_MAX: usize = 500;
 
 /// Why a task has no result.
@@ -27,7 +27,7 @@ impl Refusal {
         Self { code, message: message.to_owned(), data: None }
     }
 
-    /// Says what is wrong with a task.
+    /// Refuses a task that is not valid.
     pub(super) fn params(problems: &[Value]) -> Self {
         let told = |p: &Value| {
             format!("{} {}", p["path"].as_str().unwrap_or(""), p["message"].as_str().unwrap_or(""))
@@ -37,9 +37,9 @@ impl Refusal {
         Self { code: code::INVALID_PARAMS, message, data: Some(json!({ "problems": problems })) }
     }
 
-    /// Says why no call could be told, and which tools come nearest.
-    pub(super) fn undecided(task: &RouteTask, routed: &RouteResult, why: &NoCall) -> Self {
-        let mut data = alternatives(task, routed, why.reason());
+    /// Says why no call was chosen, and which tools match best.
+    pub(super) fn no_call(task: &RouteTask, route: &RouteResult, why: &NoCall) -> Self {
+        let mut data = alternatives(task, route, why.reason());
         if let Some(missing) = why.missing() {
             data["missing"] = missing.into();
         }
@@ -50,38 +50,38 @@ impl Refusal {
         }
     }
 
-    /// Says that a call was not made for want of a yes.
+    /// Says that a call was not made because it was not confirmed.
     pub(super) fn unconfirmed(
         task: &RouteTask,
-        routed: &RouteResult,
+        route: &RouteResult,
         plan: &PlannedCall,
-        why: NoYes,
+        why: NotConfirmed,
     ) -> Self {
-        let mut data = alternatives(task, routed, why.reason());
+        let mut data = alternatives(task, route, why.reason());
         data["plan"] = json!(plan);
         let what = plan.tool().unwrap_or(&plan.mcp_method);
         let message = format!("{}/{what} may destroy something and was not called: {why}.", plan.backend_id);
         Self { code: code::NO_ACTION, message, data: Some(data) }
     }
 
-    /// Says that the calls of a plan were not made for want of a yes.
+    /// Says that the calls of a plan were not made because they were not confirmed.
     pub(super) fn unapproved(
         task: &RouteTask,
-        routed: &RouteResult,
+        route: &RouteResult,
         steps: &[PlannedCall],
-        why: NoYes,
+        why: NotConfirmed,
     ) -> Self {
-        let mut data = alternatives(task, routed, why.reason());
+        let mut data = alternatives(task, route, why.reason());
         data["steps"] = json!(steps);
         let message = match why {
-            NoYes::Unasked => "the client cannot be asked for a yes; call the steps directly",
-            NoYes::Declined => "they were not confirmed",
+            NotConfirmed::CannotAsk => "the client cannot be asked for a yes; call the steps directly",
+            NotConfirmed::Declined => "they were not confirmed",
         };
         let message = format!("{}, none of which was made: {message}.", counted(steps.len(), "planned call"));
         Self { code: code::NO_ACTION, message, data: Some(data) }
     }
 
-    /// Adds what was done before.
+    /// Adds the steps that were done before.
     pub(super) fn after(mut self, done: &[Value]) -> Self {
         self.message = format!("stopped at step {}: {}", done.len() + 1, self.message);
         if let Some(data) = &mut self.data {
@@ -90,7 +90,7 @@ impl Refusal {
         self
     }
 
-    /// Passes on a backend's error in plain words.
+    /// Passes on a backend's error.
     pub(super) fn backend(plan: &PlannedCall, error: &Value, chosen: Value) -> Self {
         let said = cut(error["message"].as_str().unwrap_or("it failed"), SUMMARY_CHARS_MAX);
         let what = plan.tool().unwrap_or(&plan.mcp_method);
@@ -99,17 +99,17 @@ impl Refusal {
         Self { code: error["code"].as_i64().unwrap_or(code::INTERNAL), message, data: Some(data) }
     }
 
-    /// Writes it as the error of a request: what every error of a tool has stands among its data.
+    /// Writes it as the error of a request; `data` also has the code and hint that errors of tools have.
     pub(super) fn error(&self) -> String {
         let mut data = self.data.clone().unwrap_or_else(|| json!({}));
         (data["code"], data["hint"]) = (self.name().into(), self.hint().into());
         message::error(self.code, &self.message, Some(&data))
     }
 
-    /// Returns the name that programs can rely on.
+    /// Returns the code for programs.
     fn name(&self) -> &'static str {
         match self.code {
-            // It has the backend's own code, whichever that is.
+            // First: its number is the backend's own, and may be any of those below.
             _ if self.is_about("backend") => "BACKEND_FAILED",
             code::INVALID_PARAMS => "INVALID_ARGUMENT",
             code::NOT_INITIALIZED => "NOT_INITIALIZED",
@@ -133,7 +133,7 @@ impl Refusal {
         self.data.as_ref().is_some_and(|data| data.get(key).is_some())
     }
 
-    /// Writes it as a tool's result, which a model gets to see.
+    /// Writes it as a tool's result. The text repeats the data, for hosts that show a model only the text.
     pub(super) fn tool_result(&self) -> Value {
         let error = json!({
             "code": self.name(), "message": self.message, "hint": self.hint(), "recovery_hint": self.hint(),
@@ -151,34 +151,34 @@ impl Refusal {
     }
 }
 
-fn alternatives(task: &RouteTask, routed: &RouteResult, reason: &str) -> Value {
+fn alternatives(task: &RouteTask, route: &RouteResult, reason: &str) -> Value {
     json!({
         "query": task.query,
         "reason": reason,
-        "confidence": routed.confidence,
-        "candidates": routed.candidates,
+        "confidence": route.confidence,
+        "candidates": route.candidates,
     })
 }
 
-/// Describes a choice: the call, how sure it is, which words led to it, what else came near.
-pub(super) fn chosen(mode: ToolPresentation, plan: &PlannedCall, routed: &RouteResult) -> Value {
+/// Describes a choice: the call, the confidence, the words that led to it, and the alternatives.
+pub(super) fn chosen(mode: ToolPresentation, plan: &PlannedCall, route: &RouteResult) -> Value {
     let is_it = |c: &&scrubjay_router::Candidate| {
         c.backend == plan.backend_id && Some(c.tool.as_str()) == plan.tool()
     };
-    let place = routed.candidates.iter().position(|c| is_it(&c));
-    let others = routed.candidates.iter().filter(|c| !is_it(c)).take(4);
+    let rank = route.candidates.iter().position(|c| is_it(&c));
+    let others = route.candidates.iter().filter(|c| !is_it(c)).take(4);
     json!({
         "mode": match mode { ToolPresentation::Catalog => "catalog", ToolPresentation::Backends => "backends" },
         "plan": plan,
-        "confidence": routed.confidence,
-        "rank": place.map(|place| place + 1),
-        "why": place.map(|place| &routed.candidates[place].why),
+        "confidence": route.confidence,
+        "rank": rank.map(|rank| rank + 1),
+        "why": rank.map(|rank| &route.candidates[rank].why),
         "alternatives": others.map(|c| json!({ "name": c.name, "score": c.score })).collect::<Vec<_>>(),
-        "model": routed.model,
+        "model": route.model,
     })
 }
 
-/// Puts the results of several calls together: everything they say, in order.
+/// Joins the results of several calls into one result, in order.
 pub(super) fn of_steps(done: &[Value]) -> Value {
     let content: Vec<Value> = done
         .iter()
@@ -191,11 +191,13 @@ pub(super) fn of_steps(done: &[Value]) -> Value {
     json!({ "content": content, "isError": false, "_meta": { meta::ROUTE: { "steps": steps } } })
 }
 
-/// Puts a choice into a result's `_meta`; what a backend says under that name is replaced.
+/// Adds a choice to a result's `_meta`, and replaces what a backend put under the same name.
 pub(super) fn with_choice(result: &str, chosen: &Value) -> String {
     let Ok(object) = serde_json::from_str::<&RawValue>(result) else { return result.to_owned() };
     let chosen = chosen.to_string();
     let whole = format!("{{\"{}\":{chosen}}}", meta::ROUTE);
+    // Spliced into the text, so that the rest of the backend's result keeps its bytes. Duplicate keys are all replaced:
+    // clients differ on which of them counts.
     let metas = message::members_named(Some(object), "_meta");
     let mut splice = Splice::new(object.get());
     if metas.is_empty() {
@@ -212,13 +214,13 @@ pub(super) fn with_choice(result: &str, chosen: &Value) -> String {
     splice.finish()
 }
 
-/// Tells whether a result says of itself that the call failed.
+/// Tells whether a tool's result is an error.
 pub(super) fn is_failure(result: &str) -> bool {
     let object = serde_json::from_str::<&RawValue>(result).ok();
-    message::member(object, "isError").is_some_and(|told| told.get() == "true")
+    message::member(object, "isError").is_some_and(|is_error| is_error.get() == "true")
 }
 
-/// Gives a result of our own what a modern client expects of it.
+/// Adds the `resultType` that modern clients expect in a result.
 pub(super) fn with_type(mut result: Value, era: Era) -> Value {
     if era == Era::Modern {
         result["resultType"] = "complete".into();

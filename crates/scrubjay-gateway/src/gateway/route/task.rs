@@ -1,15 +1,15 @@
-//! A task as a client writes it: everything that is wrong with it is told at once.
+//! Parses a task as a client sends it, and reports all problems at once.
 
 use scrubjay_router::RouteTask;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-/// A longer query is no task any more.
+/// The longest query; the number is part of the error message.
 const QUERY_CHARS_MAX: usize = 32_768;
-/// Addresses that mean nothing without a host.
+/// Schemes of URLs that need a host.
 const HOSTED: [&str; 5] = ["http", "https", "ws", "wss", "ftp"];
 
-/// Reads a task, or says what is wrong with it: a list of `{path, message}`.
+/// Parses a task, or returns its problems: a list of `{path, message}`.
 pub(super) fn parse(params: Option<&RawValue>) -> Result<RouteTask, Vec<Value>> {
     let params: Value = params.and_then(|p| serde_json::from_str(p.get()).ok()).unwrap_or_default();
     let Value::Object(params) = params else { return Err(vec![problem("", "must be an object")]) };
@@ -35,10 +35,10 @@ pub(super) fn parse(params: Option<&RawValue>) -> Result<RouteTask, Vec<Value>> 
             None
         }
     };
-    if problems.is_empty() { Ok(RouteTask { query, context, asked: None }) } else { Err(problems) }
+    if problems.is_empty() { Ok(RouteTask { query, context, clarification: None }) } else { Err(problems) }
 }
 
-/// Takes what is known of a context; the rest is left alone.
+/// Takes the known keys of a context and ignores the others.
 fn context(given: &Map<String, Value>, problems: &mut Vec<Value>) -> Value {
     let mut known = Map::new();
     for key in ["activeDocumentURI", "currentWorkingDirectory", "selectionText"] {

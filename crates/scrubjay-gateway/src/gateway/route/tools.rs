@@ -1,16 +1,16 @@
-//! The router as tools that any client can call: one that carries out a task, one that only finds tools.
+//! The router as tools that any client can call: one carries out a task, the other only finds tools.
 
 use scrubjay_core::{message, tasks_on_tape};
 use scrubjay_router::{Catalog, Router};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-/// Carries out a task.
+/// The tool that carries out a task.
 const ORCHESTRATE: &str = tasks_on_tape::TASK_TOOL;
-/// Finds the tools for one.
+/// The tool that finds tools for a task.
 pub(super) const FIND: &str = tasks_on_tape::FIND_TOOL;
 
-/// Tells whether a tool is the router's.
+/// Tells whether a tool is one of the router's.
 pub(in super::super) fn is_own(name: &str) -> bool {
     [ORCHESTRATE, FIND].contains(&name)
 }
@@ -21,15 +21,15 @@ pub(in super::super) fn definitions() -> [String; 2] {
         "name": ORCHESTRATE,
         "title": "Carry out a task",
         "description": "Carries out a task that is given in plain words: finds the one tool of all connected servers \
-            that serves it, fills in the arguments and calls it. Where that cannot be told, nothing is called and the \
-            tools that come nearest are returned.",
+            that serves it, fills in the arguments and calls it. In doubt nothing is called, and the tools that match \
+            best are returned.",
         "inputSchema": {
             "type": "object",
             "properties": {
                 "query": { "type": "string", "minLength": 1, "description": "What is to be done, in plain words." },
                 "context": {
                     "type": "object",
-                    "description": "What is known besides.",
+                    "description": "The user's situation.",
                     "properties": {
                         "activeDocumentURI": { "type": "string", "description": "The open document." },
                         "currentWorkingDirectory": { "type": "string", "description": "Where relative paths start." },
@@ -58,7 +58,7 @@ pub(in super::super) fn definitions() -> [String; 2] {
     [orchestrate.to_string(), find.to_string()]
 }
 
-/// Returns the tools that come nearest to a task, as a tool's result.
+/// Returns the tools that match a task best, as a tool's result.
 pub(super) fn found(catalog: &Catalog, query: &str, router: &Router) -> Value {
     let (candidates, confidence) = catalog.find(query, router.shortlist());
     let tool = |candidate: &scrubjay_router::Candidate| {
@@ -77,7 +77,7 @@ pub(super) fn found(catalog: &Catalog, query: &str, router: &Router) -> Value {
     json!({ "content": [{ "type": "text", "text": found.to_string() }], "structuredContent": found })
 }
 
-/// Returns a backend's result as that of a tool: only a tool's own is one already.
+/// Returns a backend's result as a tool's result: that of another method is wrapped as text.
 pub(super) fn as_tool_result(result: String) -> String {
     let Ok(object) = serde_json::from_str::<&RawValue>(&result) else { return result };
     let has = |key| message::member(Some(object), key).is_some();

@@ -82,11 +82,11 @@ impl Debug {
         let (token, file) = TokenFile::create(&self.home.debug(), address.port())?;
         let hidden = self.log.hidden().clone();
         let clean: Sanitizer = Arc::new(move |text| inert_json(&hidden.hide(text)).into_owned());
-        let kept = DebugBuffers::begin(&self.watch, &clean)?;
-        self.log.mirror(loaded, kept.log_taker());
+        let buffers = DebugBuffers::begin(&self.watch, &clean)?;
+        self.log.mirror(loaded, buffers.log_taker());
         let (config, redactor) = (self.config.clone(), self.redactor.clone());
-        let shown = DebugSources {
-            kept,
+        let sources = DebugSources {
+            buffers,
             gateway: self.gateway.get().cloned().unwrap_or_default(),
             config: Box::new(move || {
                 let mut config = lock(&config).clone();
@@ -99,7 +99,7 @@ impl Debug {
             token,
         };
         tokio::spawn(async move {
-            if let Err(e) = debug::serve(shown, listener).await {
+            if let Err(e) = debug::serve(sources, listener).await {
                 tracing::error!(error = %e, "the debug endpoints failed");
             }
         });

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context;
 use scrubjay_config::{ConfigError, FileState, Loaded, Problem, Toolset};
 use scrubjay_gateway::config::BackendConfig;
-use scrubjay_gateway::gateway::{Gateway, PlanBook, Reload, RouteWith};
+use scrubjay_gateway::gateway::{Gateway, Reload, RouteWith};
 use scrubjay_gateway::warden;
 use scrubjay_llm::LlmConfig;
 use scrubjay_router::Router;
@@ -18,9 +18,8 @@ use scrubjay_tools::Shared;
 use serde_json::{Value, json};
 use tokio::signal::unix::Signal;
 
-use super::book::LedgerBook;
 use super::debug::Debug;
-use super::{ServeArgs, resolve, toolsets, typed, workspace};
+use super::{ServeArgs, plan_steps, resolve, toolsets, typed, workspace};
 use crate::cli::Global;
 use crate::log::Log;
 
@@ -95,9 +94,9 @@ impl ActiveConfig {
         self.now().router = routing.as_ref().map(|(router, _)| router.clone());
         let (router, consent) = routing?;
         router.use_model(model);
-        let book: Arc<dyn PlanBook> = Arc::new(LedgerBook(self.shared.clone()));
         let offers_tools = toolsets::chosen(&self.args, &self.started).contains(&Toolset::Router);
-        Some(RouteWith { router, consent, learns: loaded.router_learns(), book: Some(book), offers_tools })
+        let plan_recorder = plan_steps::recorder(self.shared.clone());
+        Some(RouteWith { router, consent, learns: loaded.router_learns(), plan_recorder, offers_tools })
     }
 
     /// Reloads on SIGHUP, and on changes of files with `--reload`, until the gateway is gone.

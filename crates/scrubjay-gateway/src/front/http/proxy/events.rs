@@ -1,39 +1,39 @@
-//! Cuts a stream of server-sent events into its events, each with all its bytes. Pure: bytes in, events out.
+//! Splits a stream of server-sent events into its events, each with all its bytes. Pure: bytes in, events out.
 
 use crate::bridge::sse::{Event, Parser};
 
-/// How many bytes the comments and fields of an event may take besides its data.
+/// How many bytes the comments and fields of an event may have besides its data.
 const FIELDS_BYTES_MAX: usize = 64 * 1024;
 
-/// The part of a stream that has arrived and is not complete.
+/// Collects bytes until they complete an event.
 #[derive(Debug, Default)]
-pub(super) struct Cutter {
-    held: Vec<u8>,
-    /// How much of it has been looked at.
-    looked: usize,
-    /// Whether nothing stands on the line that is looked at.
+pub(super) struct EventSplitter {
+    partial: Vec<u8>,
+    /// How many bytes of it were searched for the event's end.
+    scanned: usize,
+    /// Whether the current line is empty so far: a line end here ends the event.
     at_line_start: bool,
     after_cr: bool,
 }
 
-impl Cutter {
+impl EventSplitter {
     pub(super) fn new() -> Self {
         Self { at_line_start: true, ..Self::default() }
     }
 
-    /// Takes bytes and returns the events they complete, as they stood there.
+    /// Takes bytes and returns the events that they complete, unchanged.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
-        self.held.extend_from_slice(bytes);
+        self.partial.extend_from_slice(bytes);
         let mut events = Vec::new();
-        while let Some(&byte) = self.held.get(self.looked) {
-            self.looked += 1;
+        while let Some(&byte) = self.partial.get(self.scanned) {
+            self.scanned += 1;
             let follows_cr = std::mem::replace(&mut self.after_cr, byte == b'\r');
             match byte {
-                // The second half of a line's end.
+                // The second half of CR LF.
                 b'\n' if follows_cr => {}
                 b'\n' | b'\r' if self.at_line_start => {
-                    events.push(self.held.drain(..self.looked).collect());
-                    self.looked = 0;
+                    events.push(self.partial.drain(..self.scanned).collect());
+                    self.scanned = 0;
                 }
                 byte => self.at_line_start = matches!(byte, b'\n' | b'\r'),
             }
@@ -41,18 +41,18 @@ impl Cutter {
         events
     }
 
-    /// Tells whether an event is longer than any may be.
+    /// Tells whether the incomplete event is already too long.
     pub(super) fn is_too_long(&self, limit: usize) -> bool {
-        self.held.len() > limit + FIELDS_BYTES_MAX
+        self.partial.len() > limit + FIELDS_BYTES_MAX
     }
 
-    /// Returns what is left when the stream ends.
+    /// Returns the incomplete event at the end of the stream.
     pub(super) fn rest(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.held)
+        std::mem::take(&mut self.partial)
     }
 }
 
-/// Returns the message that an event holds, on one line.
+/// Returns the message in an event, on one line.
 pub(super) fn message(event: &[u8], limit: usize) -> Option<Vec<u8>> {
     Parser::new(limit + FIELDS_BYTES_MAX).feed(event).into_iter().find_map(|event| match event {
         Event::Message(line) => Some(line),
@@ -60,7 +60,7 @@ pub(super) fn message(event: &[u8], limit: usize) -> Option<Vec<u8>> {
     })
 }
 
-/// Returns an event that holds no message without anything that some reader could take for one.
+/// Removes from an event without a message whatever another parser could take for one.
 pub(super) fn without_message(event: &[u8]) -> Vec<u8> {
     let mut lines = event.split(|b| matches!(b, b'\n' | b'\r'));
     let is_primer = lines.any(|line| matches!(line, b"data" | b"data:" | b"data: "));
@@ -74,7 +74,7 @@ fn is_data(line: &[u8]) -> bool {
     line == b"data" || line.starts_with(b"data:")
 }
 
-/// Tells whether some reader finds more than one line in this.
+/// Tells whether some parser could split this line: some take other separators of Unicode or ASCII for line ends.
 fn is_several(line: &[u8]) -> bool {
     let separators: [&[u8]; 3] = [b"\xc2\x85", b"\xe2\x80\xa8", b"\xe2\x80\xa9"];
     std::str::from_utf8(line).is_err()
@@ -82,7 +82,7 @@ fn is_several(line: &[u8]) -> bool {
         || separators.iter().any(|separator| line.windows(separator.len()).any(|part| part == *separator))
 }
 
-/// Puts another message into an event, or none; its other fields stay, unless readers may differ on them.
+/// Replaces or removes the message of an event. Its other fields stay, unless parsers may read them differently.
 pub(super) fn with_message(event: &[u8], message: Option<&[u8]>) -> Vec<u8> {
     let mut changed = Vec::with_capacity(event.len());
     for line in event.split(|b| matches!(b, b'\n' | b'\r')) {
@@ -108,12 +108,12 @@ mod tests {
     fn events_keep_their_bytes_however_they_arrive() {
         let stream = "id: 1\ndata: {\"a\":\ndata: 1}\n\n: comment\r\n\r\ndata: 2\r\rdata: half";
         for size in [1, 2, 5, stream.len()] {
-            let mut cutter = Cutter::new();
+            let mut splitter = EventSplitter::new();
             let mut events: Vec<Vec<u8>> =
-                stream.as_bytes().chunks(size).flat_map(|chunk| cutter.feed(chunk)).collect();
+                stream.as_bytes().chunks(size).flat_map(|chunk| splitter.feed(chunk)).collect();
             let messages: Vec<_> = events.iter().filter_map(|event| message(event, 99)).collect();
             assert_eq!(messages, [b"{\"a\": 1}".to_vec(), b"2".to_vec()], "in pieces of {size}");
-            events.push(cutter.rest());
+            events.push(splitter.rest());
             assert_eq!(events.concat(), stream.as_bytes(), "in pieces of {size}");
         }
     }

@@ -1,13 +1,13 @@
-//! Which headers pass between a host and the server behind it. Pure.
+//! Chooses the headers that the proxy forwards. Pure.
 //!
-//! Everything passes but what belongs to one connection, what is ours, and cookies: those of `localhost` are
-//! shared by every program that serves there, so passing them on would hand out other programs' secrets.
+//! All are forwarded but those of one connection, our own, and cookies: all programs that serve on `localhost` share
+//! its cookies, so forwarding them would leak other programs' secrets.
 
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 use crate::bridge::endpoint::Endpoint;
 
-/// Headers that speak of one connection only.
+/// Headers that concern one connection only.
 const HOP_BY_HOP: [HeaderName; 9] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -19,15 +19,15 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     header::TRANSFER_ENCODING,
     header::UPGRADE,
 ];
-/// Of the host's: made anew for the server, or not for it. Answers must come uncompressed, to be read.
+/// Headers of the host that are made anew or dropped. Responses must be uncompressed, or they could not be recorded.
 const NOT_UP: [HeaderName; 5] =
     [header::HOST, header::CONTENT_LENGTH, header::EXPECT, header::COOKIE, header::ACCEPT_ENCODING];
-/// Of the server's: made anew for the host, or not for it.
+/// Headers of the server that are made anew or dropped.
 const NOT_DOWN: [HeaderName; 2] = [header::CONTENT_LENGTH, header::SET_COOKIE];
 
-/// Returns what is sent to the server: what the host sent, and above it what is configured.
+/// Returns the headers for the server: the host's, and the configured ones, which replace those of the same name.
 ///
-/// A token that was shown to us is ours, and goes no further.
+/// If clients authenticate to us with a token, it is not forwarded.
 pub(super) fn up(host: &HeaderMap, token_is_ours: bool, endpoint: &Endpoint) -> HeaderMap {
     let mut headers = passing(host, &NOT_UP);
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -40,10 +40,10 @@ pub(super) fn up(host: &HeaderMap, token_is_ours: bool, endpoint: &Endpoint) -> 
     headers
 }
 
-/// Returns what is sent to the host.
+/// Returns the headers for the host.
 pub(super) fn down(server: &HeaderMap) -> HeaderMap {
     let mut headers = passing(server, &NOT_DOWN);
-    // Which pages may read the answer is for the front to say.
+    // The front decides which pages may read the response, and adds its own.
     let cors: Vec<HeaderName> =
         headers.keys().filter(|name| name.as_str().starts_with("access-control-")).cloned().collect();
     for name in cors {

@@ -1,4 +1,4 @@
-//! A server's event stream on its way to the host: each event passes once it is complete and on the tape.
+//! Forwards a server's event stream to the host: each event once it is complete and on tape.
 
 use std::collections::VecDeque;
 use std::io;
@@ -7,26 +7,26 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::json;
 
-use super::events::{self, Cutter};
+use super::events::{self, EventSplitter};
 use super::{Exchange, HostDelivery};
 use crate::front::http::body::BodyChunk;
 
-/// A stream of the server's on its way to the host.
-pub(super) struct Following {
+/// A stream of the server that is forwarded to the host.
+pub(super) struct ForwardedEvents {
     exchange: Exchange,
     body: Incoming,
-    cutter: Cutter,
-    /// Events for the host.
+    splitter: EventSplitter,
+    /// Events that the host has not got yet.
     ready: VecDeque<BodyChunk>,
     over: bool,
 }
 
-impl Following {
+impl ForwardedEvents {
     pub(super) fn new(exchange: Exchange, body: Incoming) -> Self {
-        Self { exchange, body, cutter: Cutter::new(), ready: VecDeque::new(), over: false }
+        Self { exchange, body, splitter: EventSplitter::new(), ready: VecDeque::new(), over: false }
     }
 
-    /// Returns the next bytes for the host; an error is the last.
+    /// Returns the next bytes for the host; nothing follows an error.
     pub(super) async fn next(&mut self) -> Option<io::Result<BodyChunk>> {
         let next = self.read().await?;
         self.over |= next.is_err();
@@ -47,26 +47,27 @@ impl Following {
                 Some(Err(e)) => return Some(Err(io::Error::other(e))),
                 None => {
                     self.over = true;
-                    // What is not complete counts for nobody, and passes; under rules no reader may try.
-                    let rest = self.cutter.rest();
+                    // By the specification clients drop an incomplete event, so it is forwarded unrecorded. With rules in
+                    // force it is dropped here, in case a lenient client reads it.
+                    let rest = self.splitter.rest();
                     if !self.exchange.is_strict() {
                         self.ready.push_back(BodyChunk::new(rest, None));
                     }
                     continue;
                 }
             };
-            for event in self.cutter.feed(&data) {
+            for event in self.splitter.feed(&data) {
                 let is_strict = self.exchange.is_strict();
                 let (event, receipt) = match events::message(&event, limit) {
                     None if is_strict => (events::without_message(&event), None),
                     None => (event, None),
-                    Some(line) => match self.exchange.say(&line).await {
-                        // Exactly what was judged, in an event that every reader reads alike.
-                        HostDelivery::AsItCame(receipt) if is_strict => {
+                    Some(line) => match self.exchange.take_message(&line).await {
+                        // Exactly what was judged, in an event that all parsers read alike.
+                        HostDelivery::Unchanged(receipt) if is_strict => {
                             (events::with_message(&event, Some(&line)), receipt)
                         }
-                        HostDelivery::AsItCame(receipt) => (event, receipt),
-                        HostDelivery::Other(other, receipt) => {
+                        HostDelivery::Unchanged(receipt) => (event, receipt),
+                        HostDelivery::Changed(other, receipt) => {
                             (events::with_message(&event, Some(&other)), receipt)
                         }
                         HostDelivery::Nothing => (events::with_message(&event, None), None),
@@ -74,11 +75,11 @@ impl Following {
                 };
                 self.ready.push_back(BodyChunk::new(event, receipt));
             }
-            if self.cutter.is_too_long(limit) {
-                let held = self.cutter.rest();
-                let hash = blake3::hash(&held).to_hex();
+            if self.splitter.is_too_long(limit) {
+                let partial = self.splitter.rest();
+                let hash = blake3::hash(&partial).to_hex();
                 let note =
-                    json!({ "event": "too_long", "hashed_bytes": held.len(), "blake3": hash.as_str() });
+                    json!({ "event": "too_long", "hashed_bytes": partial.len(), "blake3": hash.as_str() });
                 self.exchange.session.record_note(&note);
                 return Some(Err(io::Error::other("an event of the server is too long")));
             }

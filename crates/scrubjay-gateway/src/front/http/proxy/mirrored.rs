@@ -1,4 +1,5 @@
-//! What headers say of a body, with rules in force: the same as the body, before it is changed and after. Pure.
+//! Headers that repeat parts of a body (`Mcp-Method`, `Mcp-Name`, `Mcp-Param-*`), with rules in force: they must match the
+//! body, and follow it when rules change it. Pure.
 
 use std::collections::HashMap;
 
@@ -9,19 +10,19 @@ use serde_json::value::RawValue;
 use crate::bridge::mirrored::spelled;
 use crate::bridge::outgoing::safe;
 use crate::front::http::Refusal;
-use crate::front::http::headers::{StatedValue, mismatch, stated, text};
+use crate::front::http::headers::{MirroredValue, mismatch, parse_mirrored, text};
 
 const METHOD: &str = "mcp-method";
 const NAME: &str = "mcp-name";
-/// What begins the name of a header that repeats an argument.
+/// The prefix of headers that repeat an argument.
 const PARAM: &str = "mcp-param-";
-/// What `Mcp-Name` may repeat.
+/// The parameters that `Mcp-Name` may repeat.
 const NAMES: [&str; 3] = ["name", "uri", "taskId"];
-/// Arguments that lie deeper are not looked for.
+/// How deep arguments are searched; a header cannot repeat deeper ones.
 const DEPTH_MAX: usize = 16;
 
-/// Returns a header that some servers read under a name of the protocol though it is spelled otherwise: to those that
-/// pass headers on as variables (CGI, WSGI), `_` is `-`.
+/// Returns a header whose name some servers take for one of the protocol's: those that turn headers into variables (CGI,
+/// WSGI) do not distinguish `_` from `-`.
 pub(super) fn disguised(headers: &HeaderMap) -> Option<&HeaderName> {
     headers.keys().find(|name| {
         let read = name.as_str().replace('_', "-");
@@ -30,7 +31,7 @@ pub(super) fn disguised(headers: &HeaderMap) -> Option<&HeaderName> {
     })
 }
 
-/// Takes out what speaks of one body, for another one that goes the same way.
+/// Removes the headers that repeat parts of a body, for use with another body.
 pub(super) fn remove(headers: &mut HeaderMap) {
     let names = headers.keys().filter(|name| is_about_body(name)).cloned();
     for name in names.collect::<Vec<_>>() {
@@ -43,13 +44,13 @@ fn is_about_body(name: &HeaderName) -> bool {
     name == METHOD || name == NAME || name.starts_with(PARAM)
 }
 
-/// Checks that headers which say what a body is about do not say other than the body.
+/// Checks that the headers match the body.
 pub(super) fn check(headers: &HeaderMap, line: &[u8]) -> Result<(), Refusal> {
     if let Some(name) = disguised(headers) {
         return Err(mismatch(None, name.as_str()));
     }
     let Some(parts) = parts(line) else {
-        // What is no message is refused by its own name; a batch has no name that a header could say.
+        // Not a message: the rules refuse it. A batch has several methods and names, so no header can match it.
         let told = headers.keys().find(|name| is_about_body(name) && line.first() == Some(&b'['));
         return told.map_or(Ok(()), |name| Err(mismatch(None, name.as_str())));
     };
@@ -70,76 +71,76 @@ pub(super) fn check(headers: &HeaderMap, line: &[u8]) -> Result<(), Refusal> {
         return Ok(());
     }
     let arguments = arguments(&parts);
-    match repeated.find(|name| places(headers, name, &arguments).is_empty()) {
+    match repeated.find(|name| argument_paths(headers, name, &arguments).is_empty()) {
         Some(name) => wrong(name.as_str()),
         None => Ok(()),
     }
 }
 
-/// Returns the headers for a message that rules changed, where it is clear what each of them is to say.
-pub(super) fn follow(headers: &HeaderMap, before: &[u8], after: &[u8]) -> Result<HeaderMap, Refusal> {
-    let mut following = headers.clone();
-    let (Some(before), Some(after)) = (parts(before), parts(after)) else { return Ok(following) };
+/// Returns the headers for a message that rules changed, or refuses it if it is unclear which argument a header repeats.
+pub(super) fn update(headers: &HeaderMap, before: &[u8], after: &[u8]) -> Result<HeaderMap, Refusal> {
+    let mut updated = headers.clone();
+    let (Some(before), Some(after)) = (parts(before), parts(after)) else { return Ok(updated) };
     let mut put = |name: &HeaderName, value: Option<&RawValue>| match value.and_then(spelled) {
-        Some(value) => drop(following.insert(name, safe(&value))),
-        None => drop(following.remove(name)),
+        Some(value) => drop(updated.insert(name, safe(&value))),
+        None => drop(updated.remove(name)),
     };
     if let Some(key) = named(headers, &before) {
         put(&HeaderName::from_static(NAME), after.param(key));
     }
     let (old, new) = (arguments(&before), arguments(&after));
     for name in headers.keys().filter(|name| name.as_str().starts_with(PARAM)) {
-        let mut values = places(headers, name, &old).into_iter().map(|place| new.get(place).copied());
+        let mut values = argument_paths(headers, name, &old).into_iter().map(|path| new.get(path).copied());
         let first = values.next().flatten();
         if values.any(|other| other.map(RawValue::get) != first.map(RawValue::get)) {
             return Err(mismatch(before.id.map(|id| id.get()), name.as_str()));
         }
         put(name, first);
     }
-    Ok(following)
+    Ok(updated)
 }
 
 fn parts(line: &[u8]) -> Option<Parts<'_>> {
     std::str::from_utf8(line).ok().and_then(|line| Parts::of(line).ok())
 }
 
-fn said(headers: &HeaderMap, name: &str) -> Option<StatedValue> {
-    text(headers, name).and_then(stated)
+fn stated_value(headers: &HeaderMap, name: &str) -> Option<MirroredValue> {
+    text(headers, name).and_then(parse_mirrored)
 }
 
-/// Returns the key of what `Mcp-Name` repeats.
+/// Returns the parameter that `Mcp-Name` repeats.
 fn named(headers: &HeaderMap, parts: &Parts<'_>) -> Option<&'static str> {
-    let said = said(headers, NAME)?;
-    NAMES.into_iter().find(|key| parts.param(key).is_some_and(|name| said.says(name.get())))
+    let stated_value = stated_value(headers, NAME)?;
+    NAMES.into_iter().find(|key| parts.param(key).is_some_and(|name| stated_value.matches(name.get())))
 }
 
-/// Where an argument lies: the keys that lead to it.
-type Place = Vec<String>;
+/// The keys that lead to an argument.
+type ArgumentPath = Vec<String>;
 
-/// Returns the arguments that a header could repeat: those that names alone lead to.
-fn arguments<'a>(parts: &Parts<'a>) -> HashMap<Place, &'a RawValue> {
+/// Returns the arguments that a header could repeat: plain values, not within arrays.
+fn arguments<'a>(parts: &Parts<'a>) -> HashMap<ArgumentPath, &'a RawValue> {
     let mut found = HashMap::new();
-    let mut open: Vec<(Place, &RawValue)> =
+    let mut open: Vec<(ArgumentPath, &RawValue)> =
         parts.param("arguments").map(|all| (Vec::new(), all)).into_iter().collect();
-    while let Some((place, value)) = open.pop() {
-        if value.get().starts_with('{') && place.len() < DEPTH_MAX {
+    while let Some((path, value)) = open.pop() {
+        if value.get().starts_with('{') && path.len() < DEPTH_MAX {
             let members = message::all_members(value.get()).unwrap_or_default();
-            open.extend(members.into_iter().map(|(key, value)| ([place.clone(), vec![key]].concat(), value)));
+            open.extend(members.into_iter().map(|(key, value)| ([path.clone(), vec![key]].concat(), value)));
         } else if spelled(value).is_some() {
-            found.insert(place, value);
+            found.insert(path, value);
         }
     }
     found
 }
 
-/// Returns where the arguments lie that a header may repeat: those that are what it says.
-fn places<'p>(
+/// Returns the paths of the arguments that a header may repeat: those with its value.
+fn argument_paths<'p>(
     headers: &HeaderMap,
     name: &HeaderName,
-    arguments: &'p HashMap<Place, &RawValue>,
-) -> Vec<&'p Place> {
-    let Some(said) = said(headers, name.as_str()) else { return Vec::new() };
-    arguments.iter().filter(|(_, value)| said.says(value.get())).map(|(place, _)| place).collect()
+    arguments: &'p HashMap<ArgumentPath, &RawValue>,
+) -> Vec<&'p ArgumentPath> {
+    let Some(stated_value) = stated_value(headers, name.as_str()) else { return Vec::new() };
+    arguments.iter().filter(|(_, value)| stated_value.matches(value.get())).map(|(path, _)| path).collect()
 }
 
 #[cfg(test)]
@@ -190,7 +191,7 @@ mod tests {
         let stated = [("mcp-method", "tools/call"), ("mcp-name", "get"), ("mcp-param-region", "eu")];
         let before = r#"{"region":"eu","lang":"de"}"#;
         let check = |before: &str, (name, after): (&str, &str), expected: Option<&[(&str, &str)]>| {
-            let followed = follow(&map(&stated), &call("get", before), &call(name, after)).ok();
+            let followed = update(&map(&stated), &call("get", before), &call(name, after)).ok();
             assert_eq!(followed, expected.map(map), "{after}");
         };
         let region = |value| [stated[0], stated[1], ("mcp-param-region", value)];

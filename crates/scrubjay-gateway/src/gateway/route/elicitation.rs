@@ -1,6 +1,7 @@
-//! What is asked of people: whether a call may destroy something, which tool is meant, what a model has to know.
+//! Questions to users about a task: whether a destructive call may be made, which tool is meant, what a model wants to
+//! know.
 //!
-//! By elicitation, in the client's era; a client that cannot be asked is not.
+//! They are asked by elicitation, in the client's era. A client that cannot show forms is not asked.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,17 +16,17 @@ use super::super::eras::ask_client;
 use crate::backend::Answer;
 use crate::session::Call;
 
-/// How long a person may take.
+/// How long a user may take to answer; then it counts as no answer.
 const ANSWER_MAX: Duration = Duration::from_secs(600);
-/// How many tools a person is asked to choose from.
+/// How many tools a user is asked to choose from.
 const CHOICES_MAX: usize = 5;
-/// No more of a call's arguments is shown.
+/// How many characters of a call's arguments are shown; the rest is cut.
 const SHOWN_CHARS_MAX: usize = 500;
-/// How many characters of an answer are shown; the rest is cut.
+/// How many characters of a user's answer are passed on to the model; the rest is cut.
 const ANSWER_CHARS_MAX: usize = 4000;
 const NONE_OF_THESE: &str = "none of these";
 
-/// Words that begin the names of what destroys, where its server says neither yes nor no.
+/// First words of tools' names that count as destructive if the server does not say whether they are.
 const DESTROYING: [&str; 14] = [
     "delete",
     "remove",
@@ -43,10 +44,10 @@ const DESTROYING: [&str; 14] = [
     "overwrite",
 ];
 
-/// Which calls need a yes before they are made.
+/// Which calls need the user's confirmation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Consent {
-    /// Whether those that destroy do.
+    /// Whether destructive calls do.
     pub confirm_destructive: bool,
     /// Calls that count as destructive even if their server says otherwise: `backend/tool`, which may end in `*`.
     pub destructive: Vec<String>,
@@ -55,27 +56,27 @@ pub struct Consent {
 }
 
 impl Consent {
-    /// Tells whether a call needs a yes.
+    /// Tells whether a call needs a confirmation.
     pub(super) fn is_needed(&self, plan: &PlannedCall, definition: Option<&Value>) -> bool {
         let name = plan.tool().unwrap_or(&plan.mcp_method);
         let full = format!("{}/{name}", plan.backend_id);
-        let is_one_of = |patterns: &[String]| patterns.iter().any(|pattern| fits(pattern, &full));
+        let is_one_of = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, &full));
         self.confirm_destructive
             && !is_one_of(&self.allowed)
             && (is_one_of(&self.destructive) || destroys(name, definition))
     }
 }
 
-fn fits(pattern: &str, name: &str) -> bool {
+fn matches(pattern: &str, name: &str) -> bool {
     pattern.strip_suffix('*').map_or(pattern == name, |start| name.starts_with(start))
 }
 
-/// Tells whether a call destroys: as its server says, else as its name does.
+/// Tells whether a call is destructive: by its server's hints, or else by its name.
 fn destroys(name: &str, definition: Option<&Value>) -> bool {
     let hint = |key: &str| definition.and_then(|definition| definition["annotations"][key].as_bool());
     match (hint("readOnlyHint"), hint("destructiveHint")) {
         (Some(true), _) => false,
-        (_, Some(told)) => told,
+        (_, Some(is_destructive)) => is_destructive,
         _ => {
             let last = name.rsplit(['/', '.', ':']).next().unwrap_or(name);
             DESTROYING.contains(&first_word(last).to_ascii_lowercase().as_str())
@@ -94,28 +95,28 @@ fn first_word(name: &str) -> &str {
     &name[..end.unwrap_or(name.len())]
 }
 
-/// Why there is no yes.
+/// Why a call was not confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoYes {
+pub(super) enum NotConfirmed {
     /// The client cannot be asked.
-    Unasked,
-    /// The answer is no.
+    CannotAsk,
+    /// The user declined, or did not answer.
     Declined,
 }
 
-impl NoYes {
+impl NotConfirmed {
     pub(super) fn reason(self) -> &'static str {
         match self {
-            Self::Unasked => "needs_confirmation",
+            Self::CannotAsk => "needs_confirmation",
             Self::Declined => "declined",
         }
     }
 }
 
-impl fmt::Display for NoYes {
+impl fmt::Display for NotConfirmed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Unasked => {
+            Self::CannotAsk => {
                 "the client cannot be asked for a yes; call it directly, or allow it with router.allowed"
             }
             Self::Declined => "it was not confirmed",
@@ -123,29 +124,29 @@ impl fmt::Display for NoYes {
     }
 }
 
-/// Tells whether a client shows forms.
+/// Tells whether a client can show forms.
 pub(super) fn can_ask(call: &Call) -> bool {
     let capabilities: Value = serde_json::from_str(&call.facts.capabilities).unwrap_or_default();
     let elicitation = &capabilities["elicitation"];
-    // An empty one means forms; one that names only URLs does not.
+    // By the specification an empty capability means forms; one that names only URLs does not.
     elicitation.is_object() && (elicitation.get("form").is_some() || elicitation.get("url").is_none())
 }
 
-/// Asks for a yes.
-pub(super) async fn confirm(call: &Arc<Call>, plan: &PlannedCall) -> Result<(), NoYes> {
+/// Asks the user to confirm a call.
+pub(super) async fn confirm(call: &Arc<Call>, plan: &PlannedCall) -> Result<(), NotConfirmed> {
     if !can_ask(call) {
-        return Err(NoYes::Unasked);
+        return Err(NotConfirmed::CannotAsk);
     }
     let message = format!("Call {}? It may destroy something.", described(plan));
     let confirm = json!({ "type": "boolean", "title": "Call it", "default": false });
     let content = ask(call, &message, "confirm", &confirm).await;
-    if content == Some(Value::Bool(true)) { Ok(()) } else { Err(NoYes::Declined) }
+    if content == Some(Value::Bool(true)) { Ok(()) } else { Err(NotConfirmed::Declined) }
 }
 
 /// Asks for confirmation of several calls, some of which may be destructive.
-pub(super) async fn approve(call: &Arc<Call>, steps: &[(&PlannedCall, bool)]) -> Result<(), NoYes> {
+pub(super) async fn approve(call: &Arc<Call>, steps: &[(&PlannedCall, bool)]) -> Result<(), NotConfirmed> {
     if !can_ask(call) {
-        return Err(NoYes::Unasked);
+        return Err(NotConfirmed::CannotAsk);
     }
     let line = |(i, (plan, destroys)): (usize, &(&PlannedCall, bool))| {
         let end = if *destroys { " (it may destroy something)" } else { "" };
@@ -155,7 +156,7 @@ pub(super) async fn approve(call: &Arc<Call>, steps: &[(&PlannedCall, bool)]) ->
     let message = format!("Make these calls, one after the other?\n{}", lines.join("\n"));
     let confirm = json!({ "type": "boolean", "title": "Make them", "default": false });
     let content = ask(call, &message, "confirm", &confirm).await;
-    if content == Some(Value::Bool(true)) { Ok(()) } else { Err(NoYes::Declined) }
+    if content == Some(Value::Bool(true)) { Ok(()) } else { Err(NotConfirmed::Declined) }
 }
 
 /// Describes a call to a person.
@@ -170,8 +171,8 @@ pub(super) fn described(plan: &PlannedCall) -> String {
     format!("{}/{} with {}{more}", plan.backend_id, inert(what), inert(&shown))
 }
 
-/// Asks which of the nearest tools is meant.
-pub(super) async fn which(call: &Arc<Call>, candidates: &[Candidate]) -> Option<Candidate> {
+/// Asks the user which of the best candidates is meant.
+pub(super) async fn ask_tool(call: &Arc<Call>, candidates: &[Candidate]) -> Option<Candidate> {
     let nearest = &candidates[..candidates.len().min(CHOICES_MAX)];
     let names = nearest.iter().map(|candidate| candidate.name.as_str());
     let choices: Vec<&str> = names.chain([NONE_OF_THESE]).collect();
@@ -180,15 +181,15 @@ pub(super) async fn which(call: &Arc<Call>, candidates: &[Candidate]) -> Option<
     nearest.iter().find(|candidate| content.as_str() == Some(candidate.name.as_str())).cloned()
 }
 
-/// Asks what a model has to know.
-pub(super) async fn more(call: &Arc<Call>, question: &str) -> Option<String> {
+/// Asks the user what the model wants to know.
+pub(super) async fn ask_detail(call: &Arc<Call>, question: &str) -> Option<String> {
     let answer = json!({ "type": "string", "title": "Answer" });
     let content = ask(call, question, "answer", &answer).await?;
     let answer: String = content.as_str()?.trim().chars().take(ANSWER_CHARS_MAX).collect();
     (!answer.is_empty()).then_some(answer)
 }
 
-/// Shows a form with one field, and returns what was filled in, where it was sent.
+/// Shows a form with one field, and returns its value if the user sent the form.
 async fn ask(call: &Arc<Call>, message: &str, field: &str, schema: &Value) -> Option<Value> {
     let params = json!({
         "message": message,
