@@ -64,7 +64,7 @@ pub struct Shared {
     llm: OnceLock<Option<scrubjay_llm::Client>>,
     flights: InFlightSummaries,
     /// The id of this process; also the connection of callers without a gateway.
-    own_key: String,
+    process_key: String,
     /// The claim by which other processes see that this one lives.
     presence: OnceLock<Claim>,
     /// The open connections that have called a tool.
@@ -99,8 +99,6 @@ impl Shared {
     /// Makes the shared state; nothing is opened yet.
     #[must_use]
     pub fn new(setup: Setup) -> Self {
-        let mut random = [0; 10];
-        getrandom::fill(&mut random).expect("the system has a source of randomness");
         Self {
             setup,
             ledger: OnceCell::new(),
@@ -109,7 +107,7 @@ impl Shared {
             news: Notify::new(),
             llm: OnceLock::new(),
             flights: InFlightSummaries::default(),
-            own_key: TapeId::from_random(random).to_string(),
+            process_key: random_id(),
             presence: OnceLock::new(),
             callers: Mutex::default(),
             on_move: Arc::default(),
@@ -138,7 +136,7 @@ impl Shared {
                 hear(connection, session);
             }
         });
-        match Claim::take(&self.setup.home.processes(), &self.own_key, "") {
+        match Claim::take(&self.setup.home.processes(), &self.process_key, "") {
             Ok(claim) => drop(claim.map(|claim| self.presence.set(claim))),
             // Without a claim its sessions end only after a day without an event.
             Err(e) => tracing::warn!(error = %e, "cannot show other processes that this one lives"),
@@ -288,8 +286,8 @@ impl Shared {
     }
 
     /// Returns the id of this process.
-    pub(crate) fn own_key(&self) -> &str {
-        &self.own_key
+    pub(crate) fn process_key(&self) -> &str {
+        &self.process_key
     }
 
     /// Returns the caller of a request.
@@ -310,12 +308,12 @@ impl Shared {
             self.callers().insert(connection.clone());
         }
         let agent = told.client.and_then(|c| c.name.map(|name| (name, c.version)));
-        let conversation = told.session.unwrap_or_else(|| self.own_key.clone());
+        let conversation = told.session.unwrap_or_else(|| self.process_key.clone());
         Caller {
             connection: told.connection.unwrap_or_else(|| conversation.clone()),
             conversation,
             host_session: told.host_session,
-            process: Some(self.own_key.clone()),
+            process: Some(self.process_key.clone()),
             told_by: told.told_by.unwrap_or_else(|| "connection".to_owned()),
             agent: agent
                 .map(|(name, version)| format!("{name} {}", version.unwrap_or_default()).trim().to_owned()),
@@ -325,4 +323,11 @@ impl Shared {
             workspace: Some(self.setup.workspace.to_string_lossy().into_owned()),
         }
     }
+}
+
+/// Makes an id of 80 random bits: enough that no two processes or projects get the same.
+pub(crate) fn random_id() -> String {
+    let mut random = [0; 10];
+    getrandom::fill(&mut random).expect("the system has a source of randomness");
+    TapeId::from_random(random).to_string()
 }

@@ -35,6 +35,10 @@ const BEHIND: &str =
     "The index is still being filled: what was recorded last may be missing. Ask again later.";
 /// How many characters of one recorded text are quoted.
 const QUOTED_CHARS_MAX: usize = 300;
+/// The default token limit of an answer.
+const TOKENS: u64 = 4000;
+/// The largest token limit of an answer.
+const TOKENS_MAX: u64 = 50_000;
 
 /// Serves the toolset to one client until `reader` ends.
 ///
@@ -115,6 +119,11 @@ fn quoted(text: &str) -> String {
     let mut cut: String = text.chars().take(QUOTED_CHARS_MAX - 1).collect();
     cut.push('…');
     cut
+}
+
+/// Returns the token limit of an answer.
+fn tokens_max(given: Option<u64>) -> u64 {
+    given.unwrap_or(TOKENS).min(TOKENS_MAX)
 }
 
 /// Returns nanoseconds as milliseconds, to the microsecond.

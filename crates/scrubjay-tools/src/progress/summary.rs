@@ -149,7 +149,7 @@ pub(super) async fn ask(shared: &Shared, wanted: SummaryRequest<'_>) -> Result<O
     let ledger = shared.ledger().await?;
     let place = shared.flights().place(wanted.subject.key());
     let answer = place.cell.get_or_init(|| async {
-        let answer = ask_alone(ledger, client, shared.own_key(), &wanted).await;
+        let answer = ask_alone(ledger, client, shared.process_key(), &wanted).await;
         answer.unwrap_or_else(|e| {
             tracing::error!(error = %e, "the ledger failed");
             None

@@ -7,9 +7,9 @@ use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
 use scrubjay_core::units::counted;
+use scrubjay_store::ledger::Read;
 use scrubjay_store::ledger::blob::hex;
 use scrubjay_store::ledger::session::{self, Session};
-use scrubjay_store::ledger::{LedgerError, Read};
 use scrubjay_store::views::address::{self, Side};
 use scrubjay_store::views::budget::{self, Window};
 use scrubjay_store::views::content::{self, StatePoint};
@@ -204,20 +204,16 @@ impl Recorder {
         let mut read = self.shared.ledger().await?.read().await?;
         let session = match named {
             Some(start) => views::find_session(&mut read, start).await?,
-            None => own(&mut read, &self.shared.caller(context)).await?.ok_or_else(|| {
+            None => session::of_caller(&mut read, &self.shared.caller(context)).await?.ok_or_else(|| {
                 Failure::new(
                     "SESSION_NOT_FOUND",
                     "this connection has no session yet",
-                    "Name one of list_sessions, or begin one with record_session_start.",
+                    "Give the session_id of one that list_sessions shows, or begin one with record_session_start.",
                 )
             })?,
         };
         Ok((read, session))
     }
-}
-
-async fn own(read: &mut Read, caller: &session::Caller) -> Result<Option<Session>, LedgerError> {
-    session::of_caller(read, caller).await
 }
 
 fn tokens_max(asked: Option<u64>) -> usize {

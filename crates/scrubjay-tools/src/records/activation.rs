@@ -4,9 +4,9 @@ use rmcp::handler::server::wrapper::Parameters;
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
-use scrubjay_core::diff::unified;
 use scrubjay_store::ledger::records::activation::{self, Activation, SeenVersion};
 use scrubjay_store::ledger::records::bundle::{self, Bundle};
+use scrubjay_store::ledger::records::diff::of_bodies;
 use scrubjay_store::ledger::records::{Record, RecordRef, RecordState, Scope, citation, full, history};
 use scrubjay_store::ledger::{Survives, Write};
 use serde::{Deserialize, Serialize};
@@ -190,13 +190,12 @@ async fn changed(
         return Ok(None);
     }
     let old = full(write, collection, target.now.id, Some(held.version)).await?;
-    let names = [held.version, target.version].map(|version| format!("{}@{version}", target.now.id));
     Ok(Some(ChangedView {
         from_version: held.version,
         to_version: target.version,
         fields: old.content.differences(&target.content),
         by_session: history::author(write, collection, target.now.id, target.version).await?,
-        diff: unified(old.content.body.as_bytes(), target.content.body.as_bytes(), &names[0], &names[1]),
+        diff: of_bodies(target.now.id, (held.version, &old.content), (target.version, &target.content)),
         around,
     }))
 }

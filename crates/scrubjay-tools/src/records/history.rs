@@ -4,7 +4,6 @@ use rmcp::handler::server::wrapper::Parameters;
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
-use scrubjay_core::diff::unified;
 use scrubjay_store::ledger::records::diff::{self, VersionPoint};
 use scrubjay_store::ledger::records::history::{self, Version, VersionChange};
 use scrubjay_store::ledger::records::{self, RecordId};
@@ -161,8 +160,7 @@ impl Records {
         let old = diff::at(&mut read, &collection, id, &from).await?;
         let new = diff::at(&mut read, &collection, id, &to).await?;
         let (a, b) = (&old.content, &new.content);
-        let names = [old.version, new.version].map(|version| format!("{id}@{version}"));
-        let body = unified(a.body.as_bytes(), b.body.as_bytes(), &names[0], &names[1]);
+        let body = diff::of_bodies(id, (old.version, a), (new.version, b));
         let text = format!(
             "{id}, version {} → {}. Changed: {}\n{body}",
             old.version,
@@ -224,10 +222,8 @@ impl VersionView {
                 summary
             }
         };
-        let diff = old.map(|old| {
-            let names = [old.version, new.version].map(|version| format!("{id}@{version}"));
-            unified(old.content.body.as_bytes(), new.content.body.as_bytes(), &names[0], &names[1])
-        });
+        let diff =
+            old.map(|old| diff::of_bodies(id, (old.version, &old.content), (new.version, &new.content)));
         Self {
             version: new.version,
             tick: new.tick,

@@ -4,7 +4,6 @@ use rmcp::handler::server::wrapper::Parameters;
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
-use scrubjay_core::id::TapeId;
 use scrubjay_core::units::counted;
 use scrubjay_store::ledger::Survives;
 use scrubjay_store::ledger::project::{self, Project};
@@ -16,6 +15,7 @@ use super::Records;
 use super::time::iso;
 use super::view::limit;
 use crate::reply::{Failure, Reply, reply};
+use crate::shared::random_id;
 
 const ID_CHARS_MAX: usize = 100;
 const NAME_CHARS_MAX: usize = 200;
@@ -158,10 +158,4 @@ impl Records {
         let text = format!("Project {}: {}, at tick {}.", project.id, project.name, project.tick);
         reply(text, &ProjectView::from(&project))
     }
-}
-
-fn random_id() -> String {
-    let mut random = [0; 10];
-    getrandom::fill(&mut random).expect("the system has a source of randomness");
-    TapeId::from_random(random).to_string()
 }

@@ -10,15 +10,12 @@ use scrubjay_tape::home::FindError;
 use serde::Deserialize;
 
 use super::analysis::AnalysisView;
-use super::{IndexThread, Tapes};
+use super::{IndexThread, Tapes, tokens_max};
 use crate::reply::{Failure, Reply, reply};
 
 /// The default and the largest number of rows of each list.
 const ROWS: usize = 5;
 const ROWS_MAX: usize = 50;
-/// The default and the largest token limit of an answer.
-const TOKENS: u64 = 4000;
-const TOKENS_MAX: u64 = 50_000;
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -61,7 +58,7 @@ impl Tapes {
             Failure::new("TAPE_NOT_FOUND", what, "Ask again, or find tapes with search_tapes.")
         })?;
         let rows = args.limit.unwrap_or(ROWS).clamp(1, ROWS_MAX);
-        let max_tokens = args.max_tokens.unwrap_or(TOKENS).min(TOKENS_MAX);
+        let max_tokens = tokens_max(args.max_tokens);
         let view = AnalysisView::fit(&analysis, rows, max_tokens, behind);
         reply(view.text(), &view)
     }

@@ -3,15 +3,10 @@
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::{tool, tool_router};
 
-use super::Tapes;
 use super::arguments::SearchArgs;
 use super::search_view::FoundView;
+use super::{Tapes, tokens_max};
 use crate::reply::{Reply, reply};
-
-/// The default token limit of an answer.
-const TOKENS: u64 = 4000;
-/// The largest token limit of an answer.
-const TOKENS_MAX: u64 = 50_000;
 
 #[tool_router(router = search_tools, vis = "pub(super)")]
 impl Tapes {
@@ -26,7 +21,7 @@ impl Tapes {
     )]
     async fn search_tapes(&self, Parameters(args): Parameters<SearchArgs>) -> Reply {
         let query = args.meaning()?;
-        let max_tokens = args.max_tokens.unwrap_or(TOKENS).min(TOKENS_MAX);
+        let max_tokens = tokens_max(args.max_tokens);
         let (index, behind) = self.index().await?;
         let offset = query.offset;
         let found = index.run(async move |index| index.search(&query).await).await?;

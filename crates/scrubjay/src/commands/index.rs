@@ -44,9 +44,9 @@ pub(crate) fn run(global: &Global, command: &IndexCommand) -> anyhow::Result<Exi
     }
     let storage = global.load()?.storage()?;
     match command {
-        IndexCommand::Rebuild => rebuild(global, &home, &storage),
+        IndexCommand::Rebuild => fill(global, &home, &storage, true),
         IndexCommand::CatchUp(args) if args.background => keep_current(&home, &storage),
-        IndexCommand::CatchUp(_) => catch_up(global, &home, &storage),
+        IndexCommand::CatchUp(_) => fill(global, &home, &storage, false),
     }
 }
 
@@ -58,12 +58,19 @@ fn keep_current(home: &Home, storage: &Storage) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn catch_up(global: &Global, home: &Home, storage: &Storage) -> anyhow::Result<ExitCode> {
+/// Fills the index: with what is new on the tapes, or from scratch.
+fn fill(global: &Global, home: &Home, storage: &Storage, from_scratch: bool) -> anyhow::Result<ExitCode> {
     let began = clock::now().instant;
     let mut bar = Bar::new(global);
     let (done, index_bytes) = super::runtime()?.block_on(async {
-        let index = Index::open(home, storage).await?;
-        let done = index.catch_up(|progress| bar.show(progress)).await?;
+        let show = |progress| bar.show(progress);
+        let (index, done) = if from_scratch {
+            Index::rebuild(home, storage, show).await?
+        } else {
+            let index = Index::open(home, storage).await?;
+            let done = index.catch_up(show).await?;
+            (index, done)
+        };
         index.close().await;
         anyhow::Ok((done, index.file_bytes()))
     })?;
@@ -86,18 +93,6 @@ pub(crate) fn forget_removed(global: &Global, home: &Home) -> anyhow::Result<()>
             .map(drop)
             .context("the recordings are removed, but the index may still hold words of them"),
     }
-}
-
-fn rebuild(global: &Global, home: &Home, storage: &Storage) -> anyhow::Result<ExitCode> {
-    let began = clock::now().instant;
-    let mut bar = Bar::new(global);
-    let (done, index_bytes) = super::runtime()?.block_on(async {
-        let (index, done) = Index::rebuild(home, storage, |progress| bar.show(progress)).await?;
-        index.close().await;
-        anyhow::Ok((done, index.file_bytes()))
-    })?;
-    bar.clear();
-    report(global, &done, index_bytes, began)
 }
 
 fn report(

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use scrubjay_core::diff::unified;
+use scrubjay_store::ledger::records::diff::of_bodies;
 use scrubjay_store::ledger::records::full;
 use serde_json::json;
 
@@ -35,8 +35,7 @@ pub(super) fn run(global: &Global, args: &DiffArgs) -> anyhow::Result<ExitCode> 
         Ok((old, new))
     })?;
     let (a, b) = (&old.content, &new.content);
-    let names = [old.version, new.version].map(|version| format!("{id}@{version}"));
-    let body = unified(a.body.as_bytes(), b.body.as_bytes(), &names[0], &names[1]);
+    let body = of_bodies(id, (old.version, a), (new.version, b));
     let (a, b) = (json::content(a), json::content(b));
     let mut fields = serde_json::Map::new();
     for name in old.content.differences(&new.content).into_iter().filter(|name| *name != "body") {

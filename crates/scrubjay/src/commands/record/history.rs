@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use scrubjay_core::diff::unified;
+use scrubjay_store::ledger::records::diff::of_bodies;
 use scrubjay_store::ledger::records::history::{self, Version};
 use scrubjay_store::ledger::session;
 
@@ -57,9 +57,7 @@ pub(super) fn run(global: &Global, args: &HistoryArgs) -> anyhow::Result<ExitCod
         if let Some(old) = versions.get(n + 1) {
             let fields = old.content.differences(&version.content);
             text += &format!("  changed: {}\n", fields.join(", "));
-            let names = [old.version, version.version].map(|version| format!("{id}@{version}"));
-            text +=
-                &unified(old.content.body.as_bytes(), version.content.body.as_bytes(), &names[0], &names[1]);
+            text += &of_bodies(id, (old.version, &old.content), (version.version, &version.content));
         }
     }
     print_lines(&text)?;

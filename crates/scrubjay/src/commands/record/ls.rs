@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Args;
 use scrubjay_store::ledger::records::RecordState;
 use scrubjay_store::ledger::records::listing::{self, RecordFilter, TreePlace};
@@ -17,7 +18,7 @@ pub(crate) struct LsArgs {
     #[command(flatten)]
     whose: Whose,
     /// Only records in this state: open, later, resolved or discarded
-    #[arg(long, value_name = "STATE", value_parser = state)]
+    #[arg(long, value_name = "STATE", value_parser = parse_state)]
     state: Vec<RecordState>,
     /// Only records of this type
     #[arg(long = "type", value_name = "TYPE")]
@@ -36,9 +37,8 @@ pub(crate) struct LsArgs {
     limit: i64,
 }
 
-fn state(text: &str) -> Result<RecordState, String> {
-    RecordState::from_name(&text.to_uppercase())
-        .ok_or_else(|| "known are open, later, resolved and discarded".to_owned())
+fn parse_state(text: &str) -> anyhow::Result<RecordState> {
+    RecordState::from_name(&text.to_uppercase()).context("the states are open, later, resolved and discarded")
 }
 
 pub(super) fn run(global: &Global, args: &LsArgs) -> anyhow::Result<ExitCode> {

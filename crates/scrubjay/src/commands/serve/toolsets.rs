@@ -15,13 +15,17 @@ use super::ServeArgs;
 const DUPLEX_BYTES: usize = 256 * 1024;
 
 /// Reads one word of `--toolsets`.
-pub(super) fn parse(text: &str) -> Result<Option<Toolset>, String> {
+pub(super) fn parse(text: &str) -> anyhow::Result<Option<Toolset>> {
+    let known = Toolset::value_variants();
     match text {
         "none" | "" => Ok(None),
-        name => Toolset::from_str(name, false).map(Some).map_err(|_| {
-            let known: Vec<&str> = Toolset::value_variants().iter().map(|toolset| toolset.name()).collect();
-            format!("there is no such toolset: known are {} and none", known.join(", "))
-        }),
+        name => match known.iter().find(|toolset| toolset.name() == name) {
+            Some(toolset) => Ok(Some(*toolset)),
+            None => {
+                let known: Vec<&str> = known.iter().map(|toolset| toolset.name()).collect();
+                anyhow::bail!("there is no such toolset: known are {} and none", known.join(", "))
+            }
+        },
     }
 }
 

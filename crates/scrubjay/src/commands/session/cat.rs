@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Args;
 use jiff::Timestamp;
 use scrubjay_store::views::address::Side;
@@ -28,22 +29,18 @@ pub(crate) struct CatArgs {
     before: bool,
 }
 
-fn parse_at(text: &str) -> Result<StatePoint, String> {
+fn parse_at(text: &str) -> anyhow::Result<StatePoint> {
     if let Ok(revision) = text.parse() {
         return Ok(StatePoint::Revision(revision));
     }
     if let Some(event) = text.strip_prefix("event:") {
-        return event
-            .parse()
-            .map(StatePoint::Event)
-            .map_err(|_| format!("\"{event}\" is not an event's number"));
+        let event = event.parse().with_context(|| format!("\"{event}\" is not an event's number"))?;
+        return Ok(StatePoint::Event(event));
     }
-    let time: Timestamp = text.parse().map_err(|_| {
-        "give a revision's number, event:N, or a time such as 2026-11-17T08:00:00Z".to_owned()
-    })?;
-    i64::try_from(time.as_nanosecond())
-        .map(StatePoint::Time)
-        .map_err(|_| "that time is too far away".to_owned())
+    let time: Timestamp =
+        text.parse().context("give a revision's number, event:N, or a time such as 2026-11-17T08:00:00Z")?;
+    let at_ns = i64::try_from(time.as_nanosecond()).context("that time is not between 1677 and 2262")?;
+    Ok(StatePoint::Time(at_ns))
 }
 
 pub(crate) fn run(global: &Global, args: &CatArgs) -> anyhow::Result<ExitCode> {
@@ -65,9 +62,9 @@ mod tests {
 
     #[test]
     fn states_are_named() {
-        assert_eq!(parse_at("41"), Ok(StatePoint::Revision(41)));
-        assert_eq!(parse_at("event:7"), Ok(StatePoint::Event(7)));
-        assert_eq!(parse_at("1970-01-01T00:00:01Z"), Ok(StatePoint::Time(1_000_000_000)));
+        assert_eq!(parse_at("41").unwrap(), StatePoint::Revision(41));
+        assert_eq!(parse_at("event:7").unwrap(), StatePoint::Event(7));
+        assert_eq!(parse_at("1970-01-01T00:00:01Z").unwrap(), StatePoint::Time(1_000_000_000));
         for wrong in ["event:x", "yesterday", "", "event:"] {
             assert!(parse_at(wrong).is_err(), "{wrong}");
         }
