@@ -36,7 +36,7 @@ impl PlanBook for LedgerBook {
 
 impl LedgerBook {
     async fn write_plan(&self, caller: &Value, steps: &[String]) -> anyhow::Result<Vec<i64>> {
-        let caller = self.0.caller_told(caller);
+        let caller = self.0.caller_of_meta(caller);
         let mut write = self.0.ledger().await?.write(Survives::Power).await?;
         let mut session = session::current(&mut write, &caller, None).await?;
         let mut ids = Vec::with_capacity(steps.len());
@@ -46,12 +46,12 @@ impl LedgerBook {
             ids.push(plan::append(&mut write, &caller, &mut session, &step).await?.id);
         }
         write.commit().await?;
-        self.0.tell_news();
+        self.0.notify_written();
         Ok(ids)
     }
 
     async fn write_mark(&self, planned: &Planned, at: usize, to: StepMark) -> anyhow::Result<()> {
-        let caller = self.0.caller_told(&planned.caller);
+        let caller = self.0.caller_of_meta(&planned.caller);
         let mut write = self.0.ledger().await?.write(Survives::Power).await?;
         let mut session = session::current(&mut write, &caller, None).await?;
         let steps = plan::steps(&mut write, &session.id).await?;
@@ -75,7 +75,7 @@ impl LedgerBook {
             plan::rest(&mut write, &mut session).await?;
         }
         write.commit().await?;
-        self.0.tell_news();
+        self.0.notify_written();
         Ok(())
     }
 }
