@@ -1,4 +1,4 @@
-//! `scrubjay record …`: look at the records that agents keep.
+//! `scrubjay record …`: shows the records of design reasoning that agents write.
 
 mod diff;
 mod history;
@@ -27,9 +27,9 @@ pub(crate) enum RecordCommand {
     Diff(diff::DiffArgs),
 }
 
-/// Whose records.
+/// The option that names the project.
 #[derive(Debug, Args)]
-struct Whose {
+struct ProjectArg {
     /// The project [default: the configured one, or the name of the repository]
     #[arg(long, value_name = "ID")]
     project: Option<String>,
@@ -45,10 +45,10 @@ pub(crate) fn run(global: &Global, command: &RecordCommand) -> anyhow::Result<Ex
     }
 }
 
-/// Looks into the records of a project, at one moment.
-fn look<T>(
+/// Runs `with` on the records of a project. It sees one snapshot of them.
+fn read_records<T>(
     global: &Global,
-    whose: &Whose,
+    whose: &ProjectArg,
     with: impl AsyncFnOnce(&mut Read, &RecordCollection) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let directory = std::env::current_dir().context("cannot tell the working directory")?;

@@ -7,7 +7,7 @@ use scrubjay_store::ledger::records::diff::of_bodies;
 use scrubjay_store::ledger::records::full;
 use serde_json::json;
 
-use super::{Whose, json, look};
+use super::{ProjectArg, json, read_records};
 use crate::cli::Global;
 use crate::render::{print_json, print_lines};
 
@@ -23,12 +23,12 @@ pub(crate) struct DiffArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
     to: Option<i64>,
     #[command(flatten)]
-    whose: Whose,
+    whose: ProjectArg,
 }
 
 pub(super) fn run(global: &Global, args: &DiffArgs) -> anyhow::Result<ExitCode> {
     let id = args.id.parse()?;
-    let (old, new) = look(global, &args.whose, async |read, collection| {
+    let (old, new) = read_records(global, &args.whose, async |read, collection| {
         let new = full(read, collection, id, args.to).await?;
         let from = args.from.unwrap_or((new.version - 1).max(1));
         let old = full(read, collection, id, Some(from)).await?;

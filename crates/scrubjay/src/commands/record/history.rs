@@ -7,7 +7,7 @@ use scrubjay_store::ledger::records::diff::of_bodies;
 use scrubjay_store::ledger::records::history::{self, Version};
 use scrubjay_store::ledger::session;
 
-use super::{Whose, json, look};
+use super::{ProjectArg, json, read_records};
 use crate::cli::Global;
 use crate::render::{print_json, print_lines};
 
@@ -20,13 +20,13 @@ pub(crate) struct HistoryArgs {
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=1_000))]
     limit: i64,
     #[command(flatten)]
-    whose: Whose,
+    whose: ProjectArg,
 }
 
 pub(super) fn run(global: &Global, args: &HistoryArgs) -> anyhow::Result<ExitCode> {
     let id = args.id.parse()?;
     // One more, because each version is compared with the one before it.
-    let (versions, hosts) = look(global, &args.whose, async |read, collection| {
+    let (versions, hosts) = read_records(global, &args.whose, async |read, collection| {
         let versions = history::versions(read, collection, id, 0, i64::MAX, args.limit + 1).await?;
         let hosts = session::host_ids(read, versions.iter().map(|v| v.session_id.as_str())).await?;
         Ok((versions, hosts))

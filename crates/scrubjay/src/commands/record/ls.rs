@@ -8,7 +8,7 @@ use scrubjay_store::ledger::records::RecordState;
 use scrubjay_store::ledger::records::listing::{self, RecordFilter, TreePlace};
 use scrubjay_store::views;
 
-use super::{Whose, json, look};
+use super::{ProjectArg, json, read_records};
 use crate::cli::Global;
 use crate::render::{Align, Table, local_time, print_json};
 
@@ -16,7 +16,7 @@ use crate::render::{Align, Table, local_time, print_json};
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
     #[command(flatten)]
-    whose: Whose,
+    whose: ProjectArg,
     /// Only records in this state: open, later, resolved or discarded
     #[arg(long, value_name = "STATE", value_parser = parse_state)]
     state: Vec<RecordState>,
@@ -53,7 +53,7 @@ pub(super) fn run(global: &Global, args: &LsArgs) -> anyhow::Result<ExitCode> {
         after: args.after.as_deref().map(str::parse).transpose()?,
         limit: args.limit,
     };
-    let (records, total) = look(global, &args.whose, async |read, collection| {
+    let (records, total) = read_records(global, &args.whose, async |read, collection| {
         if let Some(name) = &args.session {
             filter.session = Some(views::find_session(read, name).await?.id);
         }

@@ -9,19 +9,19 @@ use jiff::Timestamp;
 use scrubjay_store::views::address::Side;
 use scrubjay_store::views::content::{self, StatePoint};
 
-use super::opened;
+use super::open_session;
 use crate::cli::Global;
 use crate::commands::ledger;
 
-/// Write an earlier state of a file to standard output, byte for byte
+/// Print the content of a file at some point of a session, byte for byte
 #[derive(Debug, Args)]
 pub(crate) struct CatArgs {
     /// The session: its id, a prefix of it, the host's own id of the conversation, or latest
     session: String,
     /// The file, by its path in the workspace
     path: String,
-    /// The state: a revision's number, event:N for the state after an event, or a time such as
-    /// 2026-11-17T08:00:00Z [default: the newest]
+    /// The point: a revision's number, event:N for after an event, or a time such as 2026-11-17T08:00:00Z [default:
+    /// the newest revision]
     #[arg(long, value_name = "REVISION|event:N|TIME", value_parser = parse_at, allow_hyphen_values = true)]
     at: Option<StatePoint>,
     /// The content before the revision instead of after it
@@ -45,11 +45,11 @@ fn parse_at(text: &str) -> anyhow::Result<StatePoint> {
 
 pub(crate) fn run(global: &Global, args: &CatArgs) -> anyhow::Result<ExitCode> {
     let content = ledger::within(global, async |ledger, loaded| {
-        let (mut read, session) = opened(ledger, loaded, &args.session).await?;
+        let (mut read, session) = open_session(ledger, loaded, &args.session).await?;
         let side = if args.before { Side::Before } else { Side::After };
         Ok(content::read(&mut read, &session, &args.path, args.at.unwrap_or_default(), side).await?)
     })?;
-    // Unchanged, also on a terminal: these are a file's bytes.
+    // Not made inert, even on a terminal: these are the bytes of a file, for other programs.
     let mut out = std::io::stdout().lock();
     out.write_all(&content.bytes)?;
     out.flush()?;

@@ -8,7 +8,7 @@ use scrubjay_store::ledger::revision::RevisionState;
 use scrubjay_store::views::budget::Window;
 use scrubjay_store::views::evolution;
 
-use super::opened;
+use super::open_session;
 use crate::cli::Global;
 use crate::commands::ledger;
 use crate::render::{Align, Table, print_diff, print_json, print_lines};
@@ -30,7 +30,7 @@ pub(crate) struct EvolutionArgs {
 
 pub(crate) fn run(global: &Global, args: &EvolutionArgs) -> anyhow::Result<ExitCode> {
     ledger::within(global, async |ledger, loaded| {
-        let (mut read, session) = opened(ledger, loaded, &args.session).await?;
+        let (mut read, session) = open_session(ledger, loaded, &args.session).await?;
         match &args.path {
             None => show_files(global, &evolution::files(&mut read, &session, None).await?),
             Some(path) => {
