@@ -75,6 +75,7 @@ pub(crate) struct ArgumentCheck {
 pub(crate) fn check(arguments: &mut Value, schema: &Value) -> ArgumentCheck {
     let mut checked = ArgumentCheck::default();
     checked.value(arguments, schema, "");
+    // A list of a thousand wrong items has a thousand problems; the first ones show what is wrong with all.
     checked.problems.truncate(PROBLEMS_MAX);
     checked
 }
@@ -102,6 +103,7 @@ impl ArgumentCheck {
         }
         let choices = ["anyOf", "oneOf"].iter().find_map(|key| schema[key].as_array());
         if let Some(choices) = choices {
+            // The alternatives have their own types and limits, so nothing beside them is checked.
             return self.choices(value, choices, path);
         }
         let types = types(schema);
@@ -160,6 +162,7 @@ impl ArgumentCheck {
     fn object(&mut self, value: &mut Value, schema: &Value, path: &str) {
         self.names(value, schema, path);
         let Value::Object(members) = value else { return };
+        // To a tool, null means the same as absent, so a required argument may not be null, and other nulls pass.
         for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
             if members.get(name).is_none_or(Value::is_null) {
                 self.wrong(&below(path, name), "is required");
@@ -180,6 +183,7 @@ impl ArgumentCheck {
         };
         let is_open = schema["additionalProperties"].is_object() || schema["additionalProperties"] == true;
         if is_open {
+            // Any name is allowed here, for instance in metadata.
             return;
         }
         let unused: Vec<&str> =
@@ -196,6 +200,7 @@ impl ArgumentCheck {
                 None => self.ignored.push(path),
             }
         }
+        // Rules judge a call by its schema. An argument that is not in it must not reach the tool.
         members.retain(|name, _| known.contains_key(name));
     }
 
@@ -211,6 +216,7 @@ impl ArgumentCheck {
 
     fn number(&mut self, value: &mut Value, schema: &Value, types: &[&str], path: &str) {
         let whole = types.contains(&"integer");
+        // Serde does not take 20.0 for an integer.
         if whole && let Some(number) = value.as_f64().filter(|_| value.is_f64()) {
             *value = json!(number as i64);
         }
@@ -226,7 +232,8 @@ impl ArgumentCheck {
     }
 }
 
-/// Returns the smallest and the largest number of a format.
+/// Returns the smallest and the largest number of a format. `schemars` writes the type of a number as a format, and serde's
+/// message about a number beyond its type would not name the argument.
 fn limits_of(format: Option<&str>) -> (Option<f64>, Option<f64>) {
     let limits = |least: i64, most: f64| (Some(least as f64), Some(most));
     match format {

@@ -20,7 +20,7 @@ pub use arguments::ArgumentProblem;
 pub use progress::serve_progress;
 pub use recorder::serve_recorder;
 pub use records::{STALE_AFTER_TICKS, serve_records};
-pub use sample::{SampleServer, serve_sample};
+pub use sample::serve_sample;
 pub use serve::ServeError;
 pub use shared::{Setup, Shared};
 pub use tapes::serve_tapes;

@@ -23,6 +23,7 @@ pub(crate) fn reply(text: impl Into<String>, data: &impl Serialize) -> Reply {
         )
     })?;
     let mut result = CallToolResult::structured(data);
+    // Instead of rmcp's, which repeats the data as JSON: hosts without structured content show this to the model.
     result.content = vec![ContentBlock::text(text.into())];
     Ok(result)
 }
@@ -84,6 +85,7 @@ impl rmcp::handler::server::tool::IntoCallToolResult for Failure {
 
 impl From<LedgerError> for Failure {
     fn from(error: LedgerError) -> Self {
+        // Logged here, because the ledger's failures of all tools come this way.
         tracing::error!(error = %error, "the ledger failed");
         Self::new("STORAGE", error.to_string(), error.hint())
     }
@@ -94,6 +96,7 @@ impl From<FileError> for Failure {
         let (message, hint) = (error.to_string(), error.hint().unwrap_or("Nothing was changed."));
         match error {
             FileError::Refused { code, event_id, found, .. } => {
+                // A refusal that is not in the list yet still has a code.
                 let code =
                     REFUSALS.iter().find(|(name, _)| *name == code).map_or("REFUSED", |(_, code)| code);
                 let found = found.as_ref().map(scrubjay_store::ledger::blob::hex);

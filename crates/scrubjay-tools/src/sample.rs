@@ -57,7 +57,7 @@ where
 
 /// The sample MCP server.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct SampleServer;
+struct SampleServer;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 struct EchoArgs {
@@ -221,7 +221,6 @@ async fn report_progress(
     Ok(context.peer.notify_progress(progress).await?)
 }
 
-#[expect(missing_docs, reason = "rmcp generates an undocumented public function per prompt")]
 #[prompt_router]
 impl SampleServer {
     /// Ask for a summary of a topic.

@@ -63,7 +63,9 @@ fn rewrite<S: Send + Sync + 'static>(
     redactor: Option<&Arc<Redactor>>,
 ) {
     let is_read_only = route.attr.annotations.as_ref().and_then(|a| a.read_only_hint) == Some(true);
+    // A tool that only reads stores none of its arguments, so there is nothing to report.
     let redactor = redactor.filter(|_| !is_read_only).cloned();
+    // Models see the narrowed schema; arguments are checked against the full one, which still has formats and null.
     let input = inlined(&route.attr.input_schema);
     route.attr.input_schema = Arc::new(narrowed(&input));
     let output = route.attr.output_schema.take().map(|schema| {
@@ -96,6 +98,7 @@ fn rewrite<S: Send + Sync + 'static>(
         };
         let (answer, schema) = (inner(context), output.clone());
         Box::pin(async move {
+            // The ledger notes the texts that it redacts while this call runs.
             let (answer, stored) = noting(answer).await;
             let mut answer = match answer {
                 // The schema cannot say all that a type requires. What only serde notices is answered in the same form.
@@ -186,6 +189,7 @@ fn narrowed(schema: &JsonObject) -> JsonObject {
     for (key, value) in &schema {
         match (key.as_str(), value) {
             ("default", Value::Null) => {}
+            // OpenAPI 3.0 has neither lists of types nor `null` nor `const`.
             ("type", Value::Array(types)) => {
                 let only = types.iter().find(|name| *name != "null").cloned();
                 narrow.extend(only.map(|name| (key.clone(), name)));
@@ -215,6 +219,7 @@ fn narrowed_value(value: &Value) -> Value {
 fn take_single_choice(schema: &mut JsonObject) {
     for key in ["anyOf", "oneOf"] {
         let Some(Value::Array(mut choices)) = schema.remove(key) else { continue };
+        // An optional value is written as a choice between its type and null.
         choices.retain(|choice| choice["type"] != "null");
         match choices.as_mut_slice() {
             [Value::Object(only)] => {

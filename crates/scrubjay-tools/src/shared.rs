@@ -133,6 +133,7 @@ impl Shared {
         let ledger = Ledger::open(&self.setup.storage, self.setup.redactor.clone()).await?;
         let callback = self.on_move.clone();
         ledger.on_move(move |connection, session| {
+            // Looked up at each move, because a first call may open the ledger before the callback is set.
             if let Some(callback) = callback.get() {
                 callback(connection, session);
             }
@@ -190,6 +191,7 @@ impl Shared {
     async fn leave(&self, connections: &[String], why: &str) -> Result<(), LedgerError> {
         // A connection that never needed the ledger has no session there.
         let Some(ledger) = self.ledger.get().filter(|_| !connections.is_empty()) else { return Ok(()) };
+        // One transaction for all of them, because each commit waits for the disk.
         let mut write = ledger.write(Survives::Power).await?;
         for connection in connections {
             session::leave(&mut write, connection, why).await?;
@@ -209,7 +211,7 @@ impl Shared {
     ///
     /// # Errors
     /// The workspace or the ledger cannot be opened; the next call tries again.
-    pub async fn files(&self) -> Result<&Arc<Files>, FileError> {
+    pub(crate) async fn files(&self) -> Result<&Arc<Files>, FileError> {
         self.files.get_or_try_init(|| self.open_files()).await
     }
 
@@ -296,8 +298,7 @@ impl Shared {
     }
 
     /// Returns the caller of a request.
-    #[must_use]
-    pub fn caller(&self, context: &RequestContext<RoleServer>) -> Caller {
+    pub(crate) fn caller(&self, context: &RequestContext<RoleServer>) -> Caller {
         let meta = context.meta.get(meta::CALLER).cloned();
         // Without a gateway there is no such member, and the caller is this process itself.
         self.caller_from(meta.and_then(|meta| serde_json::from_value(meta).ok()).unwrap_or_default())
@@ -315,6 +316,7 @@ impl Shared {
             self.callers().insert(connection.clone());
         }
         let agent = meta.client.and_then(|c| c.name.map(|name| (name, c.version)));
+        // Without a gateway this process serves one client, so it stands for the conversation and the connection.
         let conversation = meta.session.unwrap_or_else(|| self.process_key.clone());
         Caller {
             connection: meta.connection.unwrap_or_else(|| conversation.clone()),

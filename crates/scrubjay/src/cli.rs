@@ -95,6 +95,7 @@ impl Global {
 
     /// Repeats the flags for data directory and configuration on the command line of another process.
     pub(crate) fn repeat(&self, command: &mut std::process::Command) {
+        // Only what decides where data and configuration are: the other process prints and logs nothing.
         let paths = [("--data", &self.data), ("--config", &self.config), ("--env-file", &self.env_file)];
         for (name, path) in paths {
             if let Some(path) = path {
@@ -114,6 +115,7 @@ impl Global {
         if self.quiet {
             all.push(Flag { name: "--quiet", key: "log_level", value: LogLevel::Error.to_string() });
         }
+        // After --quiet, because the last flag for a key has precedence.
         if let Some(level) = self.log_level {
             all.push(Flag { name: "--log-level", key: "log_level", value: level.to_string() });
         }

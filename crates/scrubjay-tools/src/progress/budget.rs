@@ -56,6 +56,7 @@ pub(super) fn choose_details(entries: Vec<ProgressEntry>, tokens_max: usize) -> 
         left = left.saturating_sub(cost);
         chosen.push(BudgetedEntry { entry, detail: Detail::Title });
     }
+    // One that does not fit is skipped, not the end: a shorter one after it may fit.
     for one in &mut chosen {
         let cost = tokens(&summary_of(&one.entry));
         if cost <= left {

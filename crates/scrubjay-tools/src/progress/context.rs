@@ -62,6 +62,7 @@ pub async fn get_context(shared: &Shared, arguments: JsonObject) -> Result<Answe
     let mut read = shared.ledger().await?.read().await?;
     let (entries, more) = match &request.which {
         RequestedEntries::One(id) => {
+            // `several` fails if the entry does not exist, so there is one.
             let entry = several(&mut read, &request.project, std::slice::from_ref(id)).await?.remove(0);
             // Before a model is asked: its answer may take a while, and an open read keeps the database's log from shrinking.
             drop(read);
@@ -162,6 +163,7 @@ async fn between(
         until_us,
         limit: 1,
     };
+    // The search counts all matches, however few it returns.
     let total = search::find(read, &search).await?.total as usize;
     let more = total.saturating_sub(entries.len());
     Ok((entries, more))
@@ -183,6 +185,7 @@ async fn one(
         "tags": entry.tags,
     });
     let mut text = summary;
+    // The content is given whole or not at all: a part of it would look like all of it.
     let fits = request.max_tokens.is_none_or(|max| tokens(&text) + tokens(&entry.content) <= max);
     if request.include_full && fits {
         text = format!("{text}\n\n{}", entry.content);

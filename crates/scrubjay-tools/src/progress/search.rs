@@ -94,6 +94,7 @@ impl SearchRequest {
     fn read(arguments: JsonObject) -> Result<Self, ProgressFailure> {
         let mut arguments = Arguments::new(arguments);
         let project = arguments.required("projectId", NAME_CHARS_MAX, "is required");
+        // An empty text would match everything, which is what leaving it out means.
         let query = arguments.text("query", QUERY_CHARS_MAX).filter(|query| !query.is_empty());
         let terms = match arguments.text("match", NAME_CHARS_MAX).as_deref() {
             None | Some("title") => None,

@@ -66,6 +66,7 @@ pub(super) async fn of(
     let request = SummaryRequest { subject: &SummarySubject::Summary(entry), chat, extract: &extract };
     Ok(match ask(shared, request).await? {
         Some(summary) => (summary, SummarySource::Model),
+        // Not stored, so that a model summarises the entry once there is one.
         None => (entry.content.chars().take(CHARS_MAX).collect(), SummarySource::Fallback),
     })
 }
@@ -182,6 +183,7 @@ async fn ask_model(
             write.commit().await?;
             break;
         }
+        // Another process asks the model. The transaction ends before the pause, or that process could not store its answer.
         drop(write);
         if Instant::now() + POLL_INTERVAL > deadline {
             return Ok(None);
@@ -204,6 +206,7 @@ async fn ask_model(
         }
     };
     let mut write = ledger.write(Survives::Power).await?;
+    // The claim is given up even without an answer, so that the next caller can try at once.
     claim::give_up(&mut write, &key, owner).await?;
     let stored = match (&answer, request.subject) {
         (None, _) => None,

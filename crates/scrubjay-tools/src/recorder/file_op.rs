@@ -94,6 +94,7 @@ impl FileReply {
             event_id: applied.event_id,
             path: applied.path.clone(),
             action: action.to_owned(),
+            // Without a revision nothing changed, so the content before is the content now.
             before_hash: revision.map_or(applied.hash, |r| r.before).as_ref().map(hex),
             after_hash: applied.hash.as_ref().map(hex),
             size: applied.size,

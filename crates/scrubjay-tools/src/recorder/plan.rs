@@ -96,6 +96,7 @@ impl Recorder {
         let mut write = self.shared.ledger().await?.write(Survives::Power).await?;
         let mut session = session::current(&mut write, &caller, args.session_id.as_deref()).await?;
         plan::set(&mut write, &caller, &mut session, &args.steps).await?;
+        // Read in the same transaction, so that the answer is the plan as this call left it.
         let plan = plan_reply(&mut write, &session).await?;
         write.commit().await?;
         self.shared.notify_written();

@@ -96,6 +96,7 @@ pub(super) async fn list(shared: &Shared, cursor: Option<String>) -> Result<List
         }
     }
     let mut result = ListResourcesResult::with_all_items(resources);
+    // A full page may be the last one; the page after it is then empty.
     if sessions.len() as i64 == SESSIONS_PAGE {
         result.next_cursor = sessions.last().map(|s| format!("{} {}", s.last_activity_ns, s.id));
     }
@@ -105,6 +106,7 @@ pub(super) async fn list(shared: &Shared, cursor: Option<String>) -> Result<List
 pub(super) async fn read(shared: &Shared, uri: &str) -> Result<ReadResourceResponse, ErrorData> {
     let address = ResourceAddress::parse(uri).ok_or_else(|| unknown(uri))?;
     shared.settle().await;
+    // Only the ledger can fail; everything else means that what the address names does not exist.
     let contents = render(shared, &address, uri).await.map_err(|e| match e {
         ViewError::Ledger(e) => Failure::from(e).into_error(ErrorCode::INTERNAL_ERROR),
         other => {
@@ -136,6 +138,7 @@ async fn render(
     Ok(match address {
         ResourceAddress::Story(_, query) => {
             let mut story = story::read(&mut read, &session).await?;
+            // As in `get_story`: no read stays open while the model works.
             drop(read);
             narrative::add(shared, &mut story).await?;
             let story = story.fit(query.tokens_max());

@@ -221,6 +221,7 @@ impl Recorder {
 }
 
 fn tokens_max(asked: Option<u64>) -> usize {
+    // Clamped, not refused: an agent that asks for too much or too little still gets an answer.
     let asked = asked.map_or(budget::TOKENS as u64, |asked| asked.max(TOKENS_MIN));
     usize::try_from(asked).unwrap_or(usize::MAX).min(budget::TOKENS_MAX)
 }

@@ -97,6 +97,7 @@ impl Records {
         // Sessions whose process is gone are ended first: they are no reason to ask the user.
         self.shared.end_departed().await?;
         let (project, session) = (args.project_id.as_deref(), args.session_id.as_deref());
+        // `Process`: an activation that is lost with the power is made again, as the next change demands.
         let (mut write, scope) = self.write_scope(&context, Survives::Process, project, session).await?;
         let id = args.id.parse()?;
         let activated = activation::activate(&mut write, &scope, id, args.overridden).await?;
@@ -117,6 +118,8 @@ impl Records {
             Some(_) => Some(bundle::siblings(&mut write, &scope.collection, &bundle.target.now).await?),
             None => None,
         };
+        // Everything was read in the transaction that activated the record, so the versions that the session is said to have
+        // seen are those in the answer.
         write.commit().await?;
         let context = budget::fit(&bundle, siblings, args.max_tokens, warnings);
         let mut text = context.text();
@@ -186,6 +189,7 @@ async fn changed(
     for now in
         whole.chain(&bundle.other).chain(&bundle.grandchildren).filter(|now| now.tick > seen_version.tick)
     {
+        // A session's own changes are known to it.
         if history::author(write, collection, now.id, now.version).await? != scope.session.id {
             around.push(now.id.to_string());
         }

@@ -93,6 +93,7 @@ impl TokenRoom {
         let mut taken = Vec::new();
         for one in all {
             if !self.has(cost(one)) {
+                // The items are in order, so a later one does not take the room of an earlier one just for being smaller.
                 break;
             }
             self.used += cost(one);
@@ -143,6 +144,7 @@ pub(super) fn fit(
 /// Makes the view of the target, with as much of its body as fits.
 fn target(record: &Record, room: &mut TokenRoom) -> RecordView {
     let mut view = RecordView::of(record);
+    // The target is always in the answer; if it alone is too long, its body is cut.
     room.used = record_tokens(record);
     if let Some(max) = room.max.filter(|max| room.used > *max) {
         let body = tokens(&view.body);

@@ -135,6 +135,7 @@ impl Records {
         let limit = limit(args.limit, PROJECTS_SHOWN, PROJECTS_SHOWN);
         let mut read = self.shared.ledger().await?.read().await?;
         let all = project::list(&mut read, args.after.as_deref().unwrap_or_default(), limit).await?;
+        // A full page may be the last one; the page after it is then empty.
         let next = (all.len() as i64 == limit).then(|| all.last().map(|p| p.id.clone())).flatten();
         let mut projects = Vec::new();
         let mut text = format!("{} projects\n", all.len());

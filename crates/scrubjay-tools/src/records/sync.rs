@@ -84,6 +84,7 @@ impl Records {
         context: RequestContext<RoleServer>,
     ) -> Reply {
         let (project, session) = (args.project_id.as_deref(), args.session_id.as_deref());
+        // `Process`: if the new tick is lost with the power, the same changes are listed once more.
         let (mut write, mut scope) = self.write_scope(&context, Survives::Process, project, session).await?;
         let synced = sync::sync(&mut write, &mut scope).await?;
         write.commit().await?;

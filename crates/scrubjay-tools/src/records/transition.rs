@@ -71,6 +71,7 @@ impl Records {
             }
             Err(error) => return Err(error.into()),
         };
+        // The children are read before the commit, so that their states are those of this transition.
         let open = moved.record.now.open_children;
         let open_children = refs(&mut write, &scope.collection, &moved.open_children).await?;
         write.commit().await?;

@@ -40,6 +40,7 @@ where
         &mut self,
         item: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        // Serialized before the future is made, so that the future need not hold the message.
         let line = serde_json::to_vec(&item);
         let writer = self.writer.clone();
         async move { write(&writer, line?).await }
@@ -48,6 +49,7 @@ where
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         loop {
             // If this is cancelled half-way, the next call continues with the same line.
+            // The length of a line is not limited here: the gateway, which writes it, has checked it.
             let read = self.reader.read_until(b'\n', &mut self.line).await.ok()?;
             if read == 0 {
                 return None;
@@ -61,6 +63,7 @@ where
     }
 
     async fn close(&mut self) -> Result<(), Self::Error> {
+        // Dropping the writer ends the stream, by which the other side notices.
         drop(self.writer.lock().await.take());
         Ok(())
     }

@@ -92,6 +92,7 @@ impl Tapes {
             };
         }
         let caller = self.shared.caller(context);
+        // Without a gateway a connection has no tape; its conversation may still have one.
         let session = match &args.session_id {
             Some(session) => session.clone(),
             None => match caller.tape {

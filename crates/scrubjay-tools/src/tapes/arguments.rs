@@ -149,6 +149,7 @@ impl SearchArgs {
             }),
         };
         let asked = &mut query.conditions;
+        // A single condition replaces that of the short form, a list is added to it.
         asked.from_ns = time(&self.from, DayEdge::Start)?.or(asked.from_ns);
         asked.to_ns = time(&self.to, DayEdge::End)?.or(asked.to_ns);
         let names = [

@@ -104,6 +104,7 @@ impl SearchResultsView {
             let hit = HitView::of(hit);
             // Each hit is in the answer twice: as data and as text.
             let more = tokens_of(&hit) + tokens(&hit.line());
+            // The first hit is always taken, or the next page would begin at the same offset.
             if !hits.is_empty() && used as u64 + more as u64 > max_tokens {
                 notes.push("More hits did not fit: continue at next_offset, or raise max_tokens.".to_owned());
                 break;
@@ -214,7 +215,8 @@ impl FacetView {
     }
 }
 
-/// Puts marks around matches, and makes the text inert.
+/// Puts marks around matches, and makes the text inert. The pieces are made inert one by one, because escapes would shift the
+/// positions of the marks.
 fn marked(snippet: &Snippet) -> String {
     let characters: Vec<char> = snippet.text.chars().collect();
     let piece = |from: usize, to: usize| -> String {

@@ -108,6 +108,7 @@ fn show(home: &Home, scene: &Scene) -> anyhow::Result<()> {
 /// Runs a command of this binary; it prints to our standard output.
 fn print_command(home: &Home, words: &[&str]) -> anyhow::Result<()> {
     let mut command = std::process::Command::new(std::env::current_exe()?);
+    // Without a pager, which would stop the demo at each command.
     let status = command.arg("--data").arg(home.root()).arg("--no-pager").args(words).status()?;
     anyhow::ensure!(status.success(), "`scrubjay {}` failed", words.join(" "));
     Ok(())

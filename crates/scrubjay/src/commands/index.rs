@@ -138,6 +138,7 @@ pub(crate) fn search(home: &Home, storage: &Storage, query: &SearchQuery) -> any
     super::runtime()?.block_on(async {
         let (index, _) = Index::open_current(home, storage, |_| ()).await?;
         let found = index.search(query).await;
+        // Closed before a failure is returned, too.
         index.close().await;
         Ok(found?)
     })

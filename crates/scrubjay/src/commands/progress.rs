@@ -165,6 +165,7 @@ fn caller(setup: &Setup) -> Caller {
         connection: session.id.clone(),
         conversation: session.id,
         host_session: origin.host_session,
+        // No claim: this process ends before anyone could ask whether it is alive.
         process: None,
         told_by: told_by.and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default(),
         agent: Some("scrubjay progress".to_owned()),

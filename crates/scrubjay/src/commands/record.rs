@@ -56,6 +56,7 @@ fn read_records<T>(
         let project = loaded.toolset_setup(&directory, whose.project.as_deref())?.project;
         let mut read = ledger.read().await?;
         if project::get(&mut read, &project).await?.is_none() {
+            // Twenty are enough to show how ids look; a shared ledger may have thousands.
             let known = project::list(&mut read, "", 20).await?;
             let known: Vec<_> = known.iter().map(|project| project.id.as_str()).collect();
             bail!("there is no project \"{project}\": name one with --project; known are {known:?}");

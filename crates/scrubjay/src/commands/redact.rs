@@ -82,6 +82,7 @@ fn decrypt_lines(loaded: &Loaded, named: Option<&str>, input: Box<dyn Read>) -> 
     each_line(input, |number, line| {
         let mut key = |id: &str| {
             let id = named.unwrap_or(id);
+            // A key is read once: it may be in a file, and each line may have values.
             keys.entry(id.to_owned()).or_insert_with(|| loaded.redaction_key(id)).clone()
         };
         let decrypted = decrypt(line, &mut key);

@@ -103,6 +103,7 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
             // Before the work begins: until a handler is set, a hangup ends the process.
             let hangups = reload::catch_hangups()?;
             warden::begin_work().context("cannot start the gateway")?;
+            // Each client and each backend takes several files.
             warden::raise_open_files();
             let log = Arc::new(log::init(&loaded)?);
             let home = loaded.home()?;
@@ -259,6 +260,7 @@ async fn serve(
             }
         });
     }));
+    // Before the first greeting, whose instructions name a problem with the ledger.
     if toolsets::use_ledger(&active.args, started) {
         storage::check(&gateway, &active.shared).await;
     }

@@ -109,6 +109,7 @@ pub(crate) fn run(global: &Global, args: &WrapArgs) -> anyhow::Result<ExitCode> 
                 // The worker could not seal its tapes itself.
                 sweep(&global.home()?);
             }
+            // By the warden, which is there even if the worker was killed.
             let loaded = listening.map_or_else(|| global.load(), |(loaded, _)| Ok(loaded));
             if let Ok(loaded) = loaded {
                 background::start_at_end(global, &loaded);

@@ -94,6 +94,7 @@ impl Recorder {
             .collect();
         let mut versions = BTreeMap::new();
         for (uri, address) in &addresses {
+            // If the ledger cannot be read now, the client gets a notification too many later, but none too few.
             versions.insert(uri.clone(), version(&self.shared, address).await.unwrap_or(0));
         }
         let mut sessions = count(&self.shared).await.unwrap_or(0);
@@ -103,6 +104,7 @@ impl Recorder {
                 () = self.shared.wait_for_writes() => {}
             }
             for (uri, address) in &addresses {
+                // What cannot be read now is compared again in the next round.
                 let Ok(now) = version(&self.shared, address).await else { continue };
                 if versions.insert(uri.clone(), now) != Some(now)
                     && context.sink().notify_resource_updated(uri).await.is_err()
@@ -125,6 +127,7 @@ async fn notify_changes(
     peer: &Peer<RoleServer>,
     sessions: &mut i64,
 ) -> Result<(), LedgerError> {
+    // Copied, because the lock cannot be held across the queries.
     let uris: Vec<(String, i64)> =
         subscriptions.lock().iter().map(|(uri, seen)| (uri.clone(), *seen)).collect();
     for (uri, seen) in uris {

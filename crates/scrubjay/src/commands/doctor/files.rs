@@ -82,6 +82,7 @@ pub(super) fn check_tokens(installation: &Installation, findings: &mut Findings)
 /// Checks how much disk space is left for recordings.
 pub(super) fn check_room(installation: &Installation, findings: &mut Findings) {
     let root = installation.home.root();
+    // The data directory may not exist yet; its file system is then that of the nearest directory above.
     let Some(there) = root.ancestors().find(|path| path.is_dir()) else { return };
     let room = match rustix::fs::statvfs(there) {
         Ok(facts) => facts.f_bavail.saturating_mul(facts.f_frsize),

@@ -78,6 +78,7 @@ impl Debug {
     fn start(&self, port: u16, loaded: &Loaded) -> io::Result<(SocketAddr, TokenFile)> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         listener.set_nonblocking(true)?;
+        // The port is known only now if it was 0, and the token's file is named after it.
         let address = listener.local_addr()?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let (token, file) = TokenFile::create(&self.home.debug(), address.port())?;
@@ -89,6 +90,7 @@ impl Debug {
         let shown = DebugSources {
             kept: buffers,
             gateway: self.gateway.get().cloned().unwrap_or_default(),
+            // Redacted at each request, because a client's options may change it.
             config: Box::new(move || {
                 let mut config = lock(&config).clone();
                 redact_texts(&redactor, &mut config);

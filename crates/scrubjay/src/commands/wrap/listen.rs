@@ -22,7 +22,7 @@ use super::{Settings, WrapArgs};
 use crate::cli::Global;
 use crate::commands::serve;
 
-/// The most sessions at once, each of which has a server process: more would exhaust the machine rather than serve anyone.
+/// The most sessions at once. Each has a server process of its own, so this is less than a gateway accepts.
 const PROCESSES_MAX: usize = 256;
 /// How long servers get to exit by themselves at the end; after that they are killed.
 const LEAVE_MAX: Duration = Duration::from_millis(500);
@@ -49,9 +49,11 @@ pub(super) async fn run(
     subject: Subject,
 ) -> anyhow::Result<()> {
     let (options, rules, name) = (settings.options, settings.rules.clone(), subject.name.clone());
+    // A body is one message, so the limit of messages is that of bodies.
     let mut config = HttpConfig { body_bytes_max: options.message_bytes_max, ..config };
     let recordings = recordings(home, settings, subject, backlog);
     let remote = super::endpoint(args)?;
+    // Each session takes several files: sockets, pipes of a server, a tape.
     warden::raise_open_files();
     let gateway = if remote.is_some() {
         // The proxy needs a gateway for tapes and rules, but no backend.
