@@ -2,7 +2,7 @@
 //!
 //! A toolset is served over a pair of byte streams, usually the two halves of an in-memory duplex, so
 //! the gateway drives and records it like any other backend. Nothing here knows the gateway, the web
-//! UI or where its messages end up. All toolsets share one [`Shared`]: the ledger, the project, the workspace.
+//! UI or the tapes that its messages are recorded on. All toolsets share one [`Shared`]: the ledger, the project, the workspace.
 
 mod arguments;
 pub mod progress;

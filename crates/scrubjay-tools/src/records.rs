@@ -42,7 +42,7 @@ pub const STALE_AFTER_TICKS: i64 = 20;
 ///
 /// # Errors
 ///
-/// Fails when the conversation cannot be opened or its task dies; a client that hangs up is no error.
+/// The conversation cannot be opened, or its task panics. A client that hangs up is not an error.
 pub async fn serve_records<R, W>(shared: Arc<Shared>, reader: R, writer: W) -> Result<(), ServeError>
 where
     R: AsyncRead + Send + Unpin + 'static,

@@ -95,7 +95,7 @@ mod tests {
         let stored =
             [format!("use {TOKEN}"), format!("send {TOKEN}"), json!({"password": "hunter2"}).to_string()];
         let changed = changed_arguments(&arguments, &stored, &Redactor::standard());
-        // The query is part of what was stored, and cannot be told from it.
+        // The query is part of a stored text, so it cannot be distinguished from the arguments that were stored.
         assert_eq!(changed, ["metadata", "query", "steps[1]", "title"]);
         assert_eq!(changed_arguments(&arguments, &[], &Redactor::standard()), [""; 0]);
         let only =

@@ -46,7 +46,7 @@ const MARKDOWN: &str = "text/markdown";
 ///
 /// # Errors
 ///
-/// Fails when the conversation cannot be opened or its task dies; a client that hangs up is no error.
+/// The conversation cannot be opened, or its task panics. A client that hangs up is not an error.
 pub async fn serve_sample<R, W>(reader: R, writer: W) -> Result<(), ServeError>
 where
     R: AsyncRead + Send + Unpin + 'static,
@@ -80,7 +80,7 @@ struct Waited {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 struct FailArgs {
-    /// What the failure should say.
+    /// The message of the error.
     message: Option<String>,
 }
 

@@ -28,16 +28,18 @@ pub(crate) struct Cli {
 }
 
 /// Options of every command.
+// A heading of their own, because clap would mix them with the options of the command.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// Store recordings in this directory [env: SCRUBJAY_DATA] [default: $XDG_DATA_HOME/scrubjay or
+    /// The directory of recordings, ledger and index [env: SCRUBJAY_DATA] [default: $XDG_DATA_HOME/scrubjay or
     /// ~/.local/share/scrubjay]
     #[arg(long, value_name = "DIR", global = true)]
     data: Option<PathBuf>,
     /// Read this configuration instead of the user's and the project's
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
-    /// Read variables that are missing in the environment from this file
+    /// Take variables that the environment lacks from this file
     #[arg(long, value_name = "FILE", global = true)]
     env_file: Option<PathBuf>,
     /// Log messages of this level and above [env: SCRUBJAY_LOG_LEVEL] [default: info]

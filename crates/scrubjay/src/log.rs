@@ -89,6 +89,7 @@ fn build(format: Format, sink: Box<dyn ByteSink>, config: &Loaded) -> (Log, Subs
     let writer = Arc::new(Mutex::new(LogWriter::new(format, hidden.clone(), redactor.clone(), sink)));
     let mirror = Arc::new(Mirror::new(hidden.clone(), redactor));
     let (level, handle) = reload::Layer::new(targets(config.log_level()));
+    // No colours, because the writer escapes control characters. No internal errors, because they would be printed past it.
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(LineWriters(writer))
         .with_ansi(false)

@@ -43,7 +43,7 @@ pub(super) struct ActivateReply {
     /// What changed since this session last activated it.
     #[serde(skip_serializing_if = "Option::is_none")]
     changed: Option<ChangedView>,
-    /// Another session that works on it, too.
+    /// Another session that also works on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     conflict: Option<ConflictView>,
 }

@@ -23,13 +23,13 @@ use crate::render::{Table, print_json};
 /// Maintain the search index of the recordings
 #[derive(Debug, Subcommand)]
 pub(crate) enum IndexCommand {
-    /// Rebuild it from the recordings; nothing is lost, because it holds nothing else
+    /// Rebuild the index from the recordings; nothing is lost, because it holds nothing else
     Rebuild,
-    /// Bring it up to date with the recordings; every search does so first
+    /// Bring the index up to date with the recordings; every search does so first
     CatchUp(CatchUpArgs),
 }
 
-/// Bring it up to date with the recordings; every search does so first
+/// Bring the index up to date with the recordings; every search does so first
 #[derive(Debug, Args)]
 pub(crate) struct CatchUpArgs {
     /// Stay while recordings grow, at the lowest priority; a second such process ends at once

@@ -36,7 +36,7 @@ pub(crate) struct LogArgs {
     /// The project [default: the repository's name]
     #[arg(long, value_name = "ID")]
     project: Option<String>,
-    /// Add this tag; up to ten
+    /// Add this tag; can be repeated, up to ten times
     #[arg(long = "tag", value_name = "TAG")]
     tags: Vec<String>,
     /// The agent that did it

@@ -17,7 +17,7 @@ use scrubjay_store::ledger::{Read, project};
 use super::ledger;
 use crate::cli::Global;
 
-/// List, show and compare records of design reasoning
+/// List, show and compare the records of design reasoning that agents write
 #[derive(Debug, Subcommand)]
 pub(crate) enum RecordCommand {
     Ls(ls::LsArgs),

@@ -186,6 +186,7 @@ fn resolve(args: &ServeArgs, loaded: &Loaded) -> anyhow::Result<ServeConfig> {
         let stem =
             Path::new(program).file_stem().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         config.backends.push(BackendConfig {
+            // With only the characters that the configuration allows in ids.
             id: stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect(),
             display_name: None,
             link: BackendLink::Stdio {

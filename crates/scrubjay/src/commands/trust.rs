@@ -29,7 +29,7 @@ pub(crate) struct TrustArgs {
     /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
-    /// Withdraw the trust
+    /// Withdraw the trust in the file
     #[arg(long, conflicts_with = "yes")]
     revoke: bool,
 }
@@ -40,7 +40,7 @@ enum TrustCommand {
     Ls(LsArgs),
 }
 
-/// List the tools that wait to be approved, and the servers that were seen
+/// List the tools that wait for approval, and all servers seen so far
 #[derive(Debug, Args)]
 struct LsArgs {}
 

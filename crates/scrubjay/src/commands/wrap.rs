@@ -79,6 +79,7 @@ pub(crate) struct WrapArgs {
     command: Vec<OsString>,
 }
 
+// This and `Durability` repeat enums of the relay, which knows nothing of command lines and their help.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum OnRecordFailure {
     /// They are not passed on; requests are answered with an error that says why
@@ -259,6 +260,7 @@ fn problems(error: &anyhow::Error) -> &[Problem] {
 
 fn parse_message_size(text: &str) -> anyhow::Result<usize> {
     let bytes = parse_size(text).map_err(anyhow::Error::msg)?;
+    // As for `limits.max_message_size` in the configuration.
     anyhow::ensure!((1024..1 << 30).contains(&bytes), "it must be between 1 KiB and 1 GiB");
     Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
 }

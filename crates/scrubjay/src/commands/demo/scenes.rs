@@ -61,7 +61,7 @@ const PLAIN_WORDS: [&str; 3] = [
     r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"find_tools","arguments":{"query":"count to three, but slowly"}}}"#,
 ];
 
-/// An agent at work: a plan, files changed through the recorder, what was done and why, a look at an old revision.
+/// An agent that makes a plan, changes files through the recorder, records decisions and reads an old revision.
 const AGENT_WORK: [&str; 14] = [
     r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"scrubjay-demo","version":"4"}}}"#,
     r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,

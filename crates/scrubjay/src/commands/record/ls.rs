@@ -29,10 +29,10 @@ pub(crate) struct LsArgs {
     /// Only records that this session made or changed: its id, a prefix of it, the host's own id, or latest
     #[arg(long, value_name = "SESSION")]
     session: Option<String>,
-    /// Begin after this record
+    /// Begin after this record, such as the last one shown
     #[arg(long, value_name = "ID")]
     after: Option<String>,
-    /// Show at most this many
+    /// Show at most this many records
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(i64).range(1..=10_000))]
     limit: i64,
 }

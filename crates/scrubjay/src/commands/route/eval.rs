@@ -25,7 +25,7 @@ use crate::render::{Align, Table, print_json};
 /// calls that carried them out.
 #[derive(Debug, Args)]
 pub(crate) struct EvalArgs {
-    /// The file of tools
+    /// The catalog file: the tools to choose from
     #[arg(long, value_name = "FILE", required_unless_present = "from_tapes")]
     catalog: Option<PathBuf>,
     /// The file of cases: tasks with the expected tools
@@ -133,6 +133,7 @@ fn grade(catalog: &Catalog, cases: &[GradedCase], setting: Setting, limit: usize
     let depth = limit.max(DEPTHS.into_iter().max().unwrap_or_default());
     for case in cases {
         let begun = clock::now().instant;
+        // One search serves the measures at all depths and the shortlist.
         let shortlist = index.search(&case.query, depth);
         times.push(micros(begun.elapsed()));
         tokens += shortlist.hits.iter().take(limit).map(|hit| catalog.tokens[hit.tool]).sum::<usize>();

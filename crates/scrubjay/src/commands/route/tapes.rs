@@ -20,7 +20,7 @@ const LIMITS: ReadLimits =
 /// The tapes that cases come from.
 #[derive(Serialize)]
 pub(super) struct CaseSource {
-    /// How many tapes were looked at, the newest first.
+    /// How many tapes were read, the newest first.
     pub(super) tapes: usize,
     /// How many tasks on them were carried out.
     pub(super) tasks: usize,

@@ -77,6 +77,7 @@ impl Debug {
 
     fn start(&self, port: u16, loaded: &Loaded) -> io::Result<(SocketAddr, TokenFile)> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+        // Bound without tokio, because this is not async; tokio then needs it non-blocking.
         listener.set_nonblocking(true)?;
         // The port is known only now if it was 0, and the token's file is named after it.
         let address = listener.local_addr()?;

@@ -78,7 +78,6 @@ impl ActiveConfig {
             router.use_model(model);
         }
         now.options = Some(value);
-        // Released first: the debug endpoints take locks of their own.
         drop(now);
         self.log.adopt(&adopted);
         self.debug.adopt(&adopted);
@@ -208,8 +207,10 @@ impl ActiveConfig {
     fn stays(&self, loaded: &Loaded) -> Vec<String> {
         let is_taken = |key: &String| {
             RELOADABLE.iter().any(|taken| key.starts_with(taken))
+                // Endpoints that do not run yet can be started at any time; those that run keep their port.
                 || (key == "serve.debug_port" && self.started.debug_port().is_none())
         };
+        // The router takes a new model at once; the toolsets keep the one that they started with.
         let named =
             |key: String| if key.starts_with("llm.") { format!("{key} (of the toolsets)") } else { key };
         let keys = self.started.differing_keys(loaded).into_iter().filter(|key| !is_taken(key));

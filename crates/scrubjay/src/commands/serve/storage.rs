@@ -46,6 +46,7 @@ async fn keep_trying(gateway: Weak<Gateway>, shared: Arc<Shared>) {
                 gateway.notice(Some(notice(&error)));
             }
         }
+        // Not held during the pause, or the gateway would outlive its clients.
         drop(gateway);
         tokio::time::sleep(RETRY_AFTER).await;
     }

@@ -20,11 +20,11 @@ pub(crate) struct CatArgs {
     session: String,
     /// The file, by its path in the workspace
     path: String,
-    /// The point: a revision's number, event:N for after an event, or a time such as 2026-11-17T08:00:00Z [default:
-    /// the newest revision]
+    /// Print the content at this point: a revision's number, event:N for after that event, or a time such as
+    /// 2026-11-17T08:00:00Z [default: the newest revision]
     #[arg(long, value_name = "REVISION|event:N|TIME", value_parser = parse_at, allow_hyphen_values = true)]
     at: Option<StatePoint>,
-    /// The content before the revision instead of after it
+    /// Print the content before the revision instead of after it
     #[arg(long)]
     before: bool,
 }

@@ -13,12 +13,12 @@ use crate::cli::Global;
 use crate::commands::ledger;
 use crate::render::{Align, Table, print_diff, print_json, print_lines};
 
-/// Show the files a session changed, or one file's revisions with their differences
+/// Show which files a session changed, or the revisions of one file with their differences
 #[derive(Debug, Args)]
 pub(crate) struct EvolutionArgs {
     /// The session: its id, a prefix of it, the host's own id of the conversation, or latest
     session: String,
-    /// One file, by its path in the workspace
+    /// Show the revisions of this file, given by its path in the workspace
     path: Option<String>,
     /// Begin after this revision
     #[arg(long, value_name = "REVISION", default_value_t = 0)]

@@ -62,6 +62,7 @@ pub(super) fn matching(
     ledger::within(global, async |ledger, loaded| {
         let home = loaded.home()?;
         let mut read = ledger.read().await?;
+        // All of both, because the limit applies to the merged list.
         let known = session::list(&mut read, None, None, i64::MAX).await?;
         let tapes = catalog::read_all(&home, &home.list()?);
         let mut all = sessions::list(&known, &tapes);

@@ -9,6 +9,7 @@ use scrubjay_config::{Node, Value};
 /// Describes each effect of a file in a line.
 pub(super) fn of(tree: &Node) -> Vec<String> {
     let mut lines = Vec::new();
+    // The keys that a file loses without trust, by the same function, so that none is missing here.
     for key in withhold(&mut tree.clone()) {
         let Some(node) = key.split('.').try_fold(tree, |node, part| node.get(part)) else { continue };
         match key.as_str() {

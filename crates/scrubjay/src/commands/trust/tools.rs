@@ -66,6 +66,7 @@ pub(super) fn run(global: &Global, args: &ToolArgs) -> anyhow::Result<ExitCode> 
         let what = name.map_or_else(|| backend.to_owned(), |name| format!("{backend}/{name}"));
         bail!("nothing called {what} waits for approval: `scrubjay trust ls` lists what does");
     }
+    // All are shown before any is approved, so that a no to one of them changes nothing.
     let mut approved = Vec::new();
     for waiting in &meant {
         show(waiting)?;

@@ -40,7 +40,7 @@ pub(super) fn config(
     Ok((loaded, http))
 }
 
-/// Serves until this process is told to stop.
+/// Serves until a signal asks this process to stop.
 pub(super) async fn run(
     args: &WrapArgs,
     config: HttpConfig,
@@ -104,6 +104,7 @@ fn program(args: &WrapArgs, name: &str) -> anyhow::Result<BackendConfig> {
     })
 }
 
+/// Makes an id of a name, with only the characters that the configuration allows in ids.
 fn backend_id(name: &str) -> String {
     name.chars().take(64).map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
 }
