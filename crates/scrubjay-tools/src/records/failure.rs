@@ -13,7 +13,7 @@ impl From<RecordError> for Failure {
             RecordError::NotFound(id) => Self::new(
                 "RECORD_NOT_FOUND",
                 message,
-                "Check the id; search_records and list_records find records.",
+                "Check the spelling of the id; search_records and list_records find records.",
             )
             .with(json!({ "id": id })),
             RecordError::NotActivated(id) => Self::new(
@@ -52,7 +52,7 @@ impl From<RecordError> for Failure {
             RecordError::TooDeep { parent, depth } => Self::new(
                 "DEPTH_EXCEEDED",
                 message,
-                "Create it below an ancestor, or as a root that names this one in related.",
+                "Consider flattening: create it below an ancestor, or as a root that names this one in related.",
             )
             .with(json!({ "parent_id": parent, "depth": depth, "depth_max": DEPTH_MAX })),
             RecordError::Invalid(_) => {
