@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::reply::Failure;
 
-/// How many characters of a wrong value are shown.
+/// How many characters of a wrong value are shown: enough to recognise it in a message that a model pays for.
 const SHOWN_CHARS_MAX: usize = 60;
 /// How many problems of one call are reported: a model corrects a few at a time.
 const PROBLEMS_MAX: usize = 20;
@@ -30,7 +30,7 @@ pub struct ArgumentProblem {
     /// The allowed values, if there are only a few.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allowed: Vec<Value>,
-    /// The whole sentence, if it is not the path and the message.
+    /// The sentence to show instead of the path and the message, where the toolset's specification words one.
     #[serde(skip)]
     pub(crate) sentence: Option<String>,
 }
@@ -75,11 +75,12 @@ pub(crate) struct ArgumentCheck {
 pub(crate) fn check(arguments: &mut Value, schema: &Value) -> ArgumentCheck {
     let mut checked = ArgumentCheck::default();
     checked.value(arguments, schema, "");
+    // A list of a thousand wrong items has a thousand problems; the first ones show what is wrong with all.
     checked.problems.truncate(PROBLEMS_MAX);
     checked
 }
 
-/// Only removes arguments that the schema does not have.
+/// Removes arguments that the schema does not have, and checks nothing else.
 pub(crate) fn check_names(arguments: &mut Value, schema: &Value) -> ArgumentCheck {
     let mut checked = ArgumentCheck::default();
     checked.names(arguments, schema, "");
@@ -92,6 +93,7 @@ impl ArgumentCheck {
     }
 
     fn value(&mut self, value: &mut Value, schema: &Value, path: &str) {
+        // Before the types: a list of the allowed values says more than the name of their type.
         if let Some(allowed) = allowed(schema) {
             if !allowed.contains(value) {
                 let message = format!("must be {}, not {}", one_of(&allowed), shown(value));
@@ -101,6 +103,7 @@ impl ArgumentCheck {
         }
         let choices = ["anyOf", "oneOf"].iter().find_map(|key| schema[key].as_array());
         if let Some(choices) = choices {
+            // The alternatives have their own types and limits, so nothing beside them is checked.
             return self.choices(value, choices, path);
         }
         let types = types(schema);
@@ -128,6 +131,7 @@ impl ArgumentCheck {
     fn choices(&mut self, value: &mut Value, choices: &[Value], path: &str) {
         let mut nearest: Option<Self> = None;
         for choice in choices.iter().filter(|choice| !is_null(choice)) {
+            // Tried on a copy, because a check removes unknown members.
             let (mut tried, mut attempt) = (value.clone(), Self::default());
             attempt.value(&mut tried, choice, path);
             if attempt.problems.is_empty() {
@@ -158,6 +162,7 @@ impl ArgumentCheck {
     fn object(&mut self, value: &mut Value, schema: &Value, path: &str) {
         self.names(value, schema, path);
         let Value::Object(members) = value else { return };
+        // To a tool, null means the same as absent, so a required argument may not be null, and other nulls pass.
         for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
             if members.get(name).is_none_or(Value::is_null) {
                 self.wrong(&below(path, name), "is required");
@@ -178,14 +183,15 @@ impl ArgumentCheck {
         };
         let is_open = schema["additionalProperties"].is_object() || schema["additionalProperties"] == true;
         if is_open {
+            // Any name is allowed here, for instance in metadata.
             return;
         }
-        let free: Vec<&str> =
+        let unused: Vec<&str> =
             known.keys().map(String::as_str).filter(|name| !members.contains_key(*name)).collect();
         for name in members.keys().filter(|name| !known.contains_key(*name)) {
             let path = below(path, &short(name));
-            // If the right name is given as well, this is no misspelling of it.
-            match nearest(name, &free) {
+            // Only unused names count: if the argument is given under its right name too, this is not a misspelling of it.
+            match nearest(name, &unused) {
                 Some(near) => self.wrong(&path, format!("is no argument of this tool: did you mean {near}?")),
                 None if schema["additionalProperties"] == false => {
                     let known: Vec<&str> = known.keys().map(String::as_str).collect();
@@ -194,6 +200,7 @@ impl ArgumentCheck {
                 None => self.ignored.push(path),
             }
         }
+        // Rules judge a call by its schema. An argument that is not in it must not reach the tool.
         members.retain(|name, _| known.contains_key(name));
     }
 
@@ -209,6 +216,7 @@ impl ArgumentCheck {
 
     fn number(&mut self, value: &mut Value, schema: &Value, types: &[&str], path: &str) {
         let whole = types.contains(&"integer");
+        // Serde does not take 20.0 for an integer.
         if whole && let Some(number) = value.as_f64().filter(|_| value.is_f64()) {
             *value = json!(number as i64);
         }
@@ -224,7 +232,8 @@ impl ArgumentCheck {
     }
 }
 
-/// Returns the smallest and the largest number of a format.
+/// Returns the smallest and the largest number of a format. `schemars` writes the type of a number as a format, and serde's
+/// message about a number beyond its type would not name the argument.
 fn limits_of(format: Option<&str>) -> (Option<f64>, Option<f64>) {
     let limits = |least: i64, most: f64| (Some(least as f64), Some(most));
     match format {
@@ -271,7 +280,7 @@ fn is_of(value: &Value, name: &str) -> bool {
         "array" => value.is_array(),
         "object" => value.is_object(),
         "number" => value.is_number(),
-        // A number without a fraction is an integer, also if it is written as 20.0.
+        // Models write whole numbers as 20.0, too. Up to 9e15, less than 2^53, such a number is exact.
         "integer" => {
             value.is_i64()
                 || value.is_u64()
@@ -393,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_argument_is_refused_and_a_strange_one_passed_over() {
+    fn a_misspelt_argument_is_refused_and_an_unknown_one_ignored() {
         check(
             json!({ "tittle": "a" }),
             &["tittle is no argument of this tool: did you mean title?", "title is required"],
@@ -402,7 +411,7 @@ mod tests {
             json!({ "title": "a", "sessionId": "s" }),
             &["sessionId is no argument of this tool: did you mean session_id?"],
         );
-        // Given as well, it was not meant.
+        // title is given as well, so tittle is not a misspelling of it.
         let mut both = json!({ "title": "a", "tittle": "b", "toolCallId": 3 });
         let checked = super::check(&mut both, &schema());
         assert_eq!((checked.problems, checked.ignored), (vec![], vec!["tittle".into(), "toolCallId".into()]));

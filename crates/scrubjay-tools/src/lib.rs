@@ -2,7 +2,7 @@
 //!
 //! A toolset is served over a pair of byte streams, usually the two halves of an in-memory duplex, so
 //! the gateway drives and records it like any other backend. Nothing here knows the gateway, the web
-//! UI or where its messages end up. All toolsets share one [`Shared`]: the ledger, the project, the workspace.
+//! UI or the tapes that its messages are recorded on. All toolsets share one [`Shared`]: the ledger, the project, the workspace.
 
 mod arguments;
 pub mod progress;
@@ -20,7 +20,7 @@ pub use arguments::ArgumentProblem;
 pub use progress::serve_progress;
 pub use recorder::serve_recorder;
 pub use records::{STALE_AFTER_TICKS, serve_records};
-pub use sample::{SampleServer, serve_sample};
+pub use sample::serve_sample;
 pub use serve::ServeError;
 pub use shared::{Setup, Shared};
 pub use tapes::serve_tapes;

@@ -1,8 +1,7 @@
 //! The `progress` toolset: `log_progress`, `get_context`, `search_logs`.
 //!
-//! One file for each tool. Each tool is a function that takes a JSON object and answers with a text and data, so that the
-//! command line calls the same code as agents. Arguments are checked by hand: all problems are reported at once, in the
-//! words of the specification.
+//! One file for each tool. A tool is a function from a JSON object to a text and data, so that the command line runs the
+//! same code as agents. Arguments are checked by hand, because the specification words their problems.
 
 mod arguments;
 mod budget;
@@ -34,7 +33,7 @@ pub(crate) use summary::InFlightSummaries;
 
 use crate::arguments::{ArgumentProblem, describe, refusal};
 use crate::reply::Failure;
-use crate::schema::{Checks, portable};
+use crate::schema::{ArgumentChecks, portable};
 use crate::serve::{ServeError, serve_until_eof};
 use crate::shared::Shared;
 
@@ -42,7 +41,7 @@ use crate::shared::Shared;
 ///
 /// # Errors
 ///
-/// Fails when the conversation cannot be opened or its task dies; a client that hangs up is no error.
+/// The conversation cannot be opened, or its task panics. A client that hangs up is not an error.
 pub async fn serve_progress<R, W>(shared: Arc<Shared>, reader: R, writer: W) -> Result<(), ServeError>
 where
     R: AsyncRead + Send + Unpin + 'static,
@@ -61,7 +60,7 @@ struct Progress {
 impl Progress {
     fn new(shared: Arc<Shared>) -> Self {
         let tool_router = Self::log_tools() + Self::context_tools() + Self::search_tools();
-        let tool_router = portable(tool_router, Checks::ByTool, Some(&shared.setup().redactor));
+        let tool_router = portable(tool_router, ArgumentChecks::ByTool, Some(&shared.setup().redactor));
         Self { shared, tool_router }
     }
 }
@@ -76,8 +75,8 @@ impl ServerHandler for Progress {
                     .with_title("Scrubjay progress"),
             )
             .with_instructions(
-                "Log each finished piece of work with log_progress. Before you begin, look for what was done \
-                 with search_logs and read it with get_context. projectId is usually the repository's name.",
+                "Log each finished piece of work with log_progress. Before you begin, search earlier work with \
+                 search_logs, and read entries with get_context. projectId is usually the repository's name.",
             )
     }
 }
@@ -128,7 +127,7 @@ impl ProgressFailure {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Problems(_) => "Nothing was done. Correct the arguments and call again.",
-            Self::NotFound(_) => "search_logs lists what a project has; check projectId and id.",
+            Self::NotFound(_) => "Check projectId and id; search_logs lists the entries of a project.",
             Self::Ledger(error) => error.hint(),
         }
     }
@@ -156,7 +155,7 @@ impl IntoCallToolResult for ProgressFailure {
     }
 }
 
-/// Converts a literal schema to the type that rmcp takes.
+/// Converts a schema written as a literal to the type of rmcp.
 fn schema(value: Value) -> Arc<JsonObject> {
     match value {
         Value::Object(object) => Arc::new(object),

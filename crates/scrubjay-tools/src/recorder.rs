@@ -25,7 +25,7 @@ use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler, tool_handler};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::schema::{Checks, portable};
+use crate::schema::{ArgumentChecks, portable};
 use crate::serve::{ServeError, serve_until_eof};
 use crate::shared::Shared;
 
@@ -33,7 +33,7 @@ use crate::shared::Shared;
 ///
 /// # Errors
 ///
-/// Fails when the conversation cannot be opened or its task dies; a client that hangs up is no error.
+/// The conversation cannot be opened, or its task panics. A client that hangs up is not an error.
 pub async fn serve_recorder<R, W>(shared: Arc<Shared>, reader: R, writer: W) -> Result<(), ServeError>
 where
     R: AsyncRead + Send + Unpin + 'static,
@@ -58,7 +58,7 @@ impl Recorder {
             + Self::reported_tools()
             + Self::audit_tools()
             + Self::view_tools();
-        let tool_router = portable(tool_router, Checks::Here, Some(&shared.setup().redactor));
+        let tool_router = portable(tool_router, ArgumentChecks::BySchema, Some(&shared.setup().redactor));
         Self { shared, tool_router, subscriptions: Arc::default() }
     }
 }
@@ -78,11 +78,11 @@ impl ServerHandler for Recorder {
                     .with_title("Scrubjay recorder"),
             )
             .with_instructions(
-                "Change files through file_op: it records what was there and what you write, then writes it. \
-                 Submit your plan with record_plan and mark steps with record_plan_step; tell decisions with \
-                 audit_event. session_id may be left out everywhere. Read back what was done in \
-                 scrubjay://sessions/{id}/timeline, story and evolution; what a file held at any revision in \
-                 evolution/{path}?revision=N.",
+                "Change files through file_op: it records the old and the new content before it writes. Submit your \
+                 plan with record_plan and mark its steps with record_plan_step; record decisions with audit_event. \
+                 session_id is optional everywhere. To see what was done, read \
+                 scrubjay://sessions/{id}/timeline, story and evolution, or call get_timeline, get_story and \
+                 get_evolution; evolution/{path}?revision=N is the content of a file at a revision.",
             )
     }
 

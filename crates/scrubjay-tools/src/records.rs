@@ -1,6 +1,7 @@
 //! The `records` toolset: design reasoning that outlives the conversation it came from.
 //!
-//! One file for each group of tools. The rules are in `scrubjay-store`; here are arguments, answers and their words.
+//! One file for each group of tools. What records are, and how they may change, is in `scrubjay-store`; here are the
+//! arguments and the answers.
 
 mod activation;
 mod activity;
@@ -30,18 +31,18 @@ use scrubjay_store::ledger::{Read, Survives, Write};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::reply::Failure;
-use crate::schema::{Checks, portable};
+use crate::schema::{ArgumentChecks, portable};
 use crate::serve::{ServeError, serve_until_eof};
 use crate::shared::Shared;
 
-/// After how many writes that it has not seen a session is stale, by default.
+/// After how many writes to its project since its last sync a session is stale, by default.
 pub const STALE_AFTER_TICKS: i64 = 20;
 
 /// Serves the toolset to one client until `reader` ends.
 ///
 /// # Errors
 ///
-/// Fails when the conversation cannot be opened or its task dies; a client that hangs up is no error.
+/// The conversation cannot be opened, or its task panics. A client that hangs up is not an error.
 pub async fn serve_records<R, W>(shared: Arc<Shared>, reader: R, writer: W) -> Result<(), ServeError>
 where
     R: AsyncRead + Send + Unpin + 'static,
@@ -76,12 +77,12 @@ impl Records {
             + Self::lifecycle_tools()
             + Self::history_tools()
             + Self::activity_tools();
-        let tool_router = portable(tool_router, Checks::Here, Some(&shared.setup().redactor));
+        let tool_router = portable(tool_router, ArgumentChecks::BySchema, Some(&shared.setup().redactor));
         Self { shared, tool_router }
     }
 
     /// Returns the scope of a read: the named project, or the caller's own, which is created if needed.
-    async fn look(
+    async fn read_scope(
         &self,
         context: &RequestContext<RoleServer>,
         named: Option<&str>,
@@ -91,6 +92,7 @@ impl Records {
         let mut read = ledger.read().await?;
         let mut found = records::project(&mut read, &caller, named).await?;
         if found.is_none() {
+            // A new project's overview is empty, not an error. The read ends first: it would not see the new project.
             drop(read);
             let mut write = ledger.write(Survives::Process).await?;
             scrubjay_store::ledger::project::ensure(&mut write, &caller.project).await?;
@@ -104,7 +106,7 @@ impl Records {
     }
 
     /// Begins a mutation in the named session, or in the caller's own of that project.
-    async fn work(
+    async fn write_scope(
         &self,
         context: &RequestContext<RoleServer>,
         survives: Survives,
@@ -133,11 +135,11 @@ impl ServerHandler for Records {
                     .with_title("Scrubjay records"),
             )
             .with_instructions(
-                "Design reasoning that survives this chat. Begin with get_project_overview. Activate a record \
-                 before you reason with it or change it; create records for questions, decisions and \
-                 conclusions, with bodies that stand alone. Move them on with transition. Call save_session at \
-                 milestones, sync_session when you come back, close_session at the end. project_id and \
-                 session_id may be left out everywhere.",
+                "Records keep design reasoning beyond this chat. Begin with get_project_overview. Activate a record \
+                 before you reason with it or change it. Create records for questions, decisions and \
+                 conclusions, with bodies that can be understood without this chat; change their state with \
+                 transition. Call save_session at milestones, sync_session when you resume work, close_session at \
+                 the end. project_id and session_id are optional everywhere.",
             )
     }
 }

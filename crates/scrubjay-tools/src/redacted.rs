@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 /// The member of an answer that names the arguments.
 const MEMBER: &str = "redacted";
-/// How many arguments are named.
+/// How many arguments are named: a call that stores a long list of secrets must not make a long answer.
 const NAMED_MAX: usize = 20;
 
 /// Returns the paths of arguments that were redacted before they were stored.
@@ -20,7 +20,7 @@ pub fn changed_arguments(arguments: &Value, stored: &[String], redactor: &Redact
     changed
 }
 
-/// Describes it in a sentence.
+/// Writes the sentence that names such arguments.
 #[must_use]
 pub fn describe_changed(changed: &[String]) -> String {
     format!("Secrets were taken out before it was stored: {}.", changed.join(", "))
@@ -35,6 +35,7 @@ fn collect_changed(
 ) {
     match value {
         Value::String(text) => {
+            // The stored texts hold the arguments as they were before redaction, some of them within longer texts.
             let is_secret = || matches!(redactor.redact_text(text), std::borrow::Cow::Owned(_));
             if stored.iter().any(|stored| stored.contains(text.trim())) && is_secret() {
                 changed.push(path.to_owned());
@@ -61,7 +62,7 @@ fn collect_changed(
 }
 
 /// Adds the names of redacted arguments to an answer, as data and as text.
-pub(crate) fn name_changed(result: &mut CallToolResult, changed: &[String]) {
+pub(crate) fn add_changed(result: &mut CallToolResult, changed: &[String]) {
     if changed.is_empty() {
         return;
     }
@@ -72,7 +73,7 @@ pub(crate) fn name_changed(result: &mut CallToolResult, changed: &[String]) {
 }
 
 /// Adds the member to the schema of an answer.
-pub(crate) fn describe(schema: &mut JsonObject) {
+pub(crate) fn add_to_schema(schema: &mut JsonObject) {
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
         let about = "Arguments from which secrets were taken out before they were stored; absent if none.";
         let member = json!({ "type": "array", "items": { "type": "string" }, "description": about });
@@ -94,7 +95,7 @@ mod tests {
         let stored =
             [format!("use {TOKEN}"), format!("send {TOKEN}"), json!({"password": "hunter2"}).to_string()];
         let changed = changed_arguments(&arguments, &stored, &Redactor::standard());
-        // The query is part of what was stored, and cannot be told from it.
+        // The query is part of a stored text, so it cannot be distinguished from the arguments that were stored.
         assert_eq!(changed, ["metadata", "query", "steps[1]", "title"]);
         assert_eq!(changed_arguments(&arguments, &[], &Redactor::standard()), [""; 0]);
         let only =

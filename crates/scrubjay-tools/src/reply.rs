@@ -16,9 +16,14 @@ pub(crate) type Reply = Result<CallToolResult, Failure>;
 /// Answers with data and a text.
 pub(crate) fn reply(text: impl Into<String>, data: &impl Serialize) -> Reply {
     let data = serde_json::to_value(data).map_err(|e| {
-        Failure::new("INTERNAL", format!("the answer cannot be written: {e}"), "Report this.")
+        Failure::new(
+            "INTERNAL",
+            format!("the answer cannot be written: {e}"),
+            "This is a bug in Scrubjay: please report it.",
+        )
     })?;
     let mut result = CallToolResult::structured(data);
+    // Instead of rmcp's, which repeats the data as JSON: hosts without structured content show this to the model.
     result.content = vec![ContentBlock::text(text.into())];
     Ok(result)
 }
@@ -47,8 +52,8 @@ impl Failure {
         self
     }
 
-    /// Converts it to the `error` object of every tool. One specification calls the hint `recovery_hint`, so it is there
-    /// twice.
+    /// Converts it to the `error` object, which is the same for every tool. The specification of the records calls the
+    /// hint `recovery_hint`, so it has both names.
     pub(crate) fn to_value(&self) -> Value {
         let mut error = json!({
             "code": self.code, "message": self.message, "hint": self.hint, "recovery_hint": self.hint,
@@ -80,6 +85,7 @@ impl rmcp::handler::server::tool::IntoCallToolResult for Failure {
 
 impl From<LedgerError> for Failure {
     fn from(error: LedgerError) -> Self {
+        // Logged here, because the ledger's failures of all tools come this way.
         tracing::error!(error = %error, "the ledger failed");
         Self::new("STORAGE", error.to_string(), error.hint())
     }
@@ -90,6 +96,7 @@ impl From<FileError> for Failure {
         let (message, hint) = (error.to_string(), error.hint().unwrap_or("Nothing was changed."));
         match error {
             FileError::Refused { code, event_id, found, .. } => {
+                // A refusal that is not in the list yet still has a code.
                 let code =
                     REFUSALS.iter().find(|(name, _)| *name == code).map_or("REFUSED", |(_, code)| code);
                 let found = found.as_ref().map(scrubjay_store::ledger::blob::hex);
@@ -108,7 +115,7 @@ impl From<FileError> for Failure {
     }
 }
 
-/// The codes of refusals in answers.
+/// The names of refusals in the ledger, and their codes in answers.
 const REFUSALS: [(&str, &str); 13] = [
     ("bad_path", "BAD_PATH"),
     ("outside_workspace", "OUTSIDE_WORKSPACE"),
@@ -175,7 +182,7 @@ pub(crate) fn schema<T: schemars::JsonSchema + 'static>() -> Arc<JsonObject> {
     let required = schema.remove("required").unwrap_or_else(|| json!([]));
     let text = json!({ "type": "string" });
     let failure = json!({
-        "description": "Why it was not done; then nothing else is there.",
+        "description": "Why the call failed. If present, the other members are absent.",
         "type": "object",
         "properties": { "code": text, "message": text, "hint": text, "recovery_hint": text, "details": {} },
         "required": ["code", "message", "hint", "recovery_hint"],

@@ -28,7 +28,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::serve::{ServeError, serve_until_eof};
 
+// Limits, so that a mistaken or hostile call cannot occupy the server or its client for long.
 const SLOW_MS_MAX: u32 = 60_000;
+/// 12 MiB: with its JSON around it, still below the 16 MiB that a message may have by default.
 const LARGE_BYTES_MAX: u32 = 12 * 1024 * 1024;
 const COUNT_TO_MAX: u32 = 10_000;
 const COUNT_DELAY_MS_MAX: u32 = 10_000;
@@ -44,7 +46,7 @@ const MARKDOWN: &str = "text/markdown";
 ///
 /// # Errors
 ///
-/// Fails when the conversation cannot be opened or its task dies; a client that hangs up is no error.
+/// The conversation cannot be opened, or its task panics. A client that hangs up is not an error.
 pub async fn serve_sample<R, W>(reader: R, writer: W) -> Result<(), ServeError>
 where
     R: AsyncRead + Send + Unpin + 'static,
@@ -55,7 +57,7 @@ where
 
 /// The sample MCP server.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct SampleServer;
+struct SampleServer;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 struct EchoArgs {
@@ -78,7 +80,7 @@ struct Waited {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 struct FailArgs {
-    /// What the failure should say.
+    /// The message of the error.
     message: Option<String>,
 }
 
@@ -122,13 +124,13 @@ impl SampleServer {
         args.text
     }
 
-    /// Answer which process this is: two clients of one server see the same.
+    /// Return the id of the server's process. Two clients that get the same id share one server.
     #[tool(title = "Process", annotations(read_only_hint = true, open_world_hint = false))]
     fn process(&self) -> String {
         format!("process {}", std::process::id())
     }
 
-    /// Wait for the given time, then answer how long it was. Can be cancelled.
+    /// Wait for the given time, then return how long it was. Can be cancelled.
     #[tool(title = "Slow answer", annotations(read_only_hint = true, open_world_hint = false))]
     async fn slow(
         &self,
@@ -147,7 +149,7 @@ impl SampleServer {
         CallToolResult::error(vec![ContentBlock::text(message)])
     }
 
-    /// Answer with a text of exactly the given size.
+    /// Return a text of exactly the given size.
     #[tool(title = "Large answer", annotations(read_only_hint = true, open_world_hint = false))]
     fn large(&self, Parameters(args): Parameters<LargeArgs>) -> Result<String, SampleError> {
         check_at_most("bytes", args.bytes, LARGE_BYTES_MAX)?;
@@ -180,7 +182,7 @@ enum SampleError {
     /// The client cancelled the request.
     #[error("cancelled")]
     Cancelled,
-    /// The client cannot be told of the progress.
+    /// A progress notification could not be sent.
     #[error("progress not sent: {0}")]
     Progress(#[from] rmcp::ServiceError),
 }
@@ -219,7 +221,6 @@ async fn report_progress(
     Ok(context.peer.notify_progress(progress).await?)
 }
 
-#[expect(missing_docs, reason = "rmcp generates an undocumented public function per prompt")]
 #[prompt_router]
 impl SampleServer {
     /// Ask for a summary of a topic.
@@ -232,7 +233,7 @@ impl SampleServer {
 }
 
 #[prompt_handler]
-#[tool_handler(router = crate::schema::portable(Self::tool_router(), crate::schema::Checks::ByLibrary, None))]
+#[tool_handler(router = crate::schema::portable(Self::tool_router(), crate::schema::ArgumentChecks::ByRmcp, None))]
 impl ServerHandler for SampleServer {
     fn get_info(&self) -> ServerConfig {
         let capabilities =

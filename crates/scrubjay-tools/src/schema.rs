@@ -4,7 +4,7 @@
 //! unknown formats. [`portable`] rewrites the schemas of all tools when a toolset is created: references are inlined, a
 //! type is a single word, and only known keywords stay. The schemas then do not mention `null` any more, so members that
 //! are `null` are removed from arguments before a tool sees them, and from its answer. Calls with wrong arguments are
-//! answered with their problems (`arguments.rs`).
+//! output with their problems (`arguments.rs`).
 
 use std::sync::Arc;
 
@@ -19,8 +19,9 @@ use serde_json::{Value, json};
 use crate::arguments::{self, ArgumentCheck, ArgumentProblem};
 use crate::redacted;
 
-/// Keywords that are kept.
-const KEPT: [&str; 9] = [
+/// The keywords of JSON Schema that a portable schema has, besides those that [`narrowed`] converts: the part that every
+/// model API takes.
+const KEYWORDS: [&str; 9] = [
     "default",
     "description",
     "enum",
@@ -31,24 +32,25 @@ const KEPT: [&str; 9] = [
     "minLength",
     "minimum",
 ];
-/// How deep references are followed: none of our types is recursive, and one that was would be cut off here.
+/// How deep references are followed. None of our types is recursive; one that was would be cut off here instead of
+/// overflowing the stack.
 const DEPTH_MAX: usize = 32;
 
 /// Who checks the arguments of a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Checks {
-    /// This module, against the schema.
-    Here,
-    /// Only rmcp: the sample server behaves like any other server.
-    ByLibrary,
-    /// The tool itself, with its own messages; this module only removes unknown arguments.
+pub(crate) enum ArgumentChecks {
+    /// [`arguments::check`], against the schema.
+    BySchema,
+    /// Only rmcp: the sample server stands for servers of others, which have no such checks.
+    ByRmcp,
+    /// The tool itself, in the words of its specification. Only unknown arguments are removed before.
     ByTool,
 }
 
 /// Rewrites the schemas of every tool, and checks the arguments of calls against them.
 pub(crate) fn portable<S: Send + Sync + 'static>(
     mut router: ToolRouter<S>,
-    checks: Checks,
+    checks: ArgumentChecks,
     redactor: Option<&Arc<Redactor>>,
 ) -> ToolRouter<S> {
     router.map.values_mut().for_each(|route| rewrite(route, checks, redactor));
@@ -57,60 +59,65 @@ pub(crate) fn portable<S: Send + Sync + 'static>(
 
 fn rewrite<S: Send + Sync + 'static>(
     route: &mut ToolRoute<S>,
-    checks: Checks,
+    checks: ArgumentChecks,
     redactor: Option<&Arc<Redactor>>,
 ) {
-    let only_looks = route.attr.annotations.as_ref().and_then(|a| a.read_only_hint) == Some(true);
-    let redactor = redactor.filter(|_| !only_looks).cloned();
-    let taken = inlined(&route.attr.input_schema);
-    route.attr.input_schema = Arc::new(narrowed(&taken));
-    let answered = route.attr.output_schema.take().map(|schema| {
+    let is_read_only = route.attr.annotations.as_ref().and_then(|a| a.read_only_hint) == Some(true);
+    // A tool that only reads stores none of its arguments, so there is nothing to report.
+    let redactor = redactor.filter(|_| !is_read_only).cloned();
+    // Models see the narrowed schema; arguments are checked against the full one, which still has formats and null.
+    let input = inlined(&route.attr.input_schema);
+    route.attr.input_schema = Arc::new(narrowed(&input));
+    let output = route.attr.output_schema.take().map(|schema| {
         let mut schema = narrowed(&inlined(&schema));
         if redactor.is_some() {
-            redacted::describe(&mut schema);
+            redacted::add_to_schema(&mut schema);
         }
         Arc::new(schema)
     });
-    route.attr.output_schema.clone_from(&answered);
-    let answered = answered.map(|schema| Value::Object(JsonObject::clone(&schema)));
-    let (taken, answered) = (Arc::new(Value::Object(taken)), Arc::new(answered));
+    route.attr.output_schema.clone_from(&output);
+    let output = output.map(|schema| Value::Object(JsonObject::clone(&schema)));
+    let (input, output) = (Arc::new(Value::Object(input)), Arc::new(output));
     let inner = route.call.clone();
     route.call = Arc::new(move |mut context| {
         let mut arguments = Value::Object(context.arguments.take().unwrap_or_default());
-        drop_nulls(&mut arguments, &taken);
+        drop_nulls(&mut arguments, &input);
         let checked = match checks {
-            Checks::Here => arguments::check(&mut arguments, &taken),
-            Checks::ByTool => arguments::check_names(&mut arguments, &taken),
-            Checks::ByLibrary => ArgumentCheck::default(),
+            ArgumentChecks::BySchema => arguments::check(&mut arguments, &input),
+            ArgumentChecks::ByTool => arguments::check_names(&mut arguments, &input),
+            ArgumentChecks::ByRmcp => ArgumentCheck::default(),
         };
         if !checked.problems.is_empty() {
             return Box::pin(std::future::ready(refused(&checked.problems, checks)));
         }
-        // Kept if the tool may store a redacted form of it.
-        let (redactor, given) = (redactor.clone(), redactor.is_some().then(|| arguments.clone()));
+        // A tool that writes may store a redacted form of its arguments, and the answer then says which they are.
+        let (redactor, arguments_before) = (redactor.clone(), redactor.is_some().then(|| arguments.clone()));
         context.arguments = match arguments {
             Value::Object(arguments) => Some(arguments),
             _ => None,
         };
-        let (answer, schema) = (inner(context), answered.clone());
+        let (answer, schema) = (inner(context), output.clone());
         Box::pin(async move {
+            // The ledger notes the texts that it redacts while this call runs.
             let (answer, stored) = noting(answer).await;
             let mut answer = match answer {
-                Err(e) if checks == Checks::Here && e.message.starts_with(UNREADABLE) => {
+                // The schema cannot say all that a type requires. What only serde notices is answered in the same form.
+                Err(e) if checks == ArgumentChecks::BySchema && e.message.starts_with(UNREADABLE) => {
                     let words = e.message[UNREADABLE.len()..].to_owned();
                     return refused(&[ArgumentProblem::new("", words)], checks);
                 }
                 answer => answer?,
             };
             if let CallToolResponse::Complete(result) = &mut answer {
+                // First the nulls go, then members are added that the schema allows, so both fit it.
                 if let (Some(schema), Some(data)) = (&*schema, &mut result.structured_content) {
                     drop_nulls(data, schema);
                 }
-                if let (Some(given), Some(redactor)) = (&given, &redactor)
+                if let (Some(arguments_before), Some(redactor)) = (&arguments_before, &redactor)
                     && result.is_error != Some(true)
                 {
-                    let changed = redacted::changed_arguments(given, &stored, redactor);
-                    redacted::name_changed(result, &changed);
+                    let changed = redacted::changed_arguments(arguments_before, &stored, redactor);
+                    redacted::add_changed(result, &changed);
                 }
                 name_ignored(result, &checked.ignored);
             }
@@ -122,12 +129,13 @@ fn rewrite<S: Send + Sync + 'static>(
 /// The beginning of rmcp's message about arguments that cannot be deserialized.
 const UNREADABLE: &str = "failed to deserialize parameters: ";
 
-/// Answers a call with wrong arguments: as a tool error, which the model reads, or as the toolset's specification says.
-fn refused(problems: &[ArgumentProblem], checks: Checks) -> Result<CallToolResponse, ErrorData> {
+/// Answers a call with wrong arguments: with a tool error, which models get to read, or with the JSON-RPC error that the
+/// toolset's specification requires.
+fn refused(problems: &[ArgumentProblem], checks: ArgumentChecks) -> Result<CallToolResponse, ErrorData> {
     let failure = arguments::refusal(problems);
     match checks {
-        Checks::Here => failure.into_call_tool_result(),
-        Checks::ByTool | Checks::ByLibrary => Err(failure.into_error(ErrorCode::INVALID_PARAMS)),
+        ArgumentChecks::BySchema => failure.into_call_tool_result(),
+        ArgumentChecks::ByTool | ArgumentChecks::ByRmcp => Err(failure.into_error(ErrorCode::INVALID_PARAMS)),
     }
 }
 
@@ -145,30 +153,30 @@ fn inlined(schema: &JsonObject) -> JsonObject {
     let definitions = schema.get("$defs").cloned().unwrap_or_default();
     let mut whole = schema.clone();
     whole.remove("$defs");
-    match put_in_place(&Value::Object(whole), &definitions, DEPTH_MAX) {
+    match resolve(&Value::Object(whole), &definitions, DEPTH_MAX) {
         Value::Object(schema) => schema,
         _ => JsonObject::new(),
     }
 }
 
-fn put_in_place(value: &Value, definitions: &Value, depth: usize) -> Value {
+fn resolve(value: &Value, definitions: &Value, depth: usize) -> Value {
     match value {
         _ if depth == 0 => json!({}),
         Value::Object(object) => {
             let mut all = JsonObject::new();
             let named = object.get("$ref").and_then(Value::as_str);
             if let Some(definition) = named.and_then(|name| definitions.get(name.strip_prefix("#/$defs/")?))
-                && let Value::Object(definition) = put_in_place(definition, definitions, depth - 1)
+                && let Value::Object(definition) = resolve(definition, definitions, depth - 1)
             {
                 all = definition;
             }
             // Keywords beside a reference are more specific, so they win.
             for (key, value) in object.iter().filter(|(key, _)| *key != "$ref") {
-                all.insert(key.clone(), put_in_place(value, definitions, depth - 1));
+                all.insert(key.clone(), resolve(value, definitions, depth - 1));
             }
             Value::Object(all)
         }
-        Value::Array(items) => items.iter().map(|item| put_in_place(item, definitions, depth - 1)).collect(),
+        Value::Array(items) => items.iter().map(|item| resolve(item, definitions, depth - 1)).collect(),
         other => other.clone(),
     }
 }
@@ -181,6 +189,7 @@ fn narrowed(schema: &JsonObject) -> JsonObject {
     for (key, value) in &schema {
         match (key.as_str(), value) {
             ("default", Value::Null) => {}
+            // OpenAPI 3.0 has neither lists of types nor `null` nor `const`.
             ("type", Value::Array(types)) => {
                 let only = types.iter().find(|name| *name != "null").cloned();
                 narrow.extend(only.map(|name| (key.clone(), name)));
@@ -195,7 +204,7 @@ fn narrowed(schema: &JsonObject) -> JsonObject {
             ("anyOf" | "oneOf", Value::Array(choices)) => {
                 narrow.insert("anyOf".to_owned(), choices.iter().map(narrowed_value).collect());
             }
-            (kept, _) if KEPT.contains(&kept) => drop(narrow.insert(key.clone(), value.clone())),
+            (kept, _) if KEYWORDS.contains(&kept) => drop(narrow.insert(key.clone(), value.clone())),
             _ => {}
         }
     }
@@ -210,6 +219,7 @@ fn narrowed_value(value: &Value) -> Value {
 fn take_single_choice(schema: &mut JsonObject) {
     for key in ["anyOf", "oneOf"] {
         let Some(Value::Array(mut choices)) = schema.remove(key) else { continue };
+        // An optional value is written as a choice between its type and null.
         choices.retain(|choice| choice["type"] != "null");
         match choices.as_mut_slice() {
             [Value::Object(only)] => {
@@ -224,13 +234,13 @@ fn take_single_choice(schema: &mut JsonObject) {
 
 /// Removes members that are `null` if the schema does not allow it.
 ///
-/// To tools absent and `null` mean the same. Clients send `null` for arguments they leave out even if the schema does not
-/// allow it, and hosts that validate refuse an answer with a `null` that the schema does not allow.
+/// To a tool, an absent argument and `null` mean the same. Clients send `null` for arguments that they leave out, even if
+/// the schema does not allow it; hosts that validate refuse an answer with a `null` that the schema does not allow.
 fn drop_nulls(value: &mut Value, schema: &Value) {
     match value {
         Value::Object(members) => {
             let schema_of = |name: &str| schema["properties"].get(name);
-            members.retain(|name, value| !value.is_null() || schema_of(name).is_none_or(takes_null));
+            members.retain(|name, value| !value.is_null() || schema_of(name).is_none_or(allows_null));
             for (name, value) in members {
                 if let Some(schema) = schema_of(name) {
                     drop_nulls(value, schema);
@@ -246,9 +256,9 @@ fn drop_nulls(value: &mut Value, schema: &Value) {
     }
 }
 
-fn takes_null(schema: &Value) -> bool {
+fn allows_null(schema: &Value) -> bool {
     if let Some(choices) = schema["anyOf"].as_array() {
-        return choices.iter().any(takes_null);
+        return choices.iter().any(allows_null);
     }
     match (&schema["type"], &schema["enum"]) {
         (Value::String(only), _) => only == "null",
@@ -301,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn null_is_dropped_where_it_has_no_place() {
+    fn null_is_dropped_unless_the_schema_allows_it() {
         let schema = json!({ "properties": {
             "text": { "type": "string" }, "any": { "description": "anything" },
             "list": { "type": "array", "items": { "properties": { "flag": { "type": "boolean" } } } },

@@ -1,7 +1,7 @@
 //! Runs one rmcp server over a pair of byte streams until the client hangs up.
 //!
-//! Every toolset goes through here. It decides what counts as a failed conversation, and shields rmcp
-//! from messages it does not expect before the conversation has opened; it does not know any tool.
+//! Every toolset is served by [`serve_until_eof`]. It decides what counts as a failed conversation, and keeps messages
+//! from rmcp that it does not expect before the conversation is open. It knows no tool.
 
 mod lines;
 
@@ -36,7 +36,7 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    let transport = PatientTransport { inner: LineTransport::new(reader, writer), opened: false };
+    let transport = TolerantTransport { inner: LineTransport::new(reader, writer), opened: false };
     let running = match server.serve(transport).await {
         Ok(running) => running,
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
@@ -52,12 +52,12 @@ where
 ///
 /// rmcp ends the whole server on such a message, yet a real client may send one: it cancels its
 /// unanswered `server/discover` and goes on with `initialize`.
-struct PatientTransport<R, W> {
+struct TolerantTransport<R, W> {
     inner: LineTransport<R, W>,
     opened: bool,
 }
 
-impl<R, W> Transport<RoleServer> for PatientTransport<R, W>
+impl<R, W> Transport<RoleServer> for TolerantTransport<R, W>
 where
     R: AsyncRead + Send + Unpin,
     W: AsyncWrite + Send + Unpin + 'static,
@@ -89,9 +89,9 @@ where
     }
 }
 
-/// Tells whether rmcp leaves its opening loop on this request.
+/// Tells whether a request opens the conversation for rmcp, so that it accepts any message after it.
 ///
-/// It mirrors rmcp's own test for a handler that supports every version rmcp knows, as ours do.
+/// This repeats rmcp's own condition for a handler that supports every version rmcp knows, as ours do.
 fn opens_conversation(request: &ClientRequest) -> bool {
     match request {
         ClientRequest::InitializeRequest(_) => true,

@@ -25,8 +25,9 @@ use crate::progress::InFlightSummaries;
 use crate::reply::Failure;
 use crate::tapes::IndexThread;
 
-/// How long a change by another process may go unnoticed: each check is a query of the ledger.
-const UNNOTICED_MAX: Duration = Duration::from_secs(1);
+/// How often the ledger is asked for writes of other processes, which cannot notify this one. Each check is a query for
+/// each subscription, so it is not more often.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The configuration of the toolsets.
 #[derive(Clone, Debug)]
@@ -35,7 +36,7 @@ pub struct Setup {
     pub storage: Storage,
     /// Redacts everything that is stored.
     pub redactor: Arc<Redactor>,
-    /// The project of callers that name none.
+    /// The default project.
     pub project: String,
     /// The directory in which agents may change files.
     pub workspace: PathBuf,
@@ -49,7 +50,7 @@ pub struct Setup {
     pub locks: PathBuf,
     /// The model that summarises.
     pub llm: Option<LlmConfig>,
-    /// A session is stale if its project was written to more often than this since the session last synced.
+    /// After how many writes to its project since its last sync a session is stale.
     pub stale_after_ticks: i64,
 }
 
@@ -60,13 +61,13 @@ pub struct Shared {
     files: OnceCell<Arc<Files>>,
     index: OnceCell<IndexThread>,
     /// Notified when this process wrote to the ledger.
-    news: Notify,
+    ledger_written: Notify,
     llm: OnceLock<Option<scrubjay_llm::Client>>,
-    flights: InFlightSummaries,
+    summaries_in_flight: InFlightSummaries,
     /// The id of this process; also the connection of callers without a gateway.
-    own_key: String,
-    /// The claim by which other processes see that this one lives.
-    presence: OnceLock<Claim>,
+    process_key: String,
+    /// The lock by which other processes see that this one is alive.
+    process_claim: OnceLock<Claim>,
     /// The open connections that have called a tool.
     callers: Mutex<HashSet<String>>,
     on_move: Arc<OnceLock<OnMove>>,
@@ -99,18 +100,16 @@ impl Shared {
     /// Makes the shared state; nothing is opened yet.
     #[must_use]
     pub fn new(setup: Setup) -> Self {
-        let mut random = [0; 10];
-        getrandom::fill(&mut random).expect("the system has a source of randomness");
         Self {
             setup,
             ledger: OnceCell::new(),
             files: OnceCell::new(),
             index: OnceCell::new(),
-            news: Notify::new(),
+            ledger_written: Notify::new(),
             llm: OnceLock::new(),
-            flights: InFlightSummaries::default(),
-            own_key: TapeId::from_random(random).to_string(),
-            presence: OnceLock::new(),
+            summaries_in_flight: InFlightSummaries::default(),
+            process_key: random_id(),
+            process_claim: OnceLock::new(),
             callers: Mutex::default(),
             on_move: Arc::default(),
         }
@@ -132,25 +131,29 @@ impl Shared {
 
     async fn open_ledger(&self) -> Result<Ledger, LedgerError> {
         let ledger = Ledger::open(&self.setup.storage, self.setup.redactor.clone()).await?;
-        let hear = self.on_move.clone();
+        let callback = self.on_move.clone();
         ledger.on_move(move |connection, session| {
-            if let Some(hear) = hear.get() {
-                hear(connection, session);
+            // Looked up at each move, because a first call may open the ledger before the callback is set.
+            if let Some(callback) = callback.get() {
+                callback(connection, session);
             }
         });
-        match Claim::take(&self.setup.home.processes(), &self.own_key, "") {
-            Ok(claim) => drop(claim.map(|claim| self.presence.set(claim))),
-            // Without a claim its sessions end only after a day without an event.
+        match Claim::take(&self.setup.home.processes(), &self.process_key, "") {
+            Ok(claim) => drop(claim.map(|claim| self.process_claim.set(claim))),
+            // Recording matters more than the claim: without one, other processes end this one's sessions only after
+            // a day without an event.
             Err(e) => tracing::warn!(error = %e, "cannot show other processes that this one lives"),
         }
+        // In this order: without its claim a process is no longer known to be gone, and its sessions would stay open.
         session::end_departed(&ledger, |process| self.setup.home.process(process)).await?;
         self.setup.home.forget_gone_processes();
         Ok(ledger)
     }
 
-    /// Sets the callback for connections that move to another session. Only the first call counts.
-    pub fn on_move(&self, hear: impl Fn(&str, &str) + Send + Sync + 'static) {
-        let _ = self.on_move.set(Box::new(hear));
+    /// Sets the callback for connections that move to another session. Only the first call has an effect.
+    pub fn on_move(&self, callback: impl Fn(&str, &str) + Send + Sync + 'static) {
+        // The gateway that these toolsets belong to is created once, so a second callback would be a mistake.
+        let _ = self.on_move.set(Box::new(callback));
     }
 
     /// Ends the sessions of processes that are gone, so that their records are no longer active.
@@ -160,7 +163,7 @@ impl Shared {
     pub(crate) async fn end_departed(&self) -> Result<(), LedgerError> {
         let ledger = self.ledger().await?;
         if session::end_departed(ledger, |process| self.setup.home.process(process)).await? > 0 {
-            self.tell_news();
+            self.notify_written();
         }
         Ok(())
     }
@@ -188,6 +191,7 @@ impl Shared {
     async fn leave(&self, connections: &[String], why: &str) -> Result<(), LedgerError> {
         // A connection that never needed the ledger has no session there.
         let Some(ledger) = self.ledger.get().filter(|_| !connections.is_empty()) else { return Ok(()) };
+        // One transaction for all of them, because each commit waits for the disk.
         let mut write = ledger.write(Survives::Power).await?;
         for connection in connections {
             session::leave(&mut write, connection, why).await?;
@@ -195,7 +199,7 @@ impl Shared {
         write.commit().await?;
         // Only after the commit: if this is interrupted, `all_left` tries them again.
         self.callers().retain(|caller| !connections.contains(caller));
-        self.tell_news();
+        self.notify_written();
         Ok(())
     }
 
@@ -207,7 +211,7 @@ impl Shared {
     ///
     /// # Errors
     /// The workspace or the ledger cannot be opened; the next call tries again.
-    pub async fn files(&self) -> Result<&Arc<Files>, FileError> {
+    pub(crate) async fn files(&self) -> Result<&Arc<Files>, FileError> {
         self.files.get_or_try_init(|| self.open_files()).await
     }
 
@@ -216,7 +220,7 @@ impl Shared {
         let workspace = Workspace::open(&self.setup.workspace).map_err(FileError::Workspace)?;
         let workspace = workspace.allow_vcs(self.setup.allow_vcs);
         let files = Files::new(ledger, workspace, self.setup.locks.clone(), self.setup.file_bytes_max);
-        let caller = self.described(CallerMeta::default());
+        let caller = self.caller_from(CallerMeta::default());
         self.recognise(&files, &caller).await;
         files.settle(&caller).await?;
         Ok(Arc::new(files))
@@ -231,7 +235,7 @@ impl Shared {
             // Without a ledger nothing was recorded; this must not create one.
             return;
         }
-        let caller = self.described(CallerMeta::default());
+        let caller = self.caller_from(CallerMeta::default());
         // `files` settles when it opens them.
         let settled = match self.files.get() {
             Some(files) => files.settle(&caller).await.map(|_| ()),
@@ -244,7 +248,7 @@ impl Shared {
 
     /// Recognises a workspace of this project that was moved here.
     async fn recognise(&self, files: &Files, caller: &Caller) {
-        // In a shared database a directory of another machine would always look as if it were gone.
+        // A shared database also has workspaces of other machines, which would all look as if they had moved.
         if !matches!(self.setup.storage, Storage::File(_)) {
             return;
         }
@@ -262,67 +266,77 @@ impl Shared {
             .await
     }
 
-    /// Notifies subscribers that something was written.
-    pub fn tell_news(&self) {
-        self.news.notify_waiters();
+    /// Notifies subscribers that this process wrote to the ledger.
+    pub fn notify_written(&self) {
+        self.ledger_written.notify_waiters();
     }
 
-    /// Waits until this process wrote something, or until it is time to check for writes of other processes.
-    pub(crate) async fn wait_for_news(&self) {
-        // Either way the caller checks the ledger.
-        let _ = tokio::time::timeout(UNNOTICED_MAX, self.news.notified()).await;
+    /// Waits until this process writes, or until it is time to check for writes of other processes.
+    pub(crate) async fn wait_for_writes(&self) {
+        // Both outcomes mean the same to the caller: check the ledger.
+        let _ = tokio::time::timeout(POLL_INTERVAL, self.ledger_written.notified()).await;
     }
 
     /// Returns the client of the model, if one is configured.
     pub(crate) fn llm(&self) -> Option<&scrubjay_llm::Client> {
         let client = self.llm.get_or_init(|| {
             let client = scrubjay_llm::Client::new(self.setup.llm.clone()?);
+            // An address that cannot be used is reported once; the toolsets then work as without a model.
             client.inspect_err(|e| tracing::error!("llm.base_url {e}")).ok()
         });
         client.as_ref()
     }
 
     /// Returns the requests to the model that are in flight.
-    pub(crate) fn flights(&self) -> &InFlightSummaries {
-        &self.flights
+    pub(crate) fn summaries_in_flight(&self) -> &InFlightSummaries {
+        &self.summaries_in_flight
     }
 
     /// Returns the id of this process.
-    pub(crate) fn own_key(&self) -> &str {
-        &self.own_key
+    pub(crate) fn process_key(&self) -> &str {
+        &self.process_key
     }
 
     /// Returns the caller of a request.
-    #[must_use]
-    pub fn caller(&self, context: &RequestContext<RoleServer>) -> Caller {
-        let told = context.meta.get(meta::CALLER).cloned();
-        self.described(told.and_then(|told| serde_json::from_value(told).ok()).unwrap_or_default())
+    pub(crate) fn caller(&self, context: &RequestContext<RoleServer>) -> Caller {
+        let meta = context.meta.get(meta::CALLER).cloned();
+        // Without a gateway there is no such member, and the caller is this process itself.
+        self.caller_from(meta.and_then(|meta| serde_json::from_value(meta).ok()).unwrap_or_default())
     }
 
     /// Returns a caller that the gateway describes outside of a request.
     #[must_use]
-    pub fn caller_told(&self, told: &serde_json::Value) -> Caller {
-        self.described(CallerMeta::deserialize(told).unwrap_or_default())
+    pub fn caller_of_meta(&self, meta: &serde_json::Value) -> Caller {
+        self.caller_from(CallerMeta::deserialize(meta).unwrap_or_default())
     }
 
-    fn described(&self, told: CallerMeta) -> Caller {
-        if let Some(connection) = &told.connection {
+    fn caller_from(&self, meta: CallerMeta) -> Caller {
+        if let Some(connection) = &meta.connection {
+            // Noted so that its session can be ended when the connection closes.
             self.callers().insert(connection.clone());
         }
-        let agent = told.client.and_then(|c| c.name.map(|name| (name, c.version)));
-        let conversation = told.session.unwrap_or_else(|| self.own_key.clone());
+        let agent = meta.client.and_then(|c| c.name.map(|name| (name, c.version)));
+        // Without a gateway this process serves one client, so it stands for the conversation and the connection.
+        let conversation = meta.session.unwrap_or_else(|| self.process_key.clone());
         Caller {
-            connection: told.connection.unwrap_or_else(|| conversation.clone()),
+            connection: meta.connection.unwrap_or_else(|| conversation.clone()),
             conversation,
-            host_session: told.host_session,
-            process: Some(self.own_key.clone()),
-            told_by: told.told_by.unwrap_or_else(|| "connection".to_owned()),
+            host_session: meta.host_session,
+            process: Some(self.process_key.clone()),
+            told_by: meta.told_by.unwrap_or_else(|| "connection".to_owned()),
             agent: agent
                 .map(|(name, version)| format!("{name} {}", version.unwrap_or_default()).trim().to_owned()),
-            tape: told.tape.and_then(|id| id.parse().ok()),
-            entry: told.entry,
+            tape: meta.tape.and_then(|id| id.parse().ok()),
+            entry: meta.entry,
             project: self.setup.project.clone(),
             workspace: Some(self.setup.workspace.to_string_lossy().into_owned()),
         }
     }
+}
+
+/// Makes an id of 80 random bits: enough that no two processes or projects get the same.
+pub(crate) fn random_id() -> String {
+    let mut random = [0; 10];
+    getrandom::fill(&mut random).expect("the system has a source of randomness");
+    TapeId::from_random(random).to_string()
 }

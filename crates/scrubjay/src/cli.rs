@@ -28,16 +28,18 @@ pub(crate) struct Cli {
 }
 
 /// Options of every command.
+// A heading of their own, because clap would mix them with the options of the command.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// Store recordings in this directory [env: SCRUBJAY_DATA] [default: $XDG_DATA_HOME/scrubjay or
+    /// The directory of recordings, ledger and index [env: SCRUBJAY_DATA] [default: $XDG_DATA_HOME/scrubjay or
     /// ~/.local/share/scrubjay]
     #[arg(long, value_name = "DIR", global = true)]
     data: Option<PathBuf>,
     /// Read this configuration instead of the user's and the project's
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
-    /// Read variables that are missing in the environment from this file
+    /// Take variables that the environment lacks from this file
     #[arg(long, value_name = "FILE", global = true)]
     env_file: Option<PathBuf>,
     /// Log messages of this level and above [env: SCRUBJAY_LOG_LEVEL] [default: info]
@@ -68,7 +70,7 @@ impl Global {
         home
     }
 
-    /// Finds the data directory without saying anything; see `scrubjay_config::data`.
+    /// Returns the data directory, and adds the notices to a list instead of printing them.
     pub(crate) fn data(&self, notices: &mut Vec<String>) -> anyhow::Result<Home> {
         scrubjay_config::data(self.sources(Vec::new())?, notices)
     }
@@ -78,12 +80,12 @@ impl Global {
         self.load_with(Vec::new())
     }
 
-    /// Loads the configuration with a command's own flags over it.
+    /// Loads the configuration; a command's own flags have precedence over it.
     pub(crate) fn load_with(&self, flags: Vec<Flag>) -> anyhow::Result<Loaded> {
         scrubjay_config::load(self.sources(flags)?)
     }
 
-    /// Loads the configuration without the file in the working directory.
+    /// Loads the configuration without the project file in the working directory.
     pub(crate) fn load_own(&self) -> anyhow::Result<Loaded> {
         scrubjay_config::load_own(self.sources(Vec::new())?)
     }
@@ -93,8 +95,9 @@ impl Global {
         scrubjay_config::trust_store(self.sources(Vec::new())?)
     }
 
-    /// Adds the flags for data directory and configuration to the command line of another process.
+    /// Repeats the flags for data directory and configuration on the command line of another process.
     pub(crate) fn repeat(&self, command: &mut std::process::Command) {
+        // Only what decides where data and configuration are: the other process prints and logs nothing.
         let paths = [("--data", &self.data), ("--config", &self.config), ("--env-file", &self.env_file)];
         for (name, path) in paths {
             if let Some(path) = path {
@@ -103,7 +106,7 @@ impl Global {
         }
     }
 
-    /// Returns the file with more variables.
+    /// Returns the file of `--env-file`.
     pub(crate) fn env_file(&self) -> Option<&std::path::Path> {
         self.env_file.as_deref()
     }
@@ -114,6 +117,7 @@ impl Global {
         if self.quiet {
             all.push(Flag { name: "--quiet", key: "log_level", value: LogLevel::Error.to_string() });
         }
+        // After --quiet, because the last flag for a key has precedence.
         if let Some(level) = self.log_level {
             all.push(Flag { name: "--log-level", key: "log_level", value: level.to_string() });
         }
@@ -170,14 +174,15 @@ pub(crate) fn explain(error: &anyhow::Error) -> ExitCode {
         .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
         .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe);
     if broken_pipe {
-        // The reader (`head`, a pager) has closed the pipe: that is no failure.
+        // The reader (`head`, a pager) has read enough and closed the pipe. That is not a failure.
         return ExitCode::SUCCESS;
     }
     let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
-    let told = causes.join(": ");
+    let message = causes.join(": ");
     match hint(error) {
-        Some(hint) => tell(&format!("{}. {hint}", told.trim_end_matches('.'))),
-        None => tell(&told),
+        // Some messages end with a full stop of their own.
+        Some(hint) => tell(&format!("{}. {hint}", message.trim_end_matches('.'))),
+        None => tell(&message),
     }
     for problem in error.downcast_ref::<ConfigError>().iter().flat_map(|error| &error.problems) {
         tell(&problem.to_string());
@@ -194,6 +199,7 @@ fn hint(error: &anyhow::Error) -> Option<String> {
         let rewind = || cause.downcast_ref::<RewindError>().and_then(RewindError::hint);
         let progress = || match cause.downcast_ref::<ProgressFailure>()? {
             ProgressFailure::Ledger(e) => Some(e.hint().to_owned()),
+            // Their hints name arguments of the tool, which are flags here.
             ProgressFailure::Problems(_) | ProgressFailure::NotFound(_) => None,
         };
         ledger.or_else(view).or_else(file).or_else(rewind).or_else(progress)
@@ -202,7 +208,7 @@ fn hint(error: &anyhow::Error) -> Option<String> {
 
 /// Prints a line on standard error.
 pub(crate) fn tell(text: &str) {
-    // If standard error is closed, the exit code has to do.
+    // If standard error is closed, only the exit code remains to report it.
     let _ = writeln!(std::io::stderr(), "scrubjay: {}", inert(text));
 }
 

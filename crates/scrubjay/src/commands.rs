@@ -45,7 +45,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Makes the runtime of a command. It has one thread: the relay is faster without hand-overs between threads.
+/// Makes the runtime of a command. It has one thread, because the relay is faster without passing work between threads.
 pub(crate) fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }

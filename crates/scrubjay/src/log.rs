@@ -37,10 +37,10 @@ pub(crate) struct Log {
     hidden: HiddenSecrets,
 }
 
-/// Starts to log as the configuration says, and logs its notices.
+/// Starts logging as configured, and logs the configuration's notices.
 ///
 /// # Errors
-/// Logging has begun already.
+/// Logging was started before.
 pub(crate) fn init(config: &Loaded) -> anyhow::Result<Log> {
     let format = if io::stderr().is_terminal() { Format::Human } else { Format::Json };
     let (log, subscriber) = build(format, Box::new(Stderr), config);
@@ -50,9 +50,9 @@ pub(crate) fn init(config: &Loaded) -> anyhow::Result<Log> {
 }
 
 impl Log {
-    /// Goes on as another configuration says: a client's options came.
+    /// Takes over the level and the secrets of another configuration, and logs its notices.
     pub(crate) fn adopt(&self, config: &Loaded) {
-        // It fails only when the subscriber is gone, and then no line is written anyway.
+        // It fails only if the subscriber is gone, and then no line is written anyway.
         let _ = self.level.reload(targets(config.log_level()));
         if self.mirror.is_on() {
             let _ = self.mirrored.reload(targets(config.log_level()));
@@ -61,10 +61,10 @@ impl Log {
         self.tell(config);
     }
 
-    /// Passes every later line to a receiver too, as JSON; only the first call counts.
+    /// Passes every later line to a receiver, too, as JSON. Only the first call has an effect.
     pub(crate) fn mirror(&self, config: &Loaded, to: Box<dyn Fn(&str) + Send + Sync>) {
         if self.mirror.begin(to) {
-            // It fails only when the subscriber is gone.
+            // It fails only if the subscriber is gone.
             let _ = self.mirrored.reload(targets(config.log_level()));
         }
     }
@@ -89,6 +89,7 @@ fn build(format: Format, sink: Box<dyn ByteSink>, config: &Loaded) -> (Log, Subs
     let writer = Arc::new(Mutex::new(LogWriter::new(format, hidden.clone(), redactor.clone(), sink)));
     let mirror = Arc::new(Mirror::new(hidden.clone(), redactor));
     let (level, handle) = reload::Layer::new(targets(config.log_level()));
+    // No colours, because the writer escapes control characters. No internal errors, because they would be printed past it.
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(LineWriters(writer))
         .with_ansi(false)
@@ -112,9 +113,8 @@ fn build(format: Format, sink: Box<dyn ByteSink>, config: &Loaded) -> (Log, Subs
     (log, Box::new(Registry::default().with(vec![lines, copies])))
 }
 
-/// Sets the level for each crate: our own code as configured; libraries only warnings and errors.
-///
-/// Their lower levels tell of headers and whole messages; `rmcp` does in its warnings too.
+/// Sets the level for each crate: our own as configured; libraries warnings and errors at most, because their lower levels
+/// log headers and whole messages. `rmcp` logs messages in warnings, too, so it is limited to errors.
 fn targets(level: LogLevel) -> Targets {
     let level = match level {
         LogLevel::Trace => LevelFilter::TRACE,
@@ -130,8 +130,9 @@ fn targets(level: LogLevel) -> Targets {
         .with_target("rmcp", level.min(LevelFilter::ERROR))
 }
 
-/// Makes the redactor of log lines; if its keys cannot be read, one with the built-in rules.
+/// Makes the redactor of log lines.
 fn redactor(config: &Loaded) -> Arc<Redactor> {
+    // A key that cannot be read is reported where recordings need it. The log, which reports it, must work without.
     config.redactor(None).unwrap_or_else(|_| Arc::new(Redactor::standard()))
 }
 
@@ -179,7 +180,7 @@ impl<'a, T: LineSink + 'a> MakeWriter<'a> for LineWriters<T> {
     }
 }
 
-/// One event's line, written when it is complete.
+/// The line of one event. The subscriber writes it in pieces; it is passed on as a whole when this is dropped.
 struct LineBuffer<T: LineSink> {
     to: Arc<T>,
     text: Vec<u8>,
@@ -208,16 +209,16 @@ impl<T: LineSink> Drop for LineBuffer<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::log_writer::tests::Page;
+    use super::log_writer::tests::TestSink;
     use super::*;
     use crate::cli::tests::loaded;
 
     fn lines(format: Format, level: &str, log: impl FnOnce(&Log)) -> Vec<String> {
         let config = loaded(&format!("log_level: {level}\nserve: {{ auth_token: canary-123456 }}"));
-        let page = Page::default();
-        let (handle, subscriber) = build(format, Box::new(page.clone()), &config);
+        let sink = TestSink::default();
+        let (handle, subscriber) = build(format, Box::new(sink.clone()), &config);
         tracing::subscriber::with_default(subscriber, || log(&handle));
-        page.text().lines().map(str::to_owned).collect()
+        sink.text().lines().map(str::to_owned).collect()
     }
 
     fn at_every_level() {
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_kept() {
+    fn each_level_logs_itself_and_what_is_worse() {
         for (level, count) in
             [("trace", 5), ("debug", 4), ("info", 3), ("warn", 2), ("error", 1), ("fatal", 1), ("silent", 0)]
         {
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_are_kept_quiet() {
+    fn libraries_log_only_warnings_and_rmcp_only_errors() {
         let told = lines(Format::Human, "trace", |_| {
             tracing::warn!(target: "rmcp::transport", "a whole message");
             tracing::error!(target: "rmcp::transport", "broken");
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_else_may_get_every_line_too() {
+    fn a_mirror_gets_every_line_too() {
         let copies = Arc::new(Mutex::new(Vec::new()));
         let told = lines(Format::Human, "info", |log| {
             tracing::info!("before");

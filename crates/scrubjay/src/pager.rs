@@ -1,6 +1,6 @@
-//! Long output in a pager, as `git` shows it: only on a terminal, and not for JSON.
+//! Shows long output in a pager, as `git` does: only on a terminal, and not for JSON.
 //!
-//! Standard output itself is redirected into the pager, so that code that prints needs no change.
+//! Standard output itself is redirected to the pager, so that code that prints need not know of it.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -10,21 +10,21 @@ use std::process::{Child, Command, Stdio};
 use crate::cli::Global;
 use crate::{commands, render};
 
-/// A pager that shows what is printed; when it is dropped, the user is done reading.
+/// A pager that shows what is printed. Dropping it waits until the user has quit the pager.
 pub(crate) struct Pager {
     child: Child,
-    /// An interrupt is for the pager, which stops a search with it, not for us.
+    /// Ignores interrupts, for as long as it exists: Ctrl-C is meant for the pager, which stops a search with it.
     _interrupts: Option<(tokio::runtime::Runtime, tokio::signal::unix::Signal)>,
 }
 
 impl Pager {
-    /// Starts one where it is wanted. Where it cannot be started, output goes to the terminal as it is.
+    /// Starts a pager if one is wanted. If it cannot be started, output goes to the terminal.
     pub(crate) fn start(global: &Global) -> Option<Self> {
         if global.json || global.no_pager || !io::stdout().is_terminal() {
             return None;
         }
         let mut command = command(|name| std::env::var_os(name))?;
-        // As git sets it: F quits if it fits on one screen, R passes colours on, X leaves the screen as it is.
+        // As git sets it. F: quit if the output fits on one screen; R: show colours; X: do not clear the screen.
         for (name, value) in [("LESS", "FRX"), ("LV", "-c")] {
             if std::env::var_os(name).is_none() {
                 command.env(name, value);
@@ -32,6 +32,7 @@ impl Pager {
         }
         // Before standard output is redirected: afterwards the width cannot be measured.
         render::columns();
+        // The decision about colours is taken on the terminal, too; to a pipe there would be none.
         let colours = anstream::AutoStream::choice(&io::stdout());
         let mut child = command.stdin(Stdio::piped()).spawn().ok()?;
         let into = child.stdin.take()?;
@@ -49,17 +50,18 @@ impl Pager {
 
 impl Drop for Pager {
     fn drop(&mut self) {
-        // A person who has left the pager does not want the rest.
+        // It fails if the user has quit the pager, and then nobody wants the rest.
         let _ = io::stdout().flush();
-        // The pager waits for the end of its input.
+        // The pager waits for the end of its input, so our end of the pipe, which is standard output, is closed.
         if let Ok(nowhere) = std::fs::File::options().write(true).open("/dev/null") {
             let _ = rustix::stdio::dup2_stdout(&nowhere);
         }
+        // It fails only if the pager was reaped elsewhere, and then it has ended.
         let _ = self.child.wait();
     }
 }
 
-/// Returns the pager that the user wants; none where that is nothing, or `cat`.
+/// Returns the pager that the user wants; none if that is empty or `cat`.
 fn command(variable: impl Fn(&str) -> Option<OsString>) -> Option<Command> {
     let Some(wanted) = ["SCRUBJAY_PAGER", "PAGER"].into_iter().find_map(variable) else {
         return Some(Command::new("less"));
@@ -67,7 +69,8 @@ fn command(variable: impl Fn(&str) -> Option<OsString>) -> Option<Command> {
     if wanted.is_empty() || wanted == "cat" {
         return None;
     }
-    // A shell only where one is needed: without it, a missing program is an error that can be reported.
+    // A shell only if the command has words or other syntax: without a shell, a missing program fails to start, and the
+    // output goes to the terminal instead.
     if wanted.as_bytes().iter().any(|b| b"|&;<>()$`\\\"' \t\n*?[#~=%".contains(b)) {
         let mut shell = Command::new("sh");
         shell.arg("-c").arg(wanted);

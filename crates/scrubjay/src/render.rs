@@ -17,21 +17,23 @@ const HEAD: Style = Style::new().bold();
 const GOOD: Style = AnsiColor::Green.on_default();
 const FAINT: Style = AnsiColor::Cyan.on_default();
 const BAD: Style = AnsiColor::Red.on_default();
-/// No cell is wider than this, but for the last one of a table that fills the line.
+/// The widest cell, in characters: one long name must not push the other columns off the screen. The last cell of a table
+/// that fills the line has more room.
 const CELL_MAX: usize = 48;
-/// The width of a line if there is no terminal: room for the method and its arguments, short enough for a log.
+/// The width of a line if there is no terminal: enough for a method and its arguments, short enough for a log.
 const COLUMNS_DEFAULT: usize = 160;
-/// The last cell of a row has at least this much room, or the line is longer than the terminal is wide.
+/// The least room of the last cell, in characters. On a narrow terminal the line is wrapped rather than its end lost.
 const LAST_CELL_MIN: usize = 20;
 
-/// Which way a column's cells lean.
+/// The alignment of a column's cells.
 #[derive(Clone, Copy)]
 pub(crate) enum Align {
     Left,
     Right,
 }
 
-/// The cells of a row, one behind the other: a long tape has a million of them.
+/// The cells of a row in one string: a long tape has a million rows, and a string for each cell would cost more memory than
+/// the text.
 struct Row {
     is_bad: bool,
     text: String,
@@ -51,11 +53,11 @@ impl Row {
     }
 }
 
-/// A table that is printed when its columns' widths are known.
+/// A table. It is printed when all rows are known, because they decide how wide the columns are.
 pub(crate) struct Table {
     columns: Vec<(String, Align)>,
     rows: Vec<Row>,
-    /// Whether the last column takes what room is left on the line.
+    /// Whether the last column gets the rest of the line.
     fills: bool,
 }
 
@@ -65,12 +67,12 @@ impl Table {
         Self { columns, rows: Vec::new(), fills: false }
     }
 
-    /// Makes a table whose last column takes what room is left on the line.
+    /// Makes a table whose last column gets the rest of the line.
     pub(crate) fn filling(columns: &[(&str, Align)]) -> Self {
         Self { fills: true, ..Self::new(columns) }
     }
 
-    /// Makes something to print single lines with.
+    /// Makes a table without columns, which only prints single lines.
     pub(crate) fn note() -> Self {
         Self::new(&[])
     }
@@ -81,7 +83,7 @@ impl Table {
         Ok(out.flush()?)
     }
 
-    /// Adds a row; a bad one stands out.
+    /// Adds a row; a bad one is printed in red.
     pub(crate) fn row(&mut self, bad: bool, cells: &[&str]) {
         let last = if self.fills { cells.len().saturating_sub(1) } else { cells.len() };
         let room = |at: usize| if at == last { columns() } else { CELL_MAX };
@@ -99,7 +101,7 @@ impl Table {
         self.rows.len()
     }
 
-    /// Says more in a row's last cell, before what is there, and lets the row stand out.
+    /// Puts a text before the text of a row's last cell, and marks the row as bad.
     pub(crate) fn mark(&mut self, row: usize, text: &str) {
         let Some(row) = self.rows.get_mut(row) else { return };
         row.is_bad = true;
@@ -113,7 +115,7 @@ impl Table {
     pub(crate) fn print(&self) -> anyhow::Result<()> {
         let widths = self.widths();
         let names = self.columns.iter().map(|(name, _)| name.as_str());
-        // Without colours there is nothing to take out of long output.
+        // Without colours there are no escape sequences to strip, so long output need not pass the filter for them.
         let is_plain = anstream::AutoStream::choice(&io::stdout()) == anstream::ColorChoice::Never;
         let mut out: io::BufWriter<Box<dyn Write>> = if is_plain {
             io::BufWriter::new(Box::new(io::stdout().lock()))
@@ -129,7 +131,7 @@ impl Table {
         Ok(out.flush()?)
     }
 
-    /// Prints the rows added since the last call, with fixed widths: for what is still growing.
+    /// Prints the rows added since the last call, with fixed widths, because later rows are not known yet.
     pub(crate) fn print_fresh(&mut self, widths: &[usize], with_head: bool) -> anyhow::Result<()> {
         let mut out = io::BufWriter::new(anstream::stdout().lock());
         if with_head {
@@ -181,7 +183,7 @@ impl Table {
     }
 }
 
-/// Gives the last column what the others leave of the line.
+/// Gives the last column the rest of the line.
 pub(crate) fn fit_last(widths: &mut [usize]) {
     if let Some((last, others)) = widths.split_last_mut() {
         let taken: usize = others.iter().map(|width| width + 2).sum();
@@ -193,7 +195,7 @@ fn width_of(text: &str) -> usize {
     if text.is_ascii() { text.len() } else { text.chars().count() }
 }
 
-/// Adds a text, cut to the room there is.
+/// Appends a text, cut to a number of characters.
 fn clip_into(out: &mut String, text: &str, room: usize) {
     if text.len() <= room || width_of(text) <= room {
         out.push_str(text);
@@ -202,9 +204,9 @@ fn clip_into(out: &mut String, text: &str, room: usize) {
     }
 }
 
-/// Returns how many characters a line has: as `COLUMNS` says, or the terminal, or a fixed number where there is none.
+/// Returns the width of a line in characters: `COLUMNS`, else that of the terminal, else [`COLUMNS_DEFAULT`].
 ///
-/// Measured once: behind a pager it cannot be measured any more.
+/// It is measured once, because it cannot be measured any more when standard output goes to a pager.
 pub(crate) fn columns() -> usize {
     static COLUMNS: OnceLock<usize> = OnceLock::new();
     *COLUMNS.get_or_init(|| {
@@ -216,23 +218,23 @@ pub(crate) fn columns() -> usize {
 
 static ZONE: OnceLock<TimeZone> = OnceLock::new();
 
-/// Shows times in UTC from now on, instead of the local zone.
+/// Shows times in UTC instead of the local zone. Call it before any time is shown.
 pub(crate) fn show_utc() {
-    // Only the first call has an effect, and there is only one.
+    // It fails only on a second call, and there is one call.
     let _ = ZONE.set(TimeZone::UTC);
 }
 
-/// Returns the zone in which times are shown and read: that of `TZ`, else the system's.
+/// Returns the zone in which times are shown and parsed: UTC with `--utc`, else that of `TZ`, else the system's.
 pub(crate) fn zone() -> &'static TimeZone {
     ZONE.get_or_init(TimeZone::system)
 }
 
-/// Writes an instant in the local time zone, and how far that is from UTC.
+/// Formats a time in the zone of [`zone`], with its offset from UTC.
 pub(crate) fn local_time(wall_ns: u64) -> String {
     zoned(wall_ns, "%Y-%m-%d %H:%M:%S%:z")
 }
 
-/// Writes an instant to the microsecond.
+/// Formats a time to the microsecond.
 pub(crate) fn exact_time(wall_ns: u64) -> String {
     zoned(wall_ns, "%Y-%m-%d %H:%M:%S%.6f%:z")
 }
@@ -270,25 +272,26 @@ pub(crate) fn print_diff(diff: &str) -> anyhow::Result<()> {
 /// Prints a value as JSON.
 pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     let mut out = io::BufWriter::new(io::stdout().lock());
-    serde_json::to_writer_pretty(HarmlessJson(&mut out), value).map_err(io::Error::from)?;
+    serde_json::to_writer_pretty(InertJson(&mut out), value).map_err(io::Error::from)?;
     writeln!(out)?;
     Ok(out.flush()?)
 }
 
-/// Writes a value as JSON, on one line without its end.
+/// Writes a value as JSON on one line, without a line feed.
 pub(crate) fn write_json(out: impl Write, value: &impl Serialize) -> io::Result<()> {
     // As an I/O error, so that the caller can recognise a closed pipe.
-    Ok(serde_json::to_writer(HarmlessJson(out), value)?)
+    Ok(serde_json::to_writer(InertJson(out), value)?)
 }
 
-/// Escapes in JSON what could steer a terminal and JSON itself lets stand; it reads back the same.
-struct HarmlessJson<W>(W);
+/// Escapes characters in JSON that could steer a terminal and that JSON itself allows. It parses to the same value.
+struct InertJson<W>(W);
 
-impl<W: Write> Write for HarmlessJson<W> {
+impl<W: Write> Write for InertJson<W> {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
-        // The serializer hands over strings piece by piece, never cut within a character.
+        // The serializer writes strings in pieces that are never cut within a character, so a piece that is not UTF-8
+        // cannot occur; it would pass unchanged.
         match std::str::from_utf8(piece) {
-            Ok(text) if text.chars().any(acts) => {
+            Ok(text) if text.chars().any(can_steer) => {
                 for c in text.chars() {
                     self.write_char(c)?;
                 }
@@ -303,17 +306,17 @@ impl<W: Write> Write for HarmlessJson<W> {
     }
 }
 
-impl<W: Write> HarmlessJson<W> {
+impl<W: Write> InertJson<W> {
     fn write_char(&mut self, c: char) -> io::Result<()> {
-        if !acts(c) {
+        if !can_steer(c) {
             return self.0.write_all(c.encode_utf8(&mut [0; 4]).as_bytes());
         }
         c.encode_utf16(&mut [0; 2]).iter().try_for_each(|unit| write!(self.0, "\\u{unit:04x}"))
     }
 }
 
-/// Tells whether a character acts on a terminal; the line feeds of the layout are wanted.
-fn acts(c: char) -> bool {
+/// Tells whether a character can steer a terminal. Line feeds are part of the layout.
+fn can_steer(c: char) -> bool {
     let plain = matches!(c, ' '..='~' | '\n');
     !plain && matches!(inert(c.encode_utf8(&mut [0; 4])), Cow::Owned(_))
 }

@@ -15,7 +15,7 @@ pub(super) struct Arguments {
     problems: Vec<ArgumentProblem>,
 }
 
-/// Whether a date stands for the beginning or the end of its day.
+/// Whether a date means the beginning or the end of its day.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum DayEdge {
     Start,
@@ -37,7 +37,7 @@ impl Arguments {
         self.problems.push(ArgumentProblem::new(name, message));
     }
 
-    /// Adds the problem that an argument must be one of a few words.
+    /// Adds the problem that an argument is not one of a few words.
     pub(super) fn problem_choice(&mut self, name: &str, words: &[&str]) {
         let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
         let problem = ArgumentProblem::new(name, format!("must be {}", quoted.join(" or ")));
@@ -45,8 +45,8 @@ impl Arguments {
             .push(ArgumentProblem { allowed: words.iter().map(|word| (*word).into()).collect(), ..problem });
     }
 
-    /// Adds a problem with a sentence of its own.
-    pub(super) fn problem_told(&mut self, name: &str, message: &str, sentence: impl Into<String>) {
+    /// Adds a problem that the specification words as a whole sentence.
+    pub(super) fn problem_as_sentence(&mut self, name: &str, message: &str, sentence: impl Into<String>) {
         self.problems
             .push(ArgumentProblem { sentence: Some(sentence.into()), ..ArgumentProblem::new(name, message) });
     }
@@ -89,6 +89,7 @@ impl Arguments {
         if text.chars().count() > chars_max {
             self.problem(name, format!("exceeds maximum length of {chars_max} characters"));
         }
+        // PostgreSQL cannot store NUL in a text.
         if text.contains('\0') {
             self.problem(name, "must not contain NUL characters");
         }
@@ -132,9 +133,10 @@ impl Arguments {
         }
     }
 
-    /// Takes a whole number between two others.
+    /// Takes an optional whole number within limits.
     pub(super) fn number(&mut self, name: &str, min: i64, max: i64) -> Option<i64> {
         let value = self.take(name)?;
+        // Models write 20.0 for 20. Up to 1e15 such a number is exact.
         let whole = |float: f64| (float.fract() == 0.0 && float.abs() < 1e15).then_some(float as i64);
         match value.as_i64().or_else(|| value.as_f64().and_then(whole)) {
             Some(number) if number < min => self.problem(name, format!("must be at least {min}")),
@@ -150,15 +152,15 @@ impl Arguments {
         let value = self.take(name)?;
         let moment = value.as_str().and_then(|text| moment(text.trim(), edge));
         if moment.is_none() {
-            let told = format!("Invalid date format for {name}: expected ISO 8601");
-            self.problem_told(name, "must be a date in ISO 8601", told);
+            let sentence = format!("Invalid date format for {name}: expected ISO 8601");
+            self.problem_as_sentence(name, "must be a date in ISO 8601", sentence);
         }
         moment
     }
 }
 
-/// Reads a date, or a date and time, in UTC if it has no offset. Entries show milliseconds, so the end of a time is the
-/// last microsecond of its millisecond.
+/// Parses a date, or a date and time, in UTC if it has no offset. Entries are shown in milliseconds, so the end of a time is
+/// the last microsecond of its millisecond: an entry is found by the time that is shown for it.
 fn moment(text: &str, edge: DayEdge) -> Option<i64> {
     if !text.contains(['T', 't', ' ']) {
         let day: Date = text.parse().ok()?;
@@ -178,13 +180,13 @@ fn moment(text: &str, edge: DayEdge) -> Option<i64> {
     })
 }
 
-/// Writes a time in microseconds as ISO 8601.
+/// Formats a time in microseconds as ISO 8601.
 pub(super) fn iso(at_us: i64) -> String {
     let ms = at_us.div_euclid(1000);
     Timestamp::from_millisecond(ms).map(|moment| format!("{moment:.3}")).unwrap_or_default()
 }
 
-/// Writes the day of a time in microseconds.
+/// Formats the day of a time in microseconds.
 pub(super) fn day(at_us: i64) -> String {
     iso(at_us).chars().take(10).collect()
 }

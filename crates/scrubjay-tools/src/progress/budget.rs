@@ -34,47 +34,48 @@ impl BudgetedEntry {
     pub(super) fn text(&self) -> Option<String> {
         match self.detail {
             Detail::Title => None,
-            Detail::Summary => Some(short(&self.entry)),
+            Detail::Summary => Some(summary_of(&self.entry)),
             Detail::Full => Some(self.entry.content.clone()),
         }
     }
 }
 
-/// Chooses for each entry, in order of importance: as many titles as fit, then summaries, then contents.
-/// Returns the chosen, and how many were left out.
-pub(super) fn spend(entries: Vec<ProgressEntry>, tokens_max: usize) -> (Vec<BudgetedEntry>, usize) {
+/// Chooses how much of each entry is shown: as many titles as fit, then with the tokens left summaries, then contents.
+/// Returns the chosen entries, and how many were left out.
+pub(super) fn choose_details(entries: Vec<ProgressEntry>, tokens_max: usize) -> (Vec<BudgetedEntry>, usize) {
     let count = entries.len();
     let mut left = tokens_max;
-    let mut told = Vec::new();
+    let mut chosen = Vec::new();
     for entry in entries {
-        // 15 tokens for its id, its date and punctuation.
+        // 15 tokens for the id, the date and punctuation.
         let cost = tokens(&entry.title) + 15;
         // At least one entry, or the answer would be empty.
-        if cost > left && !told.is_empty() {
+        if cost > left && !chosen.is_empty() {
             break;
         }
         left = left.saturating_sub(cost);
-        told.push(BudgetedEntry { entry, detail: Detail::Title });
+        chosen.push(BudgetedEntry { entry, detail: Detail::Title });
     }
-    for one in &mut told {
-        let cost = tokens(&short(&one.entry));
+    // One that does not fit is skipped, not the end: a shorter one after it may fit.
+    for one in &mut chosen {
+        let cost = tokens(&summary_of(&one.entry));
         if cost <= left {
             left -= cost;
             one.detail = Detail::Summary;
         }
     }
-    for one in told.iter_mut().filter(|one| one.detail == Detail::Summary) {
-        let more = tokens(&one.entry.content).saturating_sub(tokens(&short(&one.entry)));
+    for one in chosen.iter_mut().filter(|one| one.detail == Detail::Summary) {
+        let more = tokens(&one.entry.content).saturating_sub(tokens(&summary_of(&one.entry)));
         if more <= left {
             left -= more;
             one.detail = Detail::Full;
         }
     }
-    let omitted = count - told.len();
-    (told, omitted)
+    let omitted = count - chosen.len();
+    (chosen, omitted)
 }
 
-fn short(entry: &ProgressEntry) -> String {
+fn summary_of(entry: &ProgressEntry) -> String {
     entry.summary.clone().unwrap_or_else(|| cut(&entry.content, false))
 }
 
@@ -99,8 +100,8 @@ mod tests {
 
     fn check(tokens_max: usize, expected: &str, omitted: usize) {
         let entries = vec![entry(0, 4000), entry(1, 100), entry(2, 4000)];
-        let (told, left_out) = spend(entries, tokens_max);
-        let details: Vec<&str> = told.iter().map(|one| one.detail.name()).collect();
+        let (chosen, left_out) = choose_details(entries, tokens_max);
+        let details: Vec<&str> = chosen.iter().map(|one| one.detail.name()).collect();
         assert_eq!((details.join(" ").as_str(), left_out), (expected, omitted), "{tokens_max}");
     }
 

@@ -11,14 +11,14 @@ use scrubjay_store::views::budget::tokens;
 use serde_json::{Value, json};
 
 use super::arguments::{Arguments, DayEdge, iso};
-use super::budget::spend;
+use super::budget::choose_details;
 use super::log::NAME_CHARS_MAX;
 use super::{Answer, Progress, ProgressFailure, digest, schema, summary};
 use crate::shared::Shared;
 
 /// The longest id.
 const ID_CHARS_MAX: usize = 100;
-/// The most entries of a digest.
+/// The most entries of a digest: all of them are sent to the model in one request.
 const ENTRIES_MAX: usize = 100;
 /// The default token limit of several entries.
 const TOKENS: i64 = 4_000;
@@ -27,8 +27,8 @@ const TOKENS_MAX: i64 = 200_000;
 
 #[tool_router(router = context_tools, vis = "pub(super)")]
 impl Progress {
-    /// Retrieves a summarised version of a log entry by ID within a project. Several entries, by ids or by a
-    /// range of dates, come as one digest with citations.
+    /// Retrieves a summarised version of a log entry by ID within a project. Several entries, given by ids or by a range
+    /// of dates, are summarised in one digest that cites them.
     #[tool(title = "Get context", input_schema = schema(input()), output_schema = schema(output()), annotations(read_only_hint = true, open_world_hint = true))]
     async fn get_context(
         &self,
@@ -56,30 +56,33 @@ enum RequestedEntries {
 /// Returns an entry's summary, or several entries' digest.
 ///
 /// # Errors
-/// The arguments are wrong, an entry is not there, or the ledger failed.
+/// The arguments are wrong, an entry does not exist, or the ledger failed.
 pub async fn get_context(shared: &Shared, arguments: JsonObject) -> Result<Answer, ProgressFailure> {
-    let asked = ContextRequest::read(arguments)?;
+    let request = ContextRequest::read(arguments)?;
     let mut read = shared.ledger().await?.read().await?;
-    let (entries, more) = match &asked.which {
+    let (entries, more) = match &request.which {
         RequestedEntries::One(id) => {
-            let entry = several(&mut read, &asked.project, std::slice::from_ref(id)).await?.remove(0);
+            // `several` fails if the entry does not exist, so there is one.
+            let entry = several(&mut read, &request.project, std::slice::from_ref(id)).await?.remove(0);
+            // Before a model is asked: its answer may take a while, and an open read keeps the database's log from shrinking.
             drop(read);
-            return one(shared, &asked, entry).await;
+            return one(shared, &request, entry).await;
         }
-        RequestedEntries::Several(ids) => (several(&mut read, &asked.project, ids).await?, 0),
+        RequestedEntries::Several(ids) => (several(&mut read, &request.project, ids).await?, 0),
         RequestedEntries::Between(from_us, until_us) => {
-            between(&mut read, &asked.project, *from_us, *until_us).await?
+            between(&mut read, &request.project, *from_us, *until_us).await?
         }
     };
     drop(read);
-    let (told, omitted) = spend(entries, asked.max_tokens.unwrap_or(TOKENS as usize));
-    digest::of(shared, &asked.project, &told, omitted + more).await
+    let (chosen, omitted) = choose_details(entries, request.max_tokens.unwrap_or(TOKENS as usize));
+    digest::of(shared, &request.project, &chosen, omitted + more).await
 }
 
 impl ContextRequest {
     fn read(arguments: JsonObject) -> Result<Self, ProgressFailure> {
         let mut arguments = Arguments::new(arguments);
         let project = arguments.required("projectId", NAME_CHARS_MAX, "is required");
+        // The schema requires `id` by the specification, but a digest has none: an empty one is taken for none.
         let several = arguments.has("ids");
         let dated = arguments.has("startDate") || arguments.has("endDate");
         let id = if several || dated {
@@ -114,7 +117,7 @@ impl ContextRequest {
     }
 }
 
-/// Returns entries by their ids, all of them.
+/// Returns the entries with these ids. If any does not exist, the failure names all that do not.
 async fn several(
     read: &mut Read,
     project: &str,
@@ -160,6 +163,7 @@ async fn between(
         until_us,
         limit: 1,
     };
+    // The search counts all matches, however few it returns.
     let total = search::find(read, &search).await?.total as usize;
     let more = total.saturating_sub(entries.len());
     Ok((entries, more))
@@ -167,7 +171,7 @@ async fn between(
 
 async fn one(
     shared: &Shared,
-    asked: &ContextRequest,
+    request: &ContextRequest,
     entry: ProgressEntry,
 ) -> Result<Answer, ProgressFailure> {
     let (summary, source) = summary::of(shared, &entry).await?;
@@ -181,8 +185,9 @@ async fn one(
         "tags": entry.tags,
     });
     let mut text = summary;
-    let fits = asked.max_tokens.is_none_or(|max| tokens(&text) + tokens(&entry.content) <= max);
-    if asked.include_full && fits {
+    // The content is given whole or not at all: a part of it would look like all of it.
+    let fits = request.max_tokens.is_none_or(|max| tokens(&text) + tokens(&entry.content) <= max);
+    if request.include_full && fits {
         text = format!("{text}\n\n{}", entry.content);
         data["content"] = entry.content.into();
     }
@@ -204,24 +209,24 @@ fn input() -> Value {
                 "type": "array",
                 "items": { "type": "string" },
                 "maxItems": 100,
-                "description": "Several entries, told as one digest with citations; id may then be empty"
+                "description": "The entries of a digest with citations; id may then be empty"
             },
             "startDate": {
                 "type": "string",
-                "description": "ISO 8601 date. A digest of the entries created on or after this date; id must \
+                "description": "ISO 8601 date. Makes a digest of the entries created on or after this date; id must \
                                 then be empty"
             },
             "endDate": {
                 "type": "string",
-                "description": "ISO 8601 date. A digest of the entries created on or before this date; id must \
+                "description": "ISO 8601 date. Makes a digest of the entries created on or before this date; id must \
                                 then be empty"
             },
             "maxTokens": {
                 "type": "integer",
                 "minimum": 1,
                 "maximum": 200_000,
-                "description": "How long the entries may be together; decides how many come in full, as \
-                                summaries or as titles (default 4000)"
+                "description": "About how many tokens the entries may have together: as many as fit come in full, others \
+                                as summaries or titles (default 4000)"
             }
         },
         "required": ["projectId", "id"]
@@ -242,20 +247,20 @@ fn output() -> Value {
             "summarySource": {
                 "type": "string",
                 "enum": ["model", "cache", "fallback"],
-                "description": "Who made the summary: the model now, the model before, or nobody (the content's \
-                                beginning)"
+                "description": "Where the summary is from: model (just now), cache (the model, before) or fallback (no \
+                                model; the beginning of the content)"
             },
             "citations": {
                 "type": "array",
                 "items": { "type": "string" },
-                "description": "The entries a digest names, in order (only for several entries)"
+                "description": "The ids that a digest cites, in order (only for several entries)"
             },
             "entries": {
                 "type": "array",
                 "items": { "type": "object" },
                 "description": "The entries of a digest, in as much detail as maxTokens allows"
             },
-            "omitted": { "type": "integer", "description": "How many entries are left out of a digest" }
+            "omitted": { "type": "integer", "description": "How many entries were left out of a digest for lack of tokens" }
         },
         "required": ["id", "projectId", "title", "summary", "createdAt"]
     })

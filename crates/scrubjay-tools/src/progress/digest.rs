@@ -18,7 +18,7 @@ use super::summary::{SummaryRequest, SummarySource, SummarySubject, TEMPERATURE,
 use super::{Answer, ProgressFailure};
 use crate::shared::Shared;
 
-/// The most tokens of a digest.
+/// The most tokens of a digest: eight sentences with their citations.
 const TOKENS_MAX: u32 = 500;
 
 const SYSTEM_PROMPT: &str = "You are a technical summariser. Write one digest of the following agent work logs, \
@@ -27,46 +27,48 @@ const SYSTEM_PROMPT: &str = "You are a technical summariser. Write one digest of
     reporting completed work. End each sentence with the ids of the logs it rests on, each in square brackets, \
     exactly as given. Use no other square brackets.";
 
-/// Makes the digest of some entries of a project.
+/// Makes a digest of entries of one project.
 pub(super) async fn of(
     shared: &Shared,
     project: &str,
-    told: &[BudgetedEntry],
+    chosen: &[BudgetedEntry],
     omitted: usize,
 ) -> Result<Answer, ProgressFailure> {
-    let user: Vec<String> = told.iter().map(written).collect();
+    let user: Vec<String> = chosen.iter().map(for_model).collect();
     let user = user.join("\n\n");
     let model = shared.llm().map(|client| client.config().model.clone()).unwrap_or_default();
+    // The number changes with the form of a digest, so that digests of another form are not taken from the cache.
     let inputs = blob::hash(format!("digest 1\n{model}\n{SYSTEM_PROMPT}\n{user}").as_bytes());
     let known = narrative::get(&mut shared.ledger().await?.read().await?, &inputs).await?;
     let (text, source) = match known {
         Some(text) => (text, SummarySource::Cache),
         None => {
-            let question = ChatRequest {
+            let chat = ChatRequest {
                 max_tokens: Some(TOKENS_MAX),
                 temperature: Some(TEMPERATURE),
                 ..ChatRequest::new(SYSTEM_PROMPT, user)
             };
-            let shape = |reply: &ChatReply| checked(reply.text.trim(), told);
-            let wanted = SummaryRequest { subject: &SummarySubject::Digest(inputs), question, shape: &shape };
-            match ask(shared, wanted).await? {
+            let extract = |reply: &ChatReply| without_invented_ids(reply.text.trim(), chosen);
+            let request =
+                SummaryRequest { subject: &SummarySubject::Digest(inputs), chat, extract: &extract };
+            match ask(shared, request).await? {
                 Some(text) => (text, SummarySource::Model),
-                None => (listed(told), SummarySource::Fallback),
+                None => (titles(chosen), SummarySource::Fallback),
             }
         }
     };
-    Ok(answer(project, told, omitted, &inputs, (text, source)))
+    Ok(answer(project, chosen, omitted, &inputs, (text, source)))
 }
 
 fn answer(
     project: &str,
-    told: &[BudgetedEntry],
+    chosen: &[BudgetedEntry],
     omitted: usize,
     inputs: &blob::Hash,
     (text, source): (String, SummarySource),
 ) -> Answer {
     let mut whole = text.clone();
-    for one in told.iter() {
+    for one in chosen.iter() {
         let entry = &one.entry;
         write!(whole, "\n\n[{}] {} ({})", entry.id, entry.title, day(entry.at_us))
             .expect("a string takes any text");
@@ -82,9 +84,9 @@ fn answer(
         )
         .expect("a string takes any text");
     }
-    let entries: Vec<Value> = told.iter().map(shown).collect();
-    let count = told.len();
-    let mut tags: Vec<&String> = told.iter().flat_map(|one| &one.entry.tags).collect();
+    let entries: Vec<Value> = chosen.iter().map(entry_json).collect();
+    let count = chosen.len();
+    let mut tags: Vec<&String> = chosen.iter().flat_map(|one| &one.entry.tags).collect();
     tags.sort_unstable();
     tags.dedup();
     Answer {
@@ -95,44 +97,45 @@ fn answer(
             "title": format!("Digest of {}", counted(count, "entry")),
             "summary": text,
             "summarySource": source.name(),
-            "createdAt": told.iter().map(|one| one.entry.at_us).max().map(iso),
+            "createdAt": chosen.iter().map(|one| one.entry.at_us).max().map(iso),
             "tags": tags,
-            "citations": citations(&text, told),
+            "citations": citations(&text, chosen),
             "entries": entries,
             "omitted": omitted,
         }),
     }
 }
 
-fn shown(one: &BudgetedEntry) -> Value {
+fn entry_json(one: &BudgetedEntry) -> Value {
     let entry = &one.entry;
-    let mut shown = json!({
+    let mut value = json!({
         "id": entry.id, "title": entry.title, "createdAt": iso(entry.at_us), "tags": entry.tags,
         "detail": one.detail.name(),
     });
     if let Some(text) = one.text() {
         let name = if one.detail == super::budget::Detail::Full { "content" } else { "summary" };
-        shown[name] = text.into();
+        value[name] = text.into();
     }
-    shown
+    value
 }
 
-/// Writes an entry for the model.
-fn written(one: &BudgetedEntry) -> String {
+/// Formats an entry for the model.
+fn for_model(one: &BudgetedEntry) -> String {
     let entry = &one.entry;
     let head = format!("[{}] {}\nTitle: {}", entry.id, iso(entry.at_us), entry.title);
     one.text().map_or_else(|| head.clone(), |text| format!("{head}\n\nContent:\n{text}"))
 }
 
-/// Removes invented ids; returns none if no id is left.
-fn checked(text: &str, told: &[BudgetedEntry]) -> Option<String> {
+/// Removes ids that the model invented; none if no id is left, because a digest without citations cannot be checked.
+fn without_invented_ids(text: &str, chosen: &[BudgetedEntry]) -> Option<String> {
     let mut kept = String::new();
     let mut rest = text;
     while let Some(at) = rest.find('[') {
         let (before, from) = rest.split_at(at);
         kept.push_str(before);
+        // Only brackets that hold what looks like an id are citations: a text may have others.
         match bracketed(from) {
-            Some(id) if !told.iter().any(|one| one.entry.id == id) => {
+            Some(id) if !chosen.iter().any(|one| one.entry.id == id) => {
                 kept.truncate(kept.trim_end().len());
                 rest = &from[id.len() + 2..];
             }
@@ -143,7 +146,7 @@ fn checked(text: &str, told: &[BudgetedEntry]) -> Option<String> {
         }
     }
     kept.push_str(rest);
-    (!citations(&kept, told).is_empty()).then_some(kept)
+    (!citations(&kept, chosen).is_empty()).then_some(kept)
 }
 
 /// Returns the id in square brackets at the beginning of a text, if there is one.
@@ -154,10 +157,10 @@ fn bracketed(text: &str) -> Option<&str> {
 }
 
 /// Returns the entries that a digest cites, in order.
-fn citations<'a>(text: &str, told: &'a [BudgetedEntry]) -> Vec<&'a str> {
+fn citations<'a>(text: &str, chosen: &'a [BudgetedEntry]) -> Vec<&'a str> {
     let mut cited = Vec::new();
     for (at, _) in text.match_indices('[') {
-        let named = bracketed(&text[at..]).and_then(|id| told.iter().find(|one| one.entry.id == id));
+        let named = bracketed(&text[at..]).and_then(|id| chosen.iter().find(|one| one.entry.id == id));
         if let Some(one) = named.filter(|one| !cited.contains(&one.entry.id.as_str())) {
             cited.push(one.entry.id.as_str());
         }
@@ -166,8 +169,8 @@ fn citations<'a>(text: &str, told: &'a [BudgetedEntry]) -> Vec<&'a str> {
 }
 
 /// Lists the titles: the digest without a model.
-fn listed(told: &[BudgetedEntry]) -> String {
+fn titles(chosen: &[BudgetedEntry]) -> String {
     let lines: Vec<String> =
-        told.iter().map(|one| format!("- {} [{}]", one.entry.title, one.entry.id)).collect();
+        chosen.iter().map(|one| format!("- {} [{}]", one.entry.title, one.entry.id)).collect();
     lines.join("\n")
 }

@@ -51,6 +51,7 @@ pub async fn log_progress(
     let agent_id = arguments.text("agentId", NAME_CHARS_MAX);
     arguments.finish()?;
     let mut write = shared.ledger().await?.write(Survives::Power).await?;
+    // The session is that of the connection: the tool has no argument for another.
     let session = session::current(&mut write, caller, None).await?;
     let new = NewProgressEntry {
         project: &project,

@@ -18,15 +18,15 @@ use super::log::{NAME_CHARS_MAX, TAG_CHARS_MAX};
 use super::{Answer, Progress, ProgressFailure, schema, snippet};
 use crate::shared::Shared;
 
-/// The longest query.
+/// The longest query, in characters.
 const QUERY_CHARS_MAX: usize = 1_000;
-/// The most words of a query.
+/// The most words of a query: each is looked up in the text index.
 const TERMS_MAX: usize = 32;
 /// The most tags of a search.
 const TAGS_MAX: usize = 100;
-/// The default number of entries.
+/// The default number of entries, as the specification says.
 const LIMIT: i64 = 20;
-/// The largest number of entries.
+/// The largest number of entries, as the specification says.
 const LIMIT_MAX: i64 = 100;
 
 #[tool_router(router = search_tools, vis = "pub(super)")]
@@ -59,17 +59,17 @@ struct SearchRequest {
 /// # Errors
 /// The arguments are wrong, the project is not known, or the ledger failed.
 pub async fn search_logs(shared: &Shared, arguments: JsonObject) -> Result<Answer, ProgressFailure> {
-    let asked = SearchRequest::read(arguments)?;
+    let request = SearchRequest::read(arguments)?;
     let mut read = shared.ledger().await?.read().await?;
-    if project::get(&mut read, &asked.project).await?.is_none() {
-        return Err(ProgressFailure::NotFound(format!("Project not found: {}", asked.project)));
+    if project::get(&mut read, &request.project).await?.is_none() {
+        return Err(ProgressFailure::NotFound(format!("Project not found: {}", request.project)));
     }
-    let says = match (&asked.terms, &asked.query) {
+    let says = match (&request.terms, &request.query) {
         (Some(terms), _) => TextFilter::Words(terms),
         (None, Some(part)) => TextFilter::InTitle(part),
         (None, None) => TextFilter::Anything,
     };
-    let session = match &asked.session {
+    let session = match &request.session {
         Some(name) => match views::find_session(&mut read, name).await {
             Ok(session) => Some(session.id),
             Err(ViewError::Ledger(error)) => return Err(error.into()),
@@ -78,22 +78,23 @@ pub async fn search_logs(shared: &Shared, arguments: JsonObject) -> Result<Answe
         None => None,
     };
     let search = EntrySearch {
-        project: &asked.project,
+        project: &request.project,
         text: says,
-        tags: &asked.tags,
+        tags: &request.tags,
         session: session.as_deref(),
-        from_us: asked.from_us.unwrap_or(i64::MIN),
-        until_us: asked.until_us.unwrap_or(i64::MAX),
-        limit: asked.limit,
+        from_us: request.from_us.unwrap_or(i64::MIN),
+        until_us: request.until_us.unwrap_or(i64::MAX),
+        limit: request.limit,
     };
     let found = search::find(&mut read, &search).await?;
-    Ok(answer(&asked, &found))
+    Ok(answer(&request, &found))
 }
 
 impl SearchRequest {
     fn read(arguments: JsonObject) -> Result<Self, ProgressFailure> {
         let mut arguments = Arguments::new(arguments);
         let project = arguments.required("projectId", NAME_CHARS_MAX, "is required");
+        // An empty text would match everything, which is what leaving it out means.
         let query = arguments.text("query", QUERY_CHARS_MAX).filter(|query| !query.is_empty());
         let terms = match arguments.text("match", NAME_CHARS_MAX).as_deref() {
             None | Some("title") => None,
@@ -104,12 +105,12 @@ impl SearchRequest {
             }
         };
         if terms.as_ref().is_some_and(Vec::is_empty) {
-            arguments.problem("query", "has no words to search for: match \"title\" finds punctuation");
+            arguments.problem("query", "has no words to search for: only match \"title\" finds punctuation");
         }
         if terms.as_ref().is_some_and(|terms| terms.len() > TERMS_MAX) {
             arguments.problem("query", format!("exceeds maximum of {TERMS_MAX} words"));
         }
-        let asked = Self {
+        let request = Self {
             project,
             query,
             terms,
@@ -120,22 +121,22 @@ impl SearchRequest {
             limit: arguments.number("limit", 1, LIMIT_MAX).unwrap_or(LIMIT),
         };
         arguments.finish()?;
-        Ok(asked)
+        Ok(request)
     }
 }
 
-fn answer(asked: &SearchRequest, found: &EntrySearchResults) -> Answer {
+fn answer(request: &SearchRequest, found: &EntrySearchResults) -> Answer {
     let mut text = format!("Found {}", counted(found.total, "entry"));
-    if let Some(query) = &asked.query {
+    if let Some(query) = &request.query {
         write!(text, " matching '{query}'").expect("a string takes any text");
     }
-    write!(text, " in {}", asked.project).expect("a string takes any text");
+    write!(text, " in {}", request.project).expect("a string takes any text");
     if (found.hits.len() as i64) < found.total {
         write!(text, " (showing {})", found.hits.len()).expect("a string takes any text");
     }
-    let mut listed = Vec::new();
+    let mut entries = Vec::new();
     for (n, hit) in found.hits.iter().enumerate() {
-        let snippet = snippet_of(hit, asked.terms.as_deref());
+        let snippet = snippet_of(hit, request.terms.as_deref());
         text.push_str(if n == 0 { ":\n" } else { "\n" });
         write!(text, "{}. {} - {} ({})", n + 1, hit.id, hit.title, day(hit.at_us))
             .expect("a string takes any text");
@@ -150,9 +151,9 @@ fn answer(asked: &SearchRequest, found: &EntrySearchResults) -> Answer {
             write!(text, "\n   {snippet}").expect("a string takes any text");
             entry["snippet"] = snippet.into();
         }
-        listed.push(entry);
+        entries.push(entry);
     }
-    Answer { text, data: json!({ "entries": listed, "total": found.total }) }
+    Answer { text, data: json!({ "entries": entries, "total": found.total }) }
 }
 
 fn snippet_of(hit: &EntryHit, terms: Option<&[Term]>) -> Option<String> {
@@ -175,8 +176,8 @@ fn input() -> Value {
             },
             "sessionId": {
                 "type": "string",
-                "description": "Return entries logged in this session: its id or the beginning of it, the host's own \
-                                id of the conversation, or latest"
+                "description": "Return entries logged in this session: its id, a prefix of it, the host's own id of the \
+                                conversation, or latest"
             },
             "startDate": {
                 "type": "string",
@@ -195,9 +196,9 @@ fn input() -> Value {
             "match": {
                 "type": "string",
                 "enum": ["title", "fulltext"],
-                "description": "How query is matched: title (a part of the title) or fulltext (words in titles \
-                                and contents, best first, with snippets; \"in quotes\" one after another, \
-                                auth* for beginnings)",
+                "description": "How query is matched: title (as a part of the title) or fulltext (words in titles and \
+                                contents, best match first, with snippets; \"words in quotes\" must follow each \
+                                other, auth* is a prefix)",
                 "default": "title"
             }
         },
@@ -225,7 +226,7 @@ fn output() -> Value {
                         },
                         "snippet": {
                             "type": "string",
-                            "description": "Where the words are, between ** (only if match=fulltext)"
+                            "description": "The passage with the words, each between ** (only if match=fulltext)"
                         }
                     }
                 }

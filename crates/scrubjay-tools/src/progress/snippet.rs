@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use scrubjay_store::ledger::progress::FOLDING;
 use scrubjay_store::ledger::words::{Term, Word, words};
 
-/// How many words a snippet shows.
+/// How many words a snippet shows: about two lines.
 const WORDS: usize = 24;
 /// How many of them come before the first match.
 const BEFORE: usize = 6;
-/// The most characters of a snippet, without marks.
+/// The most characters of a snippet, without marks: a word may be of any length.
 const CHARS_MAX: usize = 300;
 
 /// Returns the passage with matches between `**`; of the content, or of the title if only that matches.
@@ -18,7 +18,7 @@ pub(super) fn of(title: &str, content: &str, terms: &[Term]) -> String {
     if found > 0 { place } else { best(title, terms).0 }
 }
 
-/// Returns the best passage of a text, and how many different words match there.
+/// Returns the passage of a text in which the most different words match, and how many.
 fn best(text: &str, terms: &[Term]) -> (String, usize) {
     let words = words(text, FOLDING);
     let hits: Vec<(usize, usize)> =
@@ -33,6 +33,7 @@ fn best(text: &str, terms: &[Term]) -> (String, usize) {
             (start, most) = (first.saturating_sub(BEFORE), different);
         }
         if most == terms.len() {
+            // No passage can have more.
             break;
         }
     }

@@ -1,6 +1,7 @@
-//! Summaries of entries: requested from a model once, then stored. Without a model the beginning of the content.
+//! Summaries of entries: requested from a model once, then stored. Without a model, the summary is the beginning of the
+//! content.
 //!
-//! Callers that want the same answer at the same time share one request, in this process and across processes.
+//! Callers that want the same answer at the same time share one request, within this process and across processes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,16 +15,17 @@ use tokio::time::{Instant, sleep};
 
 use crate::shared::Shared;
 
-/// The most characters of a summary.
+/// The most characters of a summary, as the specification says.
 pub(super) const CHARS_MAX: usize = 500;
-/// The most tokens of a summary.
+/// The most tokens of a summary, as the specification says.
 const TOKENS_MAX: u32 = 150;
 /// Low, for consistent, factual output.
 pub(super) const TEMPERATURE: f64 = 0.3;
 /// How often to check whether another process has the answer.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// How much longer than the request's time-out its claim lasts.
-const GRACE: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// How much longer than the request's time-out its claim is valid, so that the answer can be stored before another process
+/// asks again.
+const CLAIM_SLACK: Duration = Duration::from_secs(5);
 
 const SYSTEM_PROMPT: &str = "You are a technical summariser. Summarise the following agent work log in 2-3 \
     sentences. Focus on: what was done, key files/components changed, and outcome. Be concise and factual. Do \
@@ -56,19 +58,20 @@ pub(super) async fn of(
         return Ok((summary.clone(), SummarySource::Cache));
     }
     let user = format!("Title: {}\n\nContent:\n{}", entry.title, entry.content);
-    let question = ChatRequest {
+    let chat = ChatRequest {
         max_tokens: Some(TOKENS_MAX),
         temperature: Some(TEMPERATURE),
         ..ChatRequest::new(SYSTEM_PROMPT, user)
     };
-    let wanted = SummaryRequest { subject: &SummarySubject::Summary(entry), question, shape: &shape };
-    Ok(match ask(shared, wanted).await? {
+    let request = SummaryRequest { subject: &SummarySubject::Summary(entry), chat, extract: &extract };
+    Ok(match ask(shared, request).await? {
         Some(summary) => (summary, SummarySource::Model),
+        // Not stored, so that a model summarises the entry once there is one.
         None => (entry.content.chars().take(CHARS_MAX).collect(), SummarySource::Fallback),
     })
 }
 
-fn shape(reply: &ChatReply) -> Option<String> {
+fn extract(reply: &ChatReply) -> Option<String> {
     let text = reply.text.trim();
     (!text.is_empty()).then(|| cut(text, reply.cut_short))
 }
@@ -88,6 +91,7 @@ pub(super) fn cut(text: &str, broken_off: bool) -> String {
             break;
         }
         let ends = match c {
+            // In Chinese and Japanese no space follows a sentence.
             '。' | '！' | '？' => true,
             '.' | '!' | '?' => rest.peek().is_none_or(|(_, next)| next.is_whitespace()),
             _ => false,
@@ -132,12 +136,12 @@ impl SummarySubject<'_> {
 /// A request to the model, and the function that extracts the answer from its reply.
 pub(super) struct SummaryRequest<'a> {
     pub(super) subject: &'a SummarySubject<'a>,
-    pub(super) question: ChatRequest,
-    pub(super) shape: &'a (dyn Fn(&ChatReply) -> Option<String> + Sync),
+    pub(super) chat: ChatRequest,
+    pub(super) extract: &'a (dyn Fn(&ChatReply) -> Option<String> + Sync),
 }
 
 /// Requests an answer from the model, together with other callers that want the same; none if there is no answer.
-pub(super) async fn ask(shared: &Shared, wanted: SummaryRequest<'_>) -> Result<Option<String>, LedgerError> {
+pub(super) async fn ask(shared: &Shared, request: SummaryRequest<'_>) -> Result<Option<String>, LedgerError> {
     let Some(client) = shared.llm() else {
         tracing::warn!("there is no model to summarise with: set OPENAI_API_KEY or llm.api_key");
         return Ok(None);
@@ -147,9 +151,10 @@ pub(super) async fn ask(shared: &Shared, wanted: SummaryRequest<'_>) -> Result<O
         return Ok(None);
     }
     let ledger = shared.ledger().await?;
-    let place = shared.flights().place(wanted.subject.key());
-    let answer = place.cell.get_or_init(|| async {
-        let answer = ask_alone(ledger, client, shared.own_key(), &wanted).await;
+    let slot = shared.summaries_in_flight().slot(request.subject.key());
+    let answer = slot.cell.get_or_init(|| async {
+        let answer = ask_model(ledger, client, shared.process_key(), &request).await;
+        // The callers that share the request cannot share an error, which is not `Clone`; each gets the fallback.
         answer.unwrap_or_else(|e| {
             tracing::error!(error = %e, "the ledger failed");
             None
@@ -159,36 +164,39 @@ pub(super) async fn ask(shared: &Shared, wanted: SummaryRequest<'_>) -> Result<O
 }
 
 /// Requests the answer, unless another process does.
-async fn ask_alone(
+async fn ask_model(
     ledger: &Ledger,
     client: &scrubjay_llm::Client,
     owner: &str,
-    wanted: &SummaryRequest<'_>,
+    request: &SummaryRequest<'_>,
 ) -> Result<Option<String>, LedgerError> {
     let timeout = client.config().timeout;
     let deadline = Instant::now() + timeout;
-    let key = wanted.subject.key();
+    let key = request.subject.key();
     loop {
         let mut write = ledger.write(Survives::Process).await?;
-        if let Some(known) = wanted.subject.known(&mut write).await? {
+        // Within the transaction that takes the claim: another process stores its answer and gives up its claim in one.
+        if let Some(known) = request.subject.known(&mut write).await? {
             return Ok(Some(known));
         }
-        if claim::take(&mut write, &key, owner, timeout + GRACE).await? {
+        if claim::take(&mut write, &key, owner, timeout + CLAIM_SLACK).await? {
             write.commit().await?;
             break;
         }
+        // Another process asks the model. The transaction ends before the pause, or that process could not store its answer.
         drop(write);
-        if Instant::now() + LOOK_AGAIN > deadline {
+        if Instant::now() + POLL_INTERVAL > deadline {
             return Ok(None);
         }
-        sleep(LOOK_AGAIN).await;
+        sleep(POLL_INTERVAL).await;
     }
-    let reply = client.chat(&wanted.question, deadline).await;
+    // No transaction is open while the model works: writers of all processes take turns.
+    let reply = client.chat(&request.chat, deadline).await;
     let answer = match reply {
         Ok(reply) => {
-            let answer = (wanted.shape)(&reply);
+            let answer = (request.extract)(&reply);
             if answer.is_none() {
-                tracing::warn!(subject = key, "the model's answer is of no use");
+                tracing::warn!(subject = key, "the model's answer cannot be used");
             }
             answer
         }
@@ -198,8 +206,9 @@ async fn ask_alone(
         }
     };
     let mut write = ledger.write(Survives::Power).await?;
+    // The claim is given up even without an answer, so that the next caller can try at once.
     claim::release(&mut write, &key, owner).await?;
-    let kept = match (&answer, wanted.subject) {
+    let stored = match (&answer, request.subject) {
         (None, _) => None,
         (Some(text), SummarySubject::Summary(entry)) => {
             Some(progress::store_summary(&mut write, &entry.id, text, &client.config().model).await?)
@@ -210,7 +219,7 @@ async fn ask_alone(
         }
     };
     write.commit().await?;
-    Ok(kept)
+    Ok(stored)
 }
 
 type SharedAnswer = Arc<OnceCell<Option<String>>>;
@@ -220,25 +229,26 @@ type SharedAnswer = Arc<OnceCell<Option<String>>>;
 pub(crate) struct InFlightSummaries(Mutex<HashMap<String, SharedAnswer>>);
 
 impl InFlightSummaries {
-    fn place(&self, key: String) -> InFlightSlot<'_> {
+    fn slot(&self, key: String) -> InFlightSlot<'_> {
         let mut cells = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let cell = Arc::clone(cells.entry(key.clone()).or_default());
-        InFlightSlot { flights: self, key, cell }
+        InFlightSlot { summaries_in_flight: self, key, cell }
     }
 }
 
-/// A caller's share in a request that is in flight. Callers that come after the answer send a new request.
+/// A caller's share in a request that is in flight. The entry is removed with the answer: later callers find that in the
+/// ledger, and after a failure they ask again.
 struct InFlightSlot<'a> {
-    flights: &'a InFlightSummaries,
+    summaries_in_flight: &'a InFlightSummaries,
     key: String,
     cell: SharedAnswer,
 }
 
 impl Drop for InFlightSlot<'_> {
     fn drop(&mut self) {
-        let mut cells = self.flights.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cells = self.summaries_in_flight.0.lock().unwrap_or_else(PoisonError::into_inner);
         let ours = cells.get(&self.key).is_some_and(|cell| Arc::ptr_eq(cell, &self.cell));
-        // Two references are the map's and our own, so no other caller waits.
+        // Two references are the map's and this caller's, so no other caller waits for the answer.
         if ours && (self.cell.initialized() || Arc::strong_count(&self.cell) <= 2) {
             cells.remove(&self.key);
         }

@@ -13,9 +13,9 @@ use serde_json::json;
 use super::Recorder;
 use crate::reply::{Failure, Reply, reply};
 
-/// The longest label.
+/// The longest label: it heads an event on the timeline.
 const LABEL_CHARS_MAX: usize = 100;
-/// The longest description.
+/// The longest description. Longer texts belong in a file, where they have revisions.
 const DESCRIPTION_CHARS_MAX: usize = 100_000;
 
 #[derive(Deserialize, JsonSchema)]
@@ -39,7 +39,7 @@ pub(super) struct AuditReply {
 
 #[tool_router(router = audit_tools, vis = "pub(super)")]
 impl Recorder {
-    /// Record something that is not a file change: a decision, a milestone, a note.
+    /// Record a decision, a milestone or a note on the session's timeline. File changes are recorded by file_op.
     #[tool(title = "Record an event", output_schema = crate::reply::schema::<AuditReply>(), annotations(destructive_hint = false, open_world_hint = false))]
     async fn audit_event(
         &self,
@@ -68,7 +68,7 @@ impl Recorder {
         let event = NewEvent::new(EventKind::Deliverable, format!("{label}: {description}")).with(details);
         let event_id = event::append(&mut write, &session, &caller, event).await?;
         write.commit().await?;
-        self.shared.tell_news();
+        self.shared.notify_written();
         reply(
             format!("Recorded {label} as event {event_id}."),
             &AuditReply { session_id: session.id, event_id },

@@ -1,4 +1,4 @@
-//! `file_op`: changes files; the change is recorded first, then made.
+//! `file_op`: changes files; the change is recorded first, then applied.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -24,11 +24,12 @@ pub(super) struct FileOpArgs {
     action: FileAction,
     /// The whole new content, for create and edit.
     content: Option<String>,
-    /// For edit, instead of content: passages to replace, one after the other.
+    /// For edit, instead of content: passages to replace, in this order.
     edits: Option<Vec<EditArgs>>,
     /// How content is written: utf-8 (the default) or base64.
     encoding: Option<Encoding>,
-    /// The hash that the file must have now (BLAKE3, as this tool returns it); any other is a conflict.
+    /// The hash that the file must have now: after_hash of your last change (BLAKE3). If it has another, nothing is
+    /// written, and the call fails with CONFLICT.
     expected_hash: Option<String>,
 }
 
@@ -54,7 +55,7 @@ struct EditArgs {
     old_text: String,
     /// The new text.
     new_text: String,
-    /// Replace every occurrence instead.
+    /// Replace every occurrence; old_text may then occur several times.
     #[serde(default)]
     replace_all: bool,
 }
@@ -79,33 +80,34 @@ pub(super) struct FileReply {
     added: i64,
     /// How many lines were removed.
     removed: i64,
-    /// Whether the content was the same already.
+    /// Whether the file already had this content, so that nothing was written.
     unchanged: bool,
-    /// Whether someone else had changed the file since it was last recorded; that is recorded too.
+    /// Whether someone else had changed the file since it was last recorded. Their version is recorded too.
     changed_by_others: bool,
 }
 
 impl FileReply {
-    pub(super) fn new(made: &AppliedChange, action: &str) -> Self {
-        let revision = made.revision.as_ref();
+    pub(super) fn new(applied: &AppliedChange, action: &str) -> Self {
+        let revision = applied.revision.as_ref();
         Self {
-            session_id: made.session_id.clone(),
-            event_id: made.event_id,
-            path: made.path.clone(),
+            session_id: applied.session_id.clone(),
+            event_id: applied.event_id,
+            path: applied.path.clone(),
             action: action.to_owned(),
-            before_hash: revision.map_or(made.hash, |r| r.before).as_ref().map(hex),
-            after_hash: made.hash.as_ref().map(hex),
-            size: made.size,
+            // Without a revision nothing changed, so the content before is the content now.
+            before_hash: revision.map_or(applied.hash, |r| r.before).as_ref().map(hex),
+            after_hash: applied.hash.as_ref().map(hex),
+            size: applied.size,
             added: revision.map_or(0, |r| r.added),
             removed: revision.map_or(0, |r| r.removed),
             unchanged: revision.is_none(),
-            changed_by_others: made.observed,
+            changed_by_others: applied.observed,
         }
     }
 
     pub(super) fn text(&self) -> String {
         let done = match (self.unchanged, self.action.as_str()) {
-            (true, _) => format!("{} was the same already; nothing was written.", self.path),
+            (true, _) => format!("{} already has this content; nothing was written.", self.path),
             (false, "create") => format!("Created {} ({}).", self.path, counted(self.added, "line")),
             (false, "delete") => format!("Deleted {} ({}).", self.path, counted(self.removed, "line")),
             (false, _) => format!("Edited {} (+{} -{}).", self.path, self.added, self.removed),
@@ -120,7 +122,8 @@ impl FileReply {
 
 #[tool_router(router = file_op_tools, vis = "pub(super)")]
 impl Recorder {
-    /// Create, edit or delete a file. The content before and after is recorded first, then the file is changed.
+    /// Create, edit or delete a file in the workspace. The content before and after is recorded first, so any revision can
+    /// be read or restored later. Returns the new content's hash.
     #[tool(title = "Change a file", output_schema = crate::reply::schema::<FileReply>(), annotations(destructive_hint = true, open_world_hint = false))]
     async fn file_op(
         &self,
@@ -130,18 +133,18 @@ impl Recorder {
         let caller = self.shared.caller(&context);
         let expected =
             args.expected_hash.as_deref().map(|text| from_hex(text).ok_or_else(bad_hash)).transpose()?;
-        let body = |args: FileOpArgs| body(args.content, args.edits, args.encoding);
+        let content = |args: FileOpArgs| new_content(args.content, args.edits, args.encoding);
         let (session, path) = (args.session_id.clone(), args.path.clone());
         let action = match args.action {
-            FileAction::Create => Action::Create(body(args)?),
-            FileAction::Edit => Action::Edit(body(args)?),
+            FileAction::Create => Action::Create(content(args)?),
+            FileAction::Edit => Action::Edit(content(args)?),
             FileAction::Delete => Action::Delete,
         };
         let name = action.name();
         let change = Change { session, path, action, expected, mode: None, rewinds_to: None };
-        let made = self.shared.files().await?.change(&caller, change).await?;
-        let answer = FileReply::new(&made, name);
-        self.shared.tell_news();
+        let applied = self.shared.files().await?.change(&caller, change).await?;
+        let answer = FileReply::new(&applied, name);
+        self.shared.notify_written();
         reply(answer.text(), &answer)
     }
 }
@@ -154,7 +157,7 @@ fn bad_hash() -> Failure {
     )
 }
 
-fn body(
+fn new_content(
     content: Option<String>,
     edits: Option<Vec<EditArgs>>,
     encoding: Option<Encoding>,
@@ -175,7 +178,7 @@ fn body(
         (None, None) => Err(Failure::new(
             "CONTENT_REQUIRED",
             "create and edit need content",
-            "Give the whole content, or for edit a list of edits.",
+            "Give the whole content; for edit, content or edits.",
         )),
         (Some(_), Some(_)) => {
             Err(Failure::new("INVALID_CONTENT", "both content and edits are given", "Give one of them."))

@@ -13,6 +13,6 @@ pub(super) fn check(what: &str, text: Option<&str>, chars_max: usize) -> Result<
     Err(Failure::new(
         "TOO_LONG",
         format!("{what} has {} and may have at most {chars_max}", counted(chars, "character")),
-        "Shorten it; tell the long part with audit_event, or write it to a file with file_op.",
+        "Shorten it. Record the long part with audit_event, or write it to a file with file_op.",
     ))
 }

@@ -15,14 +15,14 @@ use serde_json::json;
 use super::{Recorder, limits};
 use crate::reply::{Failure, Reply, reply};
 
-/// The most steps of a plan.
+/// The most steps of a plan: every answer contains all of them.
 const STEPS_MAX: usize = 200;
 
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct PlanArgs {
     /// The session. Left out: this connection's own.
     session_id: Option<String>,
-    /// What you intend to do, in order. Replaces the pending steps of an earlier plan.
+    /// The steps that you intend to do, in order. They replace the pending steps of an earlier plan.
     steps: Vec<String>,
 }
 
@@ -30,11 +30,11 @@ pub(super) struct PlanArgs {
 pub(super) struct StepArgs {
     /// The session. Left out: this connection's own.
     session_id: Option<String>,
-    /// A new step's text, or the text of one in the plan.
+    /// The text of a step in the plan, or of a new one.
     step: Option<String>,
     /// The index of the step in the plan, from 0.
     index: Option<i64>,
-    /// The new status: current, done, failed or skipped. Left out: a new step is added.
+    /// The new status: current, done, failed or skipped. Left out: step is added as a new one.
     status: Option<MarkedStatus>,
 }
 
@@ -71,7 +71,8 @@ struct StepReply {
 
 #[tool_router(router = plan_tools, vis = "pub(super)")]
 impl Recorder {
-    /// Submit your plan: ordered steps. What you do afterwards is grouped under the current step.
+    /// Record your plan as ordered steps, before you begin and whenever it changes. What you do afterwards is grouped under
+    /// the current step; the first step is current at once. Returns all steps with index and status.
     #[tool(title = "Submit a plan", output_schema = crate::reply::schema::<PlanReply>(), annotations(destructive_hint = false, open_world_hint = false))]
     async fn record_plan(
         &self,
@@ -95,14 +96,16 @@ impl Recorder {
         let mut write = self.shared.ledger().await?.write(Survives::Power).await?;
         let mut session = session::current(&mut write, &caller, args.session_id.as_deref()).await?;
         plan::set(&mut write, &caller, &mut session, &args.steps).await?;
-        let plan = shown(&mut write, &session).await?;
+        // Read in the same transaction, so that the answer is the plan as this call left it.
+        let plan = plan_reply(&mut write, &session).await?;
         write.commit().await?;
-        self.shared.tell_news();
+        self.shared.notify_written();
         let steps = counted(args.steps.len(), "step");
         reply(format!("Plan of {steps} recorded; the first is current."), &plan)
     }
 
-    /// Add one step to the plan, or mark one as current, done, failed or skipped.
+    /// Mark a step of the plan as current, done, failed or skipped, or add one. Without index and step, status applies to
+    /// the current step. Returns all steps with index and status.
     #[tool(title = "Add or mark a plan step", output_schema = crate::reply::schema::<PlanReply>(), annotations(destructive_hint = false, open_world_hint = false))]
     async fn record_plan_step(
         &self,
@@ -112,9 +115,11 @@ impl Recorder {
         let caller = self.shared.caller(&context);
         let mut write = self.shared.ledger().await?.write(Survives::Power).await?;
         let mut session = session::current(&mut write, &caller, args.session_id.as_deref()).await?;
-        let known = latest(plan::steps(&mut write, &session.id).await?);
+        // Only the latest plan can be worked on; the steps of earlier ones are history.
+        let known = latest_plan(plan::steps(&mut write, &session.id).await?);
         let found = known.iter().find(|step| match (args.index, &args.step) {
             (Some(index), _) => step.index == index,
+            // Without a status a step is added, even if the plan has one with the same text.
             (None, Some(text)) => args.status.is_some() && step.text == *text,
             (None, None) => args.status.is_some() && Some(step.id) == session.current_step,
         });
@@ -138,16 +143,16 @@ impl Recorder {
         if let Some(status) = status {
             plan::mark(&mut write, &caller, &mut session, &step, status).await?;
         }
-        let plan = shown(&mut write, &session).await?;
+        let plan = plan_reply(&mut write, &session).await?;
         write.commit().await?;
-        self.shared.tell_news();
+        self.shared.notify_written();
         let what = status.map_or("added", StepStatus::name);
         let number = number(step.plan, step.index);
         reply(format!("Step {number} (index {}) is {what}: {}", step.index, step.text), &plan)
     }
 }
 
-fn latest(steps: Vec<PlanStep>) -> Vec<PlanStep> {
+fn latest_plan(steps: Vec<PlanStep>) -> Vec<PlanStep> {
     let plan = steps.iter().map(|step| step.plan).max().unwrap_or(0);
     steps.into_iter().filter(|step| step.plan == plan).collect()
 }
@@ -157,13 +162,13 @@ fn no_step(known: &[PlanStep]) -> Failure {
     Failure::new(
         "STEP_NOT_FOUND",
         "the plan has no such step",
-        "Name a step of the plan by its index, or give the text of a new one in `step`.",
+        "Give the index of one of `steps`, or the text of a new one in `step`.",
     )
     .with(json!({ "steps": steps }))
 }
 
-async fn shown(write: &mut Write, session: &Session) -> Result<PlanReply, Failure> {
-    let steps = latest(plan::steps(write, &session.id).await?);
+async fn plan_reply(write: &mut Write, session: &Session) -> Result<PlanReply, Failure> {
+    let steps = latest_plan(plan::steps(write, &session.id).await?);
     let current_index = steps.iter().find(|s| Some(s.id) == session.current_step).map(|s| s.index);
     let steps = steps.into_iter().map(|s| StepReply {
         index: s.index,

@@ -1,6 +1,6 @@
 //! `record_file_create`, `record_file_edit`, `record_file_delete`: for hosts that write files themselves.
 //!
-//! Nothing is written here; the evolution marks these revisions as reported.
+//! These tools do not touch files. The evolution marks such revisions as reported.
 
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::service::RequestContext;
@@ -19,7 +19,7 @@ pub(super) struct CreatedArgs {
     session_id: Option<String>,
     /// The file: relative to the workspace, or absolute within it.
     path: String,
-    /// The new content. Left out: what is in the file now.
+    /// The new content. Left out: it is read from the file.
     content: Option<String>,
 }
 
@@ -29,9 +29,9 @@ pub(super) struct EditedArgs {
     session_id: Option<String>,
     /// The file: relative to the workspace, or absolute within it.
     path: String,
-    /// The old content. Left out: what was last recorded.
+    /// The old content. Left out: the content that was last recorded.
     old_content: Option<String>,
-    /// The new content. Left out: what is in the file now.
+    /// The new content. Left out: it is read from the file.
     new_content: Option<String>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct DeletedArgs {
 
 #[tool_router(router = reported_tools, vis = "pub(super)")]
 impl Recorder {
-    /// Record that you created a file by other means. Writes nothing; prefer file_op.
+    /// Record that you created a file with another tool. The file itself is not touched. Prefer file_op, which does both.
     #[tool(title = "Record a created file", output_schema = crate::reply::schema::<FileReply>(), annotations(destructive_hint = false, open_world_hint = false))]
     async fn record_file_create(
         &self,
@@ -53,11 +53,11 @@ impl Recorder {
         context: RequestContext<RoleServer>,
     ) -> Reply {
         let action = ReportedAction::Create(args.content);
-        self.take(ChangeReport { session: args.session_id, path: args.path, action }, "create", &context)
+        self.report(ChangeReport { session: args.session_id, path: args.path, action }, "create", &context)
             .await
     }
 
-    /// Record that you changed a file by other means. Writes nothing; prefer file_op.
+    /// Record that you changed a file with another tool. The file itself is not touched. Prefer file_op, which does both.
     #[tool(title = "Record a changed file", output_schema = crate::reply::schema::<FileReply>(), annotations(destructive_hint = false, open_world_hint = false))]
     async fn record_file_edit(
         &self,
@@ -65,10 +65,11 @@ impl Recorder {
         context: RequestContext<RoleServer>,
     ) -> Reply {
         let action = ReportedAction::Edit(args.old_content, args.new_content);
-        self.take(ChangeReport { session: args.session_id, path: args.path, action }, "edit", &context).await
+        self.report(ChangeReport { session: args.session_id, path: args.path, action }, "edit", &context)
+            .await
     }
 
-    /// Record that you deleted a file by other means. Deletes nothing; prefer file_op.
+    /// Record that you deleted a file with another tool. The file itself is not touched. Prefer file_op, which does both.
     #[tool(title = "Record a deleted file", output_schema = crate::reply::schema::<FileReply>(), annotations(destructive_hint = false, open_world_hint = false))]
     async fn record_file_delete(
         &self,
@@ -77,14 +78,19 @@ impl Recorder {
     ) -> Reply {
         let report =
             ChangeReport { session: args.session_id, path: args.path, action: ReportedAction::Delete };
-        self.take(report, "delete", &context).await
+        self.report(report, "delete", &context).await
     }
 
-    async fn take(&self, report: ChangeReport, action: &str, context: &RequestContext<RoleServer>) -> Reply {
+    async fn report(
+        &self,
+        report: ChangeReport,
+        action: &str,
+        context: &RequestContext<RoleServer>,
+    ) -> Reply {
         let caller = self.shared.caller(context);
-        let made = self.shared.files().await?.report(&caller, report).await?;
-        self.shared.tell_news();
-        let text = format!("Recorded {action} of {} as event {}.", made.path, made.event_id);
-        reply(text, &FileReply::new(&made, action))
+        let recorded = self.shared.files().await?.report(&caller, report).await?;
+        self.shared.notify_written();
+        let text = format!("Recorded {action} of {} as event {}.", recorded.path, recorded.event_id);
+        reply(text, &FileReply::new(&recorded, action))
     }
 }

@@ -1,7 +1,7 @@
 //! The views as resources: `scrubjay://sessions`, and for each session its timeline, story, evolution and the contents of
 //! file revisions.
 //!
-//! `address.rs` reads their URIs, `subscriptions.rs` tells subscribers what changed.
+//! `address.rs` parses their URIs, `subscriptions.rs` notifies subscribers of changes.
 
 mod address;
 mod subscriptions;
@@ -31,7 +31,7 @@ const JSON: &str = "application/json";
 const MARKDOWN: &str = "text/markdown";
 const PLAIN: &str = "text/plain";
 const BYTES: &str = "application/octet-stream";
-/// How many sessions a page of the list has.
+/// How many sessions a page of the list has; each is three resources.
 const SESSIONS_PAGE: i64 = 50;
 
 pub(super) fn templates() -> Vec<ResourceTemplate> {
@@ -63,14 +63,14 @@ pub(super) fn templates() -> Vec<ResourceTemplate> {
             "file-content",
         )
         .with_title("Content of a file")
-        .with_description(
-            "The content of a file after a revision, or with side=before the content before it.",
-        ),
+        .with_description("The content of a file after a revision; with side=before, before it."),
     ]
 }
 
 pub(super) async fn list(shared: &Shared, cursor: Option<String>) -> Result<ListResourcesResult, ErrorData> {
-    let wrong = || ErrorData::invalid_params("the cursor is not one of this list", None);
+    let wrong =
+        || ErrorData::invalid_params("the cursor is not from this list: begin again without one", None);
+    // The last session of a page, with its time: sessions that become active in between do not shift the next page.
     let before = match &cursor {
         Some(cursor) => {
             let (ns, id) = cursor.split_once(' ').ok_or_else(wrong)?;
@@ -96,6 +96,7 @@ pub(super) async fn list(shared: &Shared, cursor: Option<String>) -> Result<List
         }
     }
     let mut result = ListResourcesResult::with_all_items(resources);
+    // A full page may be the last one; the page after it is then empty.
     if sessions.len() as i64 == SESSIONS_PAGE {
         result.next_cursor = sessions.last().map(|s| format!("{} {}", s.last_activity_ns, s.id));
     }
@@ -105,6 +106,7 @@ pub(super) async fn list(shared: &Shared, cursor: Option<String>) -> Result<List
 pub(super) async fn read(shared: &Shared, uri: &str) -> Result<ReadResourceResponse, ErrorData> {
     let address = ResourceAddress::parse(uri).ok_or_else(|| unknown(uri))?;
     shared.settle().await;
+    // Only the ledger can fail; everything else means that what the address names does not exist.
     let contents = render(shared, &address, uri).await.map_err(|e| match e {
         ViewError::Ledger(e) => Failure::from(e).into_error(ErrorCode::INTERNAL_ERROR),
         other => {
@@ -116,8 +118,7 @@ pub(super) async fn read(shared: &Shared, uri: &str) -> Result<ReadResourceRespo
 }
 
 fn unknown(uri: &str) -> ErrorData {
-    let message =
-        format!("there is no resource {uri}: resources/list and resources/templates/list say what is");
+    let message = format!("there is no resource {uri}: see resources/list and resources/templates/list");
     ErrorData::resource_not_found(message, Some(json!({ "uri": uri })))
 }
 
@@ -131,30 +132,32 @@ async fn render(
     let Some(id) = address.session() else {
         let sessions = session::list(&mut read, None, None, views::PAGE_MAX).await?;
         let sessions: Vec<SessionView> = sessions.iter().map(SessionView::new).collect();
-        return Ok(json(written(&json!({ "sessions": sessions }))));
+        return Ok(json(to_json(&json!({ "sessions": sessions }))));
     };
     let session = views::find_session(&mut read, id).await?;
     Ok(match address {
         ResourceAddress::Story(_, query) => {
             let mut story = story::read(&mut read, &session).await?;
+            // As in `get_story`: no read stays open while the model works.
             drop(read);
             narrative::add(shared, &mut story).await?;
             let story = story.shorten_to(query.tokens_max());
             ResourceContents::text(story.markdown(), uri).with_mime_type(MARKDOWN)
         }
         ResourceAddress::Files(_, query) => {
-            json(written(&evolution::files(&mut read, &session, Some(query.tokens_max())).await?))
+            json(to_json(&evolution::files(&mut read, &session, Some(query.tokens_max())).await?))
         }
         ResourceAddress::File(_, path, Query { revision: Some(revision), side, .. }) => content(
             &content::read(&mut read, &session, path, StatePoint::Revision(*revision), *side).await?,
             uri,
         ),
         ResourceAddress::File(_, path, query) => {
-            json(written(&evolution::read(&mut read, &session, path, query.window()).await?))
+            json(to_json(&evolution::read(&mut read, &session, path, query.window()).await?))
         }
+        // Answered above: it has no session.
         ResourceAddress::Sessions => json(String::new()),
         ResourceAddress::Timeline(_, query) => {
-            json(written(&timeline::read(&mut read, &session, query.window()).await?))
+            json(to_json(&timeline::read(&mut read, &session, query.window()).await?))
         }
     })
 }
@@ -167,6 +170,6 @@ fn content(content: &StoredContent, uri: &str) -> ResourceContents {
     }
 }
 
-fn written(value: &impl Serialize) -> String {
+fn to_json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }

@@ -65,7 +65,8 @@ impl SessionReply {
 
 #[tool_router(router = session_tools, vis = "pub(super)")]
 impl Recorder {
-    /// Begin a session, name this connection's own, or resume an earlier one by its id.
+    /// Give this connection's session a title, begin another, or resume an earlier one by its id. A session begins by itself
+    /// with your first call, so this is optional.
     #[tool(title = "Start a session", output_schema = crate::reply::schema::<SessionReply>(), annotations(destructive_hint = false, open_world_hint = false))]
     async fn record_session_start(
         &self,
@@ -85,14 +86,15 @@ impl Recorder {
         let (session, started) = session::start(&mut write, &caller, beginning).await?;
         let events = event::count(&mut write, &session.id).await?;
         write.commit().await?;
-        self.shared.tell_news();
+        self.shared.notify_written();
         let resumed = started == StartOutcome::Resumed;
-        let verb = if resumed { "goes on" } else { "began" };
+        let verb = if resumed { "continues" } else { "began" };
         let text = format!("Session {} {verb} in project {}.", session.id, session.project_id);
         reply(text, &SessionReply::new(&session, resumed, events))
     }
 
-    /// End the session. Everything recorded is on disk when this returns.
+    /// End the session, with a summary of its result. Everything recorded is on disk when this returns. Your next call
+    /// begins another session.
     #[tool(title = "End the session", output_schema = crate::reply::schema::<SessionReply>(), annotations(destructive_hint = false, open_world_hint = false))]
     async fn record_session_end(
         &self,
@@ -102,7 +104,7 @@ impl Recorder {
         limits::check("summary", args.summary.as_deref(), MESSAGE_CHARS_MAX)?;
         let caller = self.shared.caller(&context);
         let mut write = self.shared.ledger().await?.write(Survives::Power).await?;
-        // A deserted session is ended now; one that was ended before is not changed.
+        // Ending a session twice is not an error: an agent cannot know that another connection ended it.
         let session = match session::current(&mut write, &caller, args.session_id.as_deref()).await {
             Err(SessionError::Ended(id)) => {
                 session::get(&mut write, &id).await?.ok_or(SessionError::NotFound(id))?
@@ -116,9 +118,9 @@ impl Recorder {
         };
         let events = event::count(&mut write, &session.id).await?;
         write.commit().await?;
-        self.shared.tell_news();
+        self.shared.notify_written();
         let text = if already_closed {
-            format!("Session {} had ended already.", session.id)
+            format!("Session {} had already ended.", session.id)
         } else {
             format!("Session {} ended with {}.", session.id, counted(events, "event"))
         };

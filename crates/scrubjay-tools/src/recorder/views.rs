@@ -7,9 +7,9 @@ use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
 use scrubjay_core::units::counted;
+use scrubjay_store::ledger::Read;
 use scrubjay_store::ledger::blob::hex;
 use scrubjay_store::ledger::session::{self, Session};
-use scrubjay_store::ledger::{LedgerError, Read};
 use scrubjay_store::views::address::{self, Side};
 use scrubjay_store::views::budget::{self, Window};
 use scrubjay_store::views::content::{self, StatePoint};
@@ -127,14 +127,14 @@ impl Recorder {
         reply(text.join("\n"), &json!({ "sessions": sessions }))
     }
 
-    /// Read a session's events in order.
+    /// Read everything that happened in a session, in order: plan steps, file changes, decisions, notes.
     #[tool(title = "Read the timeline", annotations(read_only_hint = true, open_world_hint = false))]
     async fn get_timeline(
         &self,
         Parameters(args): Parameters<TimelineArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
-        let (mut read, session) = self.look_at(args.session_id.as_deref(), &context).await?;
+        let (mut read, session) = self.open_session(args.session_id.as_deref(), &context).await?;
         let window = window(args.after, args.limit.unwrap_or(EVENTS), args.max_tokens);
         let page = timeline::read(&mut read, &session, window).await?;
         let mut text = page.events.iter().map(timeline::EventView::line).collect::<Vec<_>>().join("\n");
@@ -144,22 +144,25 @@ impl Recorder {
         reply(text, &page)
     }
 
-    /// Read what a session did, step by step: files, decisions, numbers.
+    /// Read a summary of a session, grouped by the steps of its plan: changed files, decisions, counts. Shorter than the
+    /// timeline.
     #[tool(title = "Read the story", annotations(read_only_hint = true, open_world_hint = false))]
     async fn get_story(
         &self,
         Parameters(args): Parameters<StoryArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
-        let (mut read, session) = self.look_at(args.session_id.as_deref(), &context).await?;
+        let (mut read, session) = self.open_session(args.session_id.as_deref(), &context).await?;
         let mut story = story::read(&mut read, &session).await?;
+        // A snapshot that stays open while the model is slow would keep the log of the database from shrinking.
         drop(read);
         narrative::add(&self.shared, &mut story).await?;
         let story = story.shorten_to(tokens_max(args.max_tokens));
         reply(story.markdown(), &story)
     }
 
-    /// Read which files a session changed, one file's revisions with their diffs, or its content at one of them.
+    /// Read which files a session changed; with path, that file's revisions with their diffs; with path and revision, its
+    /// content at that revision.
     #[tool(
         title = "Read the evolution of files",
         annotations(read_only_hint = true, open_world_hint = false)
@@ -169,13 +172,13 @@ impl Recorder {
         Parameters(args): Parameters<EvolutionArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
-        let (mut read, session) = self.look_at(args.session_id.as_deref(), &context).await?;
+        let (mut read, session) = self.open_session(args.session_id.as_deref(), &context).await?;
         let tokens_max = tokens_max(args.max_tokens);
         match (&args.path, args.revision) {
             (None, Some(_)) => Err(Failure::new(
                 "PATH_REQUIRED",
-                "a revision is one of a file",
-                "Give the path of the file too.",
+                "revision is given without path",
+                "Give the path of the file, too.",
             )),
             (None, None) => show_files(&evolution::files(&mut read, &session, Some(tokens_max)).await?),
             (Some(path), None) => {
@@ -195,20 +198,21 @@ impl Recorder {
         }
     }
 
-    async fn look_at(
+    async fn open_session(
         &self,
         named: Option<&str>,
         context: &RequestContext<RoleServer>,
     ) -> Result<(Read, Session), Failure> {
+        // Changes that a crash left open are settled first: a view would show them as pending.
         self.shared.settle().await;
         let mut read = self.shared.ledger().await?.read().await?;
         let session = match named {
             Some(start) => views::find_session(&mut read, start).await?,
-            None => own(&mut read, &self.shared.caller(context)).await?.ok_or_else(|| {
+            None => session::of_caller(&mut read, &self.shared.caller(context)).await?.ok_or_else(|| {
                 Failure::new(
                     "SESSION_NOT_FOUND",
                     "this connection has no session yet",
-                    "Name one of list_sessions, or begin one with record_session_start.",
+                    "Give the session_id of one that list_sessions shows, or begin one with record_session_start.",
                 )
             })?,
         };
@@ -216,11 +220,8 @@ impl Recorder {
     }
 }
 
-async fn own(read: &mut Read, caller: &session::Caller) -> Result<Option<Session>, LedgerError> {
-    session::of_caller(read, caller).await
-}
-
 fn tokens_max(asked: Option<u64>) -> usize {
+    // Clamped, not refused: an agent that asks for too much or too little still gets an answer.
     let asked = asked.map_or(budget::TOKENS as u64, |asked| asked.max(TOKENS_MIN));
     usize::try_from(asked).unwrap_or(usize::MAX).min(budget::TOKENS_MAX)
 }
@@ -236,7 +237,7 @@ fn show_files(files: &evolution::ChangedFiles) -> Reply {
     let mut text: Vec<String> = files.files.iter().map(line).collect();
     let left_out = files.total - files.files.len() as i64;
     if left_out > 0 {
-        text.push(format!("… {} more: allow more max_tokens", counted(left_out, "file")));
+        text.push(format!("… {} more: raise max_tokens", counted(left_out, "file")));
     }
     reply(text.join("\n"), files)
 }
@@ -270,19 +271,19 @@ fn show_content(
     let revision = &content.revision;
     let uri = address::content(&session.id, &revision.path, revision.id, content.side);
     let piece = content.piece(offset, tokens_max);
-    // Parts of binary content are useless.
+    // Nobody can use a part of a binary file, so it is given whole or not at all.
     let whole = || Some(STANDARD.encode(&content.bytes)).filter(|text| budget::tokens(text) <= tokens_max);
     let (encoding, text, offset, next_offset) = match piece {
         Some(piece) => ("utf-8", Some(piece.text.to_owned()), piece.offset, piece.next_offset),
         None => ("base64", whole(), 0, None),
     };
-    let said = match (encoding, &text, next_offset) {
+    let text_shown = match (encoding, &text, next_offset) {
         ("utf-8", Some(text), None) => text.clone(),
         ("utf-8", Some(text), Some(next)) => {
-            format!("{text}\n… go on with offset {next}; the whole is {uri}")
+            format!("{text}\n… continue with offset {next}; the whole content is the resource {uri}")
         }
         _ => format!(
-            "{} at revision {} is no text, {}: the whole is {uri}",
+            "{} at revision {} is binary, {}: the whole content is the resource {uri}",
             revision.path,
             revision.id,
             counted(content.bytes.len(), "byte")
@@ -300,5 +301,5 @@ fn show_content(
         next_offset,
         uri,
     };
-    reply(said, &answer)
+    reply(text_shown, &answer)
 }

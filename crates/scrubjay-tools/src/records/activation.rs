@@ -4,9 +4,9 @@ use rmcp::handler::server::wrapper::Parameters;
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
-use scrubjay_core::diff::unified;
 use scrubjay_store::ledger::records::activation::{self, Activation, SeenVersion};
 use scrubjay_store::ledger::records::bundle::{self, Bundle};
+use scrubjay_store::ledger::records::diff::of_bodies;
 use scrubjay_store::ledger::records::{Record, RecordRef, RecordState, Scope, citation, full, history};
 use scrubjay_store::ledger::{Survives, Write};
 use serde::{Deserialize, Serialize};
@@ -21,11 +21,11 @@ use crate::reply::{Failure, Reply, reply};
 pub(super) struct ActivateArgs {
     /// The record.
     id: String,
-    /// Continue without a warning although another session works on it.
+    /// Activate it without a warning although another session works on it. Set it only if the user agreed.
     #[serde(default, rename = "override")]
     overridden: bool,
-    /// How many tokens the answer may have (estimated). It is filled in this order: the target, its parent, open
-    /// children, siblings, other children, grandchildren. What does not fit is left out and listed.
+    /// About how many tokens the answer may have. It is filled in this order: the record, its parent, open children,
+    /// siblings, other children, grandchildren. What does not fit is left out and listed.
     max_tokens: Option<i64>,
     /// The session. Left out: this connection's own.
     session_id: Option<String>,
@@ -43,7 +43,7 @@ pub(super) struct ActivateReply {
     /// What changed since this session last activated it.
     #[serde(skip_serializing_if = "Option::is_none")]
     changed: Option<ChangedView>,
-    /// Another session that works on it, too.
+    /// Another session that also works on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     conflict: Option<ConflictView>,
 }
@@ -57,8 +57,9 @@ struct ConflictView {
 
 #[derive(Serialize, JsonSchema)]
 struct ChangedView {
-    /// The version this session had seen, and the one it sees now.
+    /// The version that this session saw before.
     from_version: i64,
+    /// The version that it sees now.
     to_version: i64,
     /// Which fields of the record differ.
     fields: Vec<&'static str>,
@@ -68,7 +69,7 @@ struct ChangedView {
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(default)]
     diff: String,
-    /// Parent, children and grandchildren shown here that other sessions have changed since.
+    /// The ids of parent, children and grandchildren that other sessions have changed since.
     around: Vec<String>,
 }
 
@@ -84,23 +85,25 @@ pub(super) struct Warning {
 
 #[tool_router(router = activation_tools, vis = "pub(super)")]
 impl Records {
-    /// Load a record to reason with it: the record, its parent and its open children whole, the rest in brief.
-    /// Needed before it, or anything below it, is changed.
+    /// Load a record and its context: the record, its parent and its open children with their bodies, other relatives in
+    /// brief. Required before you change the record or create one below it. Warns if another session works on it, if
+    /// you missed many changes, or if code that it cites has changed.
     #[tool(title = "Activate a record", output_schema = crate::reply::schema::<ActivateReply>(), annotations(destructive_hint = false, idempotent_hint = true, open_world_hint = false))]
     async fn activate(
         &self,
         Parameters(args): Parameters<ActivateArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
-        // First ends sessions whose process is gone: they are no reason to ask the user.
+        // Sessions whose process is gone are ended first: they are no reason to ask the user.
         self.shared.end_departed().await?;
         let (project, session) = (args.project_id.as_deref(), args.session_id.as_deref());
-        let (mut write, scope) = self.work(&context, Survives::Process, project, session).await?;
+        // `Process`: an activation that is lost with the power is made again, as the next change demands.
+        let (mut write, scope) = self.write_scope(&context, Survives::Process, project, session).await?;
         let id = args.id.parse()?;
         let activated = activation::activate(&mut write, &scope, id, args.overridden).await?;
         let bundle = bundle::load(&mut write, &scope.collection, id).await?;
         let changed = match activated.before {
-            Some(held) => changed(&mut write, &scope, &bundle, held).await?,
+            Some(seen_version) => changed(&mut write, &scope, &bundle, seen_version).await?,
             None => None,
         };
         let conflict = conflict(&activated).filter(|_| !args.overridden);
@@ -115,6 +118,8 @@ impl Records {
             Some(_) => Some(bundle::siblings(&mut write, &scope.collection, &bundle.target.now).await?),
             None => None,
         };
+        // Everything was read in the transaction that activated the record, so the versions that the session is said to have
+        // seen are those in the answer.
         write.commit().await?;
         let context = budget::fit(&bundle, siblings, args.max_tokens, warnings);
         let mut text = context.text();
@@ -143,11 +148,11 @@ impl Records {
                 details: json!({ "project_tick": tick, "last_sync_tick": seen, "tick_gap": tick - seen }),
             });
         }
-        let living = [RecordState::Open, RecordState::Later].contains(&activated.now.state);
-        let ended = bundle.parent.as_ref().map(|parent| &parent.now).filter(|parent| {
-            living && [RecordState::Resolved, RecordState::Discarded].contains(&parent.state)
+        let is_unfinished = [RecordState::Open, RecordState::Later].contains(&activated.now.state);
+        let finished_parent = bundle.parent.as_ref().map(|parent| &parent.now).filter(|parent| {
+            is_unfinished && [RecordState::Resolved, RecordState::Discarded].contains(&parent.state)
         });
-        if let Some(RecordRef { id, state, .. }) = ended {
+        if let Some(RecordRef { id, state, .. }) = finished_parent {
             warnings.push(Warning {
                 kind: "orphan",
                 message: format!("its parent {id} is {}", state.name()),
@@ -166,7 +171,7 @@ fn conflict(activated: &Activation) -> Option<ConflictView> {
     };
     let last_activity = iso(other.last_activity_ns);
     let message = format!(
-        "{} is active in session {}{more} too, last heard of at {last_activity}; ask the user before you change it",
+        "{} is also active in session {}{more}, last active at {last_activity}; ask the user before you change it",
         activated.now.id, other.session_id
     );
     Some(ConflictView { session_id: other.session_id.clone(), last_activity, message })
@@ -176,27 +181,33 @@ async fn changed(
     write: &mut Write,
     scope: &Scope,
     bundle: &Bundle,
-    held: SeenVersion,
+    seen_version: SeenVersion,
 ) -> Result<Option<ChangedView>, Failure> {
     let (target, collection) = (&bundle.target, &scope.collection);
     let mut around = Vec::new();
     let whole = bundle.parent.iter().chain(&bundle.open).map(|record| &record.now);
-    for now in whole.chain(&bundle.other).chain(&bundle.grandchildren).filter(|now| now.tick > held.tick) {
+    for now in
+        whole.chain(&bundle.other).chain(&bundle.grandchildren).filter(|now| now.tick > seen_version.tick)
+    {
+        // A session's own changes are known to it.
         if history::author(write, collection, now.id, now.version).await? != scope.session.id {
             around.push(now.id.to_string());
         }
     }
-    if held.version == target.version && around.is_empty() {
+    if seen_version.version == target.version && around.is_empty() {
         return Ok(None);
     }
-    let old = full(write, collection, target.now.id, Some(held.version)).await?;
-    let names = [held.version, target.version].map(|version| format!("{}@{version}", target.now.id));
+    let old = full(write, collection, target.now.id, Some(seen_version.version)).await?;
     Ok(Some(ChangedView {
-        from_version: held.version,
+        from_version: seen_version.version,
         to_version: target.version,
         fields: old.content.differences(&target.content),
         by_session: history::author(write, collection, target.now.id, target.version).await?,
-        diff: unified(old.content.body.as_bytes(), target.content.body.as_bytes(), &names[0], &names[1]),
+        diff: of_bodies(
+            target.now.id,
+            (seen_version.version, &old.content),
+            (target.version, &target.content),
+        ),
         around,
     }))
 }

@@ -16,7 +16,9 @@ use super::view::limit;
 use super::{ReadScope, Records};
 use crate::reply::{Failure, Reply, reply};
 
+/// The default number of activities.
 const ACTIVITY_SHOWN: i64 = 50;
+/// The most activities in an answer.
 const ACTIVITY_MAX: i64 = 500;
 
 #[derive(Deserialize, JsonSchema)]
@@ -29,9 +31,9 @@ pub(super) struct SessionsArgs {
 
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct ActivityArgs {
-    /// How many at most. Default: 50, maximum: 500.
+    /// The most activities to list. Default: 50, maximum: 500.
     limit: Option<i64>,
-    /// No older than this time, such as 2026-01-31T09:00:00Z.
+    /// Only from this time on, such as 2026-01-31T09:00:00Z.
     since: Option<String>,
     /// Only these types: record_created, record_updated, state_transition, session_started, session_saved,
     /// session_closed, session_branched, activation, conflict_detected, conflict_resolved.
@@ -90,7 +92,7 @@ impl From<Event> for ActivityView {
 }
 
 impl ActivityView {
-    /// Writes sessions as lines under a heading; nothing if there are none.
+    /// Writes activities as lines under a heading; an empty text if there are none.
     pub(super) fn lines(heading: &str, all: &[Self]) -> String {
         let lines: String =
             all.iter().map(|a| format!("- {} {}: {}\n", a.timestamp, a.kind, a.summary)).collect();
@@ -100,16 +102,17 @@ impl ActivityView {
 
 #[tool_router(router = activity_tools, vis = "pub(super)")]
 impl Records {
-    /// See which sessions are working on a record.
+    /// List the sessions that have a record active. Call it before you change a record that others may work on.
     #[tool(title = "Sessions on a record", output_schema = crate::reply::schema::<SessionsReply>(), annotations(read_only_hint = true, open_world_hint = false))]
     async fn get_active_sessions(
         &self,
         Parameters(args): Parameters<SessionsArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
+        // Sessions whose process is gone are ended first: nobody works in them.
         self.shared.end_departed().await?;
         let ReadScope { mut read, caller, collection, .. } =
-            self.look(&context, args.project_id.as_deref()).await?;
+            self.read_scope(&context, args.project_id.as_deref()).await?;
         let id: RecordId = args.record_id.parse()?;
         records::require(&mut read, &collection, id).await?;
         let own = records::current(&mut read, &caller, &collection.project).await?.map(|session| session.id);
@@ -130,7 +133,8 @@ impl Records {
         reply(text, &SessionsReply { sessions })
     }
 
-    /// See what happened in a project, the newest first.
+    /// List what happened in a project, the newest first: records created and changed, sessions started and saved,
+    /// conflicts.
     #[tool(title = "Recent activity", output_schema = crate::reply::schema::<ActivityReply>(), annotations(read_only_hint = true, open_world_hint = false))]
     async fn get_recent_activity(
         &self,
@@ -138,7 +142,7 @@ impl Records {
         context: RequestContext<RoleServer>,
     ) -> Reply {
         let ReadScope { mut read, project, collection, .. } =
-            self.look(&context, args.project_id.as_deref()).await?;
+            self.read_scope(&context, args.project_id.as_deref()).await?;
         let record = args.record_id.as_deref().map(str::parse::<RecordId>).transpose()?;
         if let Some(id) = record {
             records::require(&mut read, &collection, id).await?;
@@ -156,14 +160,14 @@ impl Records {
     }
 }
 
-/// Reads the name of a type of activity.
+/// Parses the name of a type of activity.
 fn kind(name: &str) -> Result<EventKind, Failure> {
     EventKind::from_name(name).filter(|kind| KINDS.contains(kind)).ok_or_else(|| {
         let known: Vec<_> = KINDS.iter().map(|kind| kind.name()).collect();
         Failure::new(
             "INVALID_TYPE",
             format!("\"{name}\" is not a type of activity"),
-            format!("Use some of {}.", known.join(", ")),
+            format!("The types are {}.", known.join(", ")),
         )
     })
 }

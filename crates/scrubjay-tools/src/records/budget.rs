@@ -1,7 +1,7 @@
 //! The context of a record as an agent sees it, within a token limit.
 //!
-//! The most needed comes first: the target, its parent, its open children, its siblings in brief, its other children, its
-//! grandchildren. What is left out is listed.
+//! The budget is spent in the order of need: the target, its parent, its open children, its siblings in brief, its other
+//! children, its grandchildren. What does not fit is listed as left out.
 
 use schemars::JsonSchema;
 use scrubjay_core::tokens::beginning;
@@ -13,11 +13,11 @@ use serde::Serialize;
 use super::activation::Warning;
 use super::view::{RecordView, RefView, section};
 
-/// The tokens of a record besides its texts.
+/// The tokens of a record besides its texts, estimated: ids, times and the names of the members.
 const RECORD_TOKENS: usize = 60;
-/// The tokens of a reference besides its texts.
+/// The tokens of a reference besides its texts, estimated.
 const REF_TOKENS: usize = 40;
-/// How many ids of each kind are listed as left out.
+/// How many ids of each kind are listed as left out: the list itself costs tokens.
 const NAMED_MAX: usize = 20;
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -69,7 +69,7 @@ fn ref_tokens(now: &RecordRef) -> usize {
     REF_TOKENS + tokens(&now.title) + tokens(&now.summary)
 }
 
-/// The tokens that are used, and what was left out.
+/// Counts the tokens used, and lists what was left out.
 struct TokenRoom {
     max: Option<usize>,
     used: usize,
@@ -93,6 +93,7 @@ impl TokenRoom {
         let mut taken = Vec::new();
         for one in all {
             if !self.has(cost(one)) {
+                // The items are in order, so a later one does not take the room of an earlier one just for being smaller.
                 break;
             }
             self.used += cost(one);
@@ -143,6 +144,7 @@ pub(super) fn fit(
 /// Makes the view of the target, with as much of its body as fits.
 fn target(record: &Record, room: &mut TokenRoom) -> RecordView {
     let mut view = RecordView::of(record);
+    // The target is always in the answer; if it alone is too long, its body is cut.
     room.used = record_tokens(record);
     if let Some(max) = room.max.filter(|max| room.used > *max) {
         let body = tokens(&view.body);

@@ -13,7 +13,7 @@ impl From<RecordError> for Failure {
             RecordError::NotFound(id) => Self::new(
                 "RECORD_NOT_FOUND",
                 message,
-                "Check the spelling of the id; search_records and list_records show which there are.",
+                "Check the spelling of the id; search_records and list_records find records.",
             )
             .with(json!({ "id": id })),
             RecordError::NotActivated(id) => Self::new(
@@ -44,19 +44,19 @@ impl From<RecordError> for Failure {
             RecordError::Conflict { by, activated, other } => Self::new(
                 "CONFLICT",
                 message,
-                "Look at what changed: sync_session lists it, activate shows the record as it is now. Then \
-                 resolve it and try again.",
+                "See what changed: sync_session lists the changes, activate returns the record as it is now. Then \
+                 try again with what you have learned.",
             )
             .with(json!({ "by_session": by, "activated_version": activated,
                 "other_version": RecordView::of(&other) })),
             RecordError::TooDeep { parent, depth } => Self::new(
                 "DEPTH_EXCEEDED",
                 message,
-                "Consider flattening: create it below an ancestor, or as a root with related.",
+                "Consider flattening: create it below an ancestor, or as a root that names this one in related.",
             )
             .with(json!({ "parent_id": parent, "depth": depth, "depth_max": DEPTH_MAX })),
             RecordError::Invalid(_) => {
-                Self::new("INVALID_RECORD", message, "Nothing was written. Change that and call again.")
+                Self::new("INVALID_RECORD", message, "Nothing was written. Correct it and call again.")
             }
             RecordError::NoVersion { .. } => Self::new(
                 "VERSION_NOT_FOUND",

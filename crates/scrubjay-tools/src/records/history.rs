@@ -4,7 +4,6 @@ use rmcp::handler::server::wrapper::Parameters;
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
-use scrubjay_core::diff::unified;
 use scrubjay_store::ledger::records::diff::{self, VersionPoint};
 use scrubjay_store::ledger::records::history::{self, Version, VersionChange};
 use scrubjay_store::ledger::records::{self, RecordId};
@@ -15,16 +14,18 @@ use super::view::{RecordView, ids, limit};
 use super::{ReadScope, Records};
 use crate::reply::{Failure, Reply, reply};
 
+/// The default number of versions on a page.
 const VERSIONS_SHOWN: i64 = 50;
+/// The most versions on a page: each comes with the diff of its body.
 const VERSIONS_MAX: i64 = 200;
 
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct HistoryArgs {
     /// The record.
     id: String,
-    /// No older than this time, such as 2026-01-31T09:00:00Z.
+    /// Only from this time on, such as 2026-01-31T09:00:00Z.
     since: Option<String>,
-    /// How many at most, the newest first. Default: 50, maximum: 200.
+    /// The most versions to list, the newest first. Default: 50, maximum: 200.
     limit: Option<i64>,
     /// Only versions before this one, for the next page.
     before_version: Option<i64>,
@@ -108,20 +109,21 @@ impl<T: PartialEq> Pair<T> {
 
 #[tool_router(router = history_tools, vis = "pub(super)")]
 impl Records {
-    /// See the history of a record: every version, who wrote it and why, with diffs of the body.
+    /// List the versions of a record, the newest first: when, by which session and why, with diffs of the body.
     #[tool(title = "Record history", output_schema = crate::reply::schema::<HistoryReply>(), annotations(read_only_hint = true, open_world_hint = false))]
     async fn get_record_history(
         &self,
         Parameters(args): Parameters<HistoryArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
-        let ReadScope { mut read, collection, .. } = self.look(&context, args.project_id.as_deref()).await?;
+        let ReadScope { mut read, collection, .. } =
+            self.read_scope(&context, args.project_id.as_deref()).await?;
         let id: RecordId = args.id.parse()?;
         let since_ns = since(args.since.as_deref())?;
         let limit = limit(args.limit, VERSIONS_SHOWN, VERSIONS_MAX);
         let before = args.before_version.unwrap_or(i64::MAX);
         let versions = history::versions(&mut read, &collection, id, since_ns, before, limit).await?;
-        // One more version than is shown, because the last one is compared with its predecessor.
+        // The oldest version that is shown is compared with its predecessor, which is not.
         let older = match versions.last() {
             Some(last) if last.version > 1 => {
                 history::versions(&mut read, &collection, id, 0, last.version, 1).await?
@@ -141,7 +143,8 @@ impl Records {
         reply(text, &HistoryReply { history })
     }
 
-    /// Compare two versions of a record, field by field.
+    /// Compare two versions of a record field by field, for instance the last save with now. Returns both versions and the
+    /// fields that differ.
     #[tool(title = "Compare versions", output_schema = crate::reply::schema::<DiffReply>(), annotations(read_only_hint = true, open_world_hint = false))]
     async fn get_record_diff(
         &self,
@@ -149,7 +152,7 @@ impl Records {
         context: RequestContext<RoleServer>,
     ) -> Reply {
         let ReadScope { mut read, caller, collection, .. } =
-            self.look(&context, args.project_id.as_deref()).await?;
+            self.read_scope(&context, args.project_id.as_deref()).await?;
         let id: RecordId = args.id.parse()?;
         let own = match args.session_id {
             Some(session) => Some(session),
@@ -161,8 +164,7 @@ impl Records {
         let old = diff::at(&mut read, &collection, id, &from).await?;
         let new = diff::at(&mut read, &collection, id, &to).await?;
         let (a, b) = (&old.content, &new.content);
-        let names = [old.version, new.version].map(|version| format!("{id}@{version}"));
-        let body = unified(a.body.as_bytes(), b.body.as_bytes(), &names[0], &names[1]);
+        let body = diff::of_bodies(id, (old.version, a), (new.version, b));
         let text = format!(
             "{id}, version {} → {}. Changed: {}\n{body}",
             old.version,
@@ -184,7 +186,7 @@ impl Records {
     }
 }
 
-/// Reads the name of a version.
+/// Parses the name of a version.
 fn point(text: &str, session: &Option<String>) -> Result<VersionPoint, Failure> {
     let text = text.trim();
     let number = |start: &str| text.strip_prefix(start).and_then(|n| n.parse().ok());
@@ -210,7 +212,7 @@ impl VersionView {
         let summary = match (new.change, old) {
             (VersionChange::Created, _) | (_, None) => format!("created: {}", new.content.title),
             (VersionChange::Modified, Some(old)) => match old.content.differences(&new.content) {
-                fields if fields.is_empty() => "written again, unchanged".to_owned(),
+                fields if fields.is_empty() => "saved without a change".to_owned(),
                 fields => format!("changed {}", fields.join(", ")),
             },
             (VersionChange::StateChanged, Some(old)) => {
@@ -224,10 +226,8 @@ impl VersionView {
                 summary
             }
         };
-        let diff = old.map(|old| {
-            let names = [old.version, new.version].map(|version| format!("{id}@{version}"));
-            unified(old.content.body.as_bytes(), new.content.body.as_bytes(), &names[0], &names[1])
-        });
+        let diff =
+            old.map(|old| diff::of_bodies(id, (old.version, &old.content), (new.version, &new.content)));
         Self {
             version: new.version,
             tick: new.tick,

@@ -50,13 +50,13 @@ pub(super) struct CloseReply {
     session_id: String,
 }
 
-fn checked(summary: Option<String>) -> Result<Option<String>, Failure> {
+fn checked_summary(summary: Option<String>) -> Result<Option<String>, Failure> {
     let summary = summary.map(|s| s.trim().to_owned()).filter(|s| !s.is_empty());
     match &summary {
         Some(text) if text.chars().count() > SUMMARY_CHARS_MAX || text.contains('\0') => Err(Failure::new(
             "TOO_LONG",
-            format!("summary has at most {SUMMARY_CHARS_MAX} characters, and no NUL"),
-            "Shorten it, or keep the long part in a record.",
+            format!("summary must have at most {SUMMARY_CHARS_MAX} characters, and no NUL"),
+            "Shorten it, or write the long part into a record.",
         )),
         _ => Ok(summary),
     }
@@ -64,16 +64,17 @@ fn checked(summary: Option<String>) -> Result<Option<String>, Failure> {
 
 #[tool_router(router = lifecycle_tools, vis = "pub(super)")]
 impl Records {
-    /// Mark a milestone. Everything is stored when it is written; get_record_diff can compare with the last save.
+    /// Mark a milestone, with a summary for the activity log. Changes are stored without it; it is the point that
+    /// get_record_diff calls last_save. Returns the records changed since the last one.
     #[tool(title = "Save the session", output_schema = crate::reply::schema::<SaveReply>(), annotations(destructive_hint = false, open_world_hint = false))]
     async fn save_session(
         &self,
         Parameters(args): Parameters<SessionArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
-        let summary = checked(args.summary)?;
+        let summary = checked_summary(args.summary)?;
         let (project, session) = (args.project_id.as_deref(), args.session_id.as_deref());
-        let (mut write, mut scope) = self.work(&context, Survives::Power, project, session).await?;
+        let (mut write, mut scope) = self.write_scope(&context, Survives::Power, project, session).await?;
         let saved = saving::save(&mut write, &mut scope, summary.as_deref()).await?;
         write.commit().await?;
         let answer = SaveReply {
@@ -84,26 +85,26 @@ impl Records {
             session_id: scope.session.id,
             tick: saved.tick,
         };
-        reply(format!("Saved. Changed since the last save: {}.", named(&answer.saved_records)), &answer)
+        reply(format!("Saved. Changed since the last save: {}.", list_ids(&answer.saved_records)), &answer)
     }
 
-    /// End the session: its records are no longer active. Another begins with the next call.
+    /// End the session and deactivate its records. Call it at the end of your work. Your next call begins another session.
     #[tool(title = "Close the session", output_schema = crate::reply::schema::<CloseReply>(), annotations(destructive_hint = false, open_world_hint = false))]
     async fn close_session(
         &self,
         Parameters(args): Parameters<SessionArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
-        let summary = checked(args.summary)?;
+        let summary = checked_summary(args.summary)?;
         let (project, session) = (args.project_id.as_deref(), args.session_id.as_deref());
-        let (mut write, scope) = self.work(&context, Survives::Power, project, session).await?;
+        let (mut write, scope) = self.write_scope(&context, Survives::Power, project, session).await?;
         let closed = saving::close(&mut write, scope, summary.as_deref()).await?;
         write.commit().await?;
         let unsaved_warning = (closed.unsaved_count > 0).then(|| {
             format!(
                 "{} changed since the last save: {}. All changes are stored.",
                 counted(closed.unsaved_count, "record"),
-                named(&ids(&closed.unsaved))
+                list_ids(&ids(&closed.unsaved))
             )
         });
         let text = format!(
@@ -124,7 +125,7 @@ impl Records {
 }
 
 /// Lists the first few ids.
-fn named(ids: &[String]) -> String {
+fn list_ids(ids: &[String]) -> String {
     const SHOWN: usize = 20;
     match ids.len() {
         0 => "nothing".to_owned(),

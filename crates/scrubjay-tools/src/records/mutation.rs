@@ -20,20 +20,20 @@ use crate::reply::{Reply, reply};
 pub(super) struct CreateArgs {
     /// The parent, which must be activated. Null or left out: a root.
     parent_id: Option<String>,
-    /// What kind of thought it is, in your words: question, conclusion, note, …
+    /// The kind of record, in your own word: question, decision, conclusion, note, …
     #[serde(rename = "type")]
     kind: String,
     /// What it is about, in a few words.
     title: String,
     /// A summary, in a sentence or two.
     summary: String,
-    /// The full text. It must stand alone: its readers have not read this chat.
+    /// The full text, written for readers who have not seen this chat.
     body: String,
     /// Default: OPEN.
     state: Option<WorkflowState>,
-    /// Related records, beyond the tree.
+    /// Ids of related records elsewhere in the tree.
     related: Option<Vec<String>>,
-    /// Any further data.
+    /// Any further data, as an object.
     metadata: Option<Map<String, Value>>,
     /// The code it cites, as "path#L10-L20". When those lines change, the record is shown as suspect.
     citations: Option<Vec<String>>,
@@ -53,7 +53,7 @@ pub(super) struct UpdateArgs {
     summary: Option<String>,
     /// The full text.
     body: Option<String>,
-    /// Related records; replaces all of them.
+    /// Ids of related records; replaces all of them.
     related: Option<Vec<String>>,
     /// Any further data; replaces all of it.
     metadata: Option<Map<String, Value>>,
@@ -88,7 +88,7 @@ pub(super) struct UpdateReply {
     record: RecordView,
     /// Whether anything was written.
     written: bool,
-    /// Another session changed the record first, and nothing was written.
+    /// Set if another session changed the record first. Nothing was written then.
     #[serde(skip_serializing_if = "Option::is_none")]
     conflict: Option<ConflictView>,
     /// The fields of the other session's changes that were merged with yours.
@@ -114,13 +114,14 @@ struct ConflictView {
     fields: Vec<&'static str>,
 }
 
-fn parsed(ids: Vec<String>) -> Result<Vec<RecordId>, RecordError> {
+fn parse_ids(ids: Vec<String>) -> Result<Vec<RecordId>, RecordError> {
     ids.iter().map(|id| id.parse()).collect()
 }
 
 #[tool_router(router = mutation_tools, vis = "pub(super)")]
 impl Records {
-    /// Create a record below an activated one, or a root. It is active at once.
+    /// Create a record for a question, a decision or a conclusion: below an activated record, or as a root. It is active at
+    /// once. Returns the record with its id.
     #[tool(title = "Create a record", output_schema = crate::reply::schema::<CreateReply>(), annotations(destructive_hint = false, open_world_hint = false))]
     async fn create_record(
         &self,
@@ -134,12 +135,12 @@ impl Records {
             summary: args.summary,
             body: args.body,
             state: args.state.map_or(RecordState::Open, RecordState::from),
-            related: parsed(args.related.unwrap_or_default())?,
+            related: parse_ids(args.related.unwrap_or_default())?,
             metadata: args.metadata.unwrap_or_default(),
             citations: args.citations.unwrap_or_default(),
         };
         let (project, session) = (args.project_id.as_deref(), args.session_id.as_deref());
-        let (mut write, mut scope) = self.work(&context, Survives::Power, project, session).await?;
+        let (mut write, mut scope) = self.write_scope(&context, Survives::Power, project, session).await?;
         let created = records::create(&mut write, &mut scope, new).await?;
         write.commit().await?;
         let record = RecordView::of(&created);
@@ -148,8 +149,9 @@ impl Records {
         reply(text, &CreateReply { record, auto_activated: true, session_id, tick })
     }
 
-    /// Change an activated record. If another session changed it since you activated it, nothing is written and its
-    /// version is returned: show both to the user, or use merge or force.
+    /// Change fields of an activated record; fields left out stay. If another session changed the record since you
+    /// activated it, nothing is written and that version is returned: show both to the user, or call again with merge or
+    /// force.
     #[tool(title = "Update a record", output_schema = crate::reply::schema::<UpdateReply>(), annotations(destructive_hint = false, open_world_hint = false))]
     async fn update_record(
         &self,
@@ -160,18 +162,18 @@ impl Records {
             title: args.title,
             summary: args.summary,
             body: args.body,
-            related: args.related.map(parsed).transpose()?,
+            related: args.related.map(parse_ids).transpose()?,
             metadata: args.metadata,
             citations: args.citations,
         };
-        let clash = match (args.force, args.merge) {
+        let on_conflict = match (args.force, args.merge) {
             (true, _) => OnConflict::Force,
             (false, true) => OnConflict::Merge,
             (false, false) => OnConflict::Refuse,
         };
         let (project, session) = (args.project_id.as_deref(), args.session_id.as_deref());
-        let (mut write, mut scope) = self.work(&context, Survives::Power, project, session).await?;
-        let updated = records::update(&mut write, &mut scope, args.id.parse()?, changes, clash).await?;
+        let (mut write, mut scope) = self.write_scope(&context, Survives::Power, project, session).await?;
+        let updated = records::update(&mut write, &mut scope, args.id.parse()?, changes, on_conflict).await?;
         write.commit().await?;
         let (text, answer) = UpdateReply::of(updated, scope.session.id);
         reply(text, &answer)
@@ -203,7 +205,8 @@ impl UpdateReply {
                 text
             }
             UpdateOutcome::Forced { by } => {
-                let text = format!("Updated {id} to version {version}, instead of session {by}'s version.");
+                let text =
+                    format!("Updated {id} to version {version}; session {by}'s changes were overwritten.");
                 answer.overridden_session = Some(by);
                 text
             }

@@ -18,7 +18,8 @@ use super::view::{RefView, WorkflowState, ids, limit, refs, section, states};
 use super::{ReadScope, Records};
 use crate::reply::{Failure, Reply, reply};
 
-/// How many records of each kind an overview shows.
+/// How many records of each kind an overview shows. An overview is read at the start of every chat, so its size is
+/// limited, and totals say how much there is.
 const OVERVIEW_SHOWN: i64 = 50;
 const SESSIONS_SHOWN: i64 = 20;
 const SESSION_RECORDS_SHOWN: i64 = 50;
@@ -36,7 +37,7 @@ pub(super) struct OverviewArgs {
 
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct SearchArgs {
-    /// Words to search for; "a phrase" in quotes, a prefix as begin*.
+    /// Words to search for; "words in quotes" must follow each other; begin* matches words that begin so.
     query: String,
     /// Only records of these types.
     types: Option<Vec<String>>,
@@ -44,7 +45,7 @@ pub(super) struct SearchArgs {
     states: Option<Vec<WorkflowState>>,
     /// Only records below this one, at any depth.
     parent_id: Option<String>,
-    /// How many at most. Default: 20, maximum: 100.
+    /// The most records to return. Default: 20, maximum: 100.
     limit: Option<i64>,
     /// The project. Left out: the default one.
     project_id: Option<String>,
@@ -57,21 +58,21 @@ pub(super) struct ListArgs {
     /// Only records of these types.
     types: Option<Vec<String>>,
     /// Only children of this record; "" or null for the roots. Left out: the whole project.
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "nullable")]
     #[schemars(with = "Option<String>")]
     parent_id: Option<Option<String>>,
     /// How many levels down. Default: 1 below a parent or for the roots, else all.
     depth: Option<i64>,
-    /// The last record of the previous page.
+    /// Begin after this record: next of the previous page.
     after: Option<String>,
-    /// How many at most. Default: 100, maximum: 500.
+    /// The most records to return. Default: 100, maximum: 500.
     limit: Option<i64>,
     /// The project. Left out: the default one.
     project_id: Option<String>,
 }
 
-/// Distinguishes null from a missing argument.
-fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
+/// Distinguishes null from a missing argument: null means the roots, missing means the whole project.
+fn nullable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
 
@@ -167,8 +168,8 @@ pub(super) struct ListReply {
 
 #[tool_router(router = orientation_tools, vis = "pub(super)")]
 impl Records {
-    /// See the state of a project: open sessions, roots, open and deferred records, recent activity.
-    /// Call it at the start of every chat.
+    /// Get an overview of a project: open sessions, root records, open and deferred records, recent activity. Call it at the
+    /// start of every chat.
     #[tool(title = "Project overview", output_schema = crate::reply::schema::<OverviewReply>(), annotations(read_only_hint = true, open_world_hint = false))]
     async fn get_project_overview(
         &self,
@@ -176,7 +177,7 @@ impl Records {
         context: RequestContext<RoleServer>,
     ) -> Reply {
         self.shared.end_departed().await?;
-        let mut at = self.look(&context, args.project_id.as_deref()).await?;
+        let mut at = self.read_scope(&context, args.project_id.as_deref()).await?;
         let (open_sessions, sessions) = self.sessions(&mut at).await?;
         let ReadScope { mut read, project, collection, .. } = at;
         let roots = listing::newest(&mut read, &collection, None, OVERVIEW_SHOWN).await?;
@@ -218,14 +219,16 @@ impl Records {
         )
     }
 
-    /// Find records by their words, in titles, summaries, bodies and types.
+    /// Find records by words in their titles, summaries, bodies and types. Returns the best matches in brief, with snippets;
+    /// activate one to read it.
     #[tool(title = "Search records", output_schema = crate::reply::schema::<SearchReply>(), annotations(read_only_hint = true, open_world_hint = false))]
     async fn search_records(
         &self,
         Parameters(args): Parameters<SearchArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
-        let ReadScope { mut read, collection, .. } = self.look(&context, args.project_id.as_deref()).await?;
+        let ReadScope { mut read, collection, .. } =
+            self.read_scope(&context, args.project_id.as_deref()).await?;
         let below = args.parent_id.as_deref().map(str::parse::<RecordId>).transpose()?;
         let search = RecordSearch {
             query: args.query,
@@ -237,7 +240,7 @@ impl Records {
         let found = search::search(&mut read, &collection, &search).await?;
         let mut results = Vec::new();
         let mut text = format!("Found {} for \"{}\"", counted(found.total, "record"), search.query);
-        text += if found.all_words { ".\n" } else { "; none has all the words.\n" };
+        text += if found.all_words { ".\n" } else { "; none of them has all the words.\n" };
         for hit in found.hits {
             let views = refs(&mut read, &collection, std::slice::from_ref(&hit.now)).await?;
             for record in views {
@@ -246,22 +249,26 @@ impl Records {
             }
         }
         let note = found.newest_only.then(|| {
-            format!("The {} newest matches were ranked; more words would find fewer.", search::RANKED_MAX)
+            format!(
+                "Only the {} newest matches were ranked; add words to narrow the search.",
+                search::RANKED_MAX
+            )
         });
         let matched = if found.all_words { "all" } else { "any" };
         reply(text, &SearchReply { results, total: found.total, matched, note })
     }
 
-    /// List records in brief, by state, type and position in the tree.
+    /// List records in brief, filtered by state, type and position in the tree.
     #[tool(title = "List records", output_schema = crate::reply::schema::<ListReply>(), annotations(read_only_hint = true, open_world_hint = false))]
     async fn list_records(
         &self,
         Parameters(args): Parameters<ListArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
-        let ReadScope { mut read, collection, .. } = self.look(&context, args.project_id.as_deref()).await?;
+        let ReadScope { mut read, collection, .. } =
+            self.read_scope(&context, args.project_id.as_deref()).await?;
         let depth = args.depth.unwrap_or(1).max(1);
-        // Not every model can say null; the empty text means the same.
+        // Schemas for models have no null (see `schema.rs`), so the empty text means the same.
         let parent = args.parent_id.map(|parent| parent.filter(|id| !id.is_empty()));
         let place = match (&parent, args.depth) {
             (Some(Some(parent)), _) => TreePlace::Below(parent.parse()?, depth),
@@ -287,14 +294,15 @@ impl Records {
         reply(text.trim_start(), &ListReply { records, total, next })
     }
 
-    /// Read one record in brief, without activating it.
+    /// Get one record in brief, without its body and without activating it.
     #[tool(title = "Get a record in brief", output_schema = crate::reply::schema::<RefView>(), annotations(read_only_hint = true, open_world_hint = false))]
     async fn get_record_ref(
         &self,
         Parameters(args): Parameters<RefArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
-        let ReadScope { mut read, collection, .. } = self.look(&context, args.project_id.as_deref()).await?;
+        let ReadScope { mut read, collection, .. } =
+            self.read_scope(&context, args.project_id.as_deref()).await?;
         let now = require(&mut read, &collection, args.id.parse()?).await?;
         let view = refs(&mut read, &collection, &[now]).await?.remove(0);
         reply(view.line(), &view)
@@ -317,6 +325,7 @@ impl Records {
                 status: if stale { "stale" } else { "active" },
             });
         }
+        // Counted only if the list may be cut.
         let total = match views.len() as i64 {
             few if few < SESSIONS_SHOWN => few,
             _ => activity::count_open_sessions(&mut at.read, &at.project.id).await?,

@@ -4,7 +4,6 @@ use rmcp::handler::server::wrapper::Parameters;
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
-use scrubjay_core::id::TapeId;
 use scrubjay_core::units::counted;
 use scrubjay_store::ledger::Survives;
 use scrubjay_store::ledger::project::{self, Project};
@@ -16,10 +15,12 @@ use super::Records;
 use super::time::iso;
 use super::view::limit;
 use crate::reply::{Failure, Reply, reply};
+use crate::shared::random_id;
 
 const ID_CHARS_MAX: usize = 100;
 const NAME_CHARS_MAX: usize = 200;
 const DESCRIPTION_CHARS_MAX: usize = 5_000;
+/// The most projects on a page, and the default.
 const PROJECTS_SHOWN: i64 = 100;
 
 #[derive(Deserialize, JsonSchema)]
@@ -27,7 +28,7 @@ const PROJECTS_SHOWN: i64 = 100;
 pub(super) struct CreateArgs {
     /// The id, such as "my-app-design". Left out: a random one.
     id: Option<String>,
-    /// What people read.
+    /// The name that people read.
     name: String,
     /// What it is about.
     description: Option<String>,
@@ -35,9 +36,9 @@ pub(super) struct CreateArgs {
 
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct ListArgs {
-    /// The last project of the previous page.
+    /// Begin after this project: next of the previous page.
     after: Option<String>,
-    /// How many at most. Default and maximum: 100.
+    /// The most projects to list. Default and maximum: 100.
     limit: Option<i64>,
 }
 
@@ -92,7 +93,8 @@ struct Listed {
 
 #[tool_router(router = project_tools, vis = "pub(super)")]
 impl Records {
-    /// Create a project: a body of work with records of its own.
+    /// Create a project: a body of work with its own records and sessions. Usually not needed, because the default project
+    /// exists.
     #[tool(title = "Create a project", output_schema = crate::reply::schema::<ProjectView>(), annotations(destructive_hint = false, open_world_hint = false))]
     async fn create_project(&self, Parameters(args): Parameters<CreateArgs>) -> Reply {
         let id = args.id.unwrap_or_else(random_id);
@@ -100,14 +102,15 @@ impl Records {
         for (what, text, chars_max) in [
             ("id", id.as_str(), ID_CHARS_MAX),
             ("name", args.name.trim(), NAME_CHARS_MAX),
+            // Unlike the others it may be left out, so a text stands for it that passes.
             ("description", description.unwrap_or("-"), DESCRIPTION_CHARS_MAX),
         ] {
             let controls = what != "description" && text.chars().any(char::is_control);
             if text.is_empty() || text.chars().count() > chars_max || controls || text.contains('\0') {
                 return Err(Failure::new(
                     "INVALID_PROJECT",
-                    format!("{what} has 1 to {chars_max} characters, and no control characters"),
-                    "Change that and call again.",
+                    format!("{what} must have 1 to {chars_max} characters, and no control characters"),
+                    "Correct it and call again.",
                 ));
             }
         }
@@ -116,7 +119,7 @@ impl Records {
             return Err(Failure::new(
                 "PROJECT_EXISTS",
                 format!("a project with the id \"{id}\" exists already"),
-                "Use it by giving it as project_id, or choose another id.",
+                "Give it as project_id to work in it, or choose another id.",
             )
             .with(json!({ "id": id })));
         }
@@ -126,12 +129,13 @@ impl Records {
         reply(format!("Created project {id}. Give project_id \"{id}\" to work in it."), &created)
     }
 
-    /// List all projects.
+    /// List all projects with their open sessions and open records.
     #[tool(title = "List projects", output_schema = crate::reply::schema::<ListReply>(), annotations(read_only_hint = true, open_world_hint = false))]
     async fn list_projects(&self, Parameters(args): Parameters<ListArgs>) -> Reply {
         let limit = limit(args.limit, PROJECTS_SHOWN, PROJECTS_SHOWN);
         let mut read = self.shared.ledger().await?.read().await?;
         let all = project::list(&mut read, args.after.as_deref().unwrap_or_default(), limit).await?;
+        // A full page may be the last one; the page after it is then empty.
         let next = (all.len() as i64 == limit).then(|| all.last().map(|p| p.id.clone())).flatten();
         let mut projects = Vec::new();
         let mut text = format!("{} projects\n", all.len());
@@ -147,21 +151,15 @@ impl Records {
         reply(text, &ListReply { projects, next })
     }
 
-    /// Get a project's details.
+    /// Get a project's name, description and tick. get_project_overview shows what is in it.
     #[tool(title = "Get a project", output_schema = crate::reply::schema::<ProjectView>(), annotations(read_only_hint = true, open_world_hint = false))]
     async fn get_project(
         &self,
         Parameters(args): Parameters<GetArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
-        let project = self.look(&context, args.id.as_deref()).await?.project;
+        let project = self.read_scope(&context, args.id.as_deref()).await?.project;
         let text = format!("Project {}: {}, at tick {}.", project.id, project.name, project.tick);
         reply(text, &ProjectView::from(&project))
     }
-}
-
-fn random_id() -> String {
-    let mut random = [0; 10];
-    getrandom::fill(&mut random).expect("the system has a source of randomness");
-    TapeId::from_random(random).to_string()
 }

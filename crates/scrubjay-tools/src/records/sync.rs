@@ -27,7 +27,7 @@ pub(super) struct SyncReply {
     session_id: String,
     /// The project's tick now.
     project_tick: i64,
-    /// The tick up to which the session had synced before.
+    /// The tick up to which the session was synced before this call.
     session_tick_before: i64,
     /// How many writes occurred since.
     tick_gap: i64,
@@ -35,7 +35,7 @@ pub(super) struct SyncReply {
     changes: Vec<ChangeView>,
     /// How many of those writes touched records near to this session.
     relevance: RelevanceView,
-    /// How it was before this call: active, or stale after many writes.
+    /// The status before this call: active, or stale after many writes.
     session_status: &'static str,
     /// Whether there are more changes: call again.
     more: bool,
@@ -60,7 +60,7 @@ struct ChangeView {
     reason: Option<String>,
 }
 
-/// Each write is counted once.
+/// Counts of writes by other sessions. Each is counted once, in the first group that it belongs to.
 #[derive(Serialize, JsonSchema)]
 struct RelevanceView {
     /// Writes to records this session has active.
@@ -75,8 +75,8 @@ struct RelevanceView {
 
 #[tool_router(router = sync_tools, vis = "pub(super)")]
 impl Records {
-    /// See what other sessions changed since this one last synced. Call it when you resume work.
-    /// It does not activate anything: call activate again for a record that changed.
+    /// List what other sessions changed since this one last synced. Call it when you resume work, or when an answer warns
+    /// that your session is stale. Records stay as you activated them: call activate again for one that changed.
     #[tool(title = "Sync the session", output_schema = crate::reply::schema::<SyncReply>(), annotations(destructive_hint = false, open_world_hint = false))]
     async fn sync_session(
         &self,
@@ -84,7 +84,8 @@ impl Records {
         context: RequestContext<RoleServer>,
     ) -> Reply {
         let (project, session) = (args.project_id.as_deref(), args.session_id.as_deref());
-        let (mut write, mut scope) = self.work(&context, Survives::Process, project, session).await?;
+        // `Process`: if the new tick is lost with the power, the same changes are listed once more.
+        let (mut write, mut scope) = self.write_scope(&context, Survives::Process, project, session).await?;
         let synced = sync::sync(&mut write, &mut scope).await?;
         write.commit().await?;
         let SyncResult { tick, before, seen, ref changes, total, nearness } = synced;
@@ -146,7 +147,7 @@ impl ChangeView {
     }
 }
 
-/// Returns some fields of a content.
+/// Returns the named fields of a record's content.
 fn value(content: &RecordContent, fields: &[&'static str]) -> Value {
     let mut value = Map::new();
     for field in fields {

@@ -7,12 +7,12 @@ use scrubjay_core::export::iso_time;
 
 use crate::reply::Failure;
 
-/// Writes nanoseconds since the Unix epoch.
+/// Formats nanoseconds since the Unix epoch.
 pub(super) fn iso(at_ns: i64) -> String {
     iso_time(u64::try_from(at_ns).unwrap_or(0))
 }
 
-/// Reads a time, or a day, which begins at midnight UTC.
+/// Parses a time or a day; a day stands for its midnight in UTC.
 pub(super) fn parse(text: &str) -> Option<i64> {
     let text = text.trim();
     let day = || text.parse::<Date>().ok()?.to_zoned(TimeZone::UTC).ok().map(|day| day.timestamp());
@@ -20,7 +20,7 @@ pub(super) fn parse(text: &str) -> Option<i64> {
     i64::try_from(at.as_nanosecond()).ok()
 }
 
-/// Reads the time at which a list begins; 0 if none was given.
+/// Parses the time from which a list begins; 0 if none is given.
 pub(super) fn since(text: Option<&str>) -> Result<i64, Failure> {
     let Some(text) = text else { return Ok(0) };
     parse(text).ok_or_else(|| {

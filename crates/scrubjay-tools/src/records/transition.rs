@@ -21,7 +21,7 @@ pub(super) struct TransitionArgs {
     to_state: WorkflowState,
     /// The reason. Required for LATER and DISCARDED.
     reason: Option<String>,
-    /// The record that resolved it. Required for RESOLVED.
+    /// The id of the record that resolved it. Required for RESOLVED.
     resolved_by: Option<String>,
     /// The session. Left out: this connection's own.
     session_id: Option<String>,
@@ -47,7 +47,8 @@ struct CascadeView {
 
 #[tool_router(router = transition_tools, vis = "pub(super)")]
 impl Records {
-    /// Move an activated record to another state: defer it, resolve it, discard it, reopen it.
+    /// Change the state of an activated record: defer it (LATER), resolve it, discard it or reopen it. Its children keep
+    /// their states; the answer lists those that are still open.
     #[tool(title = "Change a record's state", output_schema = crate::reply::schema::<TransitionReply>(), annotations(destructive_hint = false, open_world_hint = false))]
     async fn transition(
         &self,
@@ -60,16 +61,17 @@ impl Records {
             resolved_by: args.resolved_by.as_deref().map(str::parse).transpose()?,
         };
         let (project, session) = (args.project_id.as_deref(), args.session_id.as_deref());
-        let (mut write, mut scope) = self.work(&context, Survives::Power, project, session).await?;
+        let (mut write, mut scope) = self.write_scope(&context, Survives::Power, project, session).await?;
         let moved = match records::transition(&mut write, &mut scope, args.id.parse()?, wanted).await {
             Ok(moved) => moved,
             Err(conflict @ RecordError::Conflict { .. }) => {
-                // Commit, because the conflict was recorded as an event.
+                // A conflict writes an event and nothing else; without a commit it would not be in the activity.
                 write.commit().await?;
                 return Err(conflict.into());
             }
             Err(error) => return Err(error.into()),
         };
+        // The children are read before the commit, so that their states are those of this transition.
         let open = moved.record.now.open_children;
         let open_children = refs(&mut write, &scope.collection, &moved.open_children).await?;
         write.commit().await?;

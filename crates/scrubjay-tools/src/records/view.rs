@@ -32,17 +32,17 @@ impl From<WorkflowState> for RecordState {
     }
 }
 
-/// Reads states.
+/// Converts the states of a filter; none means all.
 pub(super) fn states(given: Option<Vec<WorkflowState>>) -> Vec<RecordState> {
     given.unwrap_or_default().into_iter().map(RecordState::from).collect()
 }
 
-/// Writes ids.
+/// Converts ids to text.
 pub(super) fn ids(ids: &[RecordId]) -> Vec<String> {
     ids.iter().map(RecordId::to_string).collect()
 }
 
-/// A record, whole.
+/// A record with all its fields.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(super) struct RecordView {
     pub(super) id: String,
@@ -70,7 +70,7 @@ pub(super) struct RecordView {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
     pub(super) citations: Vec<String>,
-    /// Counts this record's changes.
+    /// The number of this version; every change makes a new one.
     pub(super) version: i64,
 }
 
@@ -95,7 +95,7 @@ impl RecordView {
         }
     }
 
-    /// Writes it as text, all of it.
+    /// Writes the record as text.
     pub(super) fn text(&self) -> String {
         let mut text = format!("{} [{}] {}: {}\n", self.id, self.state, self.kind, self.title);
         if let Some(by) = &self.resolved_by {
@@ -114,7 +114,7 @@ impl RecordView {
     }
 }
 
-/// A record, in brief.
+/// A record without its body.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(super) struct RefView {
     pub(super) id: String,
@@ -131,7 +131,7 @@ pub(super) struct RefView {
     pub(super) children_count: i64,
     /// How many of those are OPEN.
     pub(super) open_children_count: i64,
-    /// Whether code it cites has changed since.
+    /// Whether code that it cites has changed since it was cited.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schemars(default)]
     pub(super) suspect: bool,
@@ -166,7 +166,7 @@ impl RefView {
     }
 }
 
-/// Shows records in brief, and which of them are suspect.
+/// Makes the brief views of records, and finds out which of them are suspect.
 pub(super) async fn refs(
     on: &mut impl Conn,
     collection: &RecordCollection,
@@ -175,13 +175,14 @@ pub(super) async fn refs(
     let mut views = Vec::with_capacity(records.len());
     for now in records {
         let mut view = RefView::of(now);
+        // Most records cite no code, and then no file is read.
         view.suspect = now.cited > 0 && !citation::suspects(on, collection, now.id).await?.is_empty();
         views.push(view);
     }
     Ok(views)
 }
 
-/// Writes records in brief under a heading; nothing if there are none.
+/// Writes a list of records under a heading; an empty text if there are none.
 pub(super) fn section(heading: &str, records: &[RefView], total: i64) -> String {
     if records.is_empty() {
         return String::new();

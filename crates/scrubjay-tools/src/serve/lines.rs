@@ -14,7 +14,7 @@ use scrubjay_core::protocol::code;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::Mutex;
 
-/// The transport.
+/// Reads and writes messages, one in a line.
 pub(super) struct LineTransport<R, W> {
     reader: BufReader<R>,
     /// The line that is being read; it stays here if the read is cancelled half-way.
@@ -40,6 +40,7 @@ where
         &mut self,
         item: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        // Serialized before the future is made, so that the future need not hold the message.
         let line = serde_json::to_vec(&item);
         let writer = self.writer.clone();
         async move { write(&writer, line?).await }
@@ -48,6 +49,7 @@ where
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         loop {
             // If this is cancelled half-way, the next call continues with the same line.
+            // The length of a line is not limited here: the gateway, which writes it, has checked it.
             let read = self.reader.read_until(b'\n', &mut self.line).await.ok()?;
             if read == 0 {
                 return None;
@@ -61,6 +63,7 @@ where
     }
 
     async fn close(&mut self) -> Result<(), Self::Error> {
+        // Dropping the writer ends the stream, by which the other side notices.
         drop(self.writer.lock().await.take());
         Ok(())
     }
@@ -73,7 +76,7 @@ impl<R, W: AsyncWrite + Send + Unpin + 'static> LineTransport<R, W> {
         let writer = self.writer.clone();
         // On a task of its own, because reading may be cancelled at any moment, and half a line would corrupt the next.
         tokio::spawn(async move {
-            // A client that has left needs no answer.
+            // It fails only if the client has left, and then nobody waits for the answer.
             let _ = write(&writer, answer.into_bytes()).await;
         });
     }
@@ -87,7 +90,7 @@ async fn write<W: AsyncWrite + Unpin>(writer: &Mutex<Option<W>>, mut line: Vec<u
     writer.flush().await
 }
 
-/// Returns the error for a request that cannot be parsed; none if it is no request.
+/// Returns the error response to a line that cannot be parsed, if that is a request.
 fn refusal(line: &[u8], error: &serde_json::Error) -> Option<String> {
     let text = std::str::from_utf8(line).ok()?;
     let parts = Parts::of(text).ok()?;
@@ -96,11 +99,11 @@ fn refusal(line: &[u8], error: &serde_json::Error) -> Option<String> {
     if is_answer {
         return None;
     }
-    // Without serde's line and column: the gateway rewrote the line, so they would mislead.
+    // Without serde's line and column: the gateway rewrote the line, so they are not those that the client sent.
     let why = error.to_string();
     let why = why.split(" at line ").next().unwrap_or_default();
     let (code, message) = match (&parts.method, parts.params) {
-        (None, _) => (code::INVALID_REQUEST, "the method is not a string that can be read".to_owned()),
+        (None, _) => (code::INVALID_REQUEST, "the method is not a readable string".to_owned()),
         (Some(method), Some(params)) if serde_json::from_str::<serde_json::Value>(params.get()).is_err() => {
             (code::INVALID_PARAMS, format!("the params of {method} cannot be read: {why}"))
         }
@@ -121,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_answered_under_its_own_id() {
+    fn an_unreadable_request_is_answered_under_its_own_id() {
         let deep = format!("{}1{}", "[".repeat(150), "]".repeat(150));
         for arguments in [r#"{"x":"\ud800"}"#, r#"{"x":1e999}"#, &format!(r#"{{"x":{deep}}}"#)] {
             let line = format!(
@@ -139,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_asks_for_no_answer_gets_none() {
+    fn a_line_that_is_not_a_request_gets_no_answer() {
         for line in ["not json", r#"{"jsonrpc":"2.0","method":"x","params":{"x":1e999}}"#, "[1]"] {
             assert_eq!(refused(line), None, "{line}");
         }

@@ -50,7 +50,7 @@ struct FlowView {
     server_requests: u64,
     notifications: u64,
     stderr_lines: u64,
-    /// Messages that are no JSON-RPC, and answers without a request.
+    /// Messages that are not JSON-RPC, and answers without a request.
     odd: u64,
     /// Requests without an answer.
     unanswered: u64,
@@ -113,9 +113,9 @@ struct ProfileView {
 #[derive(Debug, Serialize, JsonSchema)]
 struct BottleneckView {
     subject: String,
-    /// How much waiting time this would save.
+    /// How much waiting time could be saved.
     saves_ms: f64,
-    /// What would have to change.
+    /// The change that would save it.
     if_so: &'static str,
     /// The slowest calls.
     entries: Vec<u64>,
@@ -169,7 +169,7 @@ struct AnomalyView {
 }
 
 impl AnalysisView {
-    /// Takes `rows` rows of each list; fewer, if they do not fit.
+    /// Takes `rows` rows of each list, or fewer if they do not fit.
     pub(super) fn fit(analysis: &Analysis, rows: usize, max_tokens: u64, note: Option<&str>) -> Self {
         let mut rows = rows;
         loop {
@@ -178,6 +178,7 @@ impl AnalysisView {
             if view.tokens <= max_tokens || rows <= 1 {
                 return view;
             }
+            // Halved rather than counted down: each try writes the whole answer.
             rows /= 2;
         }
     }
@@ -234,13 +235,13 @@ impl AnalysisView {
         lines.extend(self.method_sequences.iter().map(SequenceView::line));
         lines.push(match (self.compared_with, self.anomalies.is_empty()) {
             (0, _) => "There is no earlier tape of this name to compare with.".to_owned(),
-            (count, true) => format!("Nothing is unlike the {} before.", counted(count, "tape")),
-            (count, false) => format!("Unlike the {} before:", counted(count, "tape")),
+            (count, true) => format!("Nothing differs from the {} before.", counted(count, "tape")),
+            (count, false) => format!("Differences from the {} before:", counted(count, "tape")),
         });
         lines.extend(self.anomalies.iter().map(AnomalyView::line));
         if self.left_out > 0 {
             let rows = counted(self.left_out, "row");
-            lines.push(format!("… {rows} more: ask for a higher limit or more max_tokens."));
+            lines.push(format!("… {rows} more: raise limit or max_tokens."));
         }
         lines.join("\n")
     }

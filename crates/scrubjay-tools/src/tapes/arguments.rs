@@ -13,15 +13,16 @@ use serde_json::{Value, json};
 
 use crate::reply::Failure;
 
-/// The most items of a list.
+/// The most items of a list: each becomes a condition of the query.
 const ITEMS_MAX: usize = 100;
-/// The longest text in a list.
+/// The longest text in a list, in characters.
 const ITEM_CHARS_MAX: usize = 1024;
 /// The most steps of a path to a field.
 const STEPS_MAX: usize = 32;
 
-/// This tool: earlier searches are on tape too, and contain the searched words, so they are left out.
-const SEARCHES: [&str; 2] = ["search_tapes", "*__search_tapes"];
+/// The names of this tool. Earlier searches are on tape, too. They contain the words that they searched for, so they would
+/// match every repeated search; they are left out.
+const OWN_SEARCHES: [&str; 2] = ["search_tapes", "*__search_tapes"];
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -33,32 +34,32 @@ pub(super) struct SearchArgs {
     /// A - in front negates a filter or a word; OR joins its neighbours: a OR b; ( ) group.
     /// The other arguments narrow the search further.
     pub(super) query: Option<String>,
-    /// From this time on: a time like 2026-01-31T09:00:00Z, a day, today, yesterday, or an age: 2d, 30m.
+    /// Only from this time on: a time like 2026-01-31T09:00:00Z, a day, today, yesterday, or an age: 2d, 30m.
     from: Option<String>,
-    /// Before this time; a day is included as a whole.
+    /// Only before this time; a day is included as a whole.
     to: Option<String>,
-    /// One of these methods; * matches anything.
+    /// Messages with one of these methods; * matches anything.
     methods: Vec<String>,
-    /// A call of one of these tools; * matches anything.
+    /// Calls of one of these tools; * matches anything.
     tools: Vec<String>,
-    /// About one of these tools, prompts or resources; * matches anything.
+    /// Messages about one of these tools, prompts or resources; * matches anything.
     names: Vec<String>,
-    /// Of one of these types: request, response, error, notification, batch, opaque, stderr, too_long, gap,
+    /// Only these types of messages: request, response, error, notification, batch, opaque, stderr, too_long, gap,
     /// end, note, original: changed by rules.
     message_types: Vec<String>,
-    /// In a session whose id begins with one of these.
+    /// In one of these sessions, each given by its id or a prefix of it.
     session_ids: Vec<String>,
-    /// On a tape whose id begins with one of these; latest is the newest.
+    /// On one of these tapes, each given by its id, a prefix of it, or latest.
     tapes: Vec<String>,
-    /// On a connection with one of these names.
+    /// On connections with one of these names.
     servers: Vec<String>,
     /// Passed to one of these backends.
     via: Vec<String>,
-    /// One of these rules applied; * matches anything.
+    /// Messages to which one of these rules applied; * matches anything.
     rules: Vec<String>,
-    /// Rules gave it one of these tags; * matches anything.
+    /// Messages with one of these tags, which rules give; * matches anything.
     tags: Vec<String>,
-    /// Texts that must all be there, each word for word; one that ends with * is a prefix.
+    /// Texts that a message must all contain, each word for word; one that ends with * is a prefix.
     text: Vec<String>,
     /// Conditions on fields of the parameters.
     param_filters: Vec<FilterArgs>,
@@ -66,21 +67,22 @@ pub(super) struct SearchArgs {
     result_filters: Vec<FilterArgs>,
     /// Conditions on fields of the error: message, code, data.
     error_filters: Vec<FilterArgs>,
-    /// Failed with one of these codes.
+    /// Only failures with one of these codes.
     error_codes: Vec<i64>,
-    /// Whether it failed.
+    /// Only what failed (true), or only what did not (false).
     has_errors: Option<bool>,
     /// The shortest response time, in milliseconds.
     min_response_time_ms: Option<f64>,
     /// The longest response time, in milliseconds.
     max_response_time_ms: Option<f64>,
-    /// The fewest tokens of request and answer together (estimated). max_tokens limits the answer to this search.
+    /// The fewest tokens of request and answer together (estimated). Not to be confused with max_tokens, which limits the
+    /// answer to this search.
     min_size_tokens: Option<u64>,
     /// The most tokens of request and answer together.
     max_size_tokens: Option<u64>,
     /// How many matches to skip: next_offset of the previous page.
     offset: Option<usize>,
-    /// How many to list; 20 by default, 1000 at most.
+    /// The most matches to list; 20 by default, 1000 at most.
     limit: Option<usize>,
     /// The order; time by default.
     sort_by: Option<SortBy>,
@@ -95,9 +97,9 @@ pub(super) struct SearchArgs {
 pub(super) struct FilterArgs {
     /// The path of the field, like arguments.path, files[0].path or content.*.text: keys, list indices, * for any.
     field: String,
-    /// How it is tested: whether it exists, or by comparing it with value.
+    /// The test: whether the field exists, or how it compares with value.
     test: FieldTest,
-    /// The value to compare with; none for exists.
+    /// The value to compare with; not needed for exists.
     #[serde(default)]
     #[schemars(schema_with = "compared_value")]
     value: Option<Value>,
@@ -136,7 +138,7 @@ enum Order {
 
 impl SearchArgs {
     /// Converts the arguments to a query; the failure names all problems.
-    pub(super) fn meaning(&self) -> Result<SearchQuery, Failure> {
+    pub(super) fn to_query(&self) -> Result<SearchQuery, Failure> {
         let now_ns = clock::now().wall_ns;
         let mut query = self.short_form(now_ns)?;
         self.check()?;
@@ -147,6 +149,7 @@ impl SearchArgs {
             }),
         };
         let asked = &mut query.conditions;
+        // A single condition replaces that of the short form, a list is added to it.
         asked.from_ns = time(&self.from, DayEdge::Start)?.or(asked.from_ns);
         asked.to_ns = time(&self.to, DayEdge::End)?.or(asked.to_ns);
         let names = [
@@ -177,10 +180,12 @@ impl SearchArgs {
         let is_about = |part: &&Conditions| {
             part.tools.iter().chain(&part.names).any(|name| name.contains("search_tapes"))
         };
+        // A query about this very tool does find its searches.
         if !asked.parts().iter().any(is_about) {
-            asked
-                .none_of
-                .push(Conditions { tools: SEARCHES.map(str::to_owned).to_vec(), ..Conditions::default() });
+            asked.none_of.push(Conditions {
+                tools: OWN_SEARCHES.map(str::to_owned).to_vec(),
+                ..Conditions::default()
+            });
         }
         query.offset = self.offset.unwrap_or(query.offset);
         query.limit = self.limit.unwrap_or(query.limit).clamp(1, LIMIT_MAX);
@@ -193,7 +198,7 @@ impl SearchArgs {
         parse(text, now_ns, &TimeZone::UTC).map_err(|error| {
             let part = text.get(error.at.clone()).unwrap_or_default();
             let details = json!({ "part": part, "from": error.at.start, "to": error.at.end });
-            let hint = "Correct this part of query, or say it with the other arguments.";
+            let hint = "Correct this part of query, or use the other arguments instead.";
             Failure::new("INVALID_QUERY", error.to_string(), hint).with(details)
         })
     }
@@ -219,7 +224,7 @@ impl SearchArgs {
         if counts.iter().any(|count| *count > ITEMS_MAX) || lists.iter().any(|list| list.iter().any(is_long))
         {
             return Err(invalid(format!(
-                "a list has at most {ITEMS_MAX} items, and each at most {ITEM_CHARS_MAX} characters"
+                "a list may have at most {ITEMS_MAX} items, and each at most {ITEM_CHARS_MAX} characters"
             )));
         }
         Ok(())
@@ -270,7 +275,7 @@ fn invalid(message: String) -> Failure {
 fn nanoseconds(ms: Option<f64>) -> Result<Option<u64>, Failure> {
     match ms {
         Some(ms) if !(0.0..=1e12).contains(&ms) => {
-            Err(invalid(format!("{ms} is no response time: give milliseconds from 0 to 1e12")))
+            Err(invalid(format!("{ms} is not a response time: give milliseconds from 0 to 1e12")))
         }
         Some(ms) => Ok(Some((ms * 1e6) as u64)),
         None => Ok(None),
@@ -304,13 +309,13 @@ fn filter(args: &FilterArgs) -> Result<FieldFilter, Failure> {
 mod tests {
     use super::*;
 
-    fn meaning(arguments: Value) -> Result<SearchQuery, Failure> {
-        serde_json::from_value::<SearchArgs>(arguments).unwrap().meaning()
+    fn to_query(arguments: Value) -> Result<SearchQuery, Failure> {
+        serde_json::from_value::<SearchArgs>(arguments).unwrap().to_query()
     }
 
     #[test]
     fn every_argument_narrows() {
-        let query = meaning(json!({
+        let query = to_query(json!({
             "query": "tool:a old >5ms limit:7", "from": "2026-01-31", "to": "2026-01-31",
             "methods": ["m"], "tools": ["b"], "names": ["n"], "message_types": ["stderr"],
             "session_ids": ["s"], "tapes": ["t"], "servers": ["v"], "via": ["w"], "rules": ["r"], "tags": ["g"], "text": ["two words", "beg*"],
@@ -331,7 +336,8 @@ mod tests {
             test,
         };
         let text = |text: &str| vec![text.to_owned()];
-        let searches = Conditions { tools: SEARCHES.map(str::to_owned).to_vec(), ..Conditions::default() };
+        let searches =
+            Conditions { tools: OWN_SEARCHES.map(str::to_owned).to_vec(), ..Conditions::default() };
         let conditions = Conditions {
             from_ns: Some(1_769_817_600_000_000_000),
             to_ns: Some(1_769_817_600_000_000_000 + 86_400_000_000_000),
@@ -392,13 +398,13 @@ mod tests {
             (json!({ "tools": vec!["x"; ITEMS_MAX + 1] }), "INVALID_ARGUMENT"),
             (json!({ "tools": ["x".repeat(ITEM_CHARS_MAX + 1)] }), "INVALID_ARGUMENT"),
         ] {
-            assert_eq!(meaning(arguments.clone()).unwrap_err().code, code, "{arguments}");
+            assert_eq!(to_query(arguments.clone()).unwrap_err().code, code, "{arguments}");
         }
     }
 
     #[test]
     fn searches_are_left_out_unless_they_are_asked_for() {
-        let left_out = |arguments| meaning(arguments).unwrap().conditions.none_of.len();
+        let left_out = |arguments| to_query(arguments).unwrap().conditions.none_of.len();
         assert_eq!(left_out(json!({})), 1);
         assert_eq!(left_out(json!({ "tools": ["search_tapes"] })), 0);
         assert_eq!(left_out(json!({ "query": "tool:a OR tool:search_tapes" })), 0);

@@ -50,7 +50,7 @@ impl IndexThread {
         Ok(Self { index, thread })
     }
 
-    /// Runs `work` with the index. It completes even if the caller stops waiting.
+    /// Runs `work` with the index. It is completed even if the caller stops waiting.
     pub(crate) async fn run<T, F>(&self, work: impl FnOnce(Index) -> F) -> Result<T, Failure>
     where
         T: Send + 'static,
@@ -61,6 +61,6 @@ impl IndexThread {
 }
 
 fn internal(error: impl std::error::Error) -> Failure {
-    tracing::error!(error = %error, "the index cannot be worked with");
+    tracing::error!(error = %error, "the work on the index was not completed");
     Failure::new("INTERNAL", error.to_string(), "Try again.")
 }

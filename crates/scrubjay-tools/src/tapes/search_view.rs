@@ -11,18 +11,18 @@ use super::{ms, quoted};
 const FACETS_MAX: usize = 10;
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct FoundView {
-    /// How many match: exactly, or at least.
+pub(super) struct SearchResultsView {
+    /// How many match; at least as many if total_is_exact is false.
     total: u64,
-    /// Whether total is exact; if not, hits and facets cover only the messages that were looked at.
+    /// Whether total is exact. If not, hits and facets cover only a part of the messages; notes say which.
     total_is_exact: bool,
     /// Notes about this answer.
     notes: Vec<String>,
-    /// The requested page, as far as it fits.
+    /// The matches of the requested page that fit.
     hits: Vec<HitView>,
     /// The offset of the next page; none at the end.
     next_offset: Option<u64>,
-    /// How many matches there are of each kind, the most frequent first.
+    /// Counts of the matches, the most frequent first.
     facets: FacetsView,
     /// About how many tokens this answer has.
     tokens: u64,
@@ -36,9 +36,9 @@ struct HitView {
     server: String,
     /// The session.
     session: String,
-    /// The entry that began it.
+    /// The number of the request's entry on the tape, or of the message's.
     entry: u64,
-    /// The entry that answered it.
+    /// The number of the answer's entry.
     answer: Option<u64>,
     /// When it began.
     time: String,
@@ -48,14 +48,14 @@ struct HitView {
     method: Option<String>,
     /// The tool, prompt or resource.
     name: Option<String>,
-    /// The backend, if it passed between the gateway and one.
+    /// The backend, for a message between the gateway and a backend.
     via: Option<String>,
     /// How long the answer took.
     response_time_ms: Option<f64>,
     /// Whether it failed.
     failed: bool,
     error_code: Option<i64>,
-    /// Why request or answer did not reach its receiver, if one did not.
+    /// Why the request or the answer was not delivered, if it was not.
     #[serde(skip_serializing_if = "Option::is_none")]
     undelivered: Option<String>,
     /// The rules that applied to it.
@@ -90,24 +90,23 @@ struct FacetView {
     count: u64,
 }
 
-impl FoundView {
+impl SearchResultsView {
     /// Takes as many hits as fit; at least one.
     pub(super) fn fit(found: &SearchResults, offset: usize, max_tokens: u64, mut notes: Vec<String>) -> Self {
         if let Some((why, count)) = found.why_bounded.zip(found.looked_at_only) {
             notes.push(format!("Only {count} {}.", why.words()));
         }
         let facets = FacetsView::of(&found.facets);
+        // 40 tokens for the members around them.
         let mut used = notes.iter().map(|note| tokens(note)).sum::<usize>() + tokens_of(&facets) + 40;
         let mut hits = Vec::new();
         for hit in &found.hits {
             let hit = HitView::of(hit);
             // Each hit is in the answer twice: as data and as text.
             let more = tokens_of(&hit) + tokens(&hit.line());
+            // The first hit is always taken, or the next page would begin at the same offset.
             if !hits.is_empty() && used as u64 + more as u64 > max_tokens {
-                notes.push(
-                    "There was no room for more hits: go on at next_offset, or allow more max_tokens."
-                        .to_owned(),
-                );
+                notes.push("More hits did not fit: continue at next_offset, or raise max_tokens.".to_owned());
                 break;
             }
             used += more;
@@ -216,7 +215,8 @@ impl FacetView {
     }
 }
 
-/// Puts marks around matches, and makes the text inert.
+/// Puts marks around matches, and makes the text inert. The pieces are made inert one by one, because escapes would shift the
+/// positions of the marks.
 fn marked(snippet: &Snippet) -> String {
     let characters: Vec<char> = snippet.text.chars().collect();
     let piece = |from: usize, to: usize| -> String {
@@ -278,17 +278,17 @@ mod tests {
 
     #[test]
     fn an_answer_has_a_limit_and_says_where_to_go_on() {
-        let view = FoundView::fit(&found(20), 10, 1000, Vec::new());
+        let view = SearchResultsView::fit(&found(20), 10, 1000, Vec::new());
         assert!(view.tokens <= 1000 && !view.hits.is_empty() && view.hits.len() < 20, "{}", view.tokens);
         assert_eq!(view.next_offset, Some(10 + view.hits.len() as u64));
         assert!(tokens(&view.text()) + tokens_of(&view) <= 1200, "{}", view.text());
-        assert_eq!(FoundView::fit(&found(20), 0, 1, Vec::new()).hits.len(), 1);
-        assert_eq!(FoundView::fit(&found(5), 45, 100_000, Vec::new()).next_offset, None);
-        assert_eq!(FoundView::fit(&found(0), 60, 100_000, Vec::new()).next_offset, None);
+        assert_eq!(SearchResultsView::fit(&found(20), 0, 1, Vec::new()).hits.len(), 1);
+        assert_eq!(SearchResultsView::fit(&found(5), 45, 100_000, Vec::new()).next_offset, None);
+        assert_eq!(SearchResultsView::fit(&found(0), 60, 100_000, Vec::new()).next_offset, None);
     }
 
     #[test]
-    fn what_is_quoted_is_inert() {
+    fn quoted_text_is_inert() {
         let view = HitView::of(&hit(1));
         assert_eq!(view.snippet, "a\\u{202e} «needle» b");
         assert!(!view.line().contains('\u{1b}'));

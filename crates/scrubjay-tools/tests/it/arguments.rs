@@ -1,4 +1,4 @@
-//! What is wrong with arguments, and what became of them: one shape of answer from every toolset.
+//! How toolsets answer wrong, unknown and redacted arguments: all in the same form.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ impl Lab {
     }
 }
 
-/// Makes a call that must fail; returns its error, which has the shape of all of them.
+/// Makes a call that must fail; checks the form of its error, and returns it.
 async fn failed(client: &mut Client, tool: &str, arguments: Value) -> Value {
     let mut result = client.call(tool, arguments.clone()).await;
     assert_eq!(result["isError"], json!(true), "{tool} {arguments}: {result}");
@@ -149,7 +149,7 @@ async fn wrong_arguments_are_named_with_what_they_may_be() {
 }
 
 #[tokio::test]
-async fn an_argument_nobody_knows_is_passed_over_and_said() {
+async fn an_unknown_argument_is_ignored_and_named() {
     let mut lab = Lab::usual().await;
     let result = lab.recorder.call("record_plan", json!({ "steps": ["a"], "toolCallId": "7" })).await;
     assert_ne!(result["isError"], json!(true), "{result}");
@@ -159,7 +159,7 @@ async fn an_argument_nobody_knows_is_passed_over_and_said() {
     assert_eq!(result["content"][1]["text"], "Not used: chatInput; this tool has no such arguments.");
 }
 
-/// A hint comes from where the refusal arises, whatever the path holds.
+/// Messages and hints are made where a refusal occurs, not parsed from a text: a colon in a path changes nothing.
 #[tokio::test]
 async fn a_path_with_a_colon_keeps_its_message() {
     let mut lab = Lab::usual().await;
@@ -200,13 +200,13 @@ async fn a_ledger_that_cannot_be_used_is_named_by_every_toolset() {
     assert_eq!(error["data"]["code"], "STORAGE");
     assert!(error["data"]["hint"].as_str().unwrap().contains("`storage`"), "{error}");
     assert_eq!(std::fs::read_to_string(path).unwrap(), "no database");
-    // Once it can be used, it is.
+    // Once the ledger can be opened, calls succeed without a restart.
     std::fs::remove_file(lab.home.path().join("notes.txt")).unwrap();
     let result = lab.recorder.call("record_plan", json!({ "steps": ["a"] })).await;
     assert_ne!(result["isError"], json!(true), "{result}");
 }
 
-/// Makes a call whose texts hold a secret; returns what the answer says of it.
+/// Makes a call whose texts contain a secret; returns which arguments the answer names as redacted.
 async fn stored(client: &mut Client, tool: &str, arguments: Value) -> Value {
     let mut result = client.call(tool, arguments).await;
     assert_ne!(result["isError"], json!(true), "{result}");
@@ -219,7 +219,7 @@ async fn stored(client: &mut Client, tool: &str, arguments: Value) -> Value {
 }
 
 #[tokio::test]
-async fn what_was_taken_out_before_storing_is_said() {
+async fn redacted_arguments_are_named_in_the_answer() {
     let mut lab = Lab::usual().await;
     let secret = format!("use {TOKEN}");
     let (recorder, records, progress) = (&mut lab.recorder, &mut lab.records, &mut lab.progress);
@@ -240,7 +240,7 @@ async fn what_was_taken_out_before_storing_is_said() {
     assert_eq!(stored(records, "update_record", change).await, json!(["summary"]));
     let moved = json!({ "id": "R001", "to_state": "LATER", "reason": secret });
     assert_eq!(stored(records, "transition", moved).await, json!(["reason"]));
-    // What is only looked for is not stored.
+    // A query is not stored, so it is not named.
     let mut found = records.call("search_records", json!({ "query": TOKEN })).await;
     assert_eq!(found["structuredContent"]["redacted"].take(), Value::Null);
 }

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::schemas::Answers;
 
 const DUPLEX_BYTES: usize = 64 * 1024;
-/// Longer than any wait the sample server can be asked for.
+/// Longer than the longest wait of the sample server.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The two ways to hold a conversation.
@@ -40,7 +40,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Connects and says nothing yet.
+    /// Connects without sending anything.
     pub(crate) fn connect(era: Era) -> Self {
         Self::connect_to(era, serve_sample)
     }
@@ -145,7 +145,7 @@ impl Client {
         serde_json::from_str(&line.unwrap().expect("the server hung up")).unwrap()
     }
 
-    /// Hangs up and returns how the server ended; what it still had to say must have been read.
+    /// Hangs up and returns how the server ended. All its messages must have been read before.
     pub(crate) async fn close(mut self) -> Result<(), ServeError> {
         self.writer.shutdown().await.unwrap();
         let rest = timeout(ANSWER_TIMEOUT, self.lines.next_line()).await.expect("the server never hung up");

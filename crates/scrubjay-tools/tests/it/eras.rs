@@ -133,7 +133,7 @@ async fn an_unknown_version_is_refused_with_the_known_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leaving_without_a_word_is_no_error() {
+async fn a_client_that_leaves_without_a_message_is_no_error() {
     Client::connect(Era::Legacy).close().await.unwrap();
     Client::open(Era::Modern).await.close().await.unwrap();
 }

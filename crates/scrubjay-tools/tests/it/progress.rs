@@ -1,4 +1,4 @@
-//! The `progress` toolset as a client meets it, with a model that says what the test tells it to.
+//! The `progress` toolset as a client meets it, with a scripted model.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -110,7 +110,7 @@ fn text(value: &Value) -> &str {
 }
 
 #[tokio::test]
-async fn an_entry_is_logged_found_and_told() {
+async fn an_entry_is_logged_found_and_summarised() {
     let model =
         ScriptedEndpoint::answering([ScriptedAnswer::text("Created POST /api/users. Tests pass.")]).await;
     let (_home, _shared, mut client) = begin(asking(&model)).await;
@@ -188,7 +188,7 @@ async fn the_tools_are_what_the_contract_says() {
 }
 
 #[tokio::test]
-async fn everything_wrong_is_said_at_once() {
+async fn all_problems_are_reported_at_once() {
     let (_home, _shared, mut client) = begin(None).await;
     let log = "log_progress";
     for (arguments, expected) in [
@@ -265,7 +265,7 @@ async fn everything_wrong_is_said_at_once() {
 }
 
 #[tokio::test]
-async fn as_much_as_is_allowed_is_kept_verbatim() {
+async fn texts_of_the_greatest_length_are_stored_verbatim() {
     let (_home, _shared, mut client) = begin(None).await;
     let sql = "'; DROP TABLE projects; -- % _ \"quoted\" \\ ";
     let pad = |start: &str, chars: usize| -> String {
@@ -309,7 +309,7 @@ async fn dates_are_inclusive() {
 }
 
 #[tokio::test]
-async fn without_a_usable_answer_the_content_begins_and_nothing_is_kept() {
+async fn without_a_usable_answer_the_summary_is_the_content_and_is_not_stored() {
     let content = format!("{}the end", "sentence. ".repeat(60));
     let never = Duration::from_millis(50);
     for (answer, timeout) in [
@@ -365,9 +365,9 @@ async fn a_rate_limit_is_waited_out() {
     assert_eq!((&told["summarySource"], model.asked().len()), (&json!("model"), 2));
 }
 
-/// Many at once, over two processes' worth of state: one question.
+/// Many callers at once, in two processes, cause one request to the model.
 #[tokio::test]
-async fn one_question_for_all_who_ask_at_once() {
+async fn callers_at_the_same_time_share_one_request() {
     let model = ScriptedEndpoint::held(|_| ScriptedAnswer::text("Once.")).await;
     let (home, first, mut client) = begin(asking(&model)).await;
     let id = client.log("p", "t", "c").await;
@@ -379,7 +379,7 @@ async fn one_question_for_all_who_ask_at_once() {
         calls.push(tokio::spawn(async move { client.done("get_context", wanted).await.1 }));
     }
     model.arrived(1).await;
-    // The others have had time to ask, and wait instead.
+    // By now the others have called, too; they wait instead of asking the model.
     let asked_again = tokio::time::timeout(Duration::from_millis(500), model.arrived(2)).await;
     assert!(asked_again.is_err());
     model.release(100);

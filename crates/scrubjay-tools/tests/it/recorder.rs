@@ -1,4 +1,4 @@
-//! The `recorder` toolset as a client meets it: what `file_op` does with names that are not what they seem.
+//! The `recorder` toolset as a client meets it: what `file_op` does with deceptive paths.
 
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
@@ -63,7 +63,7 @@ impl Lab {
         result["structuredContent"].take()
     }
 
-    /// Asks for something that must be refused; returns the error.
+    /// Makes a call that must be refused; returns the error.
     async fn refused(&mut self, arguments: Value) -> Value {
         let mut result = self.file_op(arguments.clone()).await;
         assert_eq!(result["isError"], json!(true), "{arguments}: {result}");

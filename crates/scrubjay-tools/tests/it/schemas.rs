@@ -1,6 +1,6 @@
-//! What tools say of their arguments and answers: in words that every model API takes, and true of every answer.
+//! Schemas of tools: they have only keywords that every model API takes, and all answers fit them.
 //!
-//! The clients of these tests hold each answer they get against the schema of its tool, with [`Answers`].
+//! The clients of all tests check each answer against the schema of its tool, with [`Answers`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -117,7 +117,7 @@ fn problems(schema: &Value, place: &str, typed: bool, found: &mut Vec<String>) {
 }
 
 #[tokio::test]
-async fn every_schema_is_in_words_that_every_model_api_takes() {
+async fn every_schema_has_only_keywords_that_every_model_api_takes() {
     let scratch = tempfile::tempdir().unwrap();
     let (mut found, mut tools) = (Vec::new(), 0);
     for mut client in toolsets(scratch.path()) {
@@ -138,8 +138,8 @@ async fn every_schema_is_in_words_that_every_model_api_takes() {
     assert_eq!(found, Vec::<String>::new());
 }
 
-/// Returns an argument of a kind that a schema asks for.
-fn something(schema: &Value) -> Value {
+/// Returns a value that fits the type of a schema.
+fn example_of(schema: &Value) -> Value {
     if let Some(first) = schema["enum"].get(0) {
         return first.clone();
     }
@@ -149,21 +149,21 @@ fn something(schema: &Value) -> Value {
         "array" => json!([]),
         "object" => {
             let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
-            required.map(|name| (name.to_owned(), something(&schema["properties"][name]))).collect()
+            required.map(|name| (name.to_owned(), example_of(&schema["properties"][name]))).collect()
         }
         _ => json!("x"),
     }
 }
 
 #[tokio::test]
-async fn null_is_taken_for_every_argument_that_may_be_left_out() {
+async fn null_is_accepted_for_every_optional_argument() {
     let scratch = tempfile::tempdir().unwrap();
     for mut client in toolsets(scratch.path()) {
         client.greet().await;
         let list = client.ask("tools/list", json!({})).await;
         for tool in list["result"]["tools"].as_array().unwrap() {
             let schema = &tool["inputSchema"];
-            let plain = something(schema);
+            let plain = example_of(schema);
             let mut nulls = plain.clone();
             for name in schema["properties"].as_object().into_iter().flat_map(|all| all.keys()) {
                 if plain.get(name).is_none() {
@@ -171,7 +171,7 @@ async fn null_is_taken_for_every_argument_that_may_be_left_out() {
                 }
             }
             let answer = client.ask("tools/call", json!({ "name": tool["name"], "arguments": nulls })).await;
-            // What the tool thinks of the rest is another matter; a type must not be what is wrong.
+            // The tool may refuse the values, but not because of their types.
             let said = answer.to_string();
             assert!(!said.contains("invalid type"), "{}: {nulls}: {said}", tool["name"]);
         }

@@ -1,5 +1,5 @@
-//! The views of the `recorder` toolset as a client meets them: a story told by a model, a timeline that is
-//! followed.
+//! The views of the `recorder` toolset as a client meets them: a story with narratives by a model, and subscriptions to a
+//! timeline.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ async fn a_model_tells_each_step_once_and_again_when_it_changed() {
 }
 
 #[tokio::test]
-async fn without_a_model_the_story_stands() {
+async fn without_a_model_the_story_has_no_narratives() {
     let home = tempfile::tempdir().unwrap();
     let mut client = client(home.path(), Era::Legacy, None).await;
     work(&mut client).await;
@@ -108,13 +108,13 @@ async fn pages_and_files_are_read_by_uri() {
 }
 
 #[tokio::test]
-async fn whoever_follows_a_timeline_hears_of_changes() {
+async fn a_subscriber_of_a_timeline_is_notified_of_changes() {
     let home = tempfile::tempdir().unwrap();
     let mut follower = client(home.path(), Era::Legacy, None).await;
     let id = work(&mut follower).await;
     let uri = format!("scrubjay://sessions/{id}/timeline");
     follower.ask("resources/subscribe", json!({ "uri": uri })).await;
-    // Another process, as it were: a ledger of its own.
+    // Stands for another process: it has opened the ledger by itself.
     let mut other = client(home.path(), Era::Legacy, None).await;
     let note = json!({ "type": "note", "description": "from elsewhere", "session_id": id });
     other.call("audit_event", note).await;
@@ -124,7 +124,7 @@ async fn whoever_follows_a_timeline_hears_of_changes() {
 }
 
 #[tokio::test]
-async fn a_client_of_the_newer_era_hears_of_changes_and_of_new_sessions() {
+async fn a_modern_client_is_notified_of_changes_and_new_sessions() {
     let home = tempfile::tempdir().unwrap();
     let mut follower = client(home.path(), Era::Modern, None).await;
     let id = work(&mut follower).await;

@@ -152,7 +152,7 @@ fn conversation() -> Vec<(Direction, String)> {
 }
 
 #[tokio::test]
-async fn what_was_said_is_found() {
+async fn recorded_messages_are_found() {
     for era in Era::BOTH {
         let mut lab = Lab::new(era).await;
         let tape = lab.record(1, "s1", &conversation());
@@ -209,7 +209,7 @@ async fn answers_are_inert_and_have_a_limit() {
 }
 
 #[tokio::test]
-async fn a_tape_says_what_it_shows() {
+async fn an_analysis_describes_its_tape() {
     let mut lab = Lab::new(Era::Modern).await;
     let first = lab.record(1, "s1", &conversation());
     let second = lab.record(2, "mine", &conversation());
@@ -220,7 +220,7 @@ async fn a_tape_says_what_it_shows() {
     assert!(shown["performance_profile"][0]["max_ms"].as_f64().unwrap() >= 1000.0, "{shown}");
     assert_eq!(lab.done("analyze_tape", json!({ "tape": &first[..5] })).await["tape"], json!(first));
     assert_eq!(lab.done("analyze_tape", json!({ "session_id": "s1" })).await["tape"], json!(first));
-    // Left out: the caller's own, by its tape, or its session where none is told.
+    // Left out, it is the caller's own tape, or the newest of its session if the gateway names no tape.
     assert_eq!(lab.done("analyze_tape", json!({})).await["tape"], json!(second));
     let own = lab.ask("analyze_tape", json!({}), Some(&first)).await;
     assert_eq!(own["structuredContent"]["tape"], json!(first));
@@ -248,7 +248,7 @@ async fn an_analysis_has_a_limit() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_answered_is_said() {
+async fn calls_that_cannot_be_answered_are_refused_with_a_code() {
     let mut lab = Lab::new(Era::Legacy).await;
     for (tool, arguments, code, told) in [
         ("search_tapes", json!({ "query": "x tol:y" }), "INVALID_QUERY", "tol:"),
@@ -268,7 +268,7 @@ async fn what_cannot_be_answered_is_said() {
 }
 
 #[tokio::test]
-async fn the_tools_say_what_they_take_and_give() {
+async fn the_tools_have_schemas_of_arguments_and_answers() {
     let mut lab = Lab::new(Era::Legacy).await;
     let listed = lab.client.ask("tools/list", json!({})).await;
     let tools = listed["result"]["tools"].as_array().unwrap();

@@ -10,11 +10,12 @@ use crate::cli::Cli;
 /// Print a completion script for a shell
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
-    /// Which shell
+    /// The shell
     shell: clap_complete::Shell,
 }
 
 pub(crate) fn run(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
+    // Into memory first, because `generate` panics if standard output is closed.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "scrubjay", &mut script);
     std::io::stdout().write_all(&script)?;

@@ -25,7 +25,7 @@ pub(crate) fn run(global: &Global, command: &ConfigCommand) -> anyhow::Result<Ex
     let ConfigCommand::Show(ShowArgs {}) = command;
     let loaded = global.load()?;
     log::init(&loaded)?;
-    // What `serve` would refuse is reported here as well.
+    // For its errors: what `serve` would refuse is reported here, too.
     loaded.serve_config()?;
     if global.json {
         let values = loaded.shown();
@@ -41,7 +41,7 @@ fn print(loaded: &Loaded) -> io::Result<()> {
     let width = |cell: fn(&(String, String, String)) -> &String, most: usize| {
         rows.iter().map(|row| cell(row).chars().count()).filter(|w| *w <= most).max().unwrap_or(0)
     };
-    // A value of more than 40 characters shifts only its own line.
+    // Values of more than 40 characters do not count for the width: they shift only their own line.
     let (keys, values) = (width(|row| &row.0, usize::MAX), width(|row| &row.1, 40));
     let mut out = io::BufWriter::new(anstream::stdout().lock());
     for (key, value, origin) in &rows {
@@ -66,7 +66,7 @@ fn row(shown: &Shown) -> (String, String, String) {
 fn describe(file: &SourceFile) -> String {
     let path = file.path.display();
     match &file.state {
-        FileState::Absent => format!("{path} is not there"),
+        FileState::Absent => format!("{path} does not exist"),
         FileState::Read => format!("{path} is read"),
         FileState::Untrusted { left_out } => {
             format!("{path} is read without {}: it is not trusted", left_out.join(", "))

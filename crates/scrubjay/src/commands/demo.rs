@@ -1,7 +1,6 @@
 //! `scrubjay demo`: short conversations through the real relay and gateway, and their recordings.
 
 mod found_tools;
-
 mod scenes;
 mod two_agents;
 
@@ -24,22 +23,23 @@ use crate::cli::Global;
 /// Record a scripted conversation with a sample server, and show the recording
 ///
 /// Starts a sample server behind `scrubjay wrap`, as a host would, and calls it in both eras of the protocol, then with
-/// only failures recorded, then with rules. Starts it behind `scrubjay serve`, beside a toolset of Scrubjay's own, and
-/// looks for tools by a task in plain words. An agent then works with Scrubjay's own tools, and another searches the
-/// recordings. Finally two agents share a gateway, and each gets a server of its own. Every tape is printed.
+/// only failures recorded, then with rules. Starts it behind `scrubjay serve` together with one of Scrubjay's own
+/// toolsets, and finds tools for a task in plain words. Then an agent works with Scrubjay's own tools, and another
+/// searches the recordings. Finally two agents share a gateway, and each gets its own server. Every tape is printed.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {}
 
 pub(crate) fn run(global: &Global, _: &DemoArgs) -> anyhow::Result<ExitCode> {
     let mut scratch = tempfile::Builder::new();
+    // Kept after the end, so that the user can look closer with the commands printed below.
     let scratch =
         scratch.prefix("scrubjay-demo-").permissions(Permissions::from_mode(0o700)).tempdir()?.keep();
     let home = Home::new(scratch.clone());
     std::fs::create_dir(workspace(&home))?;
     let runtime = super::runtime()?;
     for scene in &SCENES {
-        let held = runtime.block_on(converse(&home, scene));
-        held.with_context(|| format!("the {} conversation", scene.name))?;
+        let ended = runtime.block_on(converse(&home, scene));
+        ended.with_context(|| format!("the {} conversation", scene.name))?;
         if !global.json {
             show(&home, scene)?;
         }
@@ -53,16 +53,19 @@ pub(crate) fn run(global: &Global, _: &DemoArgs) -> anyhow::Result<ExitCode> {
     agents.print()?;
     writeln!(
         anstream::stdout(),
-        "\nAll conversations, newest first; what belongs to one is counted with it:\n"
+        "\nAll conversations, newest first; tapes of backends are counted with their conversation:\n"
     )?;
     print_command(&home, &["tape", "ls"])?;
-    writeln!(anstream::stdout(), "\nOne hash over all of it: kept elsewhere, it shows any later change:\n")?;
+    writeln!(
+        anstream::stdout(),
+        "\nOne hash over all tapes; kept elsewhere, it reveals any later change:\n"
+    )?;
     let checkpoint = home.root().join("checkpoint.json").display().to_string();
     print_command(&home, &["tape", "checkpoint", "--output", &checkpoint])?;
     let data = scratch.display();
     writeln!(
         anstream::stdout(),
-        "\nUnless said otherwise, every message was on tape before it was passed on. Look closer:\n\
+        "\nUnless message otherwise, every message was on tape before it was passed on. Look closer:\n\
          \n  scrubjay --data {data} tape ls --errors\
          \n  scrubjay --data {data} tape show latest --entry 3\
          \n  scrubjay --data {data} tape search error:true\
@@ -91,7 +94,7 @@ fn show(home: &Home, scene: &Scene) -> anyhow::Result<()> {
     let session = match scene.shown {
         SceneView::Story(session) => session,
         SceneView::Tape => return tape::print_tape(home, &home.open(&file)?, 0, u64::MAX),
-        SceneView::Found => {
+        SceneView::FoundTools => {
             let recorded = home.open(&file)?;
             tape::print_tape(home, &recorded, 0, u64::MAX)?;
             return found_tools::print(&recorded);
@@ -105,6 +108,7 @@ fn show(home: &Home, scene: &Scene) -> anyhow::Result<()> {
 /// Runs a command of this binary; it prints to our standard output.
 fn print_command(home: &Home, words: &[&str]) -> anyhow::Result<()> {
     let mut command = std::process::Command::new(std::env::current_exe()?);
+    // Without a pager, which would stop the demo at each command.
     let status = command.arg("--data").arg(home.root()).arg("--no-pager").args(words).status()?;
     anyhow::ensure!(status.success(), "`scrubjay {}` failed", words.join(" "));
     Ok(())
@@ -137,26 +141,27 @@ async fn converse(home: &Home, scene: &Scene) -> anyhow::Result<()> {
         command.arg("--").arg(&program).arg("sample-server");
     }
     let mut recorder = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    talk(&mut recorder, scene.script).await?;
+    play(&mut recorder, scene.script).await?;
     let status = recorder.wait().await?;
     anyhow::ensure!(status.success(), "the recorder ended with {status}");
     Ok(())
 }
 
-/// Says each line, and waits for the answer to each request before the next; returns the last answer.
-async fn talk(recorder: &mut Child, script: &[&str]) -> anyhow::Result<serde_json::Value> {
+/// Sends each line of a script, and waits for the answer to a request before the next line; returns the last answer.
+async fn play(recorder: &mut Child, script: &[&str]) -> anyhow::Result<serde_json::Value> {
     let mut last = serde_json::Value::Null;
     let mut to = recorder.stdin.take().context("standard input is piped")?;
     let mut from = BufReader::new(recorder.stdout.take().context("standard output is piped")?).lines();
     for line in script {
         to.write_all(format!("{line}\n").as_bytes()).await?;
-        let said: serde_json::Value = serde_json::from_str(line)?;
-        let Some(id) = said.get("id") else { continue };
+        let message: serde_json::Value = serde_json::from_str(line)?;
+        let Some(id) = message.get("id") else { continue };
         loop {
-            let heard = from.next_line().await?.context("the server ended in the middle")?;
-            let heard: serde_json::Value = serde_json::from_str(&heard)?;
-            if heard.get("id") == Some(id) {
-                last = heard;
+            let answer =
+                from.next_line().await?.context("the server ended in the middle of a conversation")?;
+            let answer: serde_json::Value = serde_json::from_str(&answer)?;
+            if answer.get("id") == Some(id) {
+                last = answer;
                 break;
             }
         }

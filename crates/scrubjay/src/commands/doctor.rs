@@ -1,6 +1,6 @@
 //! `scrubjay doctor`: what is wrong with this installation, and what to do about each thing.
 //!
-//! It only reads: nothing is repaired or created. A check is a function in a list.
+//! It only reads: nothing is repaired or created. A check is a function in the list [`CHECKS`].
 
 mod clock;
 mod configuration;
@@ -18,13 +18,13 @@ use serde::Serialize;
 use crate::cli::Global;
 use crate::render::{Table, print_json};
 
-/// Check data directory, ledger, index, recordings, clock and configuration
+/// Check configuration, data directory, ledger, index, recordings and clock
 ///
-/// Each finding says what to do about it. The exit code is 1 if something is wrong.
+/// Changes nothing. Each finding says what to do about it. The exit code is 1 if something is wrong.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {}
 
-/// The result of a check.
+/// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Level {
@@ -34,7 +34,7 @@ enum Level {
     Wrong,
 }
 
-/// One thing that was looked at.
+/// One result of a check, with the name of the check.
 #[derive(Debug, Serialize)]
 struct Finding {
     check: &'static str,
@@ -45,14 +45,14 @@ struct Finding {
     fix: Option<String>,
 }
 
-/// What the checks look at.
+/// What the checks examine.
 struct Installation {
     home: Home,
     /// The configuration, or why there is none.
     loaded: Result<Loaded, anyhow::Error>,
 }
 
-/// What a check found: for each thing how it is, what it is, and what to do about it.
+/// The findings of one check: level, description and remedy of each.
 #[derive(Default)]
 struct Findings(Vec<(Level, String, Option<String>)>);
 

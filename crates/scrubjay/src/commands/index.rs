@@ -23,13 +23,13 @@ use crate::render::{Table, print_json};
 /// Maintain the search index of the recordings
 #[derive(Debug, Subcommand)]
 pub(crate) enum IndexCommand {
-    /// Rebuild it from the recordings; it holds nothing that is not on a tape
+    /// Rebuild the index from the recordings; nothing is lost, because it holds nothing else
     Rebuild,
-    /// Bring it up to date with the recordings; a search does so too
+    /// Bring the index up to date with the recordings; every search does so first
     CatchUp(CatchUpArgs),
 }
 
-/// Bring it up to date with the recordings; a search does so too
+/// Bring the index up to date with the recordings; every search does so first
 #[derive(Debug, Args)]
 pub(crate) struct CatchUpArgs {
     /// Stay while recordings grow, at the lowest priority; a second such process ends at once
@@ -39,18 +39,19 @@ pub(crate) struct CatchUpArgs {
 
 pub(crate) fn run(global: &Global, command: &IndexCommand) -> anyhow::Result<ExitCode> {
     let home = global.home()?;
+    // Before anything is read: this process must not slow down a recorder.
     if matches!(command, IndexCommand::CatchUp(args) if args.background) {
         lower_thread_priority();
     }
     let storage = global.load()?.storage()?;
     match command {
-        IndexCommand::Rebuild => rebuild(global, &home, &storage),
+        IndexCommand::Rebuild => fill(global, &home, &storage, true),
         IndexCommand::CatchUp(args) if args.background => keep_current(&home, &storage),
-        IndexCommand::CatchUp(_) => catch_up(global, &home, &storage),
+        IndexCommand::CatchUp(_) => fill(global, &home, &storage, false),
     }
 }
 
-/// How long the background process waits for new recordings before it ends.
+/// How long the background process waits for new recordings before it ends. A recorder with more to index starts another.
 const QUIET_MAX: Duration = Duration::from_secs(10);
 
 fn keep_current(home: &Home, storage: &Storage) -> anyhow::Result<ExitCode> {
@@ -58,12 +59,19 @@ fn keep_current(home: &Home, storage: &Storage) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn catch_up(global: &Global, home: &Home, storage: &Storage) -> anyhow::Result<ExitCode> {
+/// Fills the index: with what is new on the tapes, or from scratch.
+fn fill(global: &Global, home: &Home, storage: &Storage, from_scratch: bool) -> anyhow::Result<ExitCode> {
     let began = clock::now().instant;
-    let mut bar = Bar::new(global);
+    let mut bar = ProgressBar::new(global);
     let (done, index_bytes) = super::runtime()?.block_on(async {
-        let index = Index::open(home, storage).await?;
-        let done = index.catch_up(|progress| bar.show(progress)).await?;
+        let show = |progress| bar.show(progress);
+        let (index, done) = if from_scratch {
+            Index::rebuild(home, storage, show).await?
+        } else {
+            let index = Index::open(home, storage).await?;
+            let done = index.catch_up(show).await?;
+            (index, done)
+        };
         index.close().await;
         anyhow::Ok((done, index.file_bytes()))
     })?;
@@ -71,13 +79,13 @@ fn catch_up(global: &Global, home: &Home, storage: &Storage) -> anyhow::Result<E
     report(global, &done, index_bytes, began)
 }
 
-/// Takes tapes that were just removed out of the index.
+/// Removes from the index the tapes that were just removed.
 pub(crate) fn forget_removed(global: &Global, home: &Home) -> anyhow::Result<()> {
     let loaded = global.load()?;
     match super::runtime()?.block_on(Index::forget_removed(home, &loaded.storage()?)) {
         Err(IndexError::Busy(_)) => {
             tell(
-                "another process is filling the index: words of the removed recordings leave it when that is done",
+                "another process is filling the index; words of the removed recordings stay in it until that is done",
             );
             background::start_at_end(global, &loaded);
             Ok(())
@@ -86,18 +94,6 @@ pub(crate) fn forget_removed(global: &Global, home: &Home) -> anyhow::Result<()>
             .map(drop)
             .context("the recordings are removed, but the index may still hold words of them"),
     }
-}
-
-fn rebuild(global: &Global, home: &Home, storage: &Storage) -> anyhow::Result<ExitCode> {
-    let began = clock::now().instant;
-    let mut bar = Bar::new(global);
-    let (done, index_bytes) = super::runtime()?.block_on(async {
-        let (index, done) = Index::rebuild(home, storage, |progress| bar.show(progress)).await?;
-        index.close().await;
-        anyhow::Ok((done, index.file_bytes()))
-    })?;
-    bar.clear();
-    report(global, &done, index_bytes, began)
 }
 
 fn report(
@@ -127,28 +123,29 @@ fn report(
 pub(crate) fn open_current(global: &Global, home: &Home) -> anyhow::Result<(Runtime, Index)> {
     let storage = global.load()?.storage()?;
     let runtime = super::runtime()?;
-    let mut bar = Bar::new(global);
+    let mut bar = ProgressBar::new(global);
     let opened = Index::open_current(home, &storage, |progress| bar.show(progress));
     let (index, freshness) = runtime.block_on(opened)?;
     bar.clear();
     if freshness == Freshness::Behind && !global.quiet {
-        tell("another process is filling the index: what it has not come to yet is missing here");
+        tell("another process is filling the index: recordings that it has not reached yet are missing here");
     }
     Ok((runtime, index))
 }
 
-/// Searches in a process that does other things: as far as the index can be filled.
+/// Searches for a process that has no terminal; the index is filled first as far as possible.
 pub(crate) fn search(home: &Home, storage: &Storage, query: &SearchQuery) -> anyhow::Result<SearchResults> {
     super::runtime()?.block_on(async {
         let (index, _) = Index::open_current(home, storage, |_| ()).await?;
         let found = index.search(query).await;
+        // Closed before a failure is returned, too.
         index.close().await;
         Ok(found?)
     })
 }
 
 /// A progress bar on a terminal.
-struct Bar {
+struct ProgressBar {
     is_wanted: bool,
     is_shown: bool,
 }
@@ -156,7 +153,7 @@ struct Bar {
 /// How many characters the bar itself has.
 const BAR_CHARS: u64 = 24;
 
-impl Bar {
+impl ProgressBar {
     fn new(global: &Global) -> Self {
         Self { is_wanted: !global.quiet && std::io::stderr().is_terminal(), is_shown: false }
     }
@@ -164,7 +161,7 @@ impl Bar {
     fn show(&mut self, progress: Progress) {
         if self.is_wanted {
             self.is_shown = true;
-            // A progress bar that cannot be written is no reason to fail.
+            // A progress bar that cannot be written is not worth failing for.
             let _ = write!(std::io::stderr(), "\r\u{1b}[K{}", bar(progress));
         }
     }
@@ -195,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_tells_how_much_of_how_much() {
+    fn a_bar_shows_how_much_of_the_tapes_is_read() {
         let shown = |bytes, bytes_total| bar(Progress { entries: 7, bytes, bytes_total });
         assert_eq!(
             shown(25_000_000, 100_000_000),

@@ -5,9 +5,9 @@ use scrubjay_store::ledger::{Ledger, session};
 
 use crate::cli::Global;
 
-/// Works on the ledger that the configuration names.
+/// Opens the configured ledger, runs `work` with it, and closes it.
 ///
-/// All of it happens within the runtime: a reading cannot even be dropped outside.
+/// All of it runs within the runtime, because an open read cannot be dropped outside.
 pub(crate) fn within<T>(
     global: &Global,
     work: impl AsyncFnOnce(&Ledger, &Loaded) -> anyhow::Result<T>,

@@ -1,6 +1,6 @@
-//! `scrubjay progress`: what agents do with the progress toolset, for people and scripts.
+//! `scrubjay progress`: the tools of the progress toolset as commands, for people and scripts.
 //!
-//! Each command makes the arguments of a tool and shows its answer, so that both obey the same rules.
+//! Each command makes the arguments of a tool, calls the tool and prints its answer, so that the same rules apply to both.
 
 use std::io::Read;
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use crate::cli::Global;
 use crate::log;
 use crate::render::{Align, Table, print_json};
 
-/// No content from standard input is read further.
+/// 1 MiB: how much of standard input is read. More is far beyond the longest content, which the tool checks.
 const CONTENT_BYTES_MAX: u64 = 1 << 20;
 
 /// Log what was done and how, and search the log
@@ -36,7 +36,7 @@ pub(crate) struct LogArgs {
     /// The project [default: the repository's name]
     #[arg(long, value_name = "ID")]
     project: Option<String>,
-    /// Add this tag; up to ten
+    /// Add this tag; can be repeated, up to ten times
     #[arg(long = "tag", value_name = "TAG")]
     tags: Vec<String>,
     /// The agent that did it
@@ -44,7 +44,7 @@ pub(crate) struct LogArgs {
     agent: Option<String>,
     /// What was done, in a few words
     title: String,
-    /// What was done and how [default, or -: read from standard input]
+    /// What was done and how; - or nothing reads it from standard input
     content: Option<String>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct ShowArgs {
     /// Show a digest of the entries up to this date
     #[arg(long, value_name = "DATE", conflicts_with = "ids")]
     until: Option<String>,
-    /// The longest output of all entries together
+    /// About how many tokens all entries together may have
     #[arg(long, value_name = "TOKENS")]
     max_tokens: Option<u32>,
     /// The entries
@@ -77,7 +77,7 @@ pub(crate) struct SearchArgs {
     /// The project [default: the repository's name]
     #[arg(long, value_name = "ID")]
     project: Option<String>,
-    /// Only entries with this tag; with several, those that have all
+    /// Only entries with this tag; can be repeated, for entries that have all of them
     #[arg(long = "tag", value_name = "TAG")]
     tags: Vec<String>,
     /// Only entries of this session: its id, a prefix of it, the host's own id, or latest
@@ -95,7 +95,7 @@ pub(crate) struct SearchArgs {
     /// Show at most this many
     #[arg(long, default_value_t = 20)]
     limit: u32,
-    /// Search words in titles and contents, best match first, instead of a part of the title
+    /// Search for words in titles and contents, the best match first, instead of a part of the title
     #[arg(long)]
     full_text: bool,
     /// The text to search for
@@ -104,7 +104,7 @@ pub(crate) struct SearchArgs {
 
 pub(crate) fn run(global: &Global, command: ProgressCommand) -> anyhow::Result<ExitCode> {
     let loaded = global.load()?;
-    // Failures of the model are logged.
+    // A digest without a model is no error, but its cause is logged.
     log::init(&loaded)?;
     let runtime = super::runtime()?;
     let workspace = std::env::current_dir().context("cannot tell the working directory")?;
@@ -165,6 +165,7 @@ fn caller(setup: &Setup) -> Caller {
         connection: session.id.clone(),
         conversation: session.id,
         host_session: origin.host_session,
+        // No claim: this process ends before anyone could ask whether it is alive.
         process: None,
         told_by: told_by.and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default(),
         agent: Some("scrubjay progress".to_owned()),

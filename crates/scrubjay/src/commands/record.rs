@@ -1,4 +1,4 @@
-//! `scrubjay record …`: look at the records that agents keep.
+//! `scrubjay record …`: shows the records of design reasoning that agents write.
 
 mod diff;
 mod history;
@@ -17,7 +17,7 @@ use scrubjay_store::ledger::{Read, project};
 use super::ledger;
 use crate::cli::Global;
 
-/// List, show and compare records of design reasoning
+/// List, show and compare the records of design reasoning that agents write
 #[derive(Debug, Subcommand)]
 pub(crate) enum RecordCommand {
     Ls(ls::LsArgs),
@@ -27,9 +27,9 @@ pub(crate) enum RecordCommand {
     Diff(diff::DiffArgs),
 }
 
-/// Whose records.
+/// The option that names the project.
 #[derive(Debug, Args)]
-struct Whose {
+struct ProjectArg {
     /// The project [default: the configured one, or the name of the repository]
     #[arg(long, value_name = "ID")]
     project: Option<String>,
@@ -45,10 +45,10 @@ pub(crate) fn run(global: &Global, command: &RecordCommand) -> anyhow::Result<Ex
     }
 }
 
-/// Looks into the records of a project, at one moment.
-fn look<T>(
+/// Runs `with` on the records of a project. It sees one snapshot of them.
+fn read_records<T>(
     global: &Global,
-    whose: &Whose,
+    whose: &ProjectArg,
     with: impl AsyncFnOnce(&mut Read, &RecordCollection) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let directory = std::env::current_dir().context("cannot tell the working directory")?;
@@ -56,6 +56,7 @@ fn look<T>(
         let project = loaded.toolset_setup(&directory, whose.project.as_deref())?.project;
         let mut read = ledger.read().await?;
         if project::get(&mut read, &project).await?.is_none() {
+            // Twenty are enough to show how ids look; a shared ledger may have thousands.
             let known = project::list(&mut read, "", 20).await?;
             let known: Vec<_> = known.iter().map(|project| project.id.as_str()).collect();
             bail!("there is no project \"{project}\": name one with --project; known are {known:?}");

@@ -14,12 +14,13 @@ use serde_json::json;
 
 use crate::cli::{Global, tell};
 
-/// A line is held in memory as a whole.
+/// 256 MiB: the longest line. It is held in memory as a whole.
 const LINE_BYTES_MAX: u64 = 256 << 20;
 
 /// Remove secrets from messages or plain text, line by line
 ///
-/// Applies the rules of recordings: the built-in formats and names, and `recorder.privacy` of the configuration.
+/// Removes what recordings would not contain: secrets of the built-in formats and names, and those of
+/// `recorder.privacy` in the configuration.
 #[derive(Debug, Args)]
 pub(crate) struct RedactArgs {
     /// The file to read [default: standard input]
@@ -27,10 +28,10 @@ pub(crate) struct RedactArgs {
     /// Report on standard error what each rule removed; with --json, one JSON object in each line
     #[arg(long)]
     explain: bool,
-    /// Reverse the action encrypt: decrypt values in place; a value that cannot be decrypted stays
+    /// Decrypt values that the action `encrypt` made, in place; a value that cannot be decrypted stays
     #[arg(long, conflicts_with = "explain")]
     decrypt: bool,
-    /// Decrypt with this key instead of the one a value names: a key of recorder.privacy.keys, or a variable's name
+    /// Decrypt with this key of recorder.privacy.keys, or of this variable, instead of the one that a value names
     #[arg(long, value_name = "NAME", requires = "decrypt")]
     key: Option<String>,
 }
@@ -53,7 +54,8 @@ pub(crate) fn run(global: &Global, args: &RedactArgs) -> anyhow::Result<ExitCode
         if args.explain {
             let (_, mut findings) = redactor.explain(line);
             if findings.is_empty() && redacted.is_changed() {
-                // A line within a private key, which is secret only because of the lines before it.
+                // The line is a part of a private key. It is secret only because of the lines before it, which `explain` does
+                // not see.
                 findings.push(RedactionFinding {
                     rule: "private-key".to_owned(),
                     place: "byte 0".to_owned(),
@@ -72,7 +74,7 @@ pub(crate) fn run(global: &Global, args: &RedactArgs) -> anyhow::Result<ExitCode
 fn decrypt_lines(loaded: &Loaded, named: Option<&str>, input: Box<dyn Read>) -> anyhow::Result<ExitCode> {
     let mut keys: HashMap<String, Result<RedactionKey, String>> = HashMap::new();
     if let Some(name) = named {
-        // A missing key is reported before any output.
+        // Before any output: a missing key concerns all of it.
         let found = loaded.redaction_key(name).map_err(|why| anyhow::anyhow!("--key {name} {why}"))?;
         keys.insert(name.to_owned(), Ok(found));
     }
@@ -80,6 +82,7 @@ fn decrypt_lines(loaded: &Loaded, named: Option<&str>, input: Box<dyn Read>) -> 
     each_line(input, |number, line| {
         let mut key = |id: &str| {
             let id = named.unwrap_or(id);
+            // A key is read once: it may be in a file, and each line may have values.
             keys.entry(id.to_owned()).or_insert_with(|| loaded.redaction_key(id)).clone()
         };
         let decrypted = decrypt(line, &mut key);
@@ -88,7 +91,7 @@ fn decrypt_lines(loaded: &Loaded, named: Option<&str>, input: Box<dyn Read>) -> 
             let id = inert(&failed.key_id);
             tell(&match &failed.why {
                 UnreadableReason::NoKey(why) => {
-                    format!("line {number}: the key {id} {why}; --key names another")
+                    format!("line {number}: the key {id} {why}; use another with --key")
                 }
                 UnreadableReason::Damaged => {
                     format!("line {number}: a value of the key {id} is cut or damaged")
@@ -125,7 +128,7 @@ fn each_line(
         let end = line.len() - line.iter().rev().take_while(|b| matches!(b, b'\n' | b'\r')).count();
         output.write_all(&make(number, &line[..end])?)?;
         output.write_all(&line[end..])?;
-        // A reader may wait for this line, unless more input is already buffered.
+        // Someone may wait for this line, so it is written at once; with more input at hand, that can wait for a full buffer.
         if input.buffer().is_empty() {
             output.flush()?;
         }
@@ -138,9 +141,9 @@ fn explain(global: &Global, line: u64, findings: &[RedactionFinding]) -> std::io
     let mut out = anstream::stderr().lock();
     for found in findings {
         if global.json {
-            let told =
+            let report =
                 json!({ "line": line, "rule": found.rule, "place": found.place, "bytes": found.bytes });
-            writeln!(out, "{told}")?;
+            writeln!(out, "{report}")?;
         } else {
             let place = inert(&found.place);
             writeln!(out, "line {line}: {} took out {} bytes at {place}", inert(&found.rule), found.bytes)?;

@@ -1,4 +1,4 @@
-//! `scrubjay route …`: how a plain-language task finds its tool.
+//! `scrubjay route …`: evaluates how tools are found for tasks in plain words.
 
 mod cases;
 mod catalog;
@@ -11,7 +11,7 @@ use clap::Subcommand;
 
 use crate::cli::Global;
 
-/// Grade how tasks find their tools
+/// Evaluate how tools are found for tasks in plain words
 #[derive(Debug, Subcommand)]
 pub(crate) enum RouteCommand {
     Eval(eval::EvalArgs),

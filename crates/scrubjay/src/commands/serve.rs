@@ -41,20 +41,21 @@ use crate::log;
 /// How long a call to a backend named on the command line may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// How long to wait for servers over HTTP to end their sessions.
+/// How long to wait at the end for the ledger, and for backends on HTTP to end their sessions.
 const GOODBYE_MAX: Duration = Duration::from_secs(3);
-/// How long backends get to exit by themselves.
+/// How long backends get to exit by themselves at the end; after that they are killed.
 const LEAVE_MAX: Duration = Duration::from_millis(500);
 
-/// Serve all backends behind one endpoint, recording
+/// Serve all backends behind one endpoint, and record them
 ///
-/// On standard input and output, or with --http on Streamable HTTP at /mcp, in both eras of the protocol.
+/// Serves on standard input and output, or with --http on Streamable HTTP under /mcp, in both eras of the protocol.
+/// Backends come from `backends` in the configuration, and COMMAND is one more.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Serve Streamable HTTP here instead of standard input and output
+    /// Serve Streamable HTTP at this address instead of standard input and output
     #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1:7420")]
     http: Option<SocketAddr>,
-    /// A file with the token clients must show; required off loopback
+    /// A file with the token that clients must send; required if ADDR is not a loopback address
     #[arg(long, value_name = "FILE")]
     auth_token_file: Option<PathBuf>,
     /// Start backends in this directory [default: the working directory]
@@ -63,22 +64,22 @@ pub(crate) struct ServeArgs {
     /// The project that agents work on [default: the name of the workspace's repository]
     #[arg(long, value_name = "ID")]
     project: Option<String>,
-    /// Which of Scrubjay's own toolsets to serve, or none [default: recorder,progress,records,tapes,router]
+    /// Serve these toolsets of Scrubjay's own, or none [default: recorder,progress,records,tapes,router]
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = toolsets::parse)]
     toolsets: Option<Vec<Option<Toolset>>>,
-    /// Show logs, messages and state to this machine on this port; 0 chooses a free one
+    /// Offer debug endpoints (logs, messages, state) to this machine on this port; 0 chooses a free one
     #[arg(long, value_name = "PORT")]
     debug_port: Option<u16>,
     /// Reload the configuration when one of its files changes, not only on SIGHUP
     #[arg(long)]
     reload: bool,
-    /// The command of one more backend
+    /// Start one more backend with this command
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
 pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode> {
-    let loaded = global.load_with(typed(args))?;
+    let loaded = global.load_with(all_flags(args))?;
     let config = resolve(args, &loaded)?;
     // With `llm.required`, a missing key is reported before anything starts.
     loaded.llm_config()?;
@@ -89,7 +90,7 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
         warden::Role::Warden => {
             let ended = runtime.block_on(warden::watch_over(true)).context("cannot start the gateway")?;
             if ended.was_killed {
-                // The next start cleans up the rest; the worker's exit code is returned in any case.
+                // A failure is only reported: the next start tries again, and the host gets the worker's exit code.
                 if let Err(e) = clean_up(&loaded, redactor, &runtime) {
                     super::wrap::say(&format!("cannot end the sessions of a killed gateway: {e:#}"));
                 }
@@ -99,15 +100,17 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
         }
         warden::Role::Worker { warden } => {
             let _inside = runtime.enter();
+            // Before the work begins: until a handler is set, a hangup ends the process.
             let hangups = reload::catch_hangups()?;
             warden::begin_work().context("cannot start the gateway")?;
+            // Each client and each backend takes several files.
             warden::raise_open_files();
             let log = Arc::new(log::init(&loaded)?);
             let home = loaded.home()?;
             let starter = background::Starter::new(global, loaded.indexes_in_background());
-            let sweep = super::wrap::sweep_beside(&home, loaded.retention(), &starter)?;
+            let sweep = super::wrap::sweep_in_background(&home, loaded.retention(), &starter)?;
             super::wrap::check_durability(loaded.relay(), &policy)?;
-            super::wrap::tell_if_off(&policy);
+            super::wrap::warn_if_off(&policy);
             let watch = Watch::default();
             let debug = Arc::new(Debug::new(watch.clone(), home.clone(), redactor.clone(), log.clone()));
             let recordings = recordings(
@@ -121,11 +124,12 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
             let active = Arc::new(ActiveConfig::new(global, args, loaded, log, debug.clone())?);
             let shared = active.shared.clone();
             let served = runtime.block_on(serve(config, active, hangups, recordings));
+            // Whether it served or failed: the ends of sessions are in the ledger before anything else is ended.
             runtime.block_on(end_sessions(&shared));
             debug.end();
-            // Servers over HTTP are told that their sessions are over.
+            // Waits until backends on HTTP were sent the end of their sessions.
             runtime.block_on(all_ended(GOODBYE_MAX));
-            // Their input has ended; those that do not exit are killed.
+            // The input of backends on standard streams has ended. Those that do not exit are killed.
             runtime.block_on(tree::end_descendants(LEAVE_MAX, tree::GRACE));
             let code = served?;
             // A panic there has been reported; tapes it did not reach are sealed at the next start.
@@ -155,8 +159,8 @@ fn clean_up(
     Ok(())
 }
 
-/// Returns what was typed about listening as values of the configuration.
-pub(super) fn flags(http: Option<SocketAddr>, auth_token_file: Option<&Path>) -> Vec<Flag> {
+/// Returns the flags about listening as values of the configuration.
+pub(super) fn http_flags(http: Option<SocketAddr>, auth_token_file: Option<&Path>) -> Vec<Flag> {
     let http = http.map(|address| Flag { name: "--http", key: "serve.http", value: address.to_string() });
     let token = auth_token_file.map(|path| Flag {
         name: "--auth-token-file",
@@ -166,10 +170,10 @@ pub(super) fn flags(http: Option<SocketAddr>, auth_token_file: Option<&Path>) ->
     http.into_iter().chain(token).collect()
 }
 
-/// Returns everything that was typed as values of the configuration.
-fn typed(args: &ServeArgs) -> Vec<Flag> {
+/// Returns all flags as values of the configuration.
+fn all_flags(args: &ServeArgs) -> Vec<Flag> {
     let flag = |name, key, value: String| Flag { name, key, value };
-    let mut all = flags(args.http, args.auth_token_file.as_deref());
+    let mut all = http_flags(args.http, args.auth_token_file.as_deref());
     all.extend(args.debug_port.map(|port| flag("--debug-port", "serve.debug_port", port.to_string())));
     all.extend(args.reload.then(|| flag("--reload", "serve.reload", true.to_string())));
     all
@@ -182,6 +186,7 @@ fn resolve(args: &ServeArgs, loaded: &Loaded) -> anyhow::Result<ServeConfig> {
         let stem =
             Path::new(program).file_stem().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         config.backends.push(BackendConfig {
+            // With only the characters that the configuration allows in ids.
             id: stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect(),
             display_name: None,
             link: BackendLink::Stdio {
@@ -195,11 +200,11 @@ fn resolve(args: &ServeArgs, loaded: &Loaded) -> anyhow::Result<ServeConfig> {
             connections_max: BackendConfig::CONNECTIONS_MAX,
         });
     }
-    // On standard streams a client may still bring backends of its own.
+    // On standard streams this is not an error: a client may bring backends in its options.
     let serves_own = toolsets::chosen(args, loaded).iter().any(|toolset| *toolset != Toolset::Router);
     anyhow::ensure!(
         config.http.is_none() || !config.backends.is_empty() || serves_own,
-        "there is nothing to serve: configure `backends`, name a backend's command after --, or toolsets with \
+        "there is nothing to serve: configure `backends`, give a backend's command after --, or choose toolsets with \
          --toolsets"
     );
     Ok(config)
@@ -213,11 +218,11 @@ async fn serve(
 ) -> anyhow::Result<u8> {
     let (workspace, started) = (workspace(&config), &active.started);
     let toolsets = toolsets::mounts(&active.args, started, &active.shared);
-    let asked = active.clone();
-    // The process that starts us on standard streams is the owner's; a client on HTTP may not start programs.
+    let options_taker = active.clone();
+    // A client on standard streams is the process that started us, so it may start programs; a client on HTTP may not.
     let options: TakeOptions = match config.http {
-        None => Box::new(move |options| asked.take_options(options)),
-        Some(_) => Box::new(move |options| asked.refuse_options(options)),
+        None => Box::new(move |options| options_taker.take_options(options)),
+        Some(_) => Box::new(move |options| options_taker.refuse_options(options)),
     };
     let relay = started.relay();
     let gateway = Gateway::new(config.naming, new_recording, relay, Some(options), |events, recording| {
@@ -234,16 +239,17 @@ async fn serve(
     if let Some(rules) = &started.rules() {
         gateway.rule_with(rules);
     }
-    remember(&gateway, started)?;
+    load_earlier_runs(&gateway, started)?;
     let routing = active.routing(started, started.llm_config()?);
     if routing.as_ref().is_some_and(|routing| routing.learns) {
-        lessons::learn_beside(&gateway, started.home()?);
+        lessons::learn_in_background(&gateway, started.home()?);
     }
     gateway.route_with(routing);
     let shared = active.shared.clone();
-    let moving = Arc::downgrade(&gateway);
+    // Weak: the gateway owns the toolsets, and they would keep it alive.
+    let weak_gateway = Arc::downgrade(&gateway);
     shared.on_move(move |connection, session| {
-        if let Some(gateway) = moving.upgrade() {
+        if let Some(gateway) = weak_gateway.upgrade() {
             gateway.move_to_session(connection, session);
         }
     });
@@ -255,17 +261,18 @@ async fn serve(
             }
         });
     }));
+    // Before the first greeting, whose instructions name a problem with the ledger.
     if toolsets::use_ledger(&active.args, started) {
         storage::check(&gateway, &active.shared).await;
     }
     if toolsets::chosen(&active.args, started).contains(&Toolset::Recorder) {
-        // In a task of its own, so that no greeting waits for it.
+        // In a task, so that no greeting waits for it.
         let shared = active.shared.clone();
         tokio::spawn(async move { shared.settle().await });
     }
-    active.debug.of(&gateway);
+    active.debug.set_gateway(&gateway);
     active.debug.adopt(started);
-    tokio::spawn(active.clone().keep_up(Arc::downgrade(&gateway), hangups));
+    tokio::spawn(active.clone().follow_changes(Arc::downgrade(&gateway), hangups));
     match config.http {
         None => front::stdio::serve(gateway, "serve", warden::stopped()?)
             .await
@@ -284,38 +291,44 @@ async fn serve(
     }
 }
 
-/// Gives the gateway what earlier runs learned of backends: their lists and their definitions.
-fn remember(gateway: &Gateway, started: &Loaded) -> anyhow::Result<()> {
+/// Loads into the gateway what earlier runs learned of backends: their lists and their definitions.
+fn load_earlier_runs(gateway: &Gateway, started: &Loaded) -> anyhow::Result<()> {
     gateway.quarantine(started.quarantine());
     match started.definitions() {
         Ok(definitions) => gateway.remember_definitions(Arc::new(definitions)),
-        // Without them a changed tool would not be noticed, so quarantine could not hold it back.
+        // Without them a changed tool would not be noticed, so quarantine, which the user asked for, would not work.
         Err(e) if started.quarantine() != QuarantineModes::default() => return Err(e),
         Err(e) => {
-            tracing::warn!(error = format!("{e:#}"), "tools that changed since the last run go unnoticed")
+            tracing::warn!(
+                error = format!("{e:#}"),
+                "tools that changed since the last run cannot be noticed"
+            )
         }
     }
-    match memory(started) {
-        Ok(memory) => gateway.remember_in(&memory),
-        // Only the first greeting lacks what they offer.
+    match profile_store(started) {
+        Ok(profile_store) => gateway.remember_in(&profile_store),
+        // Without them only the first greeting is incomplete.
         Err(e) => {
-            tracing::warn!(error = format!("{e:#}"), "what backends offered the last time is not known")
+            tracing::warn!(
+                error = format!("{e:#}"),
+                "the capabilities of backends in the last run are not known"
+            )
         }
     }
     Ok(())
 }
 
-/// Notes in the ledger that all clients left; waits for it only for `GOODBYE_MAX`.
+/// Records in the ledger that all clients left; gives up after `GOODBYE_MAX`.
 async fn end_sessions(shared: &Shared) {
     match tokio::time::timeout(GOODBYE_MAX, shared.all_left("the host left")).await {
         Ok(Ok(())) => {}
         Ok(Err(e)) => tracing::error!(error = %e, "the end of a session is not in the ledger"),
-        Err(_) => tracing::error!("the end of a session is not in the ledger: it does not answer"),
+        Err(_) => tracing::error!("the end of a session is not in the ledger: the database does not answer"),
     }
 }
 
-/// Returns where it is kept what backends offered the last time.
-fn memory(loaded: &Loaded) -> anyhow::Result<Arc<ProfileStore>> {
+/// Opens the store of what backends offered in earlier runs.
+fn profile_store(loaded: &Loaded) -> anyhow::Result<Arc<ProfileStore>> {
     let home = loaded.home()?;
     let key = home.hash_key().context("cannot read the key for hashes")?;
     Ok(Arc::new(ProfileStore::new(home.backends(), loaded.redactor(Some(&home))?, key)))
@@ -335,7 +348,7 @@ fn recordings(
 ) -> NewRecording {
     let transport = if config.http.is_some() { Transport::Http } else { Transport::Stdio };
     let workspace = workspace(config).map(|w| w.to_string_lossy().into_owned());
-    // On standard streams the host tells which conversation it is; on HTTP each client is one.
+    // On standard streams all messages belong to the conversation of the host. On HTTP each client has its own.
     let (origin, conversation) = match transport {
         Transport::Http => (origin.of_listener(), None),
         Transport::Stdio | Transport::Memory => {

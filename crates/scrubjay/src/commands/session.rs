@@ -46,17 +46,18 @@ pub(crate) fn run(global: &Global, command: &SessionCommand) -> anyhow::Result<E
     }
 }
 
-/// Settles changes of files that a crash left open in a session, then begins to read it.
-async fn opened(ledger: &Ledger, loaded: &Loaded, named: &str) -> anyhow::Result<(Read, Session)> {
+/// Opens a session for reading, after changes of its files that a crash left open are settled.
+async fn open_session(ledger: &Ledger, loaded: &Loaded, named: &str) -> anyhow::Result<(Read, Session)> {
     let mut read = ledger.read().await?;
     let session = views::find_session(&mut read, named).await?;
     let unsettled = revision::unsettled(&mut read, &session.id).await?;
     if unsettled.is_empty() {
         return Ok((read, session));
     }
+    // Settling writes, and this snapshot would not show the result.
     drop(read);
     for root in unsettled {
-        // If the workspace cannot be opened, its changes stay unsettled, and the views say so.
+        // A workspace that is gone must not keep its history from being read: its changes stay open, and the views say so.
         let Ok(files) = files_of(ledger, loaded, &session, Path::new(&root)) else { continue };
         files.settle(&caller(&session, &root)).await?;
     }
@@ -70,7 +71,7 @@ fn files_of(ledger: &Ledger, loaded: &Loaded, session: &Session, root: &Path) ->
     Ok(Arc::new(Files::new(ledger.clone(), workspace, setup.locks, setup.file_bytes_max)))
 }
 
-/// Returns the caller to record for changes that this command makes.
+/// Returns the caller that is recorded for changes by this command.
 fn caller(session: &Session, root: &str) -> Caller {
     Caller { workspace: Some(root.to_owned()), ..Caller::command("scrubjay session", &session.project_id) }
 }

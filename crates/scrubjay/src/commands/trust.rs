@@ -18,8 +18,8 @@ use crate::render::{self, Align, Table};
 
 /// Trust the project file of this directory, or approve a tool that changed
 ///
-/// Shows what the file would do, and asks. Trust is for this path and this content: when either changes, the
-/// file is used without the keys that need trust until it is trusted again. Lists the tools that wait for approval, too.
+/// Shows what the file would do, and asks. Trust holds for this path and this content: if either changes, the file is
+/// used without the keys that need trust until it is trusted again. Also lists the tools that wait for approval.
 #[derive(Debug, Args)]
 pub(crate) struct TrustArgs {
     #[command(subcommand)]
@@ -29,7 +29,7 @@ pub(crate) struct TrustArgs {
     /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
-    /// Withdraw the trust
+    /// Withdraw the trust in the file
     #[arg(long, conflicts_with = "yes")]
     revoke: bool,
 }
@@ -40,7 +40,7 @@ enum TrustCommand {
     Ls(LsArgs),
 }
 
-/// List the tools that wait to be approved, and the servers that were seen
+/// List the tools that wait for approval, and all servers seen so far
 #[derive(Debug, Args)]
 struct LsArgs {}
 
@@ -48,7 +48,7 @@ pub(crate) fn run(global: &Global, args: &TrustArgs) -> anyhow::Result<ExitCode>
     let is_about_file = args.file.is_some() || args.yes || args.revoke;
     anyhow::ensure!(
         args.command.is_none() || !is_about_file,
-        "a project file and a command cannot be given together: put --yes behind the command"
+        "FILE, --yes and --revoke cannot come before a command: put --yes behind it"
     );
     match &args.command {
         Some(TrustCommand::Tool(args)) => return tools::run(global, args),
@@ -60,10 +60,10 @@ pub(crate) fn run(global: &Global, args: &TrustArgs) -> anyhow::Result<ExitCode>
         let path = args.file.as_deref().unwrap_or(Path::new(project::FILE_NAME));
         let path = project::full_path(path).with_context(|| format!("no file {}", path.display()))?;
         let was = store.revoke(&path)?;
-        let said = if was { "is trusted no more" } else { "was not trusted" };
-        return finish(global, &path, false, &format!("{} {said}", path.display()));
+        let outcome = if was { "is no longer trusted" } else { "was not trusted" };
+        return finish(global, &path, false, &format!("{} {outcome}", path.display()));
     }
-    // Without a file to trust, list the tools that wait.
+    // Without a project file there is nothing to trust, so this lists the tools that wait.
     if args.file.is_none() && !args.yes && matches!(project::find(Path::new(".")), Err((_, Refused::Absent)))
     {
         return ls(global);
@@ -72,14 +72,14 @@ pub(crate) fn run(global: &Global, args: &TrustArgs) -> anyhow::Result<ExitCode>
     let tree = checked(&file, global)?;
     let effects = effects::of(&tree);
     if effects.is_empty() {
-        let said = format!("{} starts, opens and moves nothing: it needs no trust", file.path.display());
-        return finish(global, &file.path, store.trusts(&file)?, &said);
+        let outcome = format!("{} sets nothing that needs trust", file.path.display());
+        return finish(global, &file.path, store.trusts(&file)?, &outcome);
     }
     show(&file, &effects)?;
     if !args.yes && !confirmed("Trust this file?")? {
         bail!("{} is not trusted: nothing was changed", file.path.display());
     }
-    // The file is not read again, so the content that was shown is the content that is trusted.
+    // The file is not read again, so the content that was shown is the content that is trusted, even if it changed meanwhile.
     store.trust(&file)?;
     finish(global, &file.path, true, &format!("{} is trusted as it is now", file.path.display()))
 }
@@ -92,7 +92,10 @@ fn find(path: Option<&Path>) -> anyhow::Result<ProjectFile> {
     match found {
         Ok(file) if file.has_known_name() => Ok(file),
         Ok(_) => {
-            bail!("only {} is found by itself; a file named with --config needs no trust", project::FILE_NAME)
+            bail!(
+                "only files named {} need trust; a file that you name with --config does not",
+                project::FILE_NAME
+            )
         }
         Err((_, Refused::Absent)) if path.is_none() => bail!("there is no {} here", project::FILE_NAME),
         Err((path, Refused::Absent)) => bail!("there is no {}", path.display()),
@@ -100,7 +103,7 @@ fn find(path: Option<&Path>) -> anyhow::Result<ProjectFile> {
     }
 }
 
-/// Parses the file; one that would not load is not trusted either.
+/// Parses the file; fails if it could not be loaded, because trust in it would have no effect.
 fn checked(file: &ProjectFile, global: &Global) -> anyhow::Result<Node> {
     let mut problems = Vec::new();
     let tree = file.parse(&mut problems);
@@ -111,7 +114,7 @@ fn checked(file: &ProjectFile, global: &Global) -> anyhow::Result<Node> {
     tree.context("the file has no content")
 }
 
-/// Shows a person what the file would do; standard output is for the outcome.
+/// Shows what the file would do, on standard error, because standard output is for the outcome.
 fn show(file: &ProjectFile, effects: &[String]) -> io::Result<()> {
     let mut out = io::stderr().lock();
     writeln!(out, "{} would", inert(&file.path.to_string_lossy()))?;
@@ -123,7 +126,7 @@ fn show(file: &ProjectFile, effects: &[String]) -> io::Result<()> {
 
 fn confirmed(question: &str) -> anyhow::Result<bool> {
     if !io::stdin().is_terminal() {
-        bail!("there is no terminal to ask on: look at the above, then say --yes");
+        bail!("cannot ask without a terminal: check the above, then run this again with --yes");
     }
     write!(io::stderr(), "{question} [y/N] ")?;
     let mut answer = String::new();
@@ -131,12 +134,13 @@ fn confirmed(question: &str) -> anyhow::Result<bool> {
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
-fn finish(global: &Global, path: &Path, trusted: bool, said: &str) -> anyhow::Result<ExitCode> {
+fn finish(global: &Global, path: &Path, trusted: bool, outcome: &str) -> anyhow::Result<ExitCode> {
+    // The outcome of trusting a file must not depend on whether this list can be read.
     let waiting = waiting(global).unwrap_or_default();
     if global.json {
         render::print_json(&serde_json::json!({ "path": path, "trusted": trusted, "waiting": waiting }))?;
     } else {
-        render::Table::note().line(said)?;
+        render::Table::note().line(outcome)?;
         if !waiting.is_empty() {
             tools::print(&waiting)?;
         }
@@ -149,7 +153,7 @@ fn waiting(global: &Global) -> anyhow::Result<Vec<serde_json::Value>> {
     tools::list(&loaded, &loaded.definitions()?)
 }
 
-/// Lists what waits, and every server that was seen.
+/// Lists the definitions that wait, and every server seen so far.
 fn ls(global: &Global) -> anyhow::Result<ExitCode> {
     let loaded = global.load()?;
     let definitions = loaded.definitions()?;
@@ -183,7 +187,7 @@ fn ls(global: &Global) -> anyhow::Result<ExitCode> {
         table.print()?;
     }
     if waiting.is_empty() {
-        render::Table::note().line("nothing waits to be approved")?;
+        render::Table::note().line("nothing waits for approval")?;
     } else {
         tools::print(&waiting)?;
     }

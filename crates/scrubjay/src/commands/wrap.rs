@@ -33,9 +33,9 @@ use crate::cli::Global;
 
 /// Record one server, transparently
 ///
-/// Starts COMMAND and passes everything between it and standard input and output, unchanged, recording each
-/// message before it is passed on. In a host's configuration, put `scrubjay wrap --` before the server's own
-/// command. With --url, the server is one that speaks Streamable HTTP; with --listen, hosts do.
+/// Starts COMMAND and passes messages between it and standard input and output, unchanged; each is recorded before
+/// it is passed on. In a host's configuration, put `scrubjay wrap --` before the server's own command. With --url, the
+/// server is one on Streamable HTTP; with --listen, hosts connect over Streamable HTTP.
 #[derive(Debug, Args)]
 #[command(
     group = clap::ArgGroup::new("server").required(true),
@@ -51,18 +51,18 @@ pub(crate) struct WrapArgs {
     /// A header for every request to --url; ${VAR} stands for a variable of the environment
     #[arg(long = "header", value_name = "NAME: VALUE", requires = "url")]
     headers: Vec<String>,
-    /// Serve Streamable HTTP here, at /mcp, instead of standard input and output
+    /// Serve Streamable HTTP at this address, under /mcp, instead of standard input and output
     ///
-    /// Each host that opens a session gets a server of its own; requests without sessions share one.
+    /// Each host that opens a session gets a server process of its own; requests without a session share one.
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
-    /// A file with the token hosts must show; required off loopback
+    /// A file with the token that hosts must send; required if ADDR is not a loopback address
     #[arg(long, value_name = "FILE", requires = "listen")]
     auth_token_file: Option<PathBuf>,
     /// Choose what happens to messages when the tape cannot be written [default: stop]
     #[arg(long, value_enum, value_name = "WHAT")]
     on_record_failure: Option<OnRecordFailure>,
-    /// Pass a message on once its recording survives this [default: process]
+    /// Choose what a recorded message survives before it is passed on [default: process]
     #[arg(long, value_enum, value_name = "WHAT")]
     durability: Option<Durability>,
     /// Refuse messages longer than this [default: 16MiB]
@@ -79,6 +79,7 @@ pub(crate) struct WrapArgs {
     command: Vec<OsString>,
 }
 
+// This and `Durability` repeat enums of the relay, which knows nothing of command lines and their help.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum OnRecordFailure {
     /// They are not passed on; requests are answered with an error that says why
@@ -96,7 +97,7 @@ enum Durability {
 }
 
 pub(crate) fn run(global: &Global, args: &WrapArgs) -> anyhow::Result<ExitCode> {
-    // A wrong address is reported before anything starts.
+    // Called for its error: a wrong address is reported before anything starts.
     endpoint(args)?;
     let listening = args.listen.map(|address| listen::config(global, args, address)).transpose()?;
     let runtime = super::runtime()?;
@@ -106,8 +107,10 @@ pub(crate) fn run(global: &Global, args: &WrapArgs) -> anyhow::Result<ExitCode> 
                 .block_on(warden::watch_over(args.listen.is_some()))
                 .context("cannot start the recorder")?;
             if ended.was_killed {
+                // The worker could not seal its tapes itself.
                 sweep(&global.home()?);
             }
+            // By the warden, which is there even if the worker was killed.
             let loaded = listening.map_or_else(|| global.load(), |(loaded, _)| Ok(loaded));
             if let Ok(loaded) = loaded {
                 background::start_at_end(global, &loaded);
@@ -135,8 +138,8 @@ fn work(
     let remote = endpoint(args)?;
     let subject = subject(args, &home, remote.as_ref(), warden);
     let starter = background::Starter::new(global, settings.indexes_in_background);
-    let sweep = sweep_beside(&home, settings.retention, &starter)?;
-    tell_if_off(&settings.policy);
+    let sweep = sweep_in_background(&home, settings.retention, &starter)?;
+    warn_if_off(&settings.policy);
     if let Some(http) = http {
         runtime.block_on(listen::run(args, http, home, (settings, starter.backlog()), subject))?;
         // A panic there has been reported; tapes it did not reach are sealed at the next start.
@@ -188,7 +191,7 @@ impl Settings {
     }
 }
 
-/// Returns how to relay and record: as typed, else as configured. Loads the configuration unless it is loaded.
+/// Returns how to relay and record: flags first, then the configuration, which is loaded unless it is given.
 fn settings(
     global: &Global,
     args: &WrapArgs,
@@ -196,14 +199,14 @@ fn settings(
     loaded: Option<Loaded>,
 ) -> anyhow::Result<Settings> {
     let loaded = match loaded.map_or_else(|| global.load(), Ok) {
-        // Redaction and rules are never left out.
+        // Recording without the redaction and the rules that the user asked for would be worse than not starting.
         Err(e) if is_about_recorder(&e) => return Err(e),
         Err(e) => {
             // A file that happens to lie in the working directory must neither keep a server from starting nor
             // disable the owner's own rules.
             let own = global.load_own()?;
             let wrong: Vec<String> = problems(&e).iter().map(ToString::to_string).collect();
-            say(&format!("the project's configuration is left out: {}", wrong.join("; ")));
+            say(&format!("the project's configuration is not used: {}", wrong.join("; ")));
             own
         }
         Ok(loaded) => loaded,
@@ -234,13 +237,14 @@ fn settings(
 pub(super) fn check_durability(options: Options, policy: &Policy) -> anyhow::Result<()> {
     anyhow::ensure!(
         options.durability == relay::Durability::Process || policy.buffer_max.is_none(),
-        "durability `power` needs every message written before it is passed on: switch recorder.performance.async_storage off"
+        "durability `power` requires that every message is written before it is passed on: switch \
+         recorder.performance.async_storage off, or use durability `process`"
     );
     Ok(())
 }
 
-/// Says so if nothing is recorded.
-pub(super) fn tell_if_off(policy: &Policy) {
+/// Warns the user if recording is switched off.
+pub(super) fn warn_if_off(policy: &Policy) {
     if !policy.enabled {
         say("nothing is recorded: recorder.enabled is false");
     }
@@ -254,13 +258,11 @@ fn problems(error: &anyhow::Error) -> &[Problem] {
     error.downcast_ref::<ConfigError>().map(|e| e.problems.as_slice()).unwrap_or_default()
 }
 
-fn parse_message_size(text: &str) -> Result<usize, String> {
-    let bytes = usize::try_from(parse_size(text)?).unwrap_or(usize::MAX);
-    if (1024..1 << 30).contains(&bytes) {
-        Ok(bytes)
-    } else {
-        Err("it must be between 1 KiB and 1 GiB".to_owned())
-    }
+fn parse_message_size(text: &str) -> anyhow::Result<usize> {
+    let bytes = parse_size(text).map_err(anyhow::Error::msg)?;
+    // As for `limits.max_message_size` in the configuration.
+    anyhow::ensure!((1024..1 << 30).contains(&bytes), "it must be between 1 KiB and 1 GiB");
+    Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 /// Returns the address and headers of the server; `None` if it is a program to start.
@@ -272,21 +274,21 @@ fn endpoint(args: &WrapArgs) -> anyhow::Result<Option<Endpoint>> {
 
 fn headers(args: &WrapArgs) -> anyhow::Result<Vec<(&str, String)>> {
     let headers = args.headers.iter().map(|header| {
-        let (name, value) = header.split_once(':').context("a --header has a name, a colon and a value")?;
+        let (name, value) = header.split_once(':').context("--header must be a name, a colon and a value")?;
         let name = name.trim();
         let value = expand(value.trim(), |variable| std::env::var(variable).ok())
-            .with_context(|| format!("the header {name} cannot be made"))?;
+            .with_context(|| format!("the value of the header {name} cannot be expanded"))?;
         Ok((name, value))
     });
     headers.collect()
 }
 
-/// Puts variables in place of `${NAME}`.
+/// Replaces `${NAME}` by the value of the variable.
 fn expand(text: &str, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<String> {
     let mut pieces = text.split("${");
     let mut expanded = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {
-        let (name, rest) = piece.split_once('}').context("a ${ has no }")?;
+        let (name, rest) = piece.split_once('}').context("a ${ is not closed by }")?;
         let value = variable(name).with_context(|| format!("the variable {name} is not set"))?;
         expanded.push_str(&value);
         expanded.push_str(rest);
@@ -312,14 +314,15 @@ fn subject(args: &WrapArgs, home: &Home, remote: Option<&Endpoint>, warden: rust
     }
 }
 
-/// Describes the conversation this process belongs to. What the host started is this command line, but for its first word.
+/// Describes the conversation that this process belongs to. The server is identified by this command line without its first
+/// word, which is the path of this program.
 pub(super) fn conversation(home: &Home, origin: &Origin, workspace: Option<&str>) -> Arc<Conversation> {
     let server: Vec<_> = std::env::args_os().skip(1).collect();
     let workspace = workspace.map(str::to_owned);
     Arc::new(Conversation::new(home.clone(), origin.clone(), workspace, format!("{server:?}")))
 }
 
-/// Collects the facts by which a connection is assigned to a conversation.
+/// Collects the facts by which a connection is assigned to a conversation. The host is the parent of the warden.
 pub(super) fn origin(warden: rustix::process::Pid) -> Origin {
     let host = tree::parent(warden);
     let host_facts = host.and_then(tree::start_and_name);
@@ -332,15 +335,16 @@ pub(super) fn origin(warden: rustix::process::Pid) -> Origin {
     }
 }
 
-/// Seals tapes that earlier crashes left unsealed, and removes those past their retention, in a thread of its own.
-pub(super) fn sweep_beside(
+/// Seals tapes that earlier crashes left unsealed, and removes those past their retention, on a thread, because the first
+/// message must not wait for it.
+pub(super) fn sweep_in_background(
     home: &Home,
     retention: Option<Duration>,
     starter: &background::Starter,
 ) -> std::io::Result<std::thread::JoinHandle<()>> {
     let (home, starter) = (home.clone(), starter.clone());
     std::thread::Builder::new().name("sweep".to_owned()).spawn(move || {
-        // The directory is private by now; the files in it may have been readable before.
+        // The directory itself is private by now. Files in it may have been made readable for others before.
         match home.make_private(CheckDepth::All) {
             Ok(mended) => mended.iter().for_each(|mended| say(&mended.to_string())),
             Err(e) => say(&e.to_string()),
@@ -351,7 +355,7 @@ pub(super) fn sweep_beside(
         }
         let removed = expire(&home, retention);
         if sealed + removed > 0 {
-            // Removed tapes leave the index too.
+            // At once: sealed tapes are new to the index, and the text of removed ones must leave it.
             starter.start_after(Duration::ZERO);
         }
     })
@@ -359,7 +363,7 @@ pub(super) fn sweep_beside(
 
 /// Removes tapes past their retention, unless the clock is in doubt; returns how many.
 ///
-/// The clocks are compared in any case, so that a later jump shows.
+/// The clocks are compared even without a retention, so that a later jump can be noticed.
 fn expire(home: &Home, retention: Option<Duration>) -> usize {
     if !home.root().is_dir() {
         return 0;
@@ -373,8 +377,8 @@ fn expire(home: &Home, retention: Option<Duration>) -> usize {
     match home.expire(retention, &now) {
         Ok(Expired { doubt: Some(doubt), .. }) => {
             say(&format!(
-                "no old tapes were removed: {}. Set the clock right; if it is right (the machine may have been off for \
-                 long), say so once with `scrubjay tape rm --older-than {}s --trust-clock`",
+                "no old tapes were removed: {}. Set the clock of this machine. If it is right (the machine may have been \
+                 off for long), confirm it once with `scrubjay tape rm --older-than {}s --trust-clock`",
                 doubt.words(),
                 retention.as_secs()
             ));
@@ -416,7 +420,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_are_put_in_their_places() {
+    fn variables_are_expanded() {
         let variable = |name: &str| (name == "KEY").then(|| "secret".to_owned());
         let check = |text: &str| expand(text, variable).map_err(|e| e.to_string());
         assert_eq!(check("Bearer ${KEY}, $KEY ${KEY}}").unwrap(), "Bearer secret, $KEY secret}");

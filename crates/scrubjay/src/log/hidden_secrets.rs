@@ -1,4 +1,5 @@
-//! The secrets of the configuration, which no text of ours may show. A client's options may bring more.
+//! The secrets of the configuration, which must not appear in logs or on the debug endpoints. A client's options may add
+//! more while the process runs.
 
 use std::borrow::Cow;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -6,25 +7,26 @@ use std::sync::{Arc, PoisonError, RwLock};
 use scrubjay_config::Loaded;
 use scrubjay_config::mask::MASK;
 
-/// The secrets as they are now; all clones change together.
+/// The current secrets; all clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct HiddenSecrets(Arc<RwLock<Arc<[String]>>>);
 
 impl HiddenSecrets {
-    /// Hides what a configuration holds.
+    /// Hides the secrets of a configuration.
     pub(super) fn of(config: &Loaded) -> Self {
         let hidden = Self::default();
         hidden.adopt(config);
         hidden
     }
 
-    /// Hides what another configuration holds, from now on.
+    /// Hides the secrets of another configuration from now on.
     pub(super) fn adopt(&self, config: &Loaded) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = secrets(config).into();
     }
 
-    /// Returns a text without them.
+    /// Returns a text with the secrets masked.
     pub(crate) fn hide<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        // Cloned, so that no line is searched while the lock is held.
         let secrets = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
         hide(text, &secrets)
     }
@@ -40,11 +42,11 @@ fn hide<'t>(text: &'t str, secrets: &[String]) -> Cow<'t, str> {
     text
 }
 
-/// Lists the secrets in every spelling, the longest first.
+/// Lists the secrets in every spelling.
 fn secrets(config: &Loaded) -> Vec<String> {
     let mut secrets: Vec<String> = Vec::new();
     for secret in config.secrets() {
-        // A log line may contain it escaped, by JSON or by `Debug`.
+        // A line of a log may contain it as JSON or as `Debug` writes it, with escapes.
         let escaped = serde_json::Value::from(secret.as_str()).to_string();
         let debug = format!("{secret:?}");
         secrets.extend([

@@ -1,4 +1,4 @@
-//! The one writer of log lines: hides secrets, makes lines inert, and never waits for a reader for long.
+//! Writes log lines: hides secrets, makes the lines inert, and drops lines rather than wait for a slow reader.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use super::hidden_secrets::HiddenSecrets;
 
 /// 4 KiB, PIPE_BUF: a pipe that is ready takes this much without blocking.
 const CHUNK_BYTES: usize = 4096;
-/// 100 ms: how long to wait for each further piece of a line once its beginning is written; half a line is worse than
-/// a short delay.
+/// 100 ms: how long to wait before each further piece of a line whose beginning is written. Half a line is worse than a
+/// short delay.
 const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// What a line looks like.
+/// The format of a line.
 #[derive(Clone, Copy)]
 pub(super) enum Format {
     Human,
@@ -52,9 +52,9 @@ pub(super) struct LogWriter {
     hidden: HiddenSecrets,
     redactor: Arc<Redactor>,
     sink: Box<dyn ByteSink>,
-    /// Lines that were not written since the last that was.
+    /// How many lines were dropped since the last one that was written.
     lost: u64,
-    /// The last line has no end.
+    /// Whether the last line was written only in part, without its end.
     torn: bool,
 }
 
@@ -70,6 +70,7 @@ impl LogWriter {
 
     pub(super) fn write(&mut self, line: &str) {
         let mut text = String::new();
+        // Ends the part of a line, so that it does not spoil this one.
         if self.torn {
             text.push('\n');
         }
@@ -101,7 +102,7 @@ impl LogWriter {
     }
 }
 
-/// Hides secrets, and makes inert what acts.
+/// Hides secrets, and makes a line inert.
 pub(super) fn clean(line: &str, format: Format, hidden: &HiddenSecrets) -> String {
     let line = hidden.hide(line);
     match format {
@@ -118,24 +119,24 @@ pub(super) mod tests {
 
     /// A sink that keeps the pieces written to it, and blocks after a number of them.
     #[derive(Clone)]
-    pub(crate) struct Page {
+    pub(crate) struct TestSink {
         text: Arc<Mutex<String>>,
         pieces: Arc<Mutex<usize>>,
     }
 
-    impl Default for Page {
+    impl Default for TestSink {
         fn default() -> Self {
             Self { text: Arc::default(), pieces: Arc::new(Mutex::new(usize::MAX)) }
         }
     }
 
-    impl Page {
+    impl TestSink {
         pub(crate) fn text(&self) -> String {
             self.text.lock().unwrap().clone()
         }
     }
 
-    impl ByteSink for Page {
+    impl ByteSink for TestSink {
         fn ready(&mut self, _: &Timespec) -> bool {
             *self.pieces.lock().unwrap() > 0
         }
@@ -149,39 +150,39 @@ pub(super) mod tests {
 
     #[test]
     fn lines_that_nobody_reads_are_counted() {
-        let page = Page::default();
+        let sink = TestSink::default();
         let mut writer = LogWriter::new(
             Format::Human,
             HiddenSecrets::default(),
             Arc::new(Redactor::standard()),
-            Box::new(page.clone()),
+            Box::new(sink.clone()),
         );
-        *page.pieces.lock().unwrap() = 1;
+        *sink.pieces.lock().unwrap() = 1;
         for line in ["first", "lost", "lost too"] {
             writer.write(line);
         }
-        *page.pieces.lock().unwrap() = 2;
+        *sink.pieces.lock().unwrap() = 2;
         writer.write("again");
         writer.write("and on");
         let expected = "first\n2 log lines missing here: nobody read them\nagain\nand on\n";
-        assert_eq!(page.text(), expected);
+        assert_eq!(sink.text(), expected);
     }
 
     #[test]
-    fn a_torn_line_spoils_no_other() {
-        let page = Page::default();
+    fn a_torn_line_does_not_spoil_the_next() {
+        let sink = TestSink::default();
         let mut writer = LogWriter::new(
             Format::Json,
             HiddenSecrets::default(),
             Arc::new(Redactor::standard()),
-            Box::new(page.clone()),
+            Box::new(sink.clone()),
         );
-        *page.pieces.lock().unwrap() = 2;
+        *sink.pieces.lock().unwrap() = 2;
         writer.write(&"x".repeat(3 * CHUNK_BYTES));
         writer.write("lost");
-        *page.pieces.lock().unwrap() = 9;
+        *sink.pieces.lock().unwrap() = 9;
         writer.write("{}");
-        let text = page.text();
+        let text = sink.text();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0].len(), 2 * CHUNK_BYTES);
         assert!(lines[1].contains("2 log lines") && lines[1].starts_with('{'), "{}", lines[1]);

@@ -1,4 +1,4 @@
-//! A copy of every log line for another part of this process, redacted like the lines on standard error.
+//! Passes a copy of every log line to the debug endpoints, redacted like the lines on standard error.
 
 use std::sync::{Arc, OnceLock};
 

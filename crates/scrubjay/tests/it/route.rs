@@ -46,7 +46,7 @@ fn a_bad_file_is_told_with_its_line() {
         String::from_utf8(output.stderr).unwrap()
     };
     let wrong = told(&catalog, &cases);
-    assert!(wrong.contains("cases.jsonl: line 2: it must be"), "{wrong}");
+    assert!(wrong.contains("cases.jsonl: line 2: a case must be"), "{wrong}");
     let absent = told("/nowhere.json", &cases);
     assert!(absent.contains("cannot read /nowhere.json"), "{absent}");
 }

@@ -1,9 +1,10 @@
 //! Finds a version of a record by time, tick, number or the session's last save.
 
+use scrubjay_core::diff::unified;
 use sqlx::Row;
 
 use super::collection::RecordCollection;
-use super::{Record, RecordError, RecordId, row, saving};
+use super::{Record, RecordContent, RecordError, RecordId, row, saving};
 use crate::ledger::Conn;
 use crate::ledger::statement::select;
 
@@ -73,4 +74,11 @@ pub async fn at(
     .await?;
     let version: Option<i64> = found.try_get(0)?;
     row::full(on, collection, id, Some(version.ok_or_else(missing)?)).await
+}
+
+/// Returns the unified diff of the bodies of two versions, each given with its number.
+#[must_use]
+pub fn of_bodies(id: RecordId, old: (i64, &RecordContent), new: (i64, &RecordContent)) -> String {
+    let [old_name, new_name] = [old.0, new.0].map(|version| format!("{id}@{version}"));
+    unified(old.1.body.as_bytes(), new.1.body.as_bytes(), &old_name, &new_name)
 }

@@ -32,7 +32,7 @@ impl ResourceAddress {
         }
         let (id, view) = path.strip_prefix('/')?.split_once('/')?;
         let (id, query) = (decode(id)?, Query::parse(query)?);
-        // Only a file has revisions.
+        // A query that has no effect is refused: its client expects something that it does not get.
         let of_file = view.strip_prefix("evolution/");
         if of_file.is_none() && (query.revision.is_some() || query.side == Side::Before) {
             return None;
@@ -45,7 +45,7 @@ impl ResourceAddress {
         })
     }
 
-    /// Returns the session it is about.
+    /// Returns the session; none for the list of all.
     pub(super) fn session(&self) -> Option<&str> {
         match self {
             Self::Sessions => None,
@@ -83,7 +83,7 @@ impl Query {
     }
 }
 
-/// Decodes percent-encoding.
+/// Decodes percent-encoding; none if the result is not UTF-8.
 fn decode(part: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(part.len());
     let mut rest = part.as_bytes();
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uris_are_read() {
+    fn uris_are_parsed() {
         let check = |uri: &str, expected: Option<ResourceAddress>| {
             assert_eq!(ResourceAddress::parse(uri), expected, "{uri}")
         };

@@ -1,6 +1,7 @@
-//! Tells subscribers that a resource changed, also when another process changed it.
+//! Notifies subscribers that a resource changed, even if another process changed it.
 //!
-//! The ledger is asked for its last event: at once after a write of this process, else every second.
+//! The last event of each resource is compared with the one seen before: after every write of this process, and once a
+//! second because of other processes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +18,7 @@ use crate::recorder::Recorder;
 use crate::reply::Failure;
 use crate::shared::Shared;
 
-/// How many resources one client may follow: each costs a query of the ledger a second.
+/// How many resources one client may subscribe to: each costs a query of the ledger every second.
 const SUBSCRIPTIONS_MAX: usize = 1000;
 
 /// The resources that one client of a legacy protocol version is subscribed to, with the last version it was notified
@@ -52,8 +53,9 @@ impl Recorder {
         {
             let mut uris = self.subscriptions.lock();
             if uris.len() >= SUBSCRIPTIONS_MAX && !uris.contains_key(&uri) {
-                let message =
-                    format!("{SUBSCRIPTIONS_MAX} resources are subscribed to already: unsubscribe from some");
+                let message = format!(
+                    "there are {SUBSCRIPTIONS_MAX} subscriptions, the maximum: unsubscribe from some first"
+                );
                 return Err(ErrorData::invalid_request(message, None));
             }
             uris.insert(uri, version);
@@ -64,6 +66,7 @@ impl Recorder {
 
     /// Starts the task that notifies a client of a legacy protocol version until it leaves.
     pub(in crate::recorder) fn notify_subscriber(&self, context: &RequestContext<RoleServer>) {
+        // One task per client. Only the flag itself is shared, so nothing has to be ordered with it.
         if self.subscriptions.is_running.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -72,7 +75,7 @@ impl Recorder {
         tokio::spawn(async move {
             let mut sessions = count(&shared).await.unwrap_or(0);
             while !peer.is_transport_closed() {
-                shared.wait_for_news().await;
+                shared.wait_for_writes().await;
                 if let Err(e) = notify_changes(&shared, &subscriptions, &peer, &mut sessions).await {
                     tracing::debug!(error = %e, "subscribers cannot be notified");
                 }
@@ -91,15 +94,17 @@ impl Recorder {
             .collect();
         let mut versions = BTreeMap::new();
         for (uri, address) in &addresses {
+            // If the ledger cannot be read now, the client gets a notification too many later, but none too few.
             versions.insert(uri.clone(), version(&self.shared, address).await.unwrap_or(0));
         }
         let mut sessions = count(&self.shared).await.unwrap_or(0);
         loop {
             tokio::select! {
                 () = context.cancelled() => return,
-                () = self.shared.wait_for_news() => {}
+                () = self.shared.wait_for_writes() => {}
             }
             for (uri, address) in &addresses {
+                // What cannot be read now is compared again in the next round.
                 let Ok(now) = version(&self.shared, address).await else { continue };
                 if versions.insert(uri.clone(), now) != Some(now)
                     && context.sink().notify_resource_updated(uri).await.is_err()
@@ -122,6 +127,7 @@ async fn notify_changes(
     peer: &Peer<RoleServer>,
     sessions: &mut i64,
 ) -> Result<(), LedgerError> {
+    // Copied, because the lock cannot be held across the queries.
     let uris: Vec<(String, i64)> =
         subscriptions.lock().iter().map(|(uri, seen)| (uri.clone(), *seen)).collect();
     for (uri, seen) in uris {

@@ -1,4 +1,4 @@
-//! What an activation brings, what it warns of, and how it fits into so many tokens.
+//! What an activation returns, what it warns of, and how it fits into a token limit.
 
 use serde_json::{Value, json};
 
@@ -83,7 +83,7 @@ async fn a_limit_is_kept_in_the_order_of_need() {
 }
 
 #[tokio::test]
-async fn stale_and_orphaned_are_said() {
+async fn stale_sessions_and_orphaned_records_cause_warnings() {
     let place = Place::new();
     let (mut first, mut second) = (place.peer("one").await, place.peer("two").await);
     first.create(None, "root").await;
@@ -127,7 +127,7 @@ async fn stale_and_orphaned_are_said() {
     assert_eq!((&again["changed"]["from_version"], &again["changed"]["fields"]), (&json!(1), &json!([])));
 }
 
-/// What a client is told when many sessions and records are open stays small.
+/// An overview stays small even if many sessions and records are open.
 #[tokio::test]
 async fn an_overview_is_bounded() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! Every way to be refused, by a real call, with what to do then.
+//! Every error code, caused by a real call, with its hint.
 
 use serde_json::{Value, json};
 
@@ -82,7 +82,7 @@ async fn every_code_is_reached_and_says_what_to_do() {
 }
 
 #[tokio::test]
-async fn what_is_no_record_no_project_and_no_time_is_refused() {
+async fn wrong_records_projects_versions_and_times_are_refused() {
     let place = Place::new();
     let mut peer = place.peer("one").await;
     peer.create(None, "a").await;

@@ -78,7 +78,7 @@ async fn continue_existing_work() {
     assert_eq!(peer.call("get_active_sessions", json!({ "record_id": "R001" })).await["sessions"], json!([]));
 }
 
-/// Start a new topic: it is not there yet, so it is created, with children.
+/// Start a new topic: it does not exist yet, so it is created, with children.
 #[tokio::test]
 async fn start_a_new_topic() {
     let place = Place::new();
@@ -219,11 +219,11 @@ async fn conflict_resolution() {
     assert_eq!((&merged["merged"], &merged["record"]["body"]), (&json!(["body"]), &json!("merged version")));
     assert_eq!((&merged["record"]["title"], &merged["record"]["version"]), (&json!("Shared!"), &json!(4)));
 
-    told_afterwards(&mut first, &s2).await;
+    check_what_was_recorded(&mut first, &s2).await;
 }
 
 /// The timeline and the history tell of both versions, and of who decided.
-async fn told_afterwards(first: &mut Peer, s2: &Value) {
+async fn check_what_was_recorded(first: &mut Peer, s2: &Value) {
     let told = first.call("get_recent_activity", json!({ "record_id": "R001" })).await;
     let mut names = kinds(&told["activity"]);
     names.reverse();

@@ -1,4 +1,4 @@
-//! What all tools have in common: they are there, described, and move the tick as the table says.
+//! What all tools have in common: they are listed and described, and change the tick as the table says.
 
 use serde_json::{Value, json};
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::render::{Align, Table};
 
-/// Prints what the last answer on a tape found; nothing where it found nothing.
+/// Prints the tools of the last answer on a tape that found any.
 pub(super) fn print(tape: &Tape) -> anyhow::Result<()> {
     let mut entries = tape.entries()?;
     let mut found = Value::Null;

@@ -1,6 +1,6 @@
 //! The conversations of the demo, message by message.
 
-/// A client of the first era: a handshake, then calls.
+/// A client of the legacy era: a handshake, then calls.
 const LEGACY: [&str; 9] = [
     r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"scrubjay-demo","version":"1"}}}"#,
     r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
@@ -13,14 +13,14 @@ const LEGACY: [&str; 9] = [
     r#"{"jsonrpc":"2.0","id":7,"method":"prompts/get","params":{"name":"summarize","arguments":{"topic":"flight recorders"}}}"#,
 ];
 
-/// A client of the second era: every request carries its version.
+/// A client of the modern era: every request carries its version.
 const MODERN: [&str; 3] = [
     r#"{"jsonrpc":"2.0","id":"d","method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"scrubjay-demo","version":"2"}}}}"#,
     r#"{"jsonrpc":"2.0","id":"c","method":"tools/call","params":{"name":"large","arguments":{"bytes":1048576},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#,
     r#"{"jsonrpc":"2.0","id":"x","method":"tools/call","params":{"name":"no_such_tool","arguments":{},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#,
 ];
 
-/// What may not pass in the scene with rules.
+/// The configuration of the scene with rules.
 const RULES: &str = r#"recorder:
   rules:
     - name: not-the-diary
@@ -33,18 +33,18 @@ const RULES: &str = r#"recorder:
       set: { $.arguments.to: 3 }
 "#;
 
-/// A client whose calls are judged on the way: one passes, one is changed, one is blocked.
+/// A client whose messages rules judge: one passes, one is changed, one is blocked, one is refused.
 const RULED: [&str; 6] = [
     r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"scrubjay-demo","version":"5"}}}"#,
     r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
     r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"text":"the weather"}}}"#,
     r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"count","arguments":{"to":9000}}}"#,
     r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"echo","arguments":{"text":"my diary"}}}"#,
-    // To a reader that takes a carriage return for the end of a line, this is three lines, and one of them a call.
+    // A reader that takes a carriage return for the end of a line reads three lines, one of which is a second call.
     "{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"tools/call\",\"params\":{\"name\":\"echo\",\"arguments\":{\"text\":[\r{\"jsonrpc\":\"2.0\",\"id\":6,\"method\":\"tools/call\",\"params\":{\"name\":\"echo\",\"arguments\":{\"text\":\"my diary\"}}}\r]}}}",
 ];
 
-/// A client of the gateway: two backends offer the same names, so one's are prefixed.
+/// A client of the gateway. Two backends have tools of the same names, so those of one get a prefix.
 const GATEWAY: [&str; 6] = [
     r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"scrubjay-demo","version":"3"}}}"#,
     r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
@@ -54,15 +54,15 @@ const GATEWAY: [&str; 6] = [
     r#"{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"scrubjay__fail","arguments":{}}}"#,
 ];
 
-/// A client that asks in plain words.
-const WORDS: [&str; 3] = [
+/// A client that looks for tools in plain words.
+const PLAIN_WORDS: [&str; 3] = [
     r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"scrubjay-demo","version":"5"}}}"#,
     r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
     r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"find_tools","arguments":{"query":"count to three, but slowly"}}}"#,
 ];
 
-/// An agent at work: a plan, files changed through the recorder, what was done and why, a look at an old revision.
-const WORK: [&str; 14] = [
+/// An agent that makes a plan, changes files through the recorder, records decisions and reads an old revision.
+const AGENT_WORK: [&str; 14] = [
     r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"scrubjay-demo","version":"4"}}}"#,
     r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
     r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"record_session_start","arguments":{"id":"demo","title":"Count the jays","user_message":"How many jays came to the feeder?"}}}"#,
@@ -79,8 +79,8 @@ const WORK: [&str; 14] = [
     r#"{"jsonrpc":"2.0","id":12,"method":"tools/call","params":{"name":"record_session_end","arguments":{"summary":"Five jays came to the feeder on Monday."}}}"#,
 ];
 
-/// An agent that looks back: what went wrong in all of this, and what took long.
-const LOOK: [&str; 4] = [
+/// An agent that searches the recordings of the other scenes for a failure, and analyses its own.
+const SEARCH: [&str; 4] = [
     r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"scrubjay-demo","version":"5"}}}"#,
     r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
     r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"search_tapes","arguments":{"query":"error:true \"on fire\""}}}"#,
@@ -93,22 +93,22 @@ pub(super) struct Scene {
     pub(super) name: &'static str,
     /// The command; `{workspace}` stands for a directory of the demo's own.
     pub(super) command: &'static [&'static str],
-    /// Whether the sample server is behind it.
+    /// Whether the command gets the sample server as its own command.
     pub(super) has_server: bool,
     pub(super) script: &'static [&'static str],
-    /// The configuration it goes by, where it needs one.
+    /// The configuration, if the scene needs one.
     pub(super) config: Option<&'static str>,
-    /// What is shown of it.
+    /// The view that is printed.
     pub(super) shown: SceneView,
 }
 
-/// What is shown of a conversation.
+/// The view of a conversation that is printed.
 #[derive(Clone, Copy)]
 pub(super) enum SceneView {
     /// The tape.
     Tape,
     /// The tape, and the tools that were found.
-    Found,
+    FoundTools,
     /// The story of this session.
     Story(&'static str),
 }
@@ -164,16 +164,16 @@ pub(super) const SCENES: [Scene; 8] = [
         name: "serve",
         command: &["serve", "--log-level", "warn", "--toolsets", "router"],
         has_server: true,
-        script: &WORDS,
+        script: &PLAIN_WORDS,
         config: None,
-        shown: SceneView::Found,
+        shown: SceneView::FoundTools,
     },
     Scene {
         title: "An agent that works through Scrubjay's own tools: recorded first, then done",
         name: "serve",
         command: &["serve", "--log-level", "warn", "--project", "default", "--workspace", "{workspace}"],
         has_server: false,
-        script: &WORK,
+        script: &AGENT_WORK,
         config: None,
         shown: SceneView::Story("demo"),
     },
@@ -182,7 +182,7 @@ pub(super) const SCENES: [Scene; 8] = [
         name: "serve",
         command: &["serve", "--log-level", "warn", "--toolsets", "tapes"],
         has_server: false,
-        script: &LOOK,
+        script: &SEARCH,
         config: None,
         shown: SceneView::Tape,
     },

@@ -8,10 +8,10 @@ use scrubjay_tape::home::Home;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use super::{newest, talk};
+use super::{newest, play};
 use crate::commands::tape;
 
-/// What each agent says: who serves it?
+/// What each agent sends: it asks for the id of its server's process.
 const SCRIPT: [&str; 3] = [
     r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"scrubjay-demo","version":"6"}}}"#,
     r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
@@ -26,7 +26,7 @@ pub(super) struct TwoAgents {
 }
 
 impl TwoAgents {
-    /// Shows it.
+    /// Prints the tape of the second agent, and which server each agent got.
     pub(super) fn print(&self) -> anyhow::Result<()> {
         let file = newest(&self.home, "http")?;
         let mut out = anstream::stdout();
@@ -44,7 +44,7 @@ impl TwoAgents {
     }
 }
 
-/// Starts a gateway and lets both agents ask it.
+/// Starts a gateway and connects both agents to it.
 pub(super) async fn converse(home: &Home) -> anyhow::Result<TwoAgents> {
     let program = std::env::current_exe()?;
     let scrubjay = |words: &[&str]| {
@@ -58,14 +58,14 @@ pub(super) async fn converse(home: &Home) -> anyhow::Result<TwoAgents> {
     let mut gateway = gateway.spawn()?;
     let url = address(&mut gateway).await?;
     let mut served_by = Vec::new();
-    // Both are connected at the same time.
+    // Both are started before either is served, so that they are connected at the same time.
     let mut agents = AGENTS.map(|agent| scrubjay(&["wrap", "--name", agent, "--url", &url]));
     let mut agents: Vec<Child> = agents
         .iter_mut()
         .map(|agent| agent.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn())
         .collect::<Result<_, _>>()?;
     for agent in &mut agents {
-        let answer = talk(agent, &SCRIPT).await?;
+        let answer = play(agent, &SCRIPT).await?;
         let text = answer["result"]["content"][0]["text"].as_str();
         served_by.push(text.with_context(|| format!("no text in {answer}"))?.to_owned());
     }
@@ -76,18 +76,18 @@ pub(super) async fn converse(home: &Home) -> anyhow::Result<TwoAgents> {
     Ok(TwoAgents { home: home.clone(), served_by })
 }
 
-/// Reads where the gateway serves.
+/// Reads the gateway's address from its standard error.
 async fn address(gateway: &mut Child) -> anyhow::Result<String> {
-    let mut said = BufReader::new(gateway.stderr.take().context("standard error is piped")?).lines();
-    while let Some(line) = said.next_line().await? {
+    let mut lines = BufReader::new(gateway.stderr.take().context("standard error is piped")?).lines();
+    while let Some(line) = lines.next_line().await? {
         if let Some((_, url)) = line.split_once("serving on ") {
             let url = url.to_owned();
-            // The rest of its output is read as well, so that a full pipe does not block it.
-            tokio::spawn(async move { while let Ok(Some(_)) = said.next_line().await {} });
+            // The rest of the output is read, too, so that a full pipe does not block the gateway.
+            tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
             return Ok(url);
         }
     }
-    anyhow::bail!("the gateway does not say where it serves")
+    anyhow::bail!("the gateway ended before it printed its address")
 }
 
 /// Ends the gateway as a service manager would.

@@ -9,43 +9,44 @@ use scrubjay_tape::home::{Home, TapeFile};
 use super::{Findings, Installation};
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Clocks are corrected by this much without anybody being at fault.
+/// 5 minutes: a smaller difference is an ordinary correction of a clock, not a finding.
 const SLACK_NS: u64 = 5 * 60 * SECOND_NS;
-/// So much of tapes that do not say in their footers how the clock went is read.
+/// 64 MiB: how much is read of tapes whose footers do not say how the clock went, so that the check takes a moment, not
+/// minutes.
 const READ_BYTES_MAX: u64 = 64 << 20;
-/// An entry may have waited for a moment before it was written.
+/// 5 seconds: by how much times may differ because an entry waited before it was written.
 const BACK_NS: u64 = 5 * SECOND_NS;
 
 pub(super) fn check(installation: &Installation, findings: &mut Findings) {
     let home = &installation.home;
     if !home.root().is_dir() {
-        return findings.ok("nothing to compare with yet");
+        return findings.ok("there are no recordings to compare it with yet");
     }
     let now = ClockReading::take(home);
     let retention = installation.loaded.as_ref().ok().and_then(|loaded| loaded.retention());
     if let Some(clock) = home.trusted_clock() {
         if let Some(back) = clock.went_back_ns(&now) {
             let what = format!(
-                "time ran backwards: the clock is {} behind the last time it was believed here",
+                "time ran backwards: the clock is {} behind the last time that was trusted here",
                 age(back)
             );
             findings.wrong(
                 what,
                 "set the clock of this machine; until then new recordings have wrong times and are not removed for \
-                 their age. If it is right, `scrubjay tape rm --older-than AGE --trust-clock` says so",
+                 their age. If it is right, confirm it with `scrubjay tape rm --older-than AGE --trust-clock`",
             );
         }
         if let Some(doubt) = clock.judge(&now, retention).1 {
             findings.wrong(
                 format!("{}; tapes are not removed for their age", doubt.words()),
-                "set the clock of this machine; if it is right, `scrubjay tape rm --older-than AGE --trust-clock` \
-                 says so",
+                "set the clock of this machine; if it is right, confirm it with `scrubjay tape rm --older-than AGE \
+                 --trust-clock`",
             );
         }
     }
     check_tapes(home, now.wall_ns, findings);
     if findings.is_empty() {
-        findings.ok("goes as it should");
+        findings.ok("agrees with the recordings");
     }
 }
 
@@ -61,25 +62,28 @@ struct ClockAnomalies {
 }
 
 fn check_tapes(home: &Home, now_ns: u64, findings: &mut Findings) {
-    // The newest come first: they matter most, and the budget may not last for all.
+    // The newest come first, because they matter most and the budget may not be enough for all.
     let files = home.list().unwrap_or_default();
     let mut budget = READ_BYTES_MAX;
-    let odd: Vec<(&TapeFile, ClockAnomalies)> =
+    let wrong: Vec<(&TapeFile, ClockAnomalies)> =
         files.iter().filter_map(|file| Some((file, read_clock(home, file, now_ns, &mut budget)?))).collect();
     let of = |wanted: fn(&ClockAnomalies) -> bool| -> Vec<&TapeFile> {
-        odd.iter().filter(|(_, odd)| wanted(odd)).map(|(file, _)| *file).collect()
+        wrong.iter().filter(|(_, wrong)| wanted(wrong)).map(|(file, _)| *file).collect()
     };
-    let future = of(|odd| odd.is_future);
+    let future = of(|wrong| wrong.is_future);
     if let Some(first) = future.first() {
-        let what =
-            format!("{} from the future, among them {}", counted(future.len() as u64, "tape"), first.id);
+        let what = format!(
+            "{} with times in the future, among them {}",
+            counted(future.len() as u64, "tape"),
+            first.id
+        );
         findings.wrong(
             what,
-            "the clock was ahead when it was recorded, or is behind now: set it right; such tapes are not removed \
-             for their age until that time has come",
+            "the clock was ahead when they were recorded, or is behind now: set it; such tapes are not removed for \
+             their age until that time has come",
         );
     }
-    let behind = of(|odd| odd.is_behind);
+    let behind = of(|wrong| wrong.is_behind);
     if let Some(first) = behind.first() {
         let what = format!(
             "the clock was behind when {} began, among them {}",
@@ -88,20 +92,19 @@ fn check_tapes(home: &Home, now_ns: u64, findings: &mut Findings) {
         );
         findings.note(
             what,
-            "they are younger than they say, so they are not removed for their age: `scrubjay tape rm ID` removes \
-             them, or `scrubjay tape rm --older-than AGE --trust-clock`",
+            "they are younger than their times say, so they are not removed for their age: remove them with `scrubjay \
+             tape rm ID` or `scrubjay tape rm --older-than AGE --trust-clock`",
         );
     }
-    let back = of(|odd| odd.ran_back);
+    let back = of(|wrong| wrong.ran_back);
     if let Some(first) = back.first() {
         let what =
             format!("time ran backwards on {}, among them {}", counted(back.len() as u64, "tape"), first.id);
-        findings
-            .note(what, "`scrubjay tape verify ID` says where; the order of entries is right all the same");
+        findings.note(what, "`scrubjay tape verify ID` says where; the order of the entries is right");
     }
 }
 
-/// Looks at the times of a tape as its header and footer tell them, or its entries while there is budget to read them.
+/// Examines the times in a tape's header and footer, or those of its entries while the budget allows to read them.
 fn read_clock(home: &Home, file: &TapeFile, now_ns: u64, budget: &mut u64) -> Option<ClockAnomalies> {
     let tape = home.open(file).ok()?;
     let header = tape.header()?;
@@ -116,12 +119,12 @@ fn read_clock(home: &Home, file: &TapeFile, now_ns: u64, budget: &mut u64) -> Op
     })
 }
 
-/// Tells whether time ran backwards between two entries of a tape, also where it came back.
+/// Tells whether time ran backwards between two entries of a tape, even if it was set forward again later.
 fn ran_back(tape: &Tape, budget: &mut u64) -> bool {
     if let Some(jumps) = tape.noted_clock_jumps() {
         return jumps.iter().any(ClockJump::is_back);
     }
-    // Its footer has no such facts: it is being recorded, or an earlier version sealed it.
+    // No footer says so: the tape is being recorded, or an earlier version sealed it.
     let Some(left) = tape.file_bytes().ok().and_then(|bytes| budget.checked_sub(bytes)) else { return false };
     *budget = left;
     tape.find_clock_jumps().is_ok_and(|jumps| jumps.iter().any(ClockJump::is_back))

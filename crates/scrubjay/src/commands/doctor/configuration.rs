@@ -1,4 +1,4 @@
-//! Whether the configuration can be used.
+//! Checks whether the configuration can be used.
 
 use scrubjay_config::ConfigError;
 
@@ -21,7 +21,7 @@ pub(super) fn check(installation: &Installation, findings: &mut Findings) {
 }
 
 fn tell(error: &anyhow::Error, findings: &mut Findings) {
-    let fix = "correct the file that is named; `scrubjay config show` says where each value is from";
+    let fix = "correct the file that is named; `scrubjay config show` shows where each value comes from";
     let problems = error.downcast_ref::<ConfigError>().map(|error| &error.problems[..]).unwrap_or_default();
     if problems.is_empty() {
         findings.wrong(format!("{error:#}"), fix);

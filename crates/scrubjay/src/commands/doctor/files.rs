@@ -1,4 +1,4 @@
-//! Modes and owners of the files in the data directory, and free disk space.
+//! Checks modes and owners of the files in the data directory, and free disk space.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -10,27 +10,28 @@ use super::{Findings, Installation};
 
 /// 200 MiB: a live tape grows to 100 MB by default, and sealing it writes a second file.
 const ROOM_BYTES_MIN: u64 = 200 << 20;
-/// 2 GiB: room for some 20 tapes; a note, not yet an error.
+/// 2 GiB: room for some 20 tapes of the default size. Less is a note, not yet an error.
 const ROOM_BYTES_LOW: u64 = 2 << 30;
 /// How many files are named; the others are counted, so that a message stays readable.
 const NAMED_MAX: usize = 5;
 
-/// Looks at owner and mode of everything in the data directory.
+/// Checks owner and mode of everything in the data directory.
 pub(super) fn check_modes(installation: &Installation, findings: &mut Findings) {
     let root = installation.home.root();
     let facts = match std::fs::symlink_metadata(root) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            return findings.ok(format!("{} is not there yet: the first recording makes it", root.display()));
+            return findings
+                .ok(format!("{} does not exist yet: the first recording creates it", root.display()));
         }
         Err(e) => {
-            let what = format!("cannot look at {}: {e}", root.display());
-            return findings.wrong(what, "name another directory with --data");
+            let what = format!("cannot examine {}: {e}", root.display());
+            return findings.wrong(what, "make it accessible, or use another directory with --data");
         }
         Ok(facts) => facts,
     };
     if !facts.is_dir() && !root.is_dir() {
         let what = format!("{} is not a directory", root.display());
-        return findings.wrong(what, "move it away, or name another directory with --data");
+        return findings.wrong(what, "move it away, or use another directory with --data");
     }
     let me = rustix::process::geteuid().as_raw();
     let mut open = Vec::new();
@@ -43,15 +44,15 @@ pub(super) fn check_modes(installation: &Installation, findings: &mut Findings) 
         }
     }
     if !foreign.is_empty() {
-        let what = format!("{} to another user: {}", belongs(foreign.len()), named(&foreign));
+        let what = format!("{} to another user: {}", belongs(foreign.len()), list(&foreign));
         findings.wrong(what, format!("sudo chown -R \"$(id -un)\" '{}'", root.display()));
     }
     if !open.is_empty() {
-        let what = format!("others may read or change {}", named(&open));
+        let what = format!("others may read or change {}", list(&open));
         findings.wrong(what, format!("chmod -R go-rwx '{}'", root.display()));
     }
     if findings.is_empty() {
-        findings.ok(format!("{} is yours alone", root.display()));
+        findings.ok(format!("only you can read {}", root.display()));
     }
 }
 
@@ -59,7 +60,7 @@ fn belongs(count: usize) -> String {
     if count == 1 { "a file belongs".to_owned() } else { format!("{count} files belong") }
 }
 
-/// Looks at the tokens of debug endpoints and the key of hashes, which open more than a recording does.
+/// Checks the tokens of debug endpoints and the key of hashes: with them others see more than one recording.
 pub(super) fn check_tokens(installation: &Installation, findings: &mut Findings) {
     let debug = std::fs::read_dir(installation.home.debug()).into_iter().flatten().flatten();
     let mut secret: Vec<PathBuf> = debug.map(|entry| entry.path()).collect();
@@ -68,25 +69,30 @@ pub(super) fn check_tokens(installation: &Installation, findings: &mut Findings)
         |path: &PathBuf| std::fs::symlink_metadata(path).is_ok_and(|facts| facts.mode() & 0o077 != 0);
     let open: Vec<PathBuf> = secret.into_iter().filter(is_open).collect();
     if open.is_empty() {
-        findings.ok("nobody else can read them");
+        findings.ok("only you can read them");
     } else {
-        let what = format!("others may read {}", named(&open));
-        findings.wrong(what, "chmod 600 them, and start again what made them: others may know the tokens");
+        let what = format!("others may read {}", list(&open));
+        findings.wrong(
+            what,
+            "chmod 600 them, then restart the gateways that made them: others may know the tokens",
+        );
     }
 }
 
-/// Looks at how much room is left where recordings are written.
+/// Checks how much disk space is left for recordings.
 pub(super) fn check_room(installation: &Installation, findings: &mut Findings) {
     let root = installation.home.root();
+    // The data directory may not exist yet; its file system is then that of the nearest directory above.
     let Some(there) = root.ancestors().find(|path| path.is_dir()) else { return };
     let room = match rustix::fs::statvfs(there) {
         Ok(facts) => facts.f_bavail.saturating_mul(facts.f_frsize),
         Err(e) => {
-            return findings.note(format!("cannot tell how much is free: {e}"), "look with df");
+            return findings.note(format!("cannot find out how much is free: {e}"), "check with df");
         }
     };
     let what = format!("{} free at {}", units::size(room), there.display());
-    let fix = "`scrubjay tape du` says what takes how much; `scrubjay tape rm --older-than 30d` makes room";
+    let fix =
+        "`scrubjay tape du` shows what takes how much; `scrubjay tape rm --older-than 30d` removes old tapes";
     match room {
         0..ROOM_BYTES_MIN => findings.wrong(what, fix),
         ROOM_BYTES_MIN..ROOM_BYTES_LOW => findings.note(what, fix),
@@ -94,13 +100,14 @@ pub(super) fn check_room(installation: &Installation, findings: &mut Findings) {
     }
 }
 
-/// Lists a directory and all that is in it, with mode and owner; links are not followed.
+/// Lists a directory and everything in it, with mode and owner, without following links.
 fn everything_in(root: &Path) -> Vec<(PathBuf, u32, u32)> {
     let mut waiting = vec![root.to_owned()];
     let mut all = Vec::new();
     while let Some(path) = waiting.pop() {
-        // The mode of a link means nothing. The data directory itself may be a link.
+        // The mode of a link means nothing, so links are left out. Only the data directory itself may be one.
         let facts = if path == root { std::fs::metadata(&path) } else { std::fs::symlink_metadata(&path) };
+        // A file may have been removed since its directory was listed.
         let Ok(facts) = facts else { continue };
         if facts.is_dir() {
             waiting
@@ -113,7 +120,7 @@ fn everything_in(root: &Path) -> Vec<(PathBuf, u32, u32)> {
     all
 }
 
-fn named(paths: &[PathBuf]) -> String {
+fn list(paths: &[PathBuf]) -> String {
     let first: Vec<String> = paths.iter().take(NAMED_MAX).map(|path| path.display().to_string()).collect();
     let more = paths.len().saturating_sub(NAMED_MAX);
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };

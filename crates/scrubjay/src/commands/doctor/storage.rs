@@ -1,4 +1,4 @@
-//! Whether the ledger and the index can be opened; neither is created.
+//! Checks whether the ledger and the index can be opened; neither is created.
 
 use scrubjay_core::units;
 use scrubjay_store::index::Index;
@@ -10,7 +10,7 @@ use crate::commands::runtime;
 /// Opens the ledger, if there is one.
 pub(super) fn check_ledger(installation: &Installation, findings: &mut Findings) {
     let Ok(loaded) = &installation.loaded else {
-        return findings.note("not looked at", "correct the configuration first");
+        return findings.note("not checked", "correct the configuration first");
     };
     let opened = || -> anyhow::Result<Option<String>> {
         let storage = loaded.storage()?;
@@ -32,7 +32,7 @@ pub(super) fn check_ledger(installation: &Installation, findings: &mut Findings)
     };
     match opened() {
         Ok(Some(what)) => findings.ok(what),
-        Ok(None) => findings.ok("is not there yet: the first call of a toolset makes it"),
+        Ok(None) => findings.ok("does not exist yet: the first call of a toolset creates it"),
         Err(error) => {
             let hint = error
                 .downcast_ref::<LedgerError>()
@@ -45,7 +45,7 @@ pub(super) fn check_ledger(installation: &Installation, findings: &mut Findings)
 /// Opens the index, if there is one.
 pub(super) fn check_index(installation: &Installation, findings: &mut Findings) {
     let Ok(loaded) = &installation.loaded else {
-        return findings.note("not looked at", "correct the configuration first");
+        return findings.note("not checked", "correct the configuration first");
     };
     let opened = || -> anyhow::Result<Option<u64>> {
         let storage = loaded.storage()?;
@@ -60,10 +60,10 @@ pub(super) fn check_index(installation: &Installation, findings: &mut Findings) 
     };
     match opened() {
         Ok(Some(bytes)) => findings.ok(format!("can be opened, {}", units::size(bytes))),
-        Ok(None) => findings.ok("is not there yet: the first search makes it"),
+        Ok(None) => findings.ok("does not exist yet: the first search creates it"),
         Err(error) => findings.wrong(
             format!("{error:#}"),
-            "`scrubjay index rebuild` makes it anew from the tapes; it holds nothing else",
+            "rebuild it from the tapes with `scrubjay index rebuild`; it holds nothing else",
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! How many recordings there are, are damaged, or wait to be sealed.
+//! Counts the recordings, those that are damaged, and those that wait to be sealed.
 
 use scrubjay_core::units::counted;
 use scrubjay_tape::catalog;
@@ -11,7 +11,7 @@ pub(super) fn check(installation: &Installation, findings: &mut Findings) {
         Ok(files) => files,
         Err(e) => {
             let what = format!("{:#}", anyhow::Error::from(e));
-            return findings.wrong(what, "make the data directory readable for yourself");
+            return findings.wrong(what, "give yourself access to the data directory");
         }
     };
     let all = catalog::read_all(&installation.home, &files);
@@ -21,7 +21,7 @@ pub(super) fn check(installation: &Installation, findings: &mut Findings) {
         let what = format!("{} damaged, among them {first}", counted(damaged.len() as u64, "tape"));
         findings.wrong(
             what,
-            "`scrubjay tape verify` names what is damaged; `scrubjay tape export ID` writes what can be read",
+            "`scrubjay tape verify` shows what is damaged; `scrubjay tape export ID` saves what can be read",
         );
     }
     let abandoned = all.iter().filter(|tape| tape.state == TapeState::Abandoned).count();

@@ -1,7 +1,7 @@
-//! Starts the process that keeps the index current, beside `wrap` and `serve`.
+//! Starts the background process that keeps the index current while `wrap` and `serve` record.
 //!
-//! It is a process of its own, at the lowest priority: its memory is not the recorder's, it delays no message, and a
-//! recorder that ends does not wait for it.
+//! It is a separate process with the lowest priority, so that it takes no memory of the recorder and delays no message, and
+//! so that a recorder can end without waiting for it.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -15,14 +15,14 @@ use scrubjay_tape::recording::Backlog;
 
 use crate::cli::Global;
 
-/// 1 MiB: a search catches up with less in the time it takes anyway, so less is not worth a process.
+/// 1 MiB: a search catches up with less in no noticeable time, so less is not worth a process.
 const BACKLOG_BYTES_MIN: u64 = 1 << 20;
 /// How long to wait before indexing, so that a burst of messages passes first.
 const BURST: Duration = Duration::from_secs(3);
-/// For a thread that only starts a process and waits.
+/// 64 KiB: enough for a thread that only starts a process and waits.
 const STACK_BYTES: usize = 64 * 1024;
 
-/// Starts the process if the configuration wants it: at the end of a recorder, when nothing waits any more.
+/// Starts the process at the end of a recorder, if it is configured.
 pub(crate) fn start_at_end(global: &Global, loaded: &Loaded) {
     if loaded.indexes_in_background() {
         // It outlives this process, which does not wait for it.
@@ -30,7 +30,7 @@ pub(crate) fn start_at_end(global: &Global, loaded: &Loaded) {
     }
 }
 
-/// What starts the process from within a running recorder.
+/// Starts the process from within a running recorder, one at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct Starter {
     global: Global,
@@ -43,13 +43,13 @@ impl Starter {
         Self { global: global.clone(), is_wanted, is_running: Arc::default() }
     }
 
-    /// Returns the counter for recordings, which starts the process whenever enough is new.
+    /// Returns the counter that recordings add to; it starts the process when there is enough to index.
     pub(crate) fn backlog(&self) -> Backlog {
         let starter = self.clone();
         Backlog::new(BACKLOG_BYTES_MIN, move || starter.start_after(BURST))
     }
 
-    /// Starts the process from a thread beside, unless this recorder's last one is running.
+    /// Starts the process after a pause, on a thread, unless the one that this recorder started last still runs.
     pub(crate) fn start_after(&self, pause: Duration) {
         if !self.is_wanted || self.is_running.swap(true, Ordering::AcqRel) {
             return;
@@ -58,10 +58,10 @@ impl Starter {
         let work = move || {
             std::thread::sleep(pause);
             if let Ok(mut child) = command(&starter.global).and_then(|mut command| command.spawn()) {
-                // A recorder that ends waits for what its servers left running, but not for this.
+                // At its end a recorder ends all its descendants, but not this one.
                 let pid = rustix::process::Pid::from_child(&child);
                 tree::spare(pid);
-                // If another thread waits for all children, it has been reaped by then.
+                // It fails if another thread, which waits for all children, has reaped it.
                 let _ = child.wait();
                 tree::spare_no_more(pid);
             }
@@ -80,7 +80,7 @@ fn command(global: &Global) -> std::io::Result<Command> {
     command.args(["index", "catch-up", "--background"]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     warden::clean_environment(&mut command);
-    // A signal to the host's process group does not end it.
+    // So that a signal to the host's process group, such as Ctrl-C, does not end it.
     command.process_group(0);
     Ok(command)
 }

@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use scrubjay_core::diff::unified;
+use scrubjay_store::ledger::records::diff::of_bodies;
 use scrubjay_store::ledger::records::full;
 use serde_json::json;
 
-use super::{Whose, json, look};
+use super::{ProjectArg, json, read_records};
 use crate::cli::Global;
 use crate::render::{print_json, print_lines};
 
@@ -23,20 +23,19 @@ pub(crate) struct DiffArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
     to: Option<i64>,
     #[command(flatten)]
-    whose: Whose,
+    whose: ProjectArg,
 }
 
 pub(super) fn run(global: &Global, args: &DiffArgs) -> anyhow::Result<ExitCode> {
     let id = args.id.parse()?;
-    let (old, new) = look(global, &args.whose, async |read, collection| {
+    let (old, new) = read_records(global, &args.whose, async |read, collection| {
         let new = full(read, collection, id, args.to).await?;
         let from = args.from.unwrap_or((new.version - 1).max(1));
         let old = full(read, collection, id, Some(from)).await?;
         Ok((old, new))
     })?;
     let (a, b) = (&old.content, &new.content);
-    let names = [old.version, new.version].map(|version| format!("{id}@{version}"));
-    let body = unified(a.body.as_bytes(), b.body.as_bytes(), &names[0], &names[1]);
+    let body = of_bodies(id, (old.version, a), (new.version, b));
     let (a, b) = (json::content(a), json::content(b));
     let mut fields = serde_json::Map::new();
     for name in old.content.differences(&new.content).into_iter().filter(|name| *name != "body") {

@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use scrubjay_core::diff::unified;
+use scrubjay_store::ledger::records::diff::of_bodies;
 use scrubjay_store::ledger::records::history::{self, Version};
 use scrubjay_store::ledger::session;
 
-use super::{Whose, json, look};
+use super::{ProjectArg, json, read_records};
 use crate::cli::Global;
 use crate::render::{print_json, print_lines};
 
@@ -20,13 +20,13 @@ pub(crate) struct HistoryArgs {
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=1_000))]
     limit: i64,
     #[command(flatten)]
-    whose: Whose,
+    whose: ProjectArg,
 }
 
 pub(super) fn run(global: &Global, args: &HistoryArgs) -> anyhow::Result<ExitCode> {
     let id = args.id.parse()?;
     // One more, because each version is compared with the one before it.
-    let (versions, hosts) = look(global, &args.whose, async |read, collection| {
+    let (versions, hosts) = read_records(global, &args.whose, async |read, collection| {
         let versions = history::versions(read, collection, id, 0, i64::MAX, args.limit + 1).await?;
         let hosts = session::host_ids(read, versions.iter().map(|v| v.session_id.as_str())).await?;
         Ok((versions, hosts))
@@ -57,9 +57,7 @@ pub(super) fn run(global: &Global, args: &HistoryArgs) -> anyhow::Result<ExitCod
         if let Some(old) = versions.get(n + 1) {
             let fields = old.content.differences(&version.content);
             text += &format!("  changed: {}\n", fields.join(", "));
-            let names = [old.version, version.version].map(|version| format!("{id}@{version}"));
-            text +=
-                &unified(old.content.body.as_bytes(), version.content.body.as_bytes(), &names[0], &names[1]);
+            text += &of_bodies(id, (old.version, &old.content), (version.version, &version.content));
         }
     }
     print_lines(&text)?;

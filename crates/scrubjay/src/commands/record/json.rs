@@ -5,12 +5,12 @@ use scrubjay_store::ledger::records::history::Version;
 use scrubjay_store::ledger::records::{Record, RecordContent, RecordRef};
 use serde_json::{Value, json};
 
-/// Writes an instant.
+/// Formats a time.
 pub(super) fn time(at_ns: i64) -> String {
     iso_time(u64::try_from(at_ns).unwrap_or(0))
 }
 
-/// Returns a record in brief.
+/// Returns a record without its body.
 pub(super) fn brief(now: &RecordRef) -> Value {
     json!({
         "id": now.id, "type": now.kind, "title": now.title, "summary": now.summary, "state": now.state,
@@ -20,7 +20,7 @@ pub(super) fn brief(now: &RecordRef) -> Value {
     })
 }
 
-/// Returns what a version says.
+/// Returns the content of a version.
 pub(super) fn content(content: &RecordContent) -> Value {
     json!({
         "type": content.kind, "title": content.title, "summary": content.summary, "body": content.body,
@@ -29,7 +29,7 @@ pub(super) fn content(content: &RecordContent) -> Value {
     })
 }
 
-/// Returns a record, whole.
+/// Returns a record with all its fields.
 pub(super) fn whole(record: &Record) -> Value {
     let mut value = content(&record.content);
     value["id"] = json!(record.now.id);
@@ -40,7 +40,7 @@ pub(super) fn whole(record: &Record) -> Value {
     value
 }
 
-/// Returns a version with how it came to be.
+/// Returns a version, with when, how and by which session it was made.
 pub(super) fn version(version: &Version) -> Value {
     json!({
         "version": version.version, "tick": version.tick, "timestamp": time(version.at_ns),

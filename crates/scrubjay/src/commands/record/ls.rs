@@ -2,12 +2,13 @@
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Args;
 use scrubjay_store::ledger::records::RecordState;
 use scrubjay_store::ledger::records::listing::{self, RecordFilter, TreePlace};
 use scrubjay_store::views;
 
-use super::{Whose, json, look};
+use super::{ProjectArg, json, read_records};
 use crate::cli::Global;
 use crate::render::{Align, Table, local_time, print_json};
 
@@ -15,9 +16,9 @@ use crate::render::{Align, Table, local_time, print_json};
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
     #[command(flatten)]
-    whose: Whose,
+    whose: ProjectArg,
     /// Only records in this state: open, later, resolved or discarded
-    #[arg(long, value_name = "STATE", value_parser = state)]
+    #[arg(long, value_name = "STATE", value_parser = parse_state)]
     state: Vec<RecordState>,
     /// Only records of this type
     #[arg(long = "type", value_name = "TYPE")]
@@ -28,17 +29,16 @@ pub(crate) struct LsArgs {
     /// Only records that this session made or changed: its id, a prefix of it, the host's own id, or latest
     #[arg(long, value_name = "SESSION")]
     session: Option<String>,
-    /// Begin after this record
+    /// Begin after this record, such as the last one shown
     #[arg(long, value_name = "ID")]
     after: Option<String>,
-    /// Show at most this many
+    /// Show at most this many records
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(i64).range(1..=10_000))]
     limit: i64,
 }
 
-fn state(text: &str) -> Result<RecordState, String> {
-    RecordState::from_name(&text.to_uppercase())
-        .ok_or_else(|| "known are open, later, resolved and discarded".to_owned())
+fn parse_state(text: &str) -> anyhow::Result<RecordState> {
+    RecordState::from_name(&text.to_uppercase()).context("the states are open, later, resolved and discarded")
 }
 
 pub(super) fn run(global: &Global, args: &LsArgs) -> anyhow::Result<ExitCode> {
@@ -53,7 +53,7 @@ pub(super) fn run(global: &Global, args: &LsArgs) -> anyhow::Result<ExitCode> {
         after: args.after.as_deref().map(str::parse).transpose()?,
         limit: args.limit,
     };
-    let (records, total) = look(global, &args.whose, async |read, collection| {
+    let (records, total) = read_records(global, &args.whose, async |read, collection| {
         if let Some(name) = &args.session {
             filter.session = Some(views::find_session(read, name).await?.id);
         }

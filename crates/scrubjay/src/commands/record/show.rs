@@ -1,4 +1,4 @@
-//! `scrubjay record show`: one record, whole.
+//! `scrubjay record show`: one record with all its fields.
 
 use std::process::ExitCode;
 
@@ -6,7 +6,7 @@ use clap::Args;
 use scrubjay_store::ledger::records::{activation, citation, full};
 use serde_json::json;
 
-use super::{Whose, json, look};
+use super::{ProjectArg, json, read_records};
 use crate::cli::Global;
 use crate::render::{print_json, print_lines};
 
@@ -19,12 +19,12 @@ pub(crate) struct ShowArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
     version: Option<i64>,
     #[command(flatten)]
-    whose: Whose,
+    whose: ProjectArg,
 }
 
 pub(super) fn run(global: &Global, args: &ShowArgs) -> anyhow::Result<ExitCode> {
     let id = args.id.parse()?;
-    let (record, holders, suspects) = look(global, &args.whose, async |read, collection| {
+    let (record, holders, suspects) = read_records(global, &args.whose, async |read, collection| {
         let record = full(read, collection, id, args.version).await?;
         let holders = activation::active_sessions(read, collection, id).await?;
         let suspects = citation::suspects(read, collection, id).await?;

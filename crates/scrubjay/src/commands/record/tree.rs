@@ -7,7 +7,7 @@ use scrubjay_store::ledger::records::RecordRef;
 use scrubjay_store::ledger::records::listing::{self, RecordFilter, TreePlace};
 use scrubjay_store::ledger::records::require;
 
-use super::{Whose, json, look};
+use super::{ProjectArg, json, read_records};
 use crate::cli::Global;
 use crate::render::{print_json, print_lines};
 
@@ -23,14 +23,14 @@ pub(crate) struct TreeArgs {
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(i64).range(1..=10_000))]
     limit: i64,
     #[command(flatten)]
-    whose: Whose,
+    whose: ProjectArg,
 }
 
 pub(super) fn run(global: &Global, args: &TreeArgs) -> anyhow::Result<ExitCode> {
     let top = args.id.as_deref().map(str::parse).transpose()?;
     let place = top.map_or(TreePlace::Roots(args.depth), |id| TreePlace::Below(id, args.depth));
     let filter = RecordFilter { place, limit: args.limit, ..RecordFilter::default() };
-    let (records, total) = look(global, &args.whose, async |read, collection| {
+    let (records, total) = read_records(global, &args.whose, async |read, collection| {
         let mut records: Vec<RecordRef> = Vec::new();
         if let Some(id) = top {
             records.push(require(read, collection, id).await?);

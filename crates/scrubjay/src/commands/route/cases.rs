@@ -1,4 +1,4 @@
-//! A file of cases: one JSON object a line.
+//! Reads a file of cases: one JSON object in each line.
 
 use std::path::Path;
 
@@ -17,12 +17,12 @@ fn parse(text: &str, catalog: &Catalog) -> anyhow::Result<Vec<GradedCase>> {
     for (line, number) in text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty()) {
         cases.push(case(line, catalog).with_context(|| format!("line {number}"))?);
     }
-    ensure!(!cases.is_empty(), "there is no case in it");
+    ensure!(!cases.is_empty(), "it has no cases");
     Ok(cases)
 }
 
 fn case(line: &str, catalog: &Catalog) -> anyhow::Result<GradedCase> {
-    let wanted = "it must be {\"query\": …, \"expected\": [\"backend/tool\", …]}";
+    let wanted = "a case must be {\"query\": …, \"expected\": [\"backend/tool\", …]}";
     let case: GradedCase = serde_json::from_str(line).context(wanted)?;
     ensure!(!case.query.trim().is_empty(), "the query is empty");
     for (i, name) in case.expected.iter().enumerate() {
@@ -37,18 +37,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
+    fn errors_name_their_line() {
         let catalog = Catalog { backends: 1, names: vec!["a/t".to_owned()], ..Catalog::default() };
         let good = "{\"query\": \"q\", \"expected\": [\"a/t\"]}\n\n";
         assert_eq!(parse(&good.repeat(2), &catalog).unwrap().len(), 2);
-        let told = |line: &str| format!("{:#}", parse(&format!("{good}{line}"), &catalog).err().unwrap());
-        assert!(told("{").contains("line 3: it must be"));
-        assert!(told(r#"{"query": "q"}"#).contains("missing field `expected`"));
+        let error = |line: &str| format!("{:#}", parse(&format!("{good}{line}"), &catalog).err().unwrap());
+        assert!(error("{").contains("line 3: a case must be"));
+        assert!(error(r#"{"query": "q"}"#).contains("missing field `expected`"));
         assert!(
-            told(r#"{"query": "q", "expected": ["a/x"]}"#).contains("line 3: `a/x` is not in the catalog")
+            error(r#"{"query": "q", "expected": ["a/x"]}"#).contains("line 3: `a/x` is not in the catalog")
         );
-        assert!(told(r#"{"query": " ", "expected": []}"#).contains("the query is empty"));
-        assert!(told(r#"{"query": "q", "expected": ["a/t", "a/t"]}"#).contains("twice"));
+        assert!(error(r#"{"query": " ", "expected": []}"#).contains("the query is empty"));
+        assert!(error(r#"{"query": "q", "expected": ["a/t", "a/t"]}"#).contains("twice"));
         assert!(parse("\n", &catalog).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! A catalog file: the tools of several servers as they list them.
+//! Reads a catalog file: the tools of several servers, as they list them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -8,7 +8,7 @@ use scrubjay_core::retrieval::ToolText;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The longest file of a catalog or of cases.
+/// 64 MiB: the longest file of a catalog or of cases. It is read into memory as a whole.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Tools, in the order of the file.
@@ -18,7 +18,7 @@ pub(super) struct Catalog {
     pub(super) tools: Vec<ToolText>,
     /// Their names, as cases have them.
     pub(super) names: Vec<String>,
-    /// The tokens of each in a model's list of functions.
+    /// The tokens of each tool in a model's list of functions.
     pub(super) tokens: Vec<usize>,
 }
 
@@ -36,7 +36,7 @@ impl Catalog {
     }
 
     fn parse(text: &str) -> anyhow::Result<Self> {
-        let wanted = "it must be a list of {\"backend\": …, \"tools\": […]}";
+        let wanted = "the catalog must be a list of {\"backend\": …, \"tools\": […]}";
         let backends: Vec<Backend> = serde_json::from_str(text).context(wanted)?;
         let mut catalog = Self::default();
         let mut seen = HashSet::new();
@@ -45,12 +45,12 @@ impl Catalog {
                 let name = catalog.add(backend, tool);
                 ensure!(name.len() > backend.len() + 1, "tools[{i}] of the backend `{backend}` has no name");
                 if !seen.insert(name.clone()) {
-                    bail!("`{name}` is there twice: give each backend a name of its own");
+                    bail!("`{name}` occurs twice: give each backend a name of its own");
                 }
             }
         }
         catalog.backends = backends.len();
-        ensure!(!catalog.tools.is_empty(), "there is no tool in it");
+        ensure!(!catalog.tools.is_empty(), "it has no tools");
         Ok(catalog)
     }
 
@@ -84,7 +84,7 @@ fn tokens(tool: &Value) -> usize {
     usize::try_from(scrubjay_core::tokens::tokens(&function.to_string())).unwrap_or(usize::MAX)
 }
 
-/// Reads a file of a sensible length.
+/// Reads a file that is not too long.
 pub(super) fn read_text(path: &Path) -> anyhow::Result<String> {
     let what = || format!("cannot read {}", path.display());
     let bytes = std::fs::metadata(path).with_context(what)?.len();
@@ -97,16 +97,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
-        let told = |text: &str| format!("{:#}", Catalog::parse(text).err().unwrap());
-        assert!(told("[\n{\"backend\": \"a\",}]").contains("line 2"));
-        assert!(told("{}").contains("it must be a list"));
-        assert!(told(r#"[{"backend": "a", "tool": []}]"#).contains("unknown field `tool`"));
+    fn errors_name_their_place() {
+        let error = |text: &str| format!("{:#}", Catalog::parse(text).err().unwrap());
+        assert!(error("[\n{\"backend\": \"a\",}]").contains("line 2"));
+        assert!(error("{}").contains("the catalog must be a list"));
+        assert!(error(r#"[{"backend": "a", "tool": []}]"#).contains("unknown field `tool`"));
         assert!(
-            told(r#"[{"backend": "a", "tools": [{"name": 3}]}]"#).contains("tools[0] of the backend `a`")
+            error(r#"[{"backend": "a", "tools": [{"name": 3}]}]"#).contains("tools[0] of the backend `a`")
         );
         let twice = r#"[{"backend": "a", "tools": [{"name": "t"}, {"name": "t"}]}]"#;
-        assert!(told(twice).contains("`a/t` is there twice"));
-        assert!(told("[]").contains("no tool"));
+        assert!(error(twice).contains("`a/t` occurs twice"));
+        assert!(error("[]").contains("no tools"));
     }
 }

@@ -12,35 +12,35 @@ use scrubjay_tape::clock;
 use serde::Serialize;
 
 use super::catalog::Catalog;
-use super::tapes::Source;
+use super::tapes::CaseSource;
 use super::{cases, tapes};
 use crate::cli::Global;
 use crate::render::{Align, Table, print_json};
 
-/// Grade how well tasks find their tools, without a model
+/// Measure how well the right tools are found for tasks, without a model
 ///
-/// A catalog is `[{"backend": …, "tools": [{"name", "description", "inputSchema"}]}]`, as servers list them; a
-/// case is a line `{"query": …, "expected": ["backend/tool", …]}`. An empty list means that no tool serves the task, and
-/// that the router should abstain. --from-tapes takes both from this installation's own recordings: the tasks, and the
+/// The catalog is `[{"backend": …, "tools": [{"name", "description", "inputSchema"}]}]`, with tools as servers list
+/// them. A case is a line `{"query": …, "expected": ["backend/tool", …]}`; an empty list means that no tool serves the
+/// task, so that none should be chosen. --from-tapes takes both from this installation's recordings: the tasks, and the
 /// calls that carried them out.
 #[derive(Debug, Args)]
 pub(crate) struct EvalArgs {
-    /// The file of tools
+    /// The catalog file: the tools to choose from
     #[arg(long, value_name = "FILE", required_unless_present = "from_tapes")]
     catalog: Option<PathBuf>,
-    /// The file of tasks with the tools they mean
+    /// The file of cases: tasks with the expected tools
     #[arg(long, value_name = "FILE", required_unless_present = "from_tapes", conflicts_with = "from_tapes")]
     cases: Option<PathBuf>,
     /// Take the tasks, and without --catalog the tools, from recordings
     #[arg(long)]
     from_tapes: bool,
-    /// The method of finding tools
+    /// The method to find tools with
     #[arg(long, value_enum, default_value_t = Setting::Full)]
     setting: Setting,
     /// A second method, to compare with
     #[arg(long, value_enum, value_name = "SETTING")]
     compare: Option<Setting>,
-    /// The length of the shortlist for a model
+    /// The length of the shortlist that a model would get
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
     limit: u16,
 }
@@ -49,7 +49,7 @@ pub(crate) struct EvalArgs {
 #[derive(Clone, Copy, Debug, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 enum Setting {
-    /// Weighted fields, stems, synonyms, near misses
+    /// As `serve` does it: weighted fields, stems, synonyms, similar spellings
     Full,
     /// Plain BM25 over name and description
     Bm25,
@@ -71,7 +71,7 @@ struct Report {
     limit: u16,
     /// The tapes that the cases come from, with --from-tapes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    from_tapes: Option<Source>,
+    from_tapes: Option<CaseSource>,
     /// Tokens of the whole catalog, by estimate.
     tokens_all: usize,
     settings: Vec<Graded>,
@@ -108,7 +108,7 @@ pub(crate) fn run(global: &Global, args: &EvalArgs) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
-fn read(global: &Global, args: &EvalArgs) -> anyhow::Result<(Catalog, Vec<GradedCase>, Option<Source>)> {
+fn read(global: &Global, args: &EvalArgs) -> anyhow::Result<(Catalog, Vec<GradedCase>, Option<CaseSource>)> {
     let catalog = args.catalog.as_deref().map(Catalog::read).transpose()?;
     match (catalog, &args.cases) {
         (Some(catalog), Some(path)) => {
@@ -133,6 +133,7 @@ fn grade(catalog: &Catalog, cases: &[GradedCase], setting: Setting, limit: usize
     let depth = limit.max(DEPTHS.into_iter().max().unwrap_or_default());
     for case in cases {
         let begun = clock::now().instant;
+        // One search serves the measures at all depths and the shortlist.
         let shortlist = index.search(&case.query, depth);
         times.push(micros(begun.elapsed()));
         tokens += shortlist.hits.iter().take(limit).map(|hit| catalog.tokens[hit.tool]).sum::<usize>();

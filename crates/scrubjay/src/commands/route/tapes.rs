@@ -17,51 +17,51 @@ use super::catalog::Catalog;
 const LIMITS: ReadLimits =
     ReadLimits { tapes: 100_000, bytes: 4 << 30, time: Duration::from_secs(120), found: 50_000 };
 
-/// Where cases come from.
+/// The tapes that cases come from.
 #[derive(Serialize)]
-pub(super) struct Source {
-    /// How many tapes were looked at, the newest first.
+pub(super) struct CaseSource {
+    /// How many tapes were read, the newest first.
     pub(super) tapes: usize,
     /// How many tasks on them were carried out.
     pub(super) tasks: usize,
-    /// Whether there were no more tapes.
+    /// Whether all tapes were read.
     pub(super) is_all: bool,
 }
 
-/// Reads cases, and the tools too where no catalog is given.
+/// Reads cases from tapes; the tools, too, if no catalog is given.
 pub(super) fn read(
     home: &Home,
     given: Option<Catalog>,
-) -> anyhow::Result<(Catalog, Vec<GradedCase>, Source)> {
-    let told = tasks_on_tape::read(home, LIMITS, given.is_none())?;
+) -> anyhow::Result<(Catalog, Vec<GradedCase>, CaseSource)> {
+    let found = tasks_on_tape::read(home, LIMITS, given.is_none())?;
     let tapes = home.tapes();
     ensure!(
-        !told.tasks.is_empty(),
+        !found.tasks.is_empty(),
         "no task was carried out on {} in {}: ask for some with `orchestrate_task` or \
          `agentify/orchestrateTask` through `scrubjay serve`, or give --catalog and --cases",
-        counted(told.tapes, "tape"),
+        counted(found.tapes, "tape"),
         tapes.display()
     );
-    let catalog = given.unwrap_or_else(|| Catalog::of_lists(&told.tools));
-    let source = Source { tapes: told.tapes, tasks: told.tasks.len(), is_all: told.is_all };
-    let cases = cases(told.tasks.into_iter().map(|(_, task)| task), &catalog);
+    let catalog = given.unwrap_or_else(|| Catalog::of_lists(&found.tools));
+    let source = CaseSource { tapes: found.tapes, tasks: found.tasks.len(), is_all: found.is_all };
+    let cases = cases(found.tasks.into_iter().map(|(_, task)| task), &catalog);
     ensure!(
         !cases.is_empty(),
         "none of {} on the tapes in {} was carried out by a tool of the catalog: give one that has \
-         them with --catalog",
+         its tools with --catalog",
         counted(source.tasks, "task"),
         tapes.display()
     );
     Ok((catalog, cases, source))
 }
 
-/// Makes cases of tasks: the same one asked twice is one, and what it meant is all that did it.
+/// Makes a case of each task. A task that was given several times is one case, and expects all tools that carried it out.
 fn cases(tasks: impl Iterator<Item = TaskOnTape>, catalog: &Catalog) -> Vec<GradedCase> {
     let mut by_query: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for task in tasks {
         let names = task.calls.iter().map(|(backend, tool)| format!("{backend}/{tool}"));
         let known: Vec<String> = names.filter(|name| catalog.names.contains(name)).collect();
-        // A tool that has been removed since cannot be found.
+        // Its tools are not all in the catalog any more, so the case could not be passed.
         if known.len() < task.calls.len() {
             continue;
         }

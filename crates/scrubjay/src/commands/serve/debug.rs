@@ -1,7 +1,7 @@
-//! Starts the debug endpoints if they are configured: on a port of loopback, with a token that only the user can read.
+//! Starts the debug endpoints if they are configured: on a loopback port, with a token that only the user can read.
 //!
-//! A client's options may ask for them after the gateway started. If they cannot start, that is logged, and the gateway
-//! goes on without them.
+//! A client's options may ask for them after the gateway has started. If they cannot be started, the user is told, and the
+//! gateway continues without them.
 
 mod token;
 
@@ -43,18 +43,19 @@ impl Debug {
         Self { watch, home, redactor, log, gateway, config, running }
     }
 
-    /// Says which gateway it is.
-    pub(super) fn of(&self, gateway: &Arc<Gateway>) {
-        // The first call counts; there is only one.
+    /// Sets the gateway to show.
+    pub(super) fn set_gateway(&self, gateway: &Arc<Gateway>) {
+        // It fails only on a second call, and there is one call.
         let _ = self.gateway.set(Arc::downgrade(gateway));
     }
 
-    /// Goes by a configuration from now on: shows it, and starts where it says so.
+    /// Shows a configuration from now on, and starts the endpoints if it asks for them.
     pub(super) fn adopt(&self, loaded: &Loaded) {
         *lock(&self.config) = shown(loaded);
         let Some(port) = loaded.debug_port() else { return };
         let mut running = lock(&self.running);
         if running.is_some() {
+            // A port that was changed needs a restart, as `reload.rs` reports.
             return;
         }
         match self.start(port, loaded) {
@@ -76,7 +77,9 @@ impl Debug {
 
     fn start(&self, port: u16, loaded: &Loaded) -> io::Result<(SocketAddr, TokenFile)> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+        // Bound without tokio, because this is not async; tokio then needs it non-blocking.
         listener.set_nonblocking(true)?;
+        // The port is known only now if it was 0, and the token's file is named after it.
         let address = listener.local_addr()?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let (token, file) = TokenFile::create(&self.home.debug(), address.port())?;
@@ -85,9 +88,10 @@ impl Debug {
         let buffers = DebugBuffers::begin(&self.watch, &clean)?;
         self.log.mirror(loaded, buffers.log_taker());
         let (config, redactor) = (self.config.clone(), self.redactor.clone());
-        let sources = DebugSources {
+        let shown = DebugSources {
             buffers,
             gateway: self.gateway.get().cloned().unwrap_or_default(),
+            // Redacted at each request, because a client's options may change it.
             config: Box::new(move || {
                 let mut config = lock(&config).clone();
                 redact_texts(&redactor, &mut config);
@@ -107,7 +111,7 @@ impl Debug {
     }
 }
 
-/// Takes secrets out of every text, by its look alone: what is secret by its name is hidden already.
+/// Redacts secrets in every text by their format alone. What is secret because of its key is masked already.
 fn redact_texts(redactor: &Redactor, value: &mut Value) {
     match value {
         Value::String(text) => *text = redactor.text(text).as_str().to_owned(),
@@ -117,7 +121,7 @@ fn redact_texts(redactor: &Redactor, value: &mut Value) {
     }
 }
 
-/// Searches as `scrubjay tape search` does, on a thread of its own: filling the index must hold up no message.
+/// Searches as `scrubjay tape search` does, on a thread, because filling the index must not delay messages.
 fn search(home: Home, storage: Storage) -> Search {
     Box::new(move |typed| {
         let (home, storage) = (home.clone(), storage.clone());
@@ -131,7 +135,7 @@ fn search(home: Home, storage: Storage) -> Search {
     })
 }
 
-/// Shows a configuration as a client's options would say it, and then every value and where it came from.
+/// Returns a configuration in the form of a client's options, and every value with its origin.
 fn shown(loaded: &Loaded) -> Value {
     let values = loaded.shown();
     let value = |key: &str| values.iter().find(|shown| shown.key == key).map(|shown| shown.value.clone());
@@ -150,7 +154,7 @@ fn shown(loaded: &Loaded) -> Value {
     }
     json!({
         "logLevel": value("log_level"),
-        // Masked even if it is empty: not even its length is shown.
+        // Masked even if it is empty, so that the output does not show whether it is.
         "OPENAI_API_KEY": value("llm.api_key").filter(|key| !key.is_null()).map(|_| mask::MASK),
         "DEBUG_PORT": loaded.debug_port(),
         "backends": backends,

@@ -37,7 +37,7 @@ pub(super) fn recorder(shared: Arc<Shared>) -> PlanRecorder {
 }
 
 async fn add(shared: &Shared, caller: &Value, steps: &[String]) -> anyhow::Result<Vec<i64>> {
-    let caller = shared.caller_told(caller);
+    let caller = shared.caller_of_meta(caller);
     let mut write = shared.ledger().await?.write(Survives::Power).await?;
     let mut session = session::current(&mut write, &caller, None).await?;
     let mut ids = Vec::with_capacity(steps.len());
@@ -47,7 +47,7 @@ async fn add(shared: &Shared, caller: &Value, steps: &[String]) -> anyhow::Resul
         ids.push(plan::append(&mut write, &caller, &mut session, &step).await?.id);
     }
     write.commit().await?;
-    shared.tell_news();
+    shared.notify_written();
     Ok(ids)
 }
 
@@ -57,7 +57,7 @@ async fn mark(
     step: usize,
     progress: StepProgress,
 ) -> anyhow::Result<()> {
-    let caller = shared.caller_told(&recorded.caller);
+    let caller = shared.caller_of_meta(&recorded.caller);
     let mut write = shared.ledger().await?.write(Survives::Power).await?;
     let mut session = session::current(&mut write, &caller, None).await?;
     let steps = plan::steps(&mut write, &session.id).await?;
@@ -81,6 +81,6 @@ async fn mark(
         plan::clear_current(&mut write, &mut session).await?;
     }
     write.commit().await?;
-    shared.tell_news();
+    shared.notify_written();
     Ok(())
 }

@@ -19,16 +19,17 @@ use serde_json::{Value, json};
 use tokio::signal::unix::Signal;
 
 use super::debug::Debug;
-use super::{ServeArgs, plan_steps, resolve, toolsets, typed, workspace};
+use super::{ServeArgs, all_flags, plan_steps, resolve, toolsets, workspace};
 use crate::cli::Global;
 use crate::log::Log;
 
-/// How often files are checked for changes with `--reload`: a save takes effect within a second.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// 128 + SIGHUP: what a shell reports of a process that a hangup ended.
+/// How often files are checked for changes with `--reload`. They are few and small, and a save takes effect at once for a
+/// person.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// 128 + SIGHUP: the exit code by which shells report a process that a hangup ended.
 const HUNG_UP: i32 = 129;
 /// The keys that a reload can change; everything else needs a restart.
-const TAKEN: [&str; 7] =
+const RELOADABLE: [&str; 7] =
     ["quarantine", "backends", "recorder.rules", "router.", "serve.naming", "serve.reload", "log_level"];
 
 /// The configuration in force.
@@ -38,7 +39,7 @@ pub(super) struct ActiveConfig {
     pub(super) log: Arc<Log>,
     pub(super) debug: Arc<Debug>,
     pub(super) shared: Arc<Shared>,
-    /// The configuration at the start.
+    /// The configuration at the start, which keys that need a restart still follow.
     pub(super) started: Loaded,
     now: Mutex<CurrentConfig>,
 }
@@ -66,12 +67,12 @@ impl ActiveConfig {
         Ok(Self { global: global.clone(), args: args.clone(), log, debug, shared, started, now })
     }
 
-    /// Reads the options a client brings with `initialize`: the backends in them, or what is wrong with them.
+    /// Adopts the options that a client sends with `initialize`; returns the backends in them, or their problems.
     pub(super) fn take_options(&self, options: &str) -> Result<Vec<BackendConfig>, Value> {
         let value: Value = serde_json::from_str(options).unwrap_or_default();
         let mut now = self.now();
-        let adopted = now.loaded.with_options(&value).map_err(told)?;
-        let model = adopted.llm_config().map_err(|e| told(e.problems))?;
+        let adopted = now.loaded.with_options(&value).map_err(problems_json)?;
+        let model = adopted.llm_config().map_err(|e| problems_json(e.problems))?;
         if let Some(router) = &now.router {
             router.use_model(model);
         }
@@ -82,13 +83,13 @@ impl ActiveConfig {
         Ok(adopted.backends().to_vec())
     }
 
-    /// Refuses the options of a client that may change nothing, unless they change nothing.
+    /// Refuses options that would change anything, for clients that may not.
     pub(super) fn refuse_options(&self, options: &str) -> Result<Vec<BackendConfig>, Value> {
         let refused = self.now().loaded.refused_options(&serde_json::from_str(options).unwrap_or_default());
-        if refused.is_empty() { Ok(Vec::new()) } else { Err(told(refused)) }
+        if refused.is_empty() { Ok(Vec::new()) } else { Err(problems_json(refused)) }
     }
 
-    /// Returns what routes tasks by a configuration, where that is wanted.
+    /// Returns how tasks are routed by a configuration; none if they are not.
     pub(super) fn routing(&self, loaded: &Loaded, model: LlmConfig) -> Option<RouteWith> {
         let routing = loaded.router();
         self.now().router = routing.as_ref().map(|(router, _)| router.clone());
@@ -100,56 +101,56 @@ impl ActiveConfig {
     }
 
     /// Reloads on SIGHUP, and on changes of files with `--reload`, until the gateway is gone.
-    pub(super) async fn keep_up(self: Arc<Self>, gateway: Weak<Gateway>, mut hangups: Signal) {
+    pub(super) async fn follow_changes(self: Arc<Self>, gateway: Weak<Gateway>, mut hangups: Signal) {
         let had_terminal = warden::has_terminal();
         let mut seen = self.watched_files();
         loop {
             let follows_files = self.now().loaded.reloads();
             tokio::select! {
                 Some(()) = hangups.recv() => {
+                    // The same signal asks for a reload, and says that the terminal was closed.
                     if had_terminal && !warden::has_terminal() {
                         return end_with_terminal(&gateway);
                     }
                 }
-                () = tokio::time::sleep(LOOK_EVERY), if follows_files => {
+                () = tokio::time::sleep(CHECK_EVERY), if follows_files => {
                     let found = self.watched_files();
-                    if found.iter().zip(&seen).all(|(found, seen)| found.is_as(seen)) && found.len() == seen.len() {
+                    if found.iter().zip(&seen).all(|(found, seen)| found.is_same_as(seen)) && found.len() == seen.len() {
                         continue;
                     }
                 }
             }
-            // Before they are read: a change during the reading is then seen in the next round.
+            // Before the files are loaded, so that a change during the loading is noticed in the next round.
             seen = self.watched_files();
             let Some(gateway) = gateway.upgrade() else { return };
             let this = self.clone();
-            // If it panicked, the panic hook has reported it, and nothing was changed.
-            let _ = tokio::task::spawn_blocking(move || this.load())
-                .await
-                .map(|read| self.settle(&gateway, read));
+            // On a thread, because files may be slow. If it panics, the panic hook reports it, and nothing changes.
+            let _ =
+                tokio::task::spawn_blocking(move || this.load()).await.map(|read| self.apply(&gateway, read));
         }
     }
 
-    /// Reads the configuration anew.
+    /// Loads the configuration again, and checks all of it.
     fn load(&self) -> anyhow::Result<Loaded> {
-        let loaded = self.global.load_with(typed(&self.args))?;
+        let loaded = self.global.load_with(all_flags(&self.args))?;
         let now = self.now();
         if let Some((path, why)) = lost_trust(&now.loaded, &loaded) {
-            anyhow::bail!("{} {why}: look at it, then run `scrubjay trust`", path.display());
+            anyhow::bail!("{} {why}: check it, then run `scrubjay trust`", path.display());
         }
         let options = now.options.clone();
         drop(now);
         let adopted = options.map(|options| loaded.with_options(&options)).transpose();
         let adopted = adopted.map_err(|problems| ConfigError { problems })?;
         adopted.as_ref().unwrap_or(&loaded).llm_config()?;
-        // Keys that would only count at the next start are checked as well.
+        // Checked even though these keys take effect only at the next start, which would fail.
         resolve(&self.args, &loaded)?;
         loaded.redactor(Some(&self.started.home()?))?;
         loaded.policy()?;
         Ok(loaded)
     }
 
-    /// Makes a configuration take effect, or logs why it cannot.
-    fn settle(&self, gateway: &Arc<Gateway>, read: anyhow::Result<Loaded>) {
+    /// Puts a configuration into force, or logs why it cannot be.
+    fn apply(&self, gateway: &Arc<Gateway>, read: anyhow::Result<Loaded>) {
         if let Err(error) = read.and_then(|loaded| self.adopt(gateway, loaded)) {
             let problems: Vec<String> = match error.downcast_ref::<ConfigError>() {
                 Some(wrong) => wrong.problems.iter().map(ToString::to_string).collect(),
@@ -172,7 +173,7 @@ impl ActiveConfig {
         };
         let brought = options.iter().flat_map(|_| adopted.backends());
         for backend in brought {
-            // A configured backend wins over a client's of the same id, as when the client connected.
+            // A configured backend has precedence over a client's with the same id, as it had when the client connected.
             if config.backends.iter().all(|other| other.id != backend.id) {
                 config.backends.push(backend.clone());
             }
@@ -194,10 +195,7 @@ impl ActiveConfig {
             (reloaded.added.join(", "), reloaded.changed.join(", "), reloaded.removed.join(", "));
         tracing::info!(added, changed, removed, "the configuration was reloaded");
         if !stays.is_empty() {
-            tracing::warn!(
-                keys = stays.join(", "),
-                "changed, but cannot change while the gateway runs: start it again"
-            );
+            tracing::warn!(keys = stays.join(", "), "these changes take effect only after a restart");
         }
         gateway.note_everywhere(&json!({ "event": "configuration_reloaded", "added": reloaded.added,
             "changed": reloaded.changed, "removed": reloaded.removed, "stays": stays }));
@@ -207,9 +205,11 @@ impl ActiveConfig {
     /// Names the changed keys that keep their value until a restart.
     fn stays(&self, loaded: &Loaded) -> Vec<String> {
         let is_taken = |key: &String| {
-            TAKEN.iter().any(|taken| key.starts_with(taken))
+            RELOADABLE.iter().any(|taken| key.starts_with(taken))
+                // Endpoints that do not run yet can be started at any time; those that run keep their port.
                 || (key == "serve.debug_port" && self.started.debug_port().is_none())
         };
+        // The router takes a new model at once; the toolsets keep the one that they started with.
         let named =
             |key: String| if key.starts_with("llm.") { format!("{key} (of the toolsets)") } else { key };
         let keys = self.started.differing_keys(loaded).into_iter().filter(|key| !is_taken(key));
@@ -243,13 +243,13 @@ impl WatchedFile {
         Self { path, stamp, content }
     }
 
-    /// Tells whether it is unchanged; a file that was only touched is.
-    fn is_as(&self, other: &Self) -> bool {
+    /// Tells whether the file is unchanged. A file with a new time and the same content is.
+    fn is_same_as(&self, other: &Self) -> bool {
         self.path == other.path && (self.stamp == other.stamp || self.content == other.content)
     }
 }
 
-/// Finds a project file that was trusted and is not any more, and what it would lose.
+/// Finds a project file that was trusted and no longer is, and describes what it would lose.
 ///
 /// While a person edits a trusted file it is not trusted. Until they run `scrubjay trust` again, the backends it started
 /// keep running.
@@ -268,7 +268,7 @@ fn lost_trust<'a>(before: &Loaded, after: &'a Loaded) -> Option<(&'a PathBuf, St
     })
 }
 
-/// Ends the gateway: this hangup came because the terminal was closed, not to ask for a reload.
+/// Ends the gateway after its terminal was closed.
 fn end_with_terminal(gateway: &Weak<Gateway>) {
     if let Some(gateway) = gateway.upgrade() {
         gateway.stopping();
@@ -284,7 +284,7 @@ pub(super) fn catch_hangups() -> anyhow::Result<Signal> {
     tokio::signal::unix::signal(kind).context("cannot catch SIGHUP")
 }
 
-/// Returns the problems of a client's options as the data of the JSON-RPC error.
-fn told(problems: Vec<Problem>) -> Value {
+/// Converts the problems of a client's options to the data of the JSON-RPC error.
+fn problems_json(problems: Vec<Problem>) -> Value {
     serde_json::to_value(problems).unwrap_or_default()
 }

@@ -10,15 +10,16 @@ use scrubjay_gateway::gateway::Gateway;
 use scrubjay_store::ledger::{Ledger, LedgerError};
 use scrubjay_tools::Shared;
 
-/// A file is looked at in less; nobody who starts us waits longer for it.
-const LOOK_MAX: Duration = Duration::from_millis(100);
-/// How often a ledger that cannot be used is tried again, for the sake of clients that come later.
-const AGAIN_AFTER: Duration = Duration::from_secs(10);
+/// How long the start waits for the inspection of the ledger. A file takes less; a PostgreSQL server may take longer, and
+/// then a problem is reported later.
+const INSPECT_MAX: Duration = Duration::from_millis(100);
+/// How often a ledger that cannot be opened is tried again, so that the notice to later clients is up to date.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
 
-/// Looks at the ledger, and opens it beside everything else.
+/// Inspects the ledger, then opens it in the background.
 pub(super) async fn check(gateway: &Arc<Gateway>, shared: &Arc<Shared>) {
-    let looked = tokio::time::timeout(LOOK_MAX, Ledger::inspect(&shared.setup().storage)).await;
-    if let Ok(Err(error)) = looked {
+    let inspected = tokio::time::timeout(INSPECT_MAX, Ledger::inspect(&shared.setup().storage)).await;
+    if let Ok(Err(error)) = inspected {
         gateway.notice(Some(notice(&error)));
     }
     tokio::spawn(keep_trying(Arc::downgrade(gateway), shared.clone()));
@@ -37,6 +38,7 @@ async fn keep_trying(gateway: Weak<Gateway>, shared: Arc<Shared>) {
                 return gateway.notice(None);
             }
             Err(error) => {
+                // Logged once, not at every attempt.
                 if !failed {
                     tracing::error!(hint = error.hint(), "{error}");
                 }
@@ -44,8 +46,9 @@ async fn keep_trying(gateway: Weak<Gateway>, shared: Arc<Shared>) {
                 gateway.notice(Some(notice(&error)));
             }
         }
+        // Not held during the pause, or the gateway would outlive its clients.
         drop(gateway);
-        tokio::time::sleep(AGAIN_AFTER).await;
+        tokio::time::sleep(RETRY_AFTER).await;
     }
 }
 

@@ -11,21 +11,25 @@ use tokio::io::{DuplexStream, ReadHalf, WriteHalf};
 
 use super::ServeArgs;
 
-/// How much a client and a toolset of this process may be apart.
+/// The size of the buffer between the gateway and a toolset, in each direction. A writer waits when it is full.
 const DUPLEX_BYTES: usize = 256 * 1024;
 
-/// Reads one word of `--toolsets`.
-pub(super) fn parse(text: &str) -> Result<Option<Toolset>, String> {
+/// Parses one word of `--toolsets`.
+pub(super) fn parse(text: &str) -> anyhow::Result<Option<Toolset>> {
+    let known = Toolset::value_variants();
     match text {
         "none" | "" => Ok(None),
-        name => Toolset::from_str(name, false).map(Some).map_err(|_| {
-            let known: Vec<&str> = Toolset::value_variants().iter().map(|toolset| toolset.name()).collect();
-            format!("there is no such toolset: known are {} and none", known.join(", "))
-        }),
+        name => match known.iter().find(|toolset| toolset.name() == name) {
+            Some(toolset) => Ok(Some(*toolset)),
+            None => {
+                let known: Vec<&str> = known.iter().map(|toolset| toolset.name()).collect();
+                anyhow::bail!("there is no such toolset: known are {} and none", known.join(", "))
+            }
+        },
     }
 }
 
-/// Returns the toolsets to serve: those typed, else those configured.
+/// Returns the toolsets to serve: those of the flag, else those of the configuration.
 pub(super) fn chosen(args: &ServeArgs, loaded: &Loaded) -> Vec<Toolset> {
     match &args.toolsets {
         Some(typed) => typed.iter().copied().flatten().collect(),
@@ -33,25 +37,25 @@ pub(super) fn chosen(args: &ServeArgs, loaded: &Loaded) -> Vec<Toolset> {
     }
 }
 
-/// Tells whether any toolset that is served keeps something in the ledger.
+/// Tells whether any toolset that is served writes to the ledger.
 pub(super) fn use_ledger(args: &ServeArgs, loaded: &Loaded) -> bool {
-    let keeps =
+    let writes =
         |toolset: &Toolset| matches!(toolset, Toolset::Recorder | Toolset::Progress | Toolset::Records);
-    chosen(args, loaded).iter().any(keeps)
+    chosen(args, loaded).iter().any(writes)
 }
 
-/// Returns what all toolsets share.
+/// Makes the state that all toolsets share.
 pub(super) fn shared(args: &ServeArgs, loaded: &Loaded, workspace: &Path) -> anyhow::Result<Arc<Shared>> {
     Ok(Arc::new(Shared::new(loaded.toolset_setup(workspace, args.project.as_deref())?)))
 }
 
-/// Returns what starts each toolset.
+/// Returns a mount for each toolset: the function by which the gateway starts it.
 pub(super) fn mounts(args: &ServeArgs, loaded: &Loaded, shared: &Arc<Shared>) -> Vec<(&'static str, Mount)> {
     let mounted = |toolset: Toolset| Some((toolset.name(), mount(toolset, shared.clone())?));
     chosen(args, loaded).into_iter().filter_map(mounted).collect()
 }
 
-/// Returns what starts a toolset; the gateway itself serves the router's.
+/// Returns the mount of a toolset; none for the router, which the gateway serves itself.
 fn mount(toolset: Toolset, shared: Arc<Shared>) -> Option<Mount> {
     Some(match toolset {
         Toolset::Recorder => {

@@ -3,56 +3,53 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Args;
 use jiff::Timestamp;
 use scrubjay_store::views::address::Side;
 use scrubjay_store::views::content::{self, StatePoint};
 
-use super::opened;
+use super::open_session;
 use crate::cli::Global;
 use crate::commands::ledger;
 
-/// Write an earlier state of a file to standard output, byte for byte
+/// Print the content of a file at some point of a session, byte for byte
 #[derive(Debug, Args)]
 pub(crate) struct CatArgs {
     /// The session: its id, a prefix of it, the host's own id of the conversation, or latest
     session: String,
     /// The file, by its path in the workspace
     path: String,
-    /// The state: a revision's number, event:N for the state after an event, or a time such as
-    /// 2026-11-17T08:00:00Z [default: the newest]
+    /// Print the content at this point: a revision's number, event:N for after that event, or a time such as
+    /// 2026-11-17T08:00:00Z [default: the newest revision]
     #[arg(long, value_name = "REVISION|event:N|TIME", value_parser = parse_at, allow_hyphen_values = true)]
     at: Option<StatePoint>,
-    /// The content before the revision instead of after it
+    /// Print the content before the revision instead of after it
     #[arg(long)]
     before: bool,
 }
 
-fn parse_at(text: &str) -> Result<StatePoint, String> {
+fn parse_at(text: &str) -> anyhow::Result<StatePoint> {
     if let Ok(revision) = text.parse() {
         return Ok(StatePoint::Revision(revision));
     }
     if let Some(event) = text.strip_prefix("event:") {
-        return event
-            .parse()
-            .map(StatePoint::Event)
-            .map_err(|_| format!("\"{event}\" is not an event's number"));
+        let event = event.parse().with_context(|| format!("\"{event}\" is not an event's number"))?;
+        return Ok(StatePoint::Event(event));
     }
-    let time: Timestamp = text.parse().map_err(|_| {
-        "give a revision's number, event:N, or a time such as 2026-11-17T08:00:00Z".to_owned()
-    })?;
-    i64::try_from(time.as_nanosecond())
-        .map(StatePoint::Time)
-        .map_err(|_| "that time is too far away".to_owned())
+    let time: Timestamp =
+        text.parse().context("give a revision's number, event:N, or a time such as 2026-11-17T08:00:00Z")?;
+    let at_ns = i64::try_from(time.as_nanosecond()).context("that time is not between 1677 and 2262")?;
+    Ok(StatePoint::Time(at_ns))
 }
 
 pub(crate) fn run(global: &Global, args: &CatArgs) -> anyhow::Result<ExitCode> {
     let content = ledger::within(global, async |ledger, loaded| {
-        let (mut read, session) = opened(ledger, loaded, &args.session).await?;
+        let (mut read, session) = open_session(ledger, loaded, &args.session).await?;
         let side = if args.before { Side::Before } else { Side::After };
         Ok(content::read(&mut read, &session, &args.path, args.at.unwrap_or_default(), side).await?)
     })?;
-    // Unchanged, also on a terminal: these are a file's bytes.
+    // Not made inert, even on a terminal: these are the bytes of a file, for other programs.
     let mut out = std::io::stdout().lock();
     out.write_all(&content.bytes)?;
     out.flush()?;
@@ -65,9 +62,9 @@ mod tests {
 
     #[test]
     fn states_are_named() {
-        assert_eq!(parse_at("41"), Ok(StatePoint::Revision(41)));
-        assert_eq!(parse_at("event:7"), Ok(StatePoint::Event(7)));
-        assert_eq!(parse_at("1970-01-01T00:00:01Z"), Ok(StatePoint::Time(1_000_000_000)));
+        assert_eq!(parse_at("41").unwrap(), StatePoint::Revision(41));
+        assert_eq!(parse_at("event:7").unwrap(), StatePoint::Event(7));
+        assert_eq!(parse_at("1970-01-01T00:00:01Z").unwrap(), StatePoint::Time(1_000_000_000));
         for wrong in ["event:x", "yesterday", "", "event:"] {
             assert!(parse_at(wrong).is_err(), "{wrong}");
         }

@@ -8,17 +8,17 @@ use scrubjay_store::ledger::revision::RevisionState;
 use scrubjay_store::views::budget::Window;
 use scrubjay_store::views::evolution;
 
-use super::opened;
+use super::open_session;
 use crate::cli::Global;
 use crate::commands::ledger;
 use crate::render::{Align, Table, print_diff, print_json, print_lines};
 
-/// Show the files a session changed, or one file's revisions with their differences
+/// Show which files a session changed, or the revisions of one file with their differences
 #[derive(Debug, Args)]
 pub(crate) struct EvolutionArgs {
     /// The session: its id, a prefix of it, the host's own id of the conversation, or latest
     session: String,
-    /// One file, by its path in the workspace
+    /// Show the revisions of this file, given by its path in the workspace
     path: Option<String>,
     /// Begin after this revision
     #[arg(long, value_name = "REVISION", default_value_t = 0)]
@@ -30,7 +30,7 @@ pub(crate) struct EvolutionArgs {
 
 pub(crate) fn run(global: &Global, args: &EvolutionArgs) -> anyhow::Result<ExitCode> {
     ledger::within(global, async |ledger, loaded| {
-        let (mut read, session) = opened(ledger, loaded, &args.session).await?;
+        let (mut read, session) = open_session(ledger, loaded, &args.session).await?;
         match &args.path {
             None => show_files(global, &evolution::files(&mut read, &session, None).await?),
             Some(path) => {

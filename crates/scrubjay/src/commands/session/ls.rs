@@ -1,4 +1,4 @@
-//! `scrubjay session ls`: every session, whether an agent worked with Scrubjay's tools in it or was only recorded.
+//! `scrubjay session ls`: all sessions, those of the ledger and those that were only recorded on tapes.
 
 use std::process::ExitCode;
 
@@ -14,14 +14,14 @@ use crate::render::{Align, Table, local_time, print_json};
 
 /// List sessions, the most recently active first
 ///
-/// A session is one agent's conversation, with all servers that its host started for it and Scrubjay's own tools.
-/// `latest` means the first of the list.
+/// A session is one conversation of an agent, with all servers that its host started for it. Commands take a session's
+/// id, a prefix of it, the host's own id, or `latest`, which is the first of this list.
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
     /// Only sessions of this project
     #[arg(long, value_name = "ID")]
     project: Option<String>,
-    /// Show the host's own id of each conversation, which every command takes as the session's name
+    /// Show the host's own id of each conversation
     #[arg(long)]
     host_ids: bool,
     /// List at most this many
@@ -33,7 +33,7 @@ pub(crate) fn run(global: &Global, args: &LsArgs) -> anyhow::Result<ExitCode> {
     let wanted = |session: &SessionSummary| {
         args.project.is_none() || session.project_id.as_ref() == args.project.as_ref()
     };
-    let (shown, total) = some(global, wanted, args.limit)?;
+    let (shown, total) = matching(global, wanted, args.limit)?;
     if global.json {
         print_json(&shown)?;
         return Ok(ExitCode::SUCCESS);
@@ -53,8 +53,8 @@ pub(crate) fn run(global: &Global, args: &LsArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads the first sessions that match, of the ledger and of the tapes, and how many match in all.
-pub(super) fn some(
+/// Returns the first sessions that match, from the ledger and the tapes, and how many match in all.
+pub(super) fn matching(
     global: &Global,
     wanted: impl Fn(&SessionSummary) -> bool,
     limit: usize,
@@ -62,6 +62,7 @@ pub(super) fn some(
     ledger::within(global, async |ledger, loaded| {
         let home = loaded.home()?;
         let mut read = ledger.read().await?;
+        // All of both, because the limit applies to the merged list.
         let known = session::list(&mut read, None, None, i64::MAX).await?;
         let tapes = catalog::read_all(&home, &home.list()?);
         let mut all = sessions::list(&known, &tapes);

@@ -19,24 +19,25 @@ use crate::render::{print_diff, print_json, print_lines};
 
 /// Restore files to their state after an event
 ///
-/// Shows what would change; --yes does it. The restored states are recorded as new changes, so they can be undone, too.
+/// Shows what would change, and changes it only with --yes. What it restores is recorded as new changes, so that it can
+/// be undone, too.
 #[derive(Debug, Args)]
 pub(crate) struct RewindArgs {
     /// The session: its id, a prefix of it, the host's own id of the conversation, or latest
     session: String,
-    /// The event to go back to; 0 is before the first
+    /// Restore the state after this event; 0 is the state before the first
     #[arg(long, value_name = "EVENT")]
     to: i64,
     /// Restore only this file
     #[arg(long, value_name = "PATH")]
     file: Option<String>,
-    /// The workspace's directory, if it was moved; remembered once the contents of its files confirm it
+    /// The directory of the workspace, if it was moved; remembered if the contents of its files match
     #[arg(long, value_name = "DIR")]
     workspace: Option<PathBuf>,
     /// Make the changes
     #[arg(long)]
     yes: bool,
-    /// Overwrite changes that were not recorded, too; they are recorded first
+    /// Also overwrite changes that were not recorded; they are recorded first
     #[arg(long)]
     force: bool,
 }
@@ -45,6 +46,7 @@ pub(crate) fn run(global: &Global, args: &RewindArgs) -> anyhow::Result<ExitCode
     ledger::within(global, async |ledger, loaded| {
         let mut read = ledger.read().await?;
         let session = views::find_session(&mut read, &args.session).await?;
+        // Where it was moved to, if that was recorded, else where the session began.
         let known = moved::workspace_of(&mut read, &session.id).await?.or_else(|| session.workspace.clone());
         drop(read);
         let root = match &args.workspace {
@@ -52,8 +54,10 @@ pub(crate) fn run(global: &Global, args: &RewindArgs) -> anyhow::Result<ExitCode
             None => known.context("this session has no workspace: it changed no files")?.into(),
         };
         let files = files_of(ledger, loaded, &session, &root).with_context(|| match args.workspace {
-            Some(_) => String::from("--workspace names no directory that can be opened"),
-            None => format!("{} cannot be opened; name where it is now with --workspace", root.display()),
+            Some(_) => String::from("cannot open the directory of --workspace"),
+            None => {
+                format!("cannot open {}; if it was moved, give its new path with --workspace", root.display())
+            }
         })?;
         let caller = caller(&session, &files.root());
         let moved_from = match args.workspace {
@@ -63,6 +67,7 @@ pub(crate) fn run(global: &Global, args: &RewindArgs) -> anyhow::Result<ExitCode
         if let (Some(from), false) = (&moved_from, global.json) {
             print_lines(&format!("the workspace moved from {from} to {}; recorded", files.root()))?;
         }
+        // A change that a crash left open would otherwise be planned from a wrong state.
         files.settle(&caller).await?;
         let steps = files.plan_rewind(&session.id, args.to, args.file.as_deref()).await?;
         if !global.json {
@@ -72,7 +77,7 @@ pub(crate) fn run(global: &Global, args: &RewindArgs) -> anyhow::Result<ExitCode
             true => files.rewind(&caller, &session.id, args.to, steps.clone(), args.force).await?.len(),
             false => 0,
         };
-        tell(global, args, &session.id, &steps, done)
+        report(global, args, &session.id, &steps, done)
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -91,7 +96,7 @@ fn show(steps: &[RewindStep]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn tell(
+fn report(
     global: &Global,
     args: &RewindArgs,
     session: &str,
@@ -107,10 +112,10 @@ fn tell(
         return print_json(&json!({ "session": session, "to": args.to, "files": files, "changed": done }));
     }
     print_lines(&match (wanted.len(), args.yes) {
-        (0, _) => format!("nothing to do: the files are as they were after event {}", args.to),
+        (0, _) => format!("nothing to do: the files are in their state after event {}", args.to),
         (n, false) => format!("{} would change; --yes does it", counted(n, "file")),
         (_, true) => {
-            format!("{} changed: all is as it was after event {}", counted(done, "file"), args.to)
+            format!("{} changed: all files are in their state after event {}", counted(done, "file"), args.to)
         }
     })
 }

@@ -1,4 +1,4 @@
-//! `scrubjay session show`: one session in brief, and the tapes of it.
+//! `scrubjay session show`: the facts about one session, and its tapes.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ use super::ls;
 use crate::cli::Global;
 use crate::render::{Align, Table, local_time, print_json};
 
-/// Show a session in brief: agent, title, tapes
+/// Show the facts about a session: agent, title, status, tapes
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
     /// The session: its id, a prefix of it, the host's own id of the conversation, or latest
@@ -20,7 +20,7 @@ pub(crate) struct ShowArgs {
 }
 
 pub(crate) fn run(global: &Global, args: &ShowArgs) -> anyhow::Result<ExitCode> {
-    let (all, _) = ls::some(global, |session| is_meant(session, &args.session), usize::MAX)?;
+    let (all, _) = ls::matching(global, |session| may_be_meant(session, &args.session), usize::MAX)?;
     let session = find(all, &args.session)?;
     let home = global.home()?;
     let mut tapes = catalog::read_all(&home, &home.list()?);
@@ -44,14 +44,14 @@ pub(crate) fn run(global: &Global, args: &ShowArgs) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Tells whether a name may mean a session.
-fn is_meant(session: &SessionSummary, name: &str) -> bool {
+/// Tells whether a name or a prefix may mean a session.
+fn may_be_meant(session: &SessionSummary, name: &str) -> bool {
     name == scrubjay_store::views::LATEST
         || session.host_session.as_deref() == Some(name)
         || (!name.is_empty() && session.id.starts_with(name))
 }
 
-/// Finds the one session that a name means, of those that it may mean.
+/// Chooses the session that a name means among those that it may mean: an exact match before a prefix.
 fn find(all: Vec<SessionSummary>, name: &str) -> anyhow::Result<SessionSummary> {
     if name == scrubjay_store::views::LATEST
         && let Some(newest) = all.first()
@@ -65,10 +65,13 @@ fn find(all: Vec<SessionSummary>, name: &str) -> anyhow::Result<SessionSummary> 
     }
     match all.as_slice() {
         [one] => Ok(one.clone()),
-        [] => anyhow::bail!("no session is called \"{name}\": `scrubjay session ls` lists them"),
+        [] => anyhow::bail!("there is no session \"{name}\": `scrubjay session ls` lists the sessions"),
         several => {
             let ids: Vec<&str> = several.iter().take(4).map(|session| session.id.as_str()).collect();
-            anyhow::bail!("\"{name}\" fits several sessions ({}): give more characters", ids.join(", "))
+            anyhow::bail!(
+                "\"{name}\" is a prefix of several sessions ({}): give more characters",
+                ids.join(", ")
+            )
         }
     }
 }
@@ -87,7 +90,7 @@ fn describe(session: &SessionSummary) -> anyhow::Result<()> {
     line("agent", session.agent.as_deref())?;
     line("workspace", session.workspace.as_deref())?;
     line("steps", session.steps.as_ref().map(ToString::to_string).as_deref())?;
-    line("told by", Some(&session.told_by))?;
+    line("found by", Some(&session.told_by))?;
     line("began", Some(&session.created))?;
     line("last active", Some(&session.last_activity))?;
     line("ended", session.ended.as_deref())

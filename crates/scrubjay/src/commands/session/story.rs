@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use scrubjay_store::views::story;
 
-use super::opened;
+use super::open_session;
 use crate::cli::Global;
 use crate::commands::ledger;
 use crate::render::{print_json, print_lines};
@@ -19,7 +19,7 @@ pub(crate) struct StoryArgs {
 
 pub(crate) fn run(global: &Global, args: &StoryArgs) -> anyhow::Result<ExitCode> {
     let story = ledger::within(global, async |ledger, loaded| {
-        let (mut read, session) = opened(ledger, loaded, &args.session).await?;
+        let (mut read, session) = open_session(ledger, loaded, &args.session).await?;
         Ok(story::read(&mut read, &session).await?)
     })?;
     match global.json {

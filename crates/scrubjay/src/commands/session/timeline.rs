@@ -9,12 +9,12 @@ use scrubjay_store::ledger::revision::RevisionState;
 use scrubjay_store::views::budget::{Window, cut};
 use scrubjay_store::views::timeline;
 
-use super::opened;
+use super::open_session;
 use crate::cli::Global;
 use crate::commands::ledger;
 use crate::render::{Align, Table, print_json};
 
-/// How much of a step is shown in its column.
+/// The most characters of a step that are shown in its column.
 const STEP_CHARS_MAX: usize = 24;
 
 /// Show a session's events in order
@@ -22,17 +22,17 @@ const STEP_CHARS_MAX: usize = 24;
 pub(crate) struct TimelineArgs {
     /// The session: its id, a prefix of it, the host's own id of the conversation, or latest
     session: String,
-    /// Begin after this event
+    /// Begin after this event, such as the last one shown
     #[arg(long, value_name = "EVENT", default_value_t = 0)]
     after: i64,
-    /// Show at most this many
+    /// Show at most this many events
     #[arg(long, default_value_t = 200)]
     limit: u32,
 }
 
 pub(crate) fn run(global: &Global, args: &TimelineArgs) -> anyhow::Result<ExitCode> {
     let timeline = ledger::within(global, async |ledger, loaded| {
-        let (mut read, session) = opened(ledger, loaded, &args.session).await?;
+        let (mut read, session) = open_session(ledger, loaded, &args.session).await?;
         let window = Window::items(args.after, args.limit.into());
         Ok(timeline::read(&mut read, &session, window).await?)
     })?;

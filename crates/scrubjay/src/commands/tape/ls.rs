@@ -51,8 +51,8 @@ pub(crate) struct LsArgs {
     limit: usize,
 }
 
-fn since(text: &str) -> Result<u64, String> {
-    moment(text, clock::now().wall_ns, zone(), DayEdge::Start)
+fn since(text: &str) -> anyhow::Result<u64> {
+    moment(text, clock::now().wall_ns, zone(), DayEdge::Start).map_err(anyhow::Error::msg)
 }
 
 #[derive(Serialize)]

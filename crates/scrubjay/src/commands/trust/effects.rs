@@ -1,14 +1,15 @@
-//! What a project file would start, open or change, in words, with complete commands.
+//! Describes what a project file would start, open or change, with complete commands.
 //!
-//! Variables are shown unexpanded; of a value that looks like a secret only the name is shown.
+//! Variables are shown unexpanded, and values that look like secrets are masked.
 
 use scrubjay_config::mask::mask;
 use scrubjay_config::trust::withhold;
 use scrubjay_config::{Node, Value};
 
-/// Says what a file would do, line by line.
+/// Describes each effect of a file in a line.
 pub(super) fn of(tree: &Node) -> Vec<String> {
     let mut lines = Vec::new();
+    // The keys that a file loses without trust, by the same function, so that none is missing here.
     for key in withhold(&mut tree.clone()) {
         let Some(node) = key.split('.').try_fold(tree, |node, part| node.get(part)) else { continue };
         match key.as_str() {
@@ -70,7 +71,7 @@ fn named(node: Option<&Node>, what: &str, lines: &mut Vec<String>) {
     }
 }
 
-/// Returns a value as it is written, a secret masked; a mere reference to a variable is none.
+/// Returns a value as it is written, masked if it looks like a secret. A reference to a variable is not a secret.
 fn value(name: &str, node: &Node) -> String {
     let text = match &node.value {
         Value::List(_) => list(node).join(", "),
@@ -101,7 +102,7 @@ fn written(node: &Node) -> String {
     }
 }
 
-/// Quotes a word whose end could not be seen otherwise.
+/// Quotes a word with characters that are invisible or could be taken for its end.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./:@=,+%*${}[]?&".contains(c);
     if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("{word:?}") }
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hides_is_seen() {
+    fn invisible_characters_are_shown() {
         let shown = effects("backends: [{ id: a, type: stdio, command: \"sh\\u202e\\e[8m\" }]");
         assert_eq!(shown, ["start \"sh\\u{202e}\\u{1b}[8m\" as a"]);
     }

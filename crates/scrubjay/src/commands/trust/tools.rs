@@ -1,6 +1,6 @@
-//! `scrubjay trust tool`: definitions of tools that changed or are not approved yet, and their approval.
+//! `scrubjay trust tool`: shows definitions of tools that changed or are not approved yet, and approves them.
 //!
-//! Definitions are shown in full, as text, with invisible characters escaped.
+//! Definitions are shown in full, as text, with invisible characters escaped: a person must see what a model would read.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -20,19 +20,19 @@ use serde_json::{Value, json};
 use crate::cli::Global;
 use crate::render;
 
-/// Begins a line about a stretch of a definition that was taken for a secret and is not shown.
+/// The beginning of a line about a part of a definition that was redacted, because it looked like a secret.
 const REMOVED: &str = "not shown, taken for a secret: ";
 
 /// Approve a tool that changed, or that is new
 ///
-/// Shows what changed in its definition, and asks. The next list or call can use it; no restart is needed.
-/// `scrubjay trust ls` lists the tools that wait.
+/// Shows what changed in its definition, and asks. An approved tool can be listed and called at once; no restart is
+/// needed. `scrubjay trust ls` lists the tools that wait.
 #[derive(Debug, Args)]
 pub(super) struct ToolArgs {
-    /// Which: BACKEND/TOOL, also for a prompt; BACKEND/instructions for what the server tells clients to do
+    /// The tool or prompt as BACKEND/NAME; BACKEND/instructions for the instructions that the server gives clients
     #[arg(value_name = "BACKEND/TOOL", required_unless_present = "all")]
     tool: Option<String>,
-    /// Everything of this backend that waits
+    /// Approve everything of this backend that waits
     #[arg(long, value_name = "BACKEND", conflicts_with = "tool")]
     all: Option<String>,
     /// Do not ask for confirmation
@@ -40,8 +40,8 @@ pub(super) struct ToolArgs {
     yes: bool,
 }
 
-/// A definition that waits, and whose it is.
-pub(super) struct Waiting {
+/// A definition that waits for approval, with its server.
+pub(super) struct WaitingDefinition {
     file: String,
     server: ServerDefinitions,
     pending: PendingDefinition,
@@ -58,14 +58,15 @@ pub(super) fn run(global: &Global, args: &ToolArgs) -> anyhow::Result<ExitCode> 
         }
         (None, None) => bail!("name a tool as BACKEND/TOOL"),
     };
-    let is_meant = |waiting: &Waiting| {
+    let is_meant = |waiting: &WaitingDefinition| {
         waiting.server.backend == backend && name.is_none_or(|name| waiting.pending.name == name)
     };
-    let meant: Vec<Waiting> = waiting(&loaded, &store)?.into_iter().filter(is_meant).collect();
+    let meant: Vec<WaitingDefinition> = waiting(&loaded, &store)?.into_iter().filter(is_meant).collect();
     if meant.is_empty() {
         let what = name.map_or_else(|| backend.to_owned(), |name| format!("{backend}/{name}"));
-        bail!("nothing called {what} waits to be approved: `scrubjay trust` lists what does");
+        bail!("nothing called {what} waits for approval: `scrubjay trust ls` lists what does");
     }
+    // All are shown before any is approved, so that a no to one of them changes nothing.
     let mut approved = Vec::new();
     for waiting in &meant {
         show(waiting)?;
@@ -76,9 +77,9 @@ pub(super) fn run(global: &Global, args: &ToolArgs) -> anyhow::Result<ExitCode> 
     }
     for waiting in &approved {
         let PendingDefinition { what, name, new, .. } = &waiting.pending;
-        // Only the definition that was shown is approved: if it changed meanwhile, it keeps waiting.
+        // Only the definition that was shown is approved. If it changed meanwhile, it still waits.
         let same = store.update(&waiting.file, |server| server.approve(*what, name, new))?;
-        anyhow::ensure!(same, "{} changed while you looked at it: run this again", waiting.title());
+        anyhow::ensure!(same, "{} changed while it was shown: run this again", waiting.title());
     }
     let titles: Vec<String> = approved.iter().map(|waiting| waiting.title()).collect();
     if global.json {
@@ -89,14 +90,14 @@ pub(super) fn run(global: &Global, args: &ToolArgs) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lists what waits, of all servers that were seen.
-pub(super) fn waiting(loaded: &Loaded, store: &Definitions) -> anyhow::Result<Vec<Waiting>> {
+/// Returns the definitions that wait, of all servers seen so far.
+pub(super) fn waiting(loaded: &Loaded, store: &Definitions) -> anyhow::Result<Vec<WaitingDefinition>> {
     let modes = loaded.quarantine();
     let mut all = Vec::new();
     for (file, server) in store.list()? {
         let server = server?;
         let pending = server.pending(mode_of(&modes, &server));
-        all.extend(pending.into_iter().map(|pending| Waiting {
+        all.extend(pending.into_iter().map(|pending| WaitingDefinition {
             file: file.clone(),
             server: server.clone(),
             pending,
@@ -105,16 +106,16 @@ pub(super) fn waiting(loaded: &Loaded, store: &Definitions) -> anyhow::Result<Ve
     Ok(all)
 }
 
-/// Returns what holds a server's definitions back. A gateway that was configured elsewhere may hold back what this
-/// configuration does not.
+/// Returns the strictest quarantine that may hold back a server's definitions. A gateway with another configuration may hold
+/// back what this configuration does not, and its user must find it here, too.
 fn mode_of(modes: &QuarantineModes, server: &ServerDefinitions) -> Quarantine {
     let elsewhere = if server.has_approvals() { Quarantine::Changed } else { Quarantine::Off };
     modes.of(&server.backend).max(server.quarantine).max(elsewhere)
 }
 
-/// Says what waits; nothing where nothing does.
+/// Describes the definitions that wait, as JSON.
 pub(super) fn list(loaded: &Loaded, store: &Definitions) -> anyhow::Result<Vec<Value>> {
-    let told = |waiting: Waiting| {
+    let told = |waiting: WaitingDefinition| {
         let PendingDefinition { what, name, old, new, .. } = &waiting.pending;
         json!({
             "backend": waiting.server.backend,
@@ -133,10 +134,10 @@ pub(super) fn list(loaded: &Loaded, store: &Definitions) -> anyhow::Result<Vec<V
     Ok(waiting(loaded, store)?.into_iter().map(told).collect())
 }
 
-/// Prints what waits in a few lines each.
+/// Prints a few lines for each definition that waits.
 pub(super) fn print(waiting: &[Value]) -> anyhow::Result<()> {
     let mut out = render::Table::note();
-    out.line("waiting to be approved:")?;
+    out.line("waiting for approval:")?;
     for one in waiting {
         let text = |key: &str| visible(one[key].as_str().unwrap_or_default()).into_owned();
         let [kind, backend, name, server, why] = ["kind", "backend", "name", "server", "why"].map(text);
@@ -144,12 +145,12 @@ pub(super) fn print(waiting: &[Value]) -> anyhow::Result<()> {
         for change in one["changes"].as_array().into_iter().flatten() {
             out.line(&format!("    {}", visible(change.as_str().unwrap_or_default())))?;
         }
-        out.line(&format!("    look at all of it and approve it with `{}`", text("approve")))?;
+        out.line(&format!("    see all of it, and approve it, with `{}`", text("approve")))?;
     }
     Ok(())
 }
 
-impl Waiting {
+impl WaitingDefinition {
     fn title(&self) -> String {
         format!("{}/{}", self.server.backend, self.pending.name)
     }
@@ -171,8 +172,9 @@ impl Waiting {
     }
 }
 
-/// Shows one definition, with what it was before where it was approved before; standard output is for the outcome.
-fn show(waiting: &Waiting) -> io::Result<()> {
+/// Shows one definition, as a diff to the approved one if there is any, on standard error, because standard output is for the
+/// outcome.
+fn show(waiting: &WaitingDefinition) -> io::Result<()> {
     let mut out = io::stderr().lock();
     let PendingDefinition { what, old, new, .. } = &waiting.pending;
     let (title, server) = (waiting.title(), &waiting.server.described);
@@ -182,7 +184,7 @@ fn show(waiting: &Waiting) -> io::Result<()> {
     }
     for new in new {
         if new.text.is_empty() {
-            writeln!(out, "  its definition is too long to be kept, so it cannot be shown")?;
+            writeln!(out, "  its definition is too long to be stored, so it cannot be shown")?;
         }
         let unseen = unseen(&unescaped(&new.text));
         if unseen > 0 {
@@ -201,7 +203,7 @@ fn parsed(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::from(text))
 }
 
-/// Returns all text of a definition, escapes of JSON undone.
+/// Returns all keys and texts of a definition, unescaped.
 fn unescaped(text: &str) -> String {
     fn collect(value: &Value, out: &mut String) {
         match value {
@@ -219,7 +221,7 @@ fn unescaped(text: &str) -> String {
     out
 }
 
-/// Writes a definition line by line, its texts as they read, everything in it visible, and what is not shown of it.
+/// Writes a definition for people: a line for each member, texts unescaped, all characters visible, then what was redacted.
 fn lines(what: DefinitionKind, shown: &DefinitionText) -> String {
     let mut out = String::new();
     let text = &*shown.text;
@@ -229,9 +231,10 @@ fn lines(what: DefinitionKind, shown: &DefinitionText) -> String {
             for (key, value) in members {
                 write_value(&visible(key), value, "", &mut out);
             }
-            // A duplicate member would be shown once, but another parser may read the other one.
+            // With a duplicate member, this shows one of the two, but another parser may read the other one. So the raw text
+            // is shown as well.
             if spelled(&definition.to_string()) != text {
-                out.push_str("as it came: ");
+                out.push_str("raw: ");
                 out.push_str(&visible(text));
                 out.push('\n');
             }

@@ -22,24 +22,25 @@ use super::{Settings, WrapArgs};
 use crate::cli::Global;
 use crate::commands::serve;
 
-/// No more hosts at once where each has a server process of its own.
+/// The most sessions at once. Each has a server process of its own, so this is less than a gateway accepts.
 const PROCESSES_MAX: usize = 256;
-/// How long servers get to exit by themselves.
+/// How long servers get to exit by themselves at the end; after that they are killed.
 const LEAVE_MAX: Duration = Duration::from_millis(500);
 
-/// Loads the configuration with the flags about listening over it; what is wrong is reported before anything starts.
+/// Loads the configuration, and the flags about listening, which have precedence. It runs before anything starts, so that a
+/// mistake is reported at once.
 pub(super) fn config(
     global: &Global,
     args: &WrapArgs,
     address: SocketAddr,
 ) -> anyhow::Result<(Loaded, HttpConfig)> {
-    let flags = serve::flags(Some(address), args.auth_token_file.as_deref());
+    let flags = serve::http_flags(Some(address), args.auth_token_file.as_deref());
     let loaded = global.load_with(flags)?;
     let http = loaded.serve_config()?.http.context("an address to listen on was given")?;
     Ok((loaded, http))
 }
 
-/// Serves until this process is told to stop.
+/// Serves until a signal asks this process to stop.
 pub(super) async fn run(
     args: &WrapArgs,
     config: HttpConfig,
@@ -48,9 +49,11 @@ pub(super) async fn run(
     subject: Subject,
 ) -> anyhow::Result<()> {
     let (options, rules, name) = (settings.options, settings.rules.clone(), subject.name.clone());
+    // A body is one message, so the limit of messages is that of bodies.
     let mut config = HttpConfig { body_bytes_max: options.message_bytes_max, ..config };
     let recordings = recordings(home, settings, subject, backlog);
     let remote = super::endpoint(args)?;
+    // Each session takes several files: sockets, pipes of a server, a tape.
     warden::raise_open_files();
     let gateway = if remote.is_some() {
         // The proxy needs a gateway for tapes and rules, but no backend.
@@ -72,17 +75,17 @@ pub(super) async fn run(
         None => front::http::serve(gateway, listener, config, until).await,
     }
     .context("the HTTP server failed")?;
-    // Their input has ended; those that do not exit are killed.
+    // The servers' input has ended. Those that do not exit are killed.
     tree::end_descendants(LEAVE_MAX, tree::GRACE).await;
     Ok(())
 }
 
-/// Describes the program that each host gets one of.
+/// Describes the program that is started for each host.
 fn program(args: &WrapArgs, name: &str) -> anyhow::Result<BackendConfig> {
     let words = args.command.iter().map(|word| word.to_str().map(str::to_owned));
     let words: Option<Vec<String>> = words.collect();
-    let mut words = words.context("with --listen, a command must be UTF-8")?.into_iter();
-    let command = words.next().context("there is no command to start")?;
+    let mut words = words.context("with --listen, the command must be UTF-8")?.into_iter();
+    let command = words.next().context("no command to start is given")?;
     // Like any wrapped server, it gets the whole environment.
     let link = BackendLink::Stdio {
         command,
@@ -101,11 +104,12 @@ fn program(args: &WrapArgs, name: &str) -> anyhow::Result<BackendConfig> {
     })
 }
 
+/// Makes an id of a name, with only the characters that the configuration allows in ids.
 fn backend_id(name: &str) -> String {
     name.chars().take(64).map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
 }
 
-/// Names the tape of a host's session as it would be named without --listen.
+/// Makes the recordings. The tape of a host's session has the name that it would have without --listen.
 fn recordings(home: Home, settings: Settings, subject: Subject, backlog: Backlog) -> NewRecording {
     let Settings { limits, redactor, policy, .. } = settings;
     let gateway = gateway_run_id();

@@ -1,7 +1,7 @@
-//! The token of the debug endpoints, in a file of its own for as long as they are there.
+//! The file with the token of the debug endpoints, which exists as long as they do.
 //!
-//! `<data>/debug/<port>.token`, readable by its owner alone and locked while its process lives: an unlocked file was left
-//! by a crash.
+//! It is `<data>/debug/<port>.token`, readable by its owner alone and locked while its process lives: an unlocked file was
+//! left by a crash.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use scrubjay_gateway::config::Secret;
 use scrubjay_gateway::debug::new_token;
 
-/// The file; it goes when this does.
+/// The token's file; dropping this removes it.
 pub(super) struct TokenFile {
     path: PathBuf,
     _lock: File,
@@ -24,7 +24,8 @@ impl TokenFile {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         clear_abandoned(directory);
         let token = new_token();
-        // It gets its name when it is complete; a temporary file is readable by its owner alone.
+        // A temporary file is readable by its owner alone. It gets its name when it is complete and locked, so that
+        // nobody reads half a token or removes the file as abandoned.
         let mut file = tempfile::NamedTempFile::new_in(directory)?;
         file.write_all(format!("{}\n", token.reveal()).as_bytes())?;
         flock(file.as_file(), FlockOperation::NonBlockingLockExclusive)?;
@@ -40,7 +41,7 @@ impl TokenFile {
 
 impl Drop for TokenFile {
     fn drop(&mut self) {
-        // If that fails, the next start removes it.
+        // If this fails, the next start removes the file, because it is not locked any more.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -52,7 +53,7 @@ fn clear_abandoned(directory: &Path) {
     {
         let is_free = |file: File| flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
         if File::open(&path).is_ok_and(is_free) {
-            // Another process may have removed it first.
+            // It fails if another process, which starts at the same time, removed the file first.
             let _ = std::fs::remove_file(&path);
         }
     }
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_its_owners_alone_and_goes_with_its_process() {
+    fn only_its_owner_can_read_it_and_it_is_removed_with_its_process() {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().join("debug");
         let (token, file) = TokenFile::create(&place, 7).unwrap();

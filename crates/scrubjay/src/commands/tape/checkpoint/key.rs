@@ -65,10 +65,10 @@ pub(crate) struct PublicKey([u8; SEED_BYTES]);
 
 impl PublicKey {
     /// Takes a key as it was typed: in hex, or a file that holds that.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let of_file = || bytes(std::fs::read_to_string(text).ok()?.trim());
         let key = bytes(text).or_else(of_file).map(Self);
-        key.ok_or_else(|| "a public key is 64 hexadecimal digits, or a file that holds them".to_owned())
+        key.context("a public key is 64 hexadecimal digits, or a file that holds them")
     }
 
     /// Tells whether a signature is of this message and by this key.

@@ -55,8 +55,7 @@ pub(super) fn read(path: &Path, args: &VerifyArgs) -> anyhow::Result<VouchedChec
         (Some(_), Some(_)) => anyhow::bail!("{}: the key that was given did not sign it", path.display()),
         (Some(_), None) => anyhow::bail!("{}: it is not signed", path.display()),
         (None, Some(signature)) => {
-            let key =
-                PublicKey::parse(&signature.public_key).map_err(anyhow::Error::msg).with_context(named)?;
+            let key = PublicKey::parse(&signature.public_key).with_context(named)?;
             if !key.has_signed(&signed, signature) {
                 anyhow::bail!("{}: its signature is wrong", path.display());
             }
