@@ -3,30 +3,29 @@
 //! A legacy event stream that breaks before the answer is taken up again where it broke. Whatever happens,
 //! every request of the message is answered once: by the server, or by an error that says why not.
 
+mod answer;
 mod first_transport;
+mod stream;
 
 use std::sync::Mutex;
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use scrubjay_core::entry::WhyUndelivered;
 use scrubjay_core::envelope::{Envelope, MessageKind};
-use scrubjay_core::framing::one_line;
 use scrubjay_core::protocol::method;
-use tokio::sync::{Notify, SemaphorePermit};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::client::root;
+pub(super) use self::stream::{listen_aside, next_data};
 use super::first_transport::FirstTransport;
 use super::http::{Bridge, BridgeEnd};
 use super::outgoing::SESSION;
 use super::refusal::{HttpAnswer, excerpt};
-use super::sse::{Event, Parser};
-use super::waiting::{BridgedLine, UnansweredRequests, is_message};
-use crate::budget::{Charge, Use};
+use super::waiting::{UnansweredRequests, is_message};
 use crate::session::lock;
 
 /// How many bytes the name of a session may have.
@@ -35,18 +34,8 @@ const SESSION_BYTES_MAX: usize = 4096;
 const SILENCE_MAX: Duration = Duration::from_secs(300);
 /// An answer beyond this counts as large; few of those are read at once.
 const LARGE_BYTES: usize = 1 << 20;
-/// How many times in a row resuming a broken stream may fail.
-const RESUMES_MAX: u32 = 5;
-const RESUME_PAUSE: Duration = Duration::from_secs(1);
-const RESUME_PAUSE_MIN: Duration = Duration::from_millis(100);
-const RESUME_PAUSE_MAX: Duration = Duration::from_secs(30);
-const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-
 /// How long an answer waits for room.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(10);
-
-/// What a large answer holds while it is dealt with: its turn among others, and its room.
-type LargeAnswerPermit<'a> = (Option<SemaphorePermit<'a>>, Charge);
 
 /// Why a message was not answered by its server.
 #[derive(Debug)]
@@ -235,232 +224,6 @@ impl<'a> Exchange<'a> {
     fn names_session(&self) -> bool {
         let legacy = !self.is_modern && self.message.method.as_deref() != Some(method::INITIALIZE);
         legacy && lock(&self.bridge.talk).session.is_some()
-    }
-
-    /// Reads an answer that is no stream; returns it with what it holds while it is dealt with.
-    async fn collect(&self, mut body: Incoming) -> Result<(Vec<u8>, LargeAnswerPermit<'a>), Failure> {
-        let bridge = self.bridge;
-        let (mut text, mut permit) = (Vec::new(), None);
-        let mut room = bridge.budget.nothing(Use::Backend, true);
-        loop {
-            let frame = tokio::time::timeout(SILENCE_MAX, body.frame());
-            let frame = match self.unless_stopped(frame).await? {
-                Ok(None) => return Ok((text, (permit, room))),
-                Ok(Some(Ok(frame))) => frame,
-                Ok(Some(Err(e))) => {
-                    return Err(Failure::said(format!("the server's answer broke off: {}", root(&e))));
-                }
-                Err(_) => return Err(Failure::said(format!("the server said nothing for {SILENCE_MAX:?}"))),
-            };
-            let Ok(data) = frame.into_data() else { continue };
-            if text.len() + data.len() > self.bridge.endpoint.message_bytes_max {
-                return Err(self.too_long());
-            }
-            text.extend_from_slice(&data);
-            if text.len() > LARGE_BYTES && permit.is_none() {
-                permit = self.unless_stopped(bridge.large.acquire()).await?.ok();
-            }
-            room.resize_within(text.len(), ROOM_WAIT_MAX)
-                .await
-                .map_err(|full| Failure::said(full.to_string()))?;
-        }
-    }
-
-    fn too_long(&self) -> Failure {
-        let limit = self.bridge.endpoint.message_bytes_max;
-        Failure::said(format!("the server's answer is longer than the limit of {limit} bytes"))
-    }
-
-    /// Takes an answer that is not a stream of events.
-    async fn take_text(
-        &mut self,
-        mut answered: HttpAnswer,
-        redirect: Option<String>,
-        mut text: Vec<u8>,
-    ) -> Result<(), Failure> {
-        let trimmed = text.trim_ascii();
-        if trimmed.len() < text.len() {
-            text = trimmed.to_vec();
-        }
-        one_line(&mut text);
-        let status = answered.status;
-        let envelope = Envelope::parse(&text);
-        let asked = !self.waiting.is_over() || self.message.kind == MessageKind::Opaque;
-        let passes = if status.is_success() {
-            is_message(&envelope)
-        } else {
-            // Nobody waits for the refusal of a notification.
-            let is_verdict = matches!(envelope.kind, MessageKind::Error | MessageKind::Batch);
-            asked && is_verdict && is_message(&envelope)
-        };
-        if passes {
-            self.pass(&text, !status.is_success()).await;
-            return Ok(());
-        }
-        if status.is_success() && (text.is_empty() || !asked) {
-            return Ok(());
-        }
-        let why = match &redirect {
-            Some(redirect) => redirect.clone(),
-            None if status.is_success() => {
-                format!("the server answered with something that is no message{}", excerpt(&text))
-            }
-            None => format!("{}{}", answered.refusal_text(), excerpt(&text)),
-        };
-        // The page of a redirect repeats where it leads, and that may hold a secret.
-        if redirect.is_none() {
-            answered.keep_body(&text);
-        }
-        if !asked {
-            tracing::warn!(method = self.message.method, why, "a message was refused by its server");
-        }
-        Err(Failure::Said(why, Some(Box::new(answered))))
-    }
-
-    /// Reads a stream of events until all is answered and said, taking it up again where it breaks.
-    async fn follow(&mut self, mut body: Incoming) -> Result<(), Failure> {
-        let mut parser = Parser::new(self.bridge.endpoint.message_bytes_max);
-        let mut failures = 0;
-        loop {
-            let before = parser.last_id().map(str::to_owned);
-            let broken = self.read_events(&mut body, &mut parser).await?;
-            if self.waiting.is_over() {
-                return Ok(());
-            }
-            failures = if broken && parser.last_id() == before.as_deref() { failures + 1 } else { 0 };
-            parser.restart();
-            body = loop {
-                if self.is_modern || parser.last_id().is_none() || failures > RESUMES_MAX {
-                    return Err(Failure::said("the server closed the stream before it answered"));
-                }
-                let pause = pause(parser.retry(), failures);
-                self.unless_stopped(tokio::time::sleep(pause)).await?;
-                match self.open_stream(parser.last_id()).await {
-                    Ok(body) => break body,
-                    Err(Failure::Said(_, None)) => failures += 1,
-                    Err(failure) => return Err(failure),
-                }
-            };
-        }
-    }
-
-    /// Opens the server's own stream, or takes one up after an event.
-    async fn open_stream(&self, last_event_id: Option<&str>) -> Result<Incoming, Failure> {
-        let mut headers = lock(&self.bridge.talk).session_headers();
-        if let Some(id) = last_event_id.and_then(|id| HeaderValue::from_str(id).ok()) {
-            headers.insert(LAST_EVENT_ID, id);
-        }
-        let mut request = self.bridge.request(Method::GET, headers, Bytes::new());
-        request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
-        let response = self.send(request).await?;
-        if response.status().is_success() && is_event_stream(&response) {
-            return Ok(response.into_body());
-        }
-        let status = response.status();
-        let why = format!("the server does not take up a broken stream: it answered HTTP {status}");
-        Err(Failure::Said(why, Some(Box::new(HttpAnswer::of(&response)))))
-    }
-
-    /// Passes events on until the stream ends; returns whether it broke.
-    async fn read_events(&mut self, body: &mut Incoming, parser: &mut Parser) -> Result<bool, Failure> {
-        let bridge = self.bridge;
-        let mut permit = None;
-        let mut room = bridge.budget.nothing(Use::Backend, true);
-        loop {
-            let data = match self.unless_stopped(next_data(body)).await? {
-                None => return Ok(false),
-                Some(Err(())) => return Ok(true),
-                Some(Ok(data)) => data,
-            };
-            for event in parser.feed(&data) {
-                match event {
-                    Event::Message(line) => self.pass(&line, false).await,
-                    Event::Endpoint(_) => {}
-                    Event::TooLong(bytes) => {
-                        tracing::warn!(bytes, "an event of the server is too long, and was dropped");
-                        if !self.waiting.is_over() {
-                            return Err(self.too_long());
-                        }
-                    }
-                }
-                if self.only_answer && self.waiting.is_over() {
-                    return Ok(false);
-                }
-            }
-            if parser.held_bytes() <= LARGE_BYTES {
-                permit = None;
-            } else if permit.is_none() {
-                permit = self.unless_stopped(bridge.large.acquire()).await?.ok();
-            }
-            let held = room.resize_within(parser.held_bytes(), ROOM_WAIT_MAX).await;
-            held.map_err(|full| Failure::said(full.to_string()))?;
-        }
-    }
-
-    /// Passes a line of the server on to the client.
-    async fn pass(&mut self, line: &[u8], verdict: bool) {
-        let line = match self.waiting.take(line, verdict) {
-            BridgedLine::Line(line) => line,
-            BridgedLine::NoAnswer(id) => {
-                let why = format!("the server's answer is no JSON-RPC message{}", excerpt(line));
-                return self.bridge.refuse(id.as_raw(), &why, None).await;
-            }
-        };
-        let opens = self.message.method.as_deref() == Some(method::INITIALIZE);
-        if opens || (self.is_modern && !lock(&self.bridge.talk).answers_modern) {
-            let answer = Envelope::parse(&line);
-            if answer.kind == MessageKind::Response && answer.id == self.message.id {
-                let mut talk = lock(&self.bridge.talk);
-                talk.answers_modern |= self.is_modern;
-                talk.version = if opens { answer.protocol_version } else { talk.version.take() };
-            }
-        }
-        if self.is_modern && self.message.method.as_deref() == Some(method::TOOLS_LIST) {
-            lock(&self.bridge.mirrored).learn(&line);
-        }
-        self.bridge.emit(&line, self.on).await;
-    }
-}
-
-/// Listens to what a legacy server says by itself, for as long as it lets us.
-pub(super) async fn listen_aside(bridge: &Bridge) {
-    let (nothing, never) = (Envelope::default(), Notify::new());
-    let mut listener = Exchange::listening(bridge, &nothing, &never);
-    let mut parser = Parser::new(bridge.endpoint.message_bytes_max);
-    let mut failures = 0;
-    loop {
-        match listener.open_stream(parser.last_id()).await {
-            Ok(mut body) => {
-                failures = 0;
-                // Broken or ended, it is opened again.
-                let _ = listener.read_events(&mut body, &mut parser).await;
-                parser.restart();
-            }
-            // It offers no stream, or no longer.
-            Err(Failure::Cancelled | Failure::Said(_, Some(_))) => return,
-            Err(Failure::Said(_, None)) => failures += 1,
-        }
-        tokio::time::sleep(pause(parser.retry(), failures)).await;
-    }
-}
-
-/// Waits as long as the server wants, and longer with each failure.
-fn pause(wanted: Option<Duration>, failures: u32) -> Duration {
-    let pause = wanted.unwrap_or(RESUME_PAUSE).max(RESUME_PAUSE_MIN);
-    pause.saturating_mul(1 << failures.min(5)).min(RESUME_PAUSE_MAX)
-}
-
-/// Reads more of a body; an error says that it broke.
-pub(super) async fn next_data(body: &mut Incoming) -> Option<Result<Bytes, ()>> {
-    loop {
-        match body.frame().await? {
-            Err(_) => return Some(Err(())),
-            Ok(frame) => {
-                if let Ok(data) = frame.into_data() {
-                    return Some(Ok(data));
-                }
-            }
-        }
     }
 }
 

@@ -1,0 +1,127 @@
+//! An answer that is not a stream of events, and what passes to the client.
+
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use scrubjay_core::envelope::{Envelope, MessageKind};
+use scrubjay_core::framing::one_line;
+use scrubjay_core::protocol::method;
+use tokio::sync::SemaphorePermit;
+
+use super::{Exchange, Failure, LARGE_BYTES, ROOM_WAIT_MAX, SILENCE_MAX};
+use crate::bridge::client::root;
+use crate::bridge::refusal::{HttpAnswer, excerpt};
+use crate::bridge::waiting::{BridgedLine, is_message};
+use crate::budget::{Charge, Use};
+use crate::session::lock;
+
+/// What a large answer holds while it is dealt with: its turn among others, and its room.
+type LargeAnswerPermit<'a> = (Option<SemaphorePermit<'a>>, Charge);
+
+impl<'a> Exchange<'a> {
+    /// Reads an answer that is no stream; returns it with what it holds while it is dealt with.
+    pub(super) async fn collect(
+        &self,
+        mut body: Incoming,
+    ) -> Result<(Vec<u8>, LargeAnswerPermit<'a>), Failure> {
+        let bridge = self.bridge;
+        let (mut text, mut permit) = (Vec::new(), None);
+        let mut room = bridge.budget.nothing(Use::Backend, true);
+        loop {
+            let frame = tokio::time::timeout(SILENCE_MAX, body.frame());
+            let frame = match self.unless_stopped(frame).await? {
+                Ok(None) => return Ok((text, (permit, room))),
+                Ok(Some(Ok(frame))) => frame,
+                Ok(Some(Err(e))) => {
+                    return Err(Failure::said(format!("the server's answer broke off: {}", root(&e))));
+                }
+                Err(_) => return Err(Failure::said(format!("the server said nothing for {SILENCE_MAX:?}"))),
+            };
+            let Ok(data) = frame.into_data() else { continue };
+            if text.len() + data.len() > self.bridge.endpoint.message_bytes_max {
+                return Err(self.too_long());
+            }
+            text.extend_from_slice(&data);
+            if text.len() > LARGE_BYTES && permit.is_none() {
+                permit = self.unless_stopped(bridge.large.acquire()).await?.ok();
+            }
+            room.resize_within(text.len(), ROOM_WAIT_MAX)
+                .await
+                .map_err(|full| Failure::said(full.to_string()))?;
+        }
+    }
+
+    pub(super) fn too_long(&self) -> Failure {
+        let limit = self.bridge.endpoint.message_bytes_max;
+        Failure::said(format!("the server's answer is longer than the limit of {limit} bytes"))
+    }
+
+    /// Takes an answer that is not a stream of events.
+    pub(super) async fn take_text(
+        &mut self,
+        mut answered: HttpAnswer,
+        redirect: Option<String>,
+        mut text: Vec<u8>,
+    ) -> Result<(), Failure> {
+        let trimmed = text.trim_ascii();
+        if trimmed.len() < text.len() {
+            text = trimmed.to_vec();
+        }
+        one_line(&mut text);
+        let status = answered.status;
+        let envelope = Envelope::parse(&text);
+        let asked = !self.waiting.is_over() || self.message.kind == MessageKind::Opaque;
+        let passes = if status.is_success() {
+            is_message(&envelope)
+        } else {
+            // Nobody waits for the refusal of a notification.
+            let is_verdict = matches!(envelope.kind, MessageKind::Error | MessageKind::Batch);
+            asked && is_verdict && is_message(&envelope)
+        };
+        if passes {
+            self.pass(&text, !status.is_success()).await;
+            return Ok(());
+        }
+        if status.is_success() && (text.is_empty() || !asked) {
+            return Ok(());
+        }
+        let why = match &redirect {
+            Some(redirect) => redirect.clone(),
+            None if status.is_success() => {
+                format!("the server answered with something that is no message{}", excerpt(&text))
+            }
+            None => format!("{}{}", answered.refusal_text(), excerpt(&text)),
+        };
+        // The page of a redirect repeats where it leads, and that may hold a secret.
+        if redirect.is_none() {
+            answered.keep_body(&text);
+        }
+        if !asked {
+            tracing::warn!(method = self.message.method, why, "a message was refused by its server");
+        }
+        Err(Failure::Said(why, Some(Box::new(answered))))
+    }
+
+    /// Passes a line of the server on to the client.
+    pub(super) async fn pass(&mut self, line: &[u8], verdict: bool) {
+        let line = match self.waiting.take(line, verdict) {
+            BridgedLine::Line(line) => line,
+            BridgedLine::NoAnswer(id) => {
+                let why = format!("the server's answer is no JSON-RPC message{}", excerpt(line));
+                return self.bridge.refuse(id.as_raw(), &why, None).await;
+            }
+        };
+        let opens = self.message.method.as_deref() == Some(method::INITIALIZE);
+        if opens || (self.is_modern && !lock(&self.bridge.talk).answers_modern) {
+            let answer = Envelope::parse(&line);
+            if answer.kind == MessageKind::Response && answer.id == self.message.id {
+                let mut talk = lock(&self.bridge.talk);
+                talk.answers_modern |= self.is_modern;
+                talk.version = if opens { answer.protocol_version } else { talk.version.take() };
+            }
+        }
+        if self.is_modern && self.message.method.as_deref() == Some(method::TOOLS_LIST) {
+            lock(&self.bridge.mirrored).learn(&line);
+        }
+        self.bridge.emit(&line, self.on).await;
+    }
+}
