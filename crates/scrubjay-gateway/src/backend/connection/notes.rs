@@ -51,6 +51,18 @@ impl RpcChannel {
         }
     }
 
+    /// Records that something the backend said, which is on its tape, went no further.
+    pub(super) fn note_dropped(&self, bytes: usize, key: &str) {
+        let note = serde_json::json!({
+            "event": "undelivered", "why": "dropped by limit", "limit": key, "messages": 1, "bytes": bytes,
+        });
+        let note = note.to_string();
+        let item = Item::new(EntryKind::Note, Direction::ServerToClient, Terminator::Eof, note.as_bytes());
+        if let Err(e) = self.record_item(item) {
+            tracing::error!(backend = self.backend, error = %e, "a note could not be recorded");
+        }
+    }
+
     fn note(&self, note: &[u8]) {
         let item = Item::new(EntryKind::Note, Direction::ServerToClient, Terminator::Eof, note);
         if let Err(e) = self.record_item(item) {

@@ -3,6 +3,7 @@
 //! What belongs to several clients goes over one connection, so a message that waits holds up no other.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use scrubjay_core::entry::WhyUndelivered::ServerLeft;
 use scrubjay_core::entry::{Direction, Terminator};
@@ -12,14 +13,16 @@ use scrubjay_core::message::{self, Parts};
 use scrubjay_core::protocol::code;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::{CallError, PendingCall, QUEUE_WAIT_MAX, RpcChannel};
-use crate::backend::Answer;
+use super::channel::{PendingCall, RpcChannel};
+use crate::backend::{Answer, CallError};
 use crate::budget::{Charge, Full, Queued, Use};
 use crate::delivery::{Outgoing, Receipt};
 use crate::record_first::record_first_marking;
 use crate::ruled_line::{self, RuledLine};
 use crate::session::{Call, HELD_MAX, lock};
 
+/// How long a line may wait for room because its backend does not read; calls have deadlines of their own.
+const QUEUE_WAIT_MAX: Duration = Duration::from_secs(300);
 /// What the limit of what waits for one client is called on tapes.
 const HELD_KEY: &str = "messages that delay rules hold back";
 

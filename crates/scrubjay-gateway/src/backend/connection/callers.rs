@@ -1,0 +1,62 @@
+//! Which of the calls under way something belongs to that a backend says.
+
+use std::sync::Arc;
+
+use scrubjay_core::message::Parts;
+
+use super::channel::RpcChannel;
+use crate::ruled_line::RuledLine;
+use crate::session::{Call, lock};
+
+impl RpcChannel {
+    /// Returns the call that what the backend says belongs to, as far as that can be told: the newest, where it is said on
+    /// the stream of a call or no other client has ever spoken here.
+    pub(super) fn belongs_to(&self, busy: &[Arc<Call>], on: Option<u64>) -> Option<Arc<Call>> {
+        if self.is_one_clients() {
+            return busy.first().cloned();
+        }
+        only_session(busy)
+            .filter(|call| on.is_some() || lock(&self.clients_seen).is_nobody_but(&call.session))
+    }
+
+    /// Returns the call that something is for which answers none, as far as that can be told.
+    pub(super) fn addressee(&self, line: &RuledLine, on: Option<u64>) -> Option<Arc<Call>> {
+        let text = line.text();
+        let parts = Parts::of(&text).ok();
+        let token = parts.as_ref().and_then(|parts| parts.param("progressToken"));
+        let progressing = token.and_then(|token| self.progressing(token, on));
+        progressing.map(|(call, _)| call).or_else(|| self.belongs_to(&self.callers(on), on))
+    }
+
+    /// Returns whether a call is under way whose client may be asked by its answer.
+    pub(super) fn is_called(&self) -> bool {
+        lock(&self.pending).values().any(|pending| pending.may_demand && pending.call.is_some())
+    }
+
+    /// Returns the calls that something the backend says may belong to, newest first: on the stream of one
+    /// call, that call alone.
+    pub(super) fn callers(&self, on: Option<u64>) -> Vec<Arc<Call>> {
+        match on {
+            Some(id) => lock(&self.pending).get(&id).and_then(|p| p.call.clone()).into_iter().collect(),
+            None => self.busy(),
+        }
+    }
+
+    /// Returns the calls under way, newest first.
+    pub(super) fn busy(&self) -> Vec<Arc<Call>> {
+        let pending = lock(&self.pending);
+        let mut calls: Vec<(u64, Arc<Call>)> =
+            pending.iter().filter_map(|(id, p)| Some((*id, p.call.clone()?))).collect();
+        calls.sort_by_key(|(id, _)| std::cmp::Reverse(*id));
+        calls.into_iter().map(|(_, call)| call).collect()
+    }
+}
+
+/// Returns the newest call, where all calls under way are of one client.
+pub(crate) fn only_session(busy: &[Arc<Call>]) -> Option<Arc<Call>> {
+    let first = busy.first()?;
+    // Who only seems to be one client may be several.
+    let surely_one = busy.len() == 1 || !first.session.is_inferred;
+    let same = surely_one && busy.iter().all(|call| Arc::ptr_eq(&call.session, &first.session));
+    same.then(|| first.clone())
+}

@@ -1,0 +1,155 @@
+//! Notifications of a backend, progress among them: each to the call or the client that it belongs to.
+
+use std::sync::Arc;
+
+use scrubjay_core::entry::Direction;
+use scrubjay_core::message::{Parts, Splice};
+use scrubjay_core::protocol::{meta, method};
+use serde_json::value::RawValue;
+
+use super::ROOM_WAIT_MAX;
+use crate::backend::Event;
+use crate::backend::connection::channel::RpcChannel;
+use crate::budget::Use;
+use crate::gateway::related_task;
+use crate::ruled_line::RuledLine;
+use crate::session::{Call, lock};
+
+/// Notifications up to this length may use the memory reserve: a `list_changed` fits.
+const BRIEF_BYTES: usize = 256;
+
+impl RpcChannel {
+    pub(super) async fn receive_notification(
+        &self,
+        method: String,
+        judged: &RuledLine,
+        line: &str,
+        on: Option<u64>,
+    ) {
+        if method == method::NOTIFICATIONS_PROGRESS {
+            return self.receive_progress(judged, line, on).await;
+        }
+        if let Some((call, line)) = self.subscribed(judged, line, on) {
+            self.say(&call, line).await;
+            return;
+        }
+        let busy = self.callers(on);
+        let only = self.belongs_to(&busy, on);
+        if let Err(e) = self.record(Direction::ServerToClient, only.as_ref(), judged) {
+            tracing::error!(backend = self.backend, error = %e, "cannot record a notification");
+            return;
+        }
+        if on.is_some() && busy.is_empty() && !concerns_all(&method) {
+            // It belongs to a call that was given up: no other client may get it.
+            return;
+        }
+        let names_task = !self.is_one_clients() && names_task(line);
+        if let Some(call) = only.filter(|_| !concerns_all(&method) && !names_task) {
+            // At once, not through the queue: the answer behind it must not overtake it.
+            if method != method::NOTIFICATIONS_MESSAGE || call.wants_log(line) {
+                self.say(&call, line.to_owned()).await;
+            }
+            return;
+        }
+        if let Some(owner) = &self.passes_to {
+            owner.say_on_standing_stream(line.to_owned());
+            return;
+        }
+        if !self.is_greeted() {
+            // Before the greeting it belongs to no client: it is recorded, and not passed on.
+            return;
+        }
+        // A backend that says much waits, and leaves the reserve to calls.
+        let mut room = self.budget.nothing(Use::Backend, line.len() <= BRIEF_BYTES);
+        if let Err(full) = room.resize_within(line.len(), ROOM_WAIT_MAX).await {
+            self.note_dropped(line.len(), full.key);
+            return;
+        }
+        let event = Event::Notification {
+            backend: self.backend.clone(),
+            owner: self.owner(),
+            era: self.era(),
+            method,
+            line: line.to_owned(),
+            busy,
+            clients_seen: lock(&self.clients_seen).clone(),
+            room,
+        };
+        // Waits when the gateway cannot keep up: nothing is dropped silently.
+        let _ = self.events.send(event).await;
+    }
+
+    /// Passes progress on to the call that the token was made for. Any other token, and that of a call on whose stream
+    /// it did not come, is on tape and reaches nobody.
+    async fn receive_progress(&self, judged: &RuledLine, line: &str, on: Option<u64>) {
+        let parts = Parts::of(line).ok();
+        let token = parts.as_ref().and_then(|parts| parts.param("progressToken"));
+        let Some((token, (call, own))) = token.and_then(|token| Some((token, self.progressing(token, on)?)))
+        else {
+            return self.record_own(judged.came.as_bytes());
+        };
+        if let Err(e) = self.record(Direction::ServerToClient, Some(&call), judged) {
+            tracing::error!(backend = self.backend, error = %e, "cannot record progress");
+            return;
+        }
+        let line = Splice::new(line).replace(Some(token), &own).finish();
+        self.say(&call, line).await;
+    }
+
+    /// Passes a line on to the client of a call. One that does not read is waited for, unless others wait for what this
+    /// backend says.
+    async fn say(&self, call: &Arc<Call>, line: String) {
+        call.say(line, || self.others_wait(call)).await;
+    }
+
+    /// Returns whether other clients wait for what the backend says, which is not read while one is waited for. The
+    /// calls of that one are not too slow for it.
+    fn others_wait(&self, call: &Arc<Call>) -> bool {
+        let is_other = |other: &Arc<Call>| match other.session.is_inferred {
+            // Several clients may share it.
+            true => !Arc::ptr_eq(other, call),
+            false => other.session.client != call.session.client,
+        };
+        let pending = lock(&self.pending);
+        pending.values().for_each(|pending| pending.moves.notify_one());
+        pending.values().filter_map(|pending| pending.call.as_ref()).any(is_other)
+    }
+
+    pub(in crate::backend::connection) fn progressing(
+        &self,
+        token: &RawValue,
+        on: Option<u64>,
+    ) -> Option<(Arc<Call>, String)> {
+        let id = self.call_of_token(token).filter(|id| on.is_none_or(|on| on == *id))?;
+        let pending = lock(&self.pending);
+        let pending = pending.get(&id)?;
+        pending.moves.notify_one();
+        Some((pending.call.clone()?, pending.progress_token.clone()?))
+    }
+
+    /// Returns whose subscription a notification is part of, and how that client knows it; recorded.
+    fn subscribed(&self, judged: &RuledLine, line: &str, on: Option<u64>) -> Option<(Arc<Call>, String)> {
+        let parts = Parts::of(line).ok()?;
+        let subscription = parts.meta(meta::SUBSCRIPTION_ID)?;
+        let id = subscription.get().parse::<u64>().ok().filter(|id| on.is_none_or(|on| on == *id))?;
+        let call = lock(&self.pending).get(&id)?.call.clone()?;
+        // What cannot be recorded is not passed on; the caller records it again and reports the error.
+        self.record(Direction::ServerToClient, Some(&call), judged).ok()?;
+        let line = Splice::new(line).replace(Some(subscription), call.id.as_raw()).finish();
+        Some((call, line))
+    }
+}
+
+/// Tells whether a notification is about a task, which may be another client's than the one with calls under way.
+fn names_task(line: &str) -> bool {
+    Parts::of(line).is_ok_and(|parts| related_task(parts.params).is_some())
+}
+
+/// Returns whether a notification is for every client, not only for those with calls under way.
+fn concerns_all(method: &str) -> bool {
+    method.ends_with("/list_changed")
+        || matches!(
+            method,
+            method::NOTIFICATIONS_RESOURCES_UPDATED | method::NOTIFICATIONS_SUBSCRIPTIONS_ACKNOWLEDGED
+        )
+}
