@@ -37,6 +37,7 @@ use crate::relay::Options;
 use crate::rules_in_force::{ConnectionJudge, RulesInForce};
 use crate::session::{Call, Session, lock, seal};
 use connection::{ClientsSeen, Connection};
+use handshake::ConnectError;
 pub(crate) use handshake::modern_meta;
 use profile::BackendProfile;
 pub(crate) use profile::Greeting;
@@ -46,7 +47,7 @@ pub(crate) use slots::Owner;
 pub use state::BackendState;
 
 /// How long a backend may take to start.
-pub const START_MAX: Duration = Duration::from_secs(20);
+pub(crate) const START_MAX: Duration = Duration::from_secs(20);
 
 /// An answer: a result or an error, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,7 +154,7 @@ pub type Mount = Arc<dyn Fn() -> Streams + Send + Sync>;
 
 /// What stands behind a backend.
 #[derive(Clone)]
-pub enum Link {
+pub(crate) enum Link {
     /// What the configuration says.
     Configured(BackendLink),
     /// A toolset inside this process.
@@ -167,7 +168,7 @@ pub struct Backend {
     /// What people read beside it.
     pub display_name: Option<String>,
     /// Whether it is a toolset of this process: its tools keep their names, and each request to it says who calls.
-    pub is_own: bool,
+    pub(crate) is_own: bool,
     /// What it was made from, where it is no toolset.
     config: Option<BackendConfig>,
     /// Why it is used no more, where it is not.
@@ -278,13 +279,13 @@ impl Backend {
 
     /// Lets rules know it by another name than its id.
     #[must_use]
-    pub fn known_as(self, name: Option<String>) -> Self {
+    pub(crate) fn known_as(self, name: Option<String>) -> Self {
         Self { known_as: name, ..self }
     }
 
     /// Lets the rules that are in force at each moment judge what is said to it and by it.
     #[must_use]
-    pub fn ruled_by(self, rules: Arc<RulesInForce>) -> Self {
+    pub(crate) fn ruled_by(self, rules: Arc<RulesInForce>) -> Self {
         Self { rules, ..self }
     }
 
@@ -304,7 +305,7 @@ impl Backend {
 
     /// Serves one client alone: everything that it says goes to that client.
     #[must_use]
-    pub fn belonging_to(self, owner: Option<Arc<Session>>) -> Self {
+    pub(crate) fn belonging_to(self, owner: Option<Arc<Session>>) -> Self {
         Self { owner, ..self }
     }
 
@@ -312,7 +313,7 @@ impl Backend {
     ///
     /// # Errors
     /// It does not start.
-    pub fn open_as_it_is(&self, era: Era) -> Result<Arc<Connection>, String> {
+    pub(crate) fn open_as_it_is(&self, era: Era) -> Result<Arc<Connection>, ConnectError> {
         handshake::open_as_it_is(self, era)
     }
 
@@ -359,7 +360,7 @@ impl Backend {
     }
 
     /// Ends the connections of clients that did not use them for a while; the next use opens another.
-    pub fn end_idle(&self, silence: Duration) {
+    pub(crate) fn end_idle(&self, silence: Duration) {
         for connection in self.slots.remove_idle(silence) {
             connection.take_away("it was not used for a while");
         }
@@ -391,7 +392,7 @@ impl Backend {
     }
 
     /// Ends the recording of what the gateway itself said to this backend.
-    pub fn finish_recording(&self, replacement: Recording, reason: &str) {
+    pub(crate) fn finish_recording(&self, replacement: Recording, reason: &str) {
         seal(&self.recording, replacement, reason);
     }
 

@@ -12,8 +12,9 @@ use scrubjay_core::protocol::method;
 use scrubjay_core::units::counted;
 
 use super::connection::Connection;
+use super::handshake::{self, ConnectError};
 use super::slots::{BackOff, ConnectionSlot, Owner};
-use super::{Backend, CallError, Event, START_MAX, handshake};
+use super::{Backend, CallError, Event, START_MAX};
 use crate::session::{ClientFacts, Session, lock};
 
 /// How long a server that is new to a client may take to ask for the client's roots before it is called.
@@ -161,16 +162,16 @@ impl Backend {
             return Err(self.unavailable(why));
         }
         let started = tokio::time::timeout(START_MAX, handshake::start(self, starter, eras)).await;
-        let connection =
-            match started.unwrap_or_else(|_| Err(format!("it did not start within {START_MAX:?}"))) {
-                Ok(connection) => connection,
-                Err(why) => {
-                    tracing::warn!(backend = self.id, ?eras, why, "backend does not start");
-                    self.known.forget_eras();
-                    back_off.begin(why.clone());
-                    return Err(self.unavailable(&why));
-                }
-            };
+        let connection = match started.unwrap_or(Err(ConnectError::TooSlow(START_MAX))) {
+            Ok(connection) => connection,
+            Err(e) => {
+                let why = e.to_string();
+                tracing::warn!(backend = self.id, ?eras, why, "backend does not start");
+                self.known.forget_eras();
+                back_off.begin(why.clone());
+                return Err(self.unavailable(&why));
+            }
+        };
         back_off.end();
         let era = connection.era;
         self.known.learn_era(era, true);

@@ -25,6 +25,7 @@ pub(crate) use self::callers::only_session;
 pub(super) use self::channel::RpcChannel;
 pub use self::clients_seen::ClientsSeen;
 pub(super) use self::inbound::Incoming;
+use self::outbound::UnsentLine;
 pub(crate) use self::single_flight::SingleFlight;
 use super::list::{BackendList, ListKind};
 use super::questions::Questions;
@@ -152,7 +153,7 @@ impl Connection {
 
     /// Returns why it was closed.
     #[must_use]
-    pub fn why_closed(&self) -> String {
+    pub(crate) fn why_closed(&self) -> String {
         self.channel.why_closed()
     }
 
@@ -190,13 +191,13 @@ impl Connection {
     }
 
     /// Sends a notification at once; gives it back where it would have to wait.
-    pub(crate) fn notify_now(&self, method: &str, params: Option<&str>) -> Result<(), String> {
+    pub(crate) fn notify_now(&self, method: &str, params: Option<&str>) -> Result<(), UnsentLine> {
         self.channel.send_now(message::notification(method, params))
     }
 
     /// Sends a line that could not be sent at once.
-    pub(crate) async fn send_later(&self, line: String) -> Result<(), CallError> {
-        self.channel.send(None, line).await
+    pub(crate) async fn send_later(&self, line: UnsentLine) -> Result<(), CallError> {
+        self.channel.send(None, line.0).await
     }
 
     /// Ends it with its client or the gateway, whose tape says so.

@@ -5,6 +5,7 @@
 //! speaks only the other era, the gateway translates. One process is greeted in both ways where it must be; only
 //! one that dies of the wrong greeting is started again.
 
+use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,13 +15,16 @@ use scrubjay_core::message;
 use scrubjay_core::protocol::{meta, method, version};
 use scrubjay_core::redact::cut;
 use serde_json::value::RawValue;
+use thiserror::Error;
 
 use super::connecting::Starter;
 use super::connection::{Connection, Incoming, RpcChannel};
 use super::leg_tape::LegTape;
-use super::profile::{Greeting, INSTRUCTIONS_BYTES_MAX};
-use super::{Answer, Backend, Link, Owner, process};
-use crate::bridge::{self, endpoint::Endpoint, http::OnSent};
+use super::process::{self, ProgramError};
+use super::profile::{CapabilitiesTooLong, Greeting, INSTRUCTIONS_BYTES_MAX};
+use super::{Answer, Backend, CallError, Link, Owner};
+use crate::bridge::endpoint::{Endpoint, EndpointError};
+use crate::bridge::{self, http::OnSent};
 use crate::config::BackendLink;
 use crate::delivery::HandedOver;
 use crate::session::{Session, lock};
@@ -39,12 +43,68 @@ const REFUSAL_CHARS_MAX: usize = 1000;
 const CAPABILITIES: &str =
     r#"{"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}},"roots":{"listChanged":true}}"#;
 
+/// Why there is no connection to a backend. The texts end sentences such as `backend "x" is not available: …`.
+#[derive(Debug, Error)]
+pub(crate) enum ConnectError {
+    /// Its program does not run.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// Its address or headers cannot be used.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// No server on HTTPS can be trusted.
+    #[error("the system's certificates cannot be read: {0}")]
+    Certificates(#[source] io::Error),
+    /// It did not answer its greeting.
+    #[error("{}", unavailable_reason(.0))]
+    NoAnswer(#[from] CallError),
+    /// It went away before it learned that the handshake is complete.
+    #[error(transparent)]
+    Unsent(CallError),
+    /// It answered its greeting with an error.
+    #[error("it refuses {method}: {error}")]
+    Refused {
+        /// The greeting.
+        method: &'static str,
+        /// The beginning of the error, as JSON.
+        error: String,
+    },
+    /// It refused both greetings.
+    #[error("{legacy}; and {modern}")]
+    RefusedBoth {
+        /// What came of `initialize`.
+        legacy: Box<ConnectError>,
+        /// What came of `server/discover`.
+        modern: Box<ConnectError>,
+    },
+    /// It answers a modern greeting, and speaks other versions.
+    #[error("it does not speak {}", version::MODERN)]
+    NotModern,
+    /// Its answer cannot be parsed.
+    #[error("its greeting is no JSON: {0}")]
+    NotJson(#[source] serde_json::Error),
+    /// It declares too much.
+    #[error(transparent)]
+    Capabilities(#[from] CapabilitiesTooLong),
+    /// It took too long.
+    #[error("it did not start within {0:?}")]
+    TooSlow(Duration),
+}
+
+/// Returns the reason alone: who reads it knows which backend it is about.
+fn unavailable_reason(error: &CallError) -> String {
+    match error {
+        CallError::Unavailable(_, why) => why.clone(),
+        other => other.to_string(),
+    }
+}
+
 /// Starts a backend and greets it in the first of these eras that it speaks.
 pub(super) async fn start(
     backend: &Backend,
     starter: Starter<'_>,
     eras: &[Era],
-) -> Result<Arc<Connection>, String> {
+) -> Result<Arc<Connection>, ConnectError> {
     let mut start = Handshake { backend, starter, channel: None, is_greeted: false };
     let greeted = match eras {
         [Era::Modern, Era::Legacy] => start.probe().await,
@@ -56,7 +116,7 @@ pub(super) async fn start(
         _ => start.initialize().await,
     };
     if let (Err(why), Some(channel)) = (&greeted, &start.channel) {
-        channel.close(why, true);
+        channel.close(&why.to_string(), true);
     }
     start.is_greeted = greeted.is_ok();
     greeted
@@ -80,7 +140,7 @@ impl Drop for Handshake<'_> {
 
 impl Handshake<'_> {
     /// Returns the streams to greet on: those that are open, or new ones.
-    fn channel(&mut self) -> Result<Arc<RpcChannel>, String> {
+    fn channel(&mut self) -> Result<Arc<RpcChannel>, ConnectError> {
         if let Some(channel) = self.channel.as_ref().filter(|channel| channel.is_open()) {
             return Ok(channel.clone());
         }
@@ -91,12 +151,17 @@ impl Handshake<'_> {
     }
 
     /// Finds out the era: by discovering, and where that is refused or ignored by initializing the same process.
-    async fn probe(&mut self) -> Result<Arc<Connection>, String> {
+    async fn probe(&mut self) -> Result<Arc<Connection>, ConnectError> {
         let channel = self.channel()?;
         let mut discovering = Box::pin(discover(channel, DISCOVER_MAX));
         match tokio::time::timeout(PROBE_MAX, &mut discovering).await {
             Ok(Ok(greeting)) => return Ok(self.settle(greeting, None)),
-            Ok(Err(refused)) => return self.initialize().await.map_err(|e| format!("{e}; and {refused}")),
+            Ok(Err(refused)) => {
+                return self.initialize().await.map_err(|legacy| ConnectError::RefusedBoth {
+                    legacy: Box::new(legacy),
+                    modern: Box::new(refused),
+                });
+            }
             Err(_) => {}
         }
         // It may only be slow: whichever greeting it answers counts.
@@ -111,13 +176,13 @@ impl Handshake<'_> {
         first.map_or_else(|initialized| initialized, |greeting| Ok(self.settle(greeting, None)))
     }
 
-    async fn discover(&mut self, patience: Duration) -> Result<Arc<Connection>, String> {
+    async fn discover(&mut self, patience: Duration) -> Result<Arc<Connection>, ConnectError> {
         let channel = self.channel()?;
         let greeting = discover(channel, patience).await?;
         Ok(self.settle(greeting, None))
     }
 
-    async fn initialize(&mut self) -> Result<Arc<Connection>, String> {
+    async fn initialize(&mut self) -> Result<Arc<Connection>, ConnectError> {
         let channel = self.channel()?;
         let owner = self.backend.owner_for(self.starter.session);
         let (capabilities, info) = match &owner {
@@ -140,7 +205,7 @@ impl Handshake<'_> {
         let greeting = read(channel.clone(), Era::Legacy, &answer)?;
         let connection = self.settle(greeting, owner);
         let greeted = message::notification(method::NOTIFICATIONS_INITIALIZED, None);
-        channel.send(None, greeted).await.map_err(|e| e.to_string())?;
+        channel.send(None, greeted).await.map_err(ConnectError::Unsent)?;
         Ok(connection)
     }
 
@@ -171,14 +236,14 @@ struct GreetedServer {
 }
 
 /// Opens a connection on which nothing has been said.
-pub(super) fn open_as_it_is(backend: &Backend, era: Era) -> Result<Arc<Connection>, String> {
+pub(super) fn open_as_it_is(backend: &Backend, era: Era) -> Result<Arc<Connection>, ConnectError> {
     let channel = open(backend, None)?;
     channel.settle(era, None);
     Ok(Arc::new(Connection::new(channel, era, "{}")))
 }
 
 /// Opens the streams of a backend and begins to listen; what belongs to no request is on the session's tape.
-fn open(backend: &Backend, session: Option<&Arc<Session>>) -> Result<Arc<RpcChannel>, String> {
+fn open(backend: &Backend, session: Option<&Arc<Session>>) -> Result<Arc<RpcChannel>, ConnectError> {
     let tape = Arc::new(LegTape::new(backend.recording.clone(), session));
     let mut in_bridge = None;
     let (program, (incoming, writer), complaints) = match backend.link() {
@@ -188,8 +253,7 @@ fn open(backend: &Backend, session: Option<&Arc<Session>>) -> Result<Arc<RpcChan
         }
         Link::Configured(BackendLink::Http { url, headers, sse }) => {
             let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-            let endpoint = Endpoint::new(url, headers)
-                .map_err(|e| e.to_string())?
+            let endpoint = Endpoint::new(url, headers)?
                 .with_message_bytes_max(backend.record_options.message_bytes_max)
                 .with_first_transport(*sse);
             let handed_over = Arc::new(Mutex::new(HandedOver::default()));
@@ -203,7 +267,7 @@ fn open(backend: &Backend, session: Option<&Arc<Session>>) -> Result<Arc<RpcChan
                 }
             });
             let (received, writer) = bridge::http::connect_telling(endpoint, backend.budget.clone(), on_sent)
-                .map_err(|e| format!("the system's certificates cannot be read: {e}"))?;
+                .map_err(ConnectError::Certificates)?;
             in_bridge = Some(handed_over);
             (None, (Incoming::Received(received), writer), process::Complaints::default())
         }
@@ -237,13 +301,13 @@ fn own_info() -> String {
     format!(r#"{{"name":"scrubjay","version":"{}"}}"#, env!("CARGO_PKG_VERSION"))
 }
 
-async fn discover(channel: Arc<RpcChannel>, patience: Duration) -> Result<GreetedServer, String> {
+async fn discover(channel: Arc<RpcChannel>, patience: Duration) -> Result<GreetedServer, ConnectError> {
     let params = format!(r#"{{"_meta":{{{}}}}}"#, modern_meta(CAPABILITIES, &own_info()));
     let answer = ask(&channel, method::SERVER_DISCOVER, &params, patience).await?;
     let result = raw(&answer)?;
     let supported = message::elements(message::member(Some(result), "supportedVersions"));
     if !supported.iter().any(|v| v.get() == format!("\"{}\"", version::MODERN)) {
-        return Err(format!("it does not speak {}", version::MODERN));
+        return Err(ConnectError::NotModern);
     }
     read(channel, Era::Modern, &answer)
 }
@@ -261,28 +325,29 @@ fn supported(error: &str) -> Option<&'static str> {
 
 async fn ask(
     channel: &Arc<RpcChannel>,
-    method: &str,
+    method: &'static str,
     params: &str,
     timeout: Duration,
-) -> Result<String, String> {
+) -> Result<String, ConnectError> {
     answered(method, channel.call(None, method, Some(params), timeout).await)
 }
 
-fn answered(method: &str, answer: Result<Answer, super::CallError>) -> Result<String, String> {
+fn answered(method: &'static str, answer: Result<Answer, CallError>) -> Result<String, ConnectError> {
     match answer {
         Ok(Answer::Result(result)) => Ok(result),
         // Kept until it is tried again, for every client.
-        Ok(Answer::Error(error)) => Err(format!("it refuses {method}: {}", cut(&error, REFUSAL_CHARS_MAX))),
-        Err(super::CallError::Unavailable(_, why)) => Err(why),
-        Err(other) => Err(other.to_string()),
+        Ok(Answer::Error(error)) => {
+            Err(ConnectError::Refused { method, error: cut(&error, REFUSAL_CHARS_MAX).to_owned() })
+        }
+        Err(error) => Err(error.into()),
     }
 }
 
-fn raw(result: &str) -> Result<&RawValue, String> {
-    serde_json::from_str(result).map_err(|e| format!("its greeting is no JSON: {e}"))
+fn raw(result: &str) -> Result<&RawValue, ConnectError> {
+    serde_json::from_str(result).map_err(ConnectError::NotJson)
 }
 
-fn read(channel: Arc<RpcChannel>, era: Era, greeting: &str) -> Result<GreetedServer, String> {
+fn read(channel: Arc<RpcChannel>, era: Era, greeting: &str) -> Result<GreetedServer, ConnectError> {
     let greeting = raw(greeting)?;
     let capabilities = message::member(Some(greeting), "capabilities").map_or("{}", RawValue::get).to_owned();
     let instructions = message::string(message::member(Some(greeting), "instructions"));

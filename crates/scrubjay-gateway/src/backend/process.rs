@@ -1,6 +1,7 @@
 //! Starts a backend's program: its own process group, an allowlisted environment, its complaints kept.
 
 use std::collections::VecDeque;
+use std::io;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use scrubjay_core::inert::inert;
 use scrubjay_core::redact::{LineContext, cut};
 use scrubjay_tape::clock;
 use scrubjay_tape::recording::Item;
+use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::{oneshot, watch};
@@ -53,6 +55,25 @@ const WORD_BYTES_MAX: usize = 4096;
 
 /// The last lines a backend wrote to its standard error, without secrets: clients hear them when it ends.
 pub(crate) type Complaints = Arc<Mutex<VecDeque<String>>>;
+
+/// Why the program of a backend does not run.
+#[derive(Debug, Error)]
+pub(crate) enum ProgramError {
+    /// The backend is reached in another way.
+    #[error("it is no program")]
+    NoProgram,
+    /// The system does not start it.
+    #[error("cannot start \"{program}\": {source}")]
+    Spawn {
+        /// As configured.
+        program: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It runs without the streams that were asked for.
+    #[error("its streams could not be opened")]
+    NoStreams,
+}
 
 /// A backend's program; dropped, it ends and what it started with it.
 pub(super) struct Program {
@@ -123,9 +144,9 @@ pub(super) fn start(
     backend: &Backend,
     link: &BackendLink,
     tape: &Arc<LegTape>,
-) -> Result<(Program, Streams, Complaints), String> {
+) -> Result<(Program, Streams, Complaints), ProgramError> {
     let BackendLink::Stdio { command: program, args, env, inherit_env } = link else {
-        return Err("it is no program".to_owned());
+        return Err(ProgramError::NoProgram);
     };
     let mut command = std::process::Command::new(program);
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -143,7 +164,8 @@ pub(super) fn start(
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     let mut command = Command::from(command);
     command.kill_on_drop(true);
-    let mut child = command.spawn().map_err(|e| format!("cannot start \"{program}\": {e}"))?;
+    let spawned = command.spawn();
+    let mut child = spawned.map_err(|source| ProgramError::Spawn { program: program.clone(), source })?;
     warden::restore_open_files(child.id().and_then(|id| Pid::from_raw(id.cast_signed())));
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let complaints = Complaints::default();
@@ -154,7 +176,7 @@ pub(super) fn start(
         (Some(stdin), Some(stdout)) => {
             Ok((watch_over(child), (Box::new(stdout), Box::new(stdin)), complaints))
         }
-        _ => Err("its streams could not be opened".to_owned()),
+        _ => Err(ProgramError::NoStreams),
     }
 }
 

@@ -10,6 +10,7 @@ use scrubjay_core::envelope::Era;
 use scrubjay_core::redact::cut;
 use scrubjay_tape::clock;
 use serde_json::{Value, json};
+use thiserror::Error;
 
 use super::list::{BackendList, ListDigest, ListItem, ListKind};
 use crate::budget::{Account, Use};
@@ -34,14 +35,22 @@ pub(super) const INSTRUCTIONS_BYTES_MAX: usize = 64 * 1024;
 /// How many of those bytes are for the note that says the rest was cut.
 const CUT_BYTES: usize = 80;
 
+/// A backend declares more capabilities than are kept.
+#[derive(Debug, Error)]
+#[error("its capabilities have {bytes} bytes, and may have {CAPABILITIES_BYTES_MAX}")]
+pub(crate) struct CapabilitiesTooLong {
+    bytes: usize,
+}
+
 impl Greeting {
     /// Takes what a backend says of itself, as much as may be kept.
-    pub(super) fn new(capabilities: String, instructions: Option<String>) -> Result<Self, String> {
+    pub(super) fn new(
+        capabilities: String,
+        instructions: Option<String>,
+    ) -> Result<Self, CapabilitiesTooLong> {
         let bytes = capabilities.len();
         if bytes > CAPABILITIES_BYTES_MAX {
-            return Err(format!(
-                "its capabilities have {bytes} bytes, and may have {CAPABILITIES_BYTES_MAX}"
-            ));
+            return Err(CapabilitiesTooLong { bytes });
         }
         Ok(Self { capabilities, instructions: instructions.map(Self::shortened), is_copy: false })
     }
@@ -284,7 +293,7 @@ mod tests {
     fn a_backend_may_say_only_so_much_of_itself() {
         let long = |c: &str| c.repeat(INSTRUCTIONS_BYTES_MAX);
         let refused = Greeting::new(long("x"), None).and(Greeting::new(long("xx"), None));
-        assert!(refused.expect_err("too long").contains("may have 65536"));
+        assert!(refused.expect_err("too long").to_string().contains("may have 65536"));
         for text in [long("x") + "y", long("ä"), long("word ")] {
             let cut = Greeting::new(String::new(), Some(text.clone())).expect("it is cut");
             let cut = cut.instructions.expect("it has some");

@@ -25,6 +25,10 @@ const CALLS_MAX: usize = 65_536;
 /// How many bytes of waiting lines go out in one write.
 const WRITE_BYTES_MAX: usize = 64 * 1024;
 
+/// A line that could not be sent without waiting, given back to its sender.
+#[derive(Debug)]
+pub(crate) struct UnsentLine(pub(super) String);
+
 impl RpcChannel {
     pub(in crate::backend) async fn call(
         self: &Arc<Self>,
@@ -96,17 +100,21 @@ impl RpcChannel {
         self.record_and_send(Direction::ClientToServer, call, line, leaving).await
     }
 
-    pub(super) fn send_now(&self, line: String) -> Result<(), String> {
+    pub(super) fn send_now(&self, line: String) -> Result<(), UnsentLine> {
         let lines = lock(&self.lines).clone();
-        let Some(place) = lines.as_ref().and_then(|lines| lines.try_reserve().ok()) else { return Err(line) };
+        let Some(place) = lines.as_ref().and_then(|lines| lines.try_reserve().ok()) else {
+            return Err(UnsentLine(line));
+        };
         let line = self.judge(Direction::ClientToServer, line);
         if line.judgement.delay > Duration::ZERO {
-            return Err(line.came);
+            return Err(UnsentLine(line.came));
         }
         let mut leaving = None;
         if line.judgement.onward != Onward::Nothing {
             let text = line.text().into_owned();
-            let Ok(room) = self.queue.charge(Use::Backend, text.len()) else { return Err(line.came) };
+            let Ok(room) = self.queue.charge(Use::Backend, text.len()) else {
+                return Err(UnsentLine(line.came));
+            };
             leaving = Some((place, Queued::new(text, room)));
         }
         if let Err(e) = self.record_then(Direction::ClientToServer, None, &line, leaving) {
