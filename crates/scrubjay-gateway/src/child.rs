@@ -12,15 +12,15 @@ use crate::warden;
 
 /// A running server.
 #[derive(Debug)]
-pub struct Server {
+pub(crate) struct Server {
     /// The process.
-    pub process: Child,
+    pub(crate) process: Child,
     /// What it reads.
-    pub stdin: Sink,
+    pub(crate) stdin: Sink,
     /// What it says.
-    pub stdout: Source,
+    pub(crate) stdout: Source,
     /// What it complains about.
-    pub stderr: Source,
+    pub(crate) stderr: Source,
 }
 
 /// Why a server did not start.
@@ -37,7 +37,7 @@ pub struct StartError {
 ///
 /// # Errors
 /// The program is not there, may not be run, or the process is out of descriptors.
-pub fn start(program: &OsString, arguments: &[OsString]) -> Result<Server, StartError> {
+pub(crate) fn start(program: &OsString, arguments: &[OsString]) -> Result<Server, StartError> {
     let start = || {
         let (stdin, child_stdin) = pipe::to_child()?;
         let (stdout, child_stdout) = pipe::from_child()?;

@@ -6,7 +6,7 @@
 pub mod backend;
 pub mod bridge;
 pub mod budget;
-pub mod child;
+mod child;
 pub mod client_message;
 pub mod config;
 pub mod debug;
@@ -18,7 +18,7 @@ pub mod listener;
 pub mod notice;
 pub mod pipe;
 pub mod profile_store;
-pub mod record_first;
+mod record_first;
 pub mod relay;
 mod ruled_line;
 mod rules_in_force;

@@ -93,7 +93,7 @@ impl Source {
     }
 
     /// Makes room in the pipe for large messages.
-    pub fn widen(&self) {
+    pub(crate) fn widen(&self) {
         if let Self::Pipe(pipe) = self {
             widen(pipe.as_fd());
         }
@@ -174,7 +174,7 @@ impl Sink {
     ///
     /// # Errors
     /// The reading end is gone, or the system refuses the write.
-    pub async fn write_some(&self, bytes: &[u8]) -> io::Result<usize> {
+    pub(crate) async fn write_some(&self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             let written = match self.end() {
                 End::Pipe(pipe) => pipe.try_write(bytes),
@@ -192,7 +192,7 @@ impl Sink {
     }
 
     /// Makes room in the pipe for large messages.
-    pub fn widen(&self) {
+    pub(crate) fn widen(&self) {
         if let End::Pipe(pipe) = self.end() {
             widen(pipe.as_fd());
         }

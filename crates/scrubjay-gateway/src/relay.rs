@@ -182,7 +182,7 @@ impl Relay {
 
     /// Puts rules in force.
     #[must_use]
-    pub fn judged_by(self, judge: Option<Judge>) -> Self {
+    pub(crate) fn judged_by(self, judge: Option<Judge>) -> Self {
         Self { judge: judge.map(RefCell::new), ..self }
     }
 
@@ -190,7 +190,7 @@ impl Relay {
     ///
     /// # Errors
     /// The source cannot be read.
-    pub async fn pump(&self, direction: Direction, mut source: Source) -> io::Result<()> {
+    pub(crate) async fn pump(&self, direction: Direction, mut source: Source) -> io::Result<()> {
         let mut framer = Framer::new(self.options.message_bytes_max);
         let pumped = self.pump_lines(direction, &mut source, &mut framer).await;
         // The source closes first: a peer that still writes must not block on a reader that left.
@@ -235,7 +235,7 @@ impl Relay {
     }
 
     /// Waits until nobody reads what goes to the client; forever, where the server has said its last word.
-    pub async fn client_gone(&self) {
+    pub(crate) async fn client_gone(&self) {
         match self.to_client.sink() {
             Some(sink) => {
                 // An end that cannot be watched is as good as gone.
@@ -248,7 +248,7 @@ impl Relay {
 
     /// Returns whether something waits for the client to read, or for a rule to let it go there.
     #[must_use]
-    pub fn client_is_slow(&self) -> bool {
+    pub(crate) fn client_is_slow(&self) -> bool {
         self.held.get() > 0 || self.to_client.turn.try_lock().is_err()
     }
 
@@ -256,7 +256,7 @@ impl Relay {
     ///
     /// # Errors
     /// The source cannot be read.
-    pub async fn pump_stderr(&self, mut source: Source, mut sink: Option<Sink>) -> io::Result<()> {
+    pub(crate) async fn pump_stderr(&self, mut source: Source, mut sink: Option<Sink>) -> io::Result<()> {
         let mut framer = Framer::new(STDERR_LINE_BYTES_MAX);
         loop {
             let room = framer.room();
@@ -289,7 +289,7 @@ impl Relay {
     }
 
     /// Flushes the recording at its interval, until it is dropped.
-    pub async fn keep_flushing(&self) {
+    pub(crate) async fn keep_flushing(&self) {
         let Some(interval) = self.recording.borrow().flush_interval() else {
             return std::future::pending().await;
         };
@@ -306,7 +306,7 @@ impl Relay {
 
     /// Ends the relay and returns its recording.
     #[must_use]
-    pub fn into_recording(self) -> Recording {
+    pub(crate) fn into_recording(self) -> Recording {
         self.recording.into_inner()
     }
 

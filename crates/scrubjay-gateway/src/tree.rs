@@ -61,7 +61,7 @@ pub fn descendants() -> Vec<Pid> {
 ///
 /// # Errors
 /// The system does not tell of deaths.
-pub async fn bury_orphans(server: Option<Pid>) -> io::Result<()> {
+pub(crate) async fn bury_orphans(server: Option<Pid>) -> io::Result<()> {
     let mut deaths = signal(SignalKind::child())?;
     while deaths.recv().await.is_some() {
         // Looking costs the relay time, and the dead can wait.
@@ -155,7 +155,7 @@ pub fn start_and_name(pid: Pid) -> Option<(u64, String)> {
 
 /// Returns how much processor time the processes of a group have used, their ended children included, in ticks.
 #[must_use]
-pub fn ticks_of_group(group: Pid) -> u64 {
+pub(crate) fn ticks_of_group(group: Pid) -> u64 {
     let Ok(directory) = std::fs::read_dir("/proc") else { return 0 };
     let ticks = directory.filter_map(|entry| {
         let pid: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;

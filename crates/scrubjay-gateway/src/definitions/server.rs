@@ -280,7 +280,7 @@ impl ServerDefinitions {
 
     /// Says why a definition is held back that says what stands for it, where it is.
     #[must_use]
-    pub fn why_held(
+    pub(crate) fn why_held(
         &self,
         what: DefinitionKind,
         name: &str,
