@@ -362,7 +362,7 @@ impl Backend {
     /// Ends the connections of clients that did not use them for a while; the next use opens another.
     pub(crate) fn end_idle(&self, silence: Duration) {
         for connection in self.slots.remove_idle(silence) {
-            connection.take_away("it was not used for a while");
+            connection.revoke("it was not used for a while");
         }
     }
 

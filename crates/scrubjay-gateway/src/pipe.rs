@@ -19,7 +19,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::pipe::{Receiver, Sender};
 
 /// How often it is checked whether anybody still reads.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A pipe with any room at all takes this much at once.
 const PIPE_BUF: usize = 4096;
@@ -73,10 +73,10 @@ impl Source {
     /// It is closed, or the process is out of descriptors.
     pub fn stdin() -> io::Result<Self> {
         let stdin = rustix::stdio::stdin();
-        let source = match shape(stdin)? {
-            Shape::Pipe => Self::pipe(reopen(stdin, OFlags::RDONLY)?),
-            Shape::Socket => Ok(Self::Socket(socket(stdin)?)),
-            Shape::Other => {
+        let source = match descriptor_kind(stdin)? {
+            DescriptorKind::Pipe => Self::pipe(reopen(stdin, OFlags::RDONLY)?),
+            DescriptorKind::Socket => Ok(Self::Socket(socket(stdin)?)),
+            DescriptorKind::Other => {
                 let mut from = File::from(stdin.try_clone_to_owned()?);
                 let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
                 let mut to = File::from(write);
@@ -88,7 +88,7 @@ impl Source {
             }
         }?;
         // The stream ends when its source is dropped, so nothing else may hold it.
-        rustix::stdio::dup2_stdin(nowhere()?)?;
+        rustix::stdio::dup2_stdin(dev_null()?)?;
         Ok(source)
     }
 
@@ -128,7 +128,7 @@ impl Sink {
     pub fn stdout() -> io::Result<Self> {
         let sink = Self::standard(rustix::stdio::stdout())?;
         // The stream ends when its sink is dropped, so nothing else may hold it.
-        rustix::stdio::dup2_stdout(nowhere()?)?;
+        rustix::stdio::dup2_stdout(dev_null()?)?;
         Ok(sink)
     }
 
@@ -141,10 +141,10 @@ impl Sink {
     }
 
     fn standard(fd: BorrowedFd<'_>) -> io::Result<Self> {
-        match shape(fd)? {
-            Shape::Pipe => Self::pipe(reopen(fd, OFlags::WRONLY)?),
-            Shape::Socket => Ok(Self { end: Some(End::Socket(socket(fd)?)), drain: None }),
-            Shape::Other => {
+        match descriptor_kind(fd)? {
+            DescriptorKind::Pipe => Self::pipe(reopen(fd, OFlags::WRONLY)?),
+            DescriptorKind::Socket => Ok(Self { end: Some(End::Socket(socket(fd)?)), drain: None }),
+            DescriptorKind::Other => {
                 let mut to = File::from(fd.try_clone_to_owned()?);
                 let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
                 let mut from = File::from(read);
@@ -202,13 +202,13 @@ impl Sink {
     ///
     /// # Errors
     /// The descriptor cannot be polled.
-    pub async fn abandoned(&self) -> io::Result<()> {
+    pub async fn reader_gone(&self) -> io::Result<()> {
         let fd = match self.end() {
             End::Pipe(pipe) => pipe.as_fd(),
             End::Socket(socket) => socket.as_fd(),
         };
         while !ready(fd, PollFlags::empty())?.intersects(PollFlags::ERR | PollFlags::HUP) {
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }
@@ -237,7 +237,7 @@ pub fn from_child() -> io::Result<(Source, OwnedFd)> {
 }
 
 /// Opens a stream on which nothing comes and to which anything may go.
-pub(crate) fn nowhere() -> io::Result<File> {
+pub(crate) fn dev_null() -> io::Result<File> {
     std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")
 }
 
@@ -250,7 +250,7 @@ pub fn say(text: &str) {
     line.push(b'\n');
     let stderr = rustix::stdio::stderr();
     if ready(stderr, PollFlags::OUT).is_ok_and(|now| now.contains(PollFlags::OUT)) {
-        // There is nowhere left to say that this failed.
+        // Standard error is where a failure would be reported.
         let _ = rustix::io::write(stderr, &line);
     }
 }
@@ -263,17 +263,17 @@ fn ready(fd: BorrowedFd<'_>, asked: PollFlags) -> io::Result<PollFlags> {
     Ok(polled[0].revents())
 }
 
-enum Shape {
+enum DescriptorKind {
     Pipe,
     Socket,
     Other,
 }
 
-fn shape(fd: BorrowedFd<'_>) -> io::Result<Shape> {
+fn descriptor_kind(fd: BorrowedFd<'_>) -> io::Result<DescriptorKind> {
     Ok(match FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode) {
-        FileType::Fifo => Shape::Pipe,
-        FileType::Socket => Shape::Socket,
-        _ => Shape::Other,
+        FileType::Fifo => DescriptorKind::Pipe,
+        FileType::Socket => DescriptorKind::Socket,
+        _ => DescriptorKind::Other,
     })
 }
 

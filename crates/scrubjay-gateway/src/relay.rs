@@ -5,7 +5,7 @@
 //! only when it is on tape; when it cannot be recorded, or is too long, whoever waits for it is told.
 
 mod intercept;
-mod unsent;
+mod pending_write;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -19,7 +19,7 @@ use scrubjay_tape::clock::{self, Moment};
 use scrubjay_tape::recording::{Item, RecordError, Recording};
 use tokio::sync::Mutex;
 
-use self::unsent::{Messages, NumberedLines, Unsent};
+use self::pending_write::{Messages, NumberedLines, PendingWrite};
 use crate::budget::MemoryLimits;
 use crate::notice::{self, Notice};
 use crate::pipe::{Sink, Source};
@@ -101,9 +101,9 @@ pub struct Relay {
 struct Outlet {
     sink: RefCell<Option<Rc<Sink>>>,
     /// Held while writing, so that lines of two writers never mix.
-    turn: Mutex<()>,
+    write_lock: Mutex<()>,
     /// Whether it was closed because nobody reads the other end.
-    abandoned: Cell<bool>,
+    reader_gone: Cell<bool>,
 }
 
 /// The receiving side is gone.
@@ -112,7 +112,11 @@ struct ReceiverGone;
 
 impl Outlet {
     fn new(sink: Sink) -> Self {
-        Self { sink: RefCell::new(Some(Rc::new(sink))), turn: Mutex::new(()), abandoned: Cell::new(false) }
+        Self {
+            sink: RefCell::new(Some(Rc::new(sink))),
+            write_lock: Mutex::new(()),
+            reader_gone: Cell::new(false),
+        }
     }
 
     fn sink(&self) -> Option<Rc<Sink>> {
@@ -121,11 +125,11 @@ impl Outlet {
 
     /// Writes all bytes, and counts those that are written.
     async fn write(&self, bytes: &[u8], written: &Cell<usize>) -> Result<(), ReceiverGone> {
-        let _turn = self.turn.lock().await;
+        let _write_lock = self.write_lock.lock().await;
         let sink = self.sink().ok_or(ReceiverGone)?;
         while written.get() < bytes.len() {
             let Ok(more) = sink.write_some(&bytes[written.get()..]).await else {
-                self.abandoned.set(true);
+                self.reader_gone.set(true);
                 self.close();
                 return Err(ReceiverGone);
             };
@@ -239,9 +243,9 @@ impl Relay {
         match self.to_client.sink() {
             Some(sink) => {
                 // An end that cannot be watched is as good as gone.
-                let _ = sink.abandoned().await;
+                let _ = sink.reader_gone().await;
             }
-            None if self.to_client.abandoned.get() => {}
+            None if self.to_client.reader_gone.get() => {}
             None => std::future::pending().await,
         }
     }
@@ -249,7 +253,7 @@ impl Relay {
     /// Returns whether something waits for the client to read, or for a rule to let it go there.
     #[must_use]
     pub(crate) fn client_is_slow(&self) -> bool {
-        self.held.get() > 0 || self.to_client.turn.try_lock().is_err()
+        self.held.get() > 0 || self.to_client.write_lock.try_lock().is_err()
     }
 
     /// Passes the server's standard error on as it comes, and records it by lines.
@@ -322,19 +326,19 @@ impl Relay {
         let items =
             batch.lines().map(|line| Item::new(EntryKind::Message, direction, line.terminator, line.bytes));
         let recorded = self.recording.borrow_mut().record(arrived, items);
-        let mut unsent =
-            Unsent::new(self, direction, recorded.as_ref().ok().copied(), Messages::Batch(batch));
-        match self.settle(recorded).await {
-            Ok(()) => unsent.write(batch.bytes()).await,
+        let mut pending_write =
+            PendingWrite::new(self, direction, recorded.as_ref().ok().copied(), Messages::Batch(batch));
+        match self.await_durability(recorded).await {
+            Ok(()) => pending_write.write(batch.bytes()).await,
             Err(e) => {
-                unsent.is_off_tape();
-                self.fail(direction, batch, &e).await
+                pending_write.forget_entries();
+                self.handle_record_failure(direction, batch, &e).await
             }
         }
     }
 
     /// Waits until what was recorded is as durable as it must be.
-    async fn settle(&self, recorded: Result<u64, RecordError>) -> Result<(), RecordError> {
+    async fn await_durability(&self, recorded: Result<u64, RecordError>) -> Result<(), RecordError> {
         recorded?;
         if self.options.durability == Durability::Power {
             self.sync().await?;
@@ -349,7 +353,7 @@ impl Relay {
     /// what the other pumps recorded since the last sync; they learn of it when they look.
     async fn sync(&self) -> Result<(), RecordError> {
         let recorded = self.recording.borrow().sync_point();
-        let _turn = self.syncing.lock().await;
+        let _syncing = self.syncing.lock().await;
         let Some(sync) = self.recording.borrow_mut().begin_sync(recorded)? else { return Ok(()) };
         let extent = sync.extent();
         let done = tokio::task::spawn_blocking(move || sync.run()).await;
@@ -358,17 +362,19 @@ impl Relay {
     }
 
     /// Deals with messages that could not be recorded.
-    async fn fail(
+    async fn handle_record_failure(
         &self,
         direction: Direction,
         batch: LineBatch<'_>,
         error: &RecordError,
     ) -> Result<(), ReceiverGone> {
         if self.note_failure(batch.lines().len() as u64, batch.bytes().len() as u64, error) {
-            return Unsent::new(self, direction, None, Messages::Batch(batch)).write(batch.bytes()).await;
+            return PendingWrite::new(self, direction, None, Messages::Batch(batch))
+                .write(batch.bytes())
+                .await;
         }
         for line in batch.lines() {
-            self.tell_not_recorded(direction, line.bytes, error).await?;
+            self.answer_not_recorded(direction, line.bytes, error).await?;
         }
         Ok(())
     }
@@ -385,14 +391,14 @@ impl Relay {
     }
 
     /// Answers a request that was not recorded, and so not forwarded, with an error.
-    async fn tell_not_recorded(
+    async fn answer_not_recorded(
         &self,
         direction: Direction,
         line: &[u8],
         error: &RecordError,
     ) -> Result<(), ReceiverGone> {
         for notice in notice::not_recorded(direction, line, &error.to_string()) {
-            self.tell(&notice, None).await?;
+            self.send_notice(&notice, None).await?;
         }
         Ok(())
     }
@@ -411,7 +417,7 @@ impl Relay {
         let recorded =
             self.recording.borrow_mut().record(arrived, [oversize_item(direction, &facts), told].into_iter());
         let number = recorded.as_ref().ok().map(|first| first + 1);
-        if let Err(e) = self.settle(recorded).await {
+        if let Err(e) = self.await_durability(recorded).await {
             // The line is not forwarded in either case; that it came is part of the gap.
             self.recording.borrow_mut().note_gap(1, line.bytes, false, &e);
         }
@@ -419,13 +425,13 @@ impl Relay {
             "a message of {} bytes was not forwarded: the limit is {} bytes (--max-message-size)",
             line.bytes, self.options.message_bytes_max
         ));
-        self.tell(&notice, number).await
+        self.send_notice(&notice, number).await
     }
 
     /// Sends a message of our own, with the number of its entry where it is on tape.
-    async fn tell(&self, notice: &Notice, number: Option<u64>) -> Result<(), ReceiverGone> {
+    async fn send_notice(&self, notice: &Notice, number: Option<u64>) -> Result<(), ReceiverGone> {
         let message = Messages::One(notice.line.len());
-        Unsent::new(self, notice.direction, number, message).write(&notice.line).await
+        PendingWrite::new(self, notice.direction, number, message).write(&notice.line).await
     }
 
     fn record_stderr<'a>(&self, arrived: Moment, items: impl Iterator<Item = Item<'a>> + Clone) {

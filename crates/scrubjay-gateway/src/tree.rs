@@ -13,8 +13,8 @@ use tokio::signal::unix::{SignalKind, signal};
 /// How long processes get between being asked to end and being ended.
 pub const GRACE: Duration = Duration::from_secs(2);
 /// How long a dead orphan may wait to be buried.
-const BURY_AFTER: Duration = Duration::from_secs(1);
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+const REAP_DELAY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// How often killing is tried again: a process may fork while it is being looked for.
 const ROUNDS_MAX: u32 = 200;
 
@@ -61,11 +61,11 @@ pub fn descendants() -> Vec<Pid> {
 ///
 /// # Errors
 /// The system does not tell of deaths.
-pub(crate) async fn bury_orphans(server: Option<Pid>) -> io::Result<()> {
+pub(crate) async fn reap_orphans(server: Option<Pid>) -> io::Result<()> {
     let mut deaths = signal(SignalKind::child())?;
     while deaths.recv().await.is_some() {
         // Looking costs the relay time, and the dead can wait.
-        tokio::time::sleep(BURY_AFTER).await;
+        tokio::time::sleep(REAP_DELAY).await;
         let this = rustix::process::getpid();
         let dead = processes().into_iter().filter(|process| process.has_ended && process.parent == this);
         for process in dead.filter(|process| Some(process.pid) != server) {
@@ -96,7 +96,7 @@ pub async fn end_descendants(patience: Duration, grace: Duration) {
         for process in left {
             let _ = rustix::process::kill_process(process, Signal::KILL);
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -106,7 +106,7 @@ async fn all_gone_within(time: Duration) -> bool {
         if tokio::time::Instant::now() >= deadline {
             return false;
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     true
 }

@@ -30,7 +30,7 @@ const ALLOCATOR: [(&str, &str); 3] =
     [("MALLOC_MMAP_THRESHOLD_", "131072"), ("MALLOC_TRIM_THRESHOLD_", "131072"), ("MALLOC_ARENA_MAX", "2")];
 
 /// Signals that are passed on.
-pub(crate) const PASSED_ON: [Signal; 6] =
+pub(crate) const FORWARDED_SIGNALS: [Signal; 6] =
     [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
 
 /// Which of the two this process is.
@@ -131,8 +131,8 @@ pub struct WorkerEnded {
 pub async fn watch_over(serves_many: bool) -> io::Result<WorkerEnded> {
     tree::adopt_orphans()?;
     let mut signals = Vec::new();
-    for passed_on in PASSED_ON {
-        signals.push((passed_on, signal(SignalKind::from_raw(passed_on.as_raw()))?));
+    for number in FORWARDED_SIGNALS {
+        signals.push((number, signal(SignalKind::from_raw(number.as_raw()))?));
     }
     let mut command = Command::new(std::env::current_exe()?);
     command.arg0(WORKER_NAME).args(std::env::args_os().skip(1));
@@ -150,10 +150,10 @@ pub async fn watch_over(serves_many: bool) -> io::Result<WorkerEnded> {
     let status = loop {
         tokio::select! {
             status = worker.wait() => break status?,
-            passed_on = next_signal(&mut signals) => {
+            received = next_signal(&mut signals) => {
                 if let Some(pid) = pid {
                     // The worker may be gone by now; its exit is noticed next.
-                    let _ = rustix::process::kill_process(pid, passed_on);
+                    let _ = rustix::process::kill_process(pid, received);
                 }
             }
         }
@@ -205,7 +205,7 @@ pub fn has_terminal() -> bool {
 
 /// Lets go of standard input and output: their ends belong to the worker alone.
 fn release_streams() -> io::Result<()> {
-    let nothing = crate::pipe::nowhere()?;
+    let nothing = crate::pipe::dev_null()?;
     rustix::stdio::dup2_stdin(&nothing)?;
     rustix::stdio::dup2_stdout(&nothing)?;
     Ok(())

@@ -69,56 +69,56 @@ pub async fn run(
     judge: Option<Judge>,
     report: Report,
 ) -> Result<Outcome, WrapError> {
-    let mut signals = passed_on()?;
+    let mut signals = forwarded_signals()?;
     let (program, arguments) = command.split_first().ok_or_else(|| io::Error::other("no command given"))?;
     let Server { mut process, stdin, stdout, stderr } = child::start(program, arguments)?;
     let (from_host, to_host) = (Source::stdin()?, Sink::stdout()?);
-    let complaints = Sink::stderr().ok();
+    let own_stderr = Sink::stderr().ok();
     let relay = Relay::new(options, recording, stdin, to_host, report).judged_by(judge);
 
     let server = process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-    let burial = tokio::spawn(tree::bury_orphans(server));
-    let mut life = WrapState::default();
+    let reaper = tokio::spawn(tree::reap_orphans(server));
+    let mut state = WrapState::default();
     {
         let mut up = pin!(relay.pump(Direction::ClientToServer, from_host));
         let mut down = pin!(relay.pump(Direction::ServerToClient, stdout));
-        let mut aside = pin!(relay.pump_stderr(stderr, complaints));
+        let mut stderr_pump = pin!(relay.pump_stderr(stderr, own_stderr));
         let mut flushing = pin!(relay.keep_flushing());
-        while !life.is_over() {
+        while !state.is_over() {
             tokio::select! {
                 // A source that fails has ended: there is nothing left to relay from it.
-                _ = &mut up, if !life.up_ended => life.up_ended = true,
-                _ = &mut down, if !life.down_ended => life.down_ended = true,
-                _ = &mut aside, if !life.aside_ended => life.aside_ended = true,
-                status = process.wait(), if life.status.is_none() => {
-                    life.status = Some(status?);
-                    life.end_tree(Duration::ZERO, Duration::ZERO);
-                    life.over_at = Some(Instant::now() + DRAIN);
+                _ = &mut up, if !state.up_ended => state.up_ended = true,
+                _ = &mut down, if !state.down_ended => state.down_ended = true,
+                _ = &mut stderr_pump, if !state.stderr_ended => state.stderr_ended = true,
+                status = process.wait(), if state.status.is_none() => {
+                    state.status = Some(status?);
+                    state.end_tree(Duration::ZERO, Duration::ZERO);
+                    state.over_at = Some(Instant::now() + DRAIN);
                 }
                 () = &mut flushing => {}
-                received = warden::next_signal(&mut signals) => life.pass_on(received, server),
-                () = relay.client_gone(), if life.up_ended && life.ending.is_none() => {
+                received = warden::next_signal(&mut signals) => state.forward_signal(received, server),
+                () = relay.client_gone(), if state.up_ended && state.ending.is_none() => {
                     // Its stream has just ended too: most servers leave by themselves.
-                    life.end_by("the host went away", tree::GRACE);
+                    state.end_by("the host went away", tree::GRACE);
                 }
-                () = until(life.over_at) => {
-                    if life.hurried || !relay.client_is_slow() {
+                () = until(state.over_at) => {
+                    if state.skips_drain || !relay.client_is_slow() {
                         break;
                     }
                     // Its last words are here, and wait for the host as they would in a pipe.
-                    life.over_at = Some(Instant::now() + DRAIN);
+                    state.over_at = Some(Instant::now() + DRAIN);
                 }
             }
         }
     }
-    burial.abort();
-    if let Some(ending) = life.ending.take() {
+    reaper.abort();
+    if let Some(ending) = state.ending.take() {
         // A panic there has been reported; the warden looks again.
         let _ = ending.await;
     }
-    let end = life.end();
+    let end = state.end();
     let unsealed = relay.into_recording().finish(&end).err();
-    Ok(Outcome { exit_code: life.status.map_or(1, warden::exit_code), unsealed })
+    Ok(Outcome { exit_code: state.status.map_or(1, warden::exit_code), unsealed })
 }
 
 /// Carries messages between this process's standard streams and a Streamable HTTP server, recording.
@@ -132,7 +132,7 @@ pub async fn run_remote(
     judge: Option<Judge>,
     report: Report,
 ) -> Result<Outcome, WrapError> {
-    let mut signals = passed_on()?;
+    let mut signals = forwarded_signals()?;
     let (to_bridge, bridge_reads) = pipe::to_child()?;
     let (from_bridge, bridge_writes) = pipe::from_child()?;
     let (bridge_reads, bridge_writes) =
@@ -149,7 +149,7 @@ pub async fn run_remote(
         }
     });
     let mut bridge = tokio::spawn(async move {
-        http::run_telling(endpoint, bridge_reads, bridge_writes, stopped.notified(), on_sent).await
+        http::run_reporting(endpoint, bridge_reads, bridge_writes, stopped.notified(), on_sent).await
     });
     let relay = Relay::new(options, recording, to_bridge, to_host, report).judged_by(judge).numbering_lines();
     let (mut up_ended, mut down_ended, mut host_gone) = (false, false, false);
@@ -202,9 +202,9 @@ fn signal_code(signal: Signal) -> u8 {
 }
 
 /// Catches the signals that are passed on.
-fn passed_on() -> io::Result<Vec<(Signal, tokio::signal::unix::Signal)>> {
-    let caught = warden::PASSED_ON.into_iter();
-    caught.map(|passed_on| Ok((passed_on, signal(SignalKind::from_raw(passed_on.as_raw()))?))).collect()
+fn forwarded_signals() -> io::Result<Vec<(Signal, tokio::signal::unix::Signal)>> {
+    let caught = warden::FORWARDED_SIGNALS.into_iter();
+    caught.map(|number| Ok((number, signal(SignalKind::from_raw(number.as_raw()))?))).collect()
 }
 
 /// How far the connection has come to its end.
@@ -212,24 +212,24 @@ fn passed_on() -> io::Result<Vec<(Signal, tokio::signal::unix::Signal)>> {
 struct WrapState {
     up_ended: bool,
     down_ended: bool,
-    aside_ended: bool,
+    stderr_ended: bool,
     status: Option<ExitStatus>,
     /// The ending of the server's processes from here.
     ending: Option<JoinHandle<()>>,
     reason: Option<String>,
     over_at: Option<Instant>,
     /// Whether the host wants an end more than it wants the last words.
-    hurried: bool,
+    skips_drain: bool,
 }
 
 impl WrapState {
     fn is_over(&self) -> bool {
-        self.status.is_some() && self.down_ended && self.aside_ended
+        self.status.is_some() && self.down_ended && self.stderr_ended
     }
 
     /// Passes a signal on to the server; with the warden gone, there is nobody left to serve.
-    fn pass_on(&mut self, received: Signal, server: Option<Pid>) {
-        self.hurried |= !matches!(received, Signal::USR1 | Signal::USR2);
+    fn forward_signal(&mut self, received: Signal, server: Option<Pid>) {
+        self.skips_drain |= !matches!(received, Signal::USR1 | Signal::USR2);
         if self.status.is_some() {
             self.over_at = Some(Instant::now());
         } else if warden::is_orphaned() {

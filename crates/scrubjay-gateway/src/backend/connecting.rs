@@ -24,7 +24,7 @@ const FIRST_ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// How long a client waits for a place while all are taken; longer than it takes until an unused one is given up.
 const SLOT_WAIT_MAX: Duration = Duration::from_secs(6);
-const SLOT_LOOK: Duration = Duration::from_millis(100);
+const SLOT_POLL: Duration = Duration::from_millis(100);
 
 /// On whose behalf a connection is opened.
 #[derive(Clone, Copy)]
@@ -134,7 +134,7 @@ impl Backend {
                     counted(self.connections_max, "client")
                 )));
             }
-            tokio::time::sleep(SLOT_LOOK).await;
+            tokio::time::sleep(SLOT_POLL).await;
         }
     }
 
@@ -156,9 +156,9 @@ impl Backend {
         if let Some(closed) = slot.take_closed() {
             let why = closed.why_closed();
             tracing::warn!(backend = self.id, why, "backend went away");
-            back_off.begin(why);
+            back_off.note_failure(why);
         }
-        if let Some(why) = back_off.is_due() {
+        if let Some(why) = back_off.blocked_by() {
             return Err(self.unavailable(why));
         }
         let started = tokio::time::timeout(START_MAX, handshake::start(self, starter, eras)).await;
@@ -168,11 +168,11 @@ impl Backend {
                 let why = e.to_string();
                 tracing::warn!(backend = self.id, ?eras, why, "backend does not start");
                 self.known.forget_eras();
-                back_off.begin(why.clone());
+                back_off.note_failure(why.clone());
                 return Err(self.unavailable(&why));
             }
         };
-        back_off.end();
+        back_off.reset();
         let era = connection.era;
         self.known.learn_era(era, true);
         let slot = match era {

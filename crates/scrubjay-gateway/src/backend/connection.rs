@@ -44,7 +44,7 @@ pub struct Connection {
     /// Those of `CAPABILITIES` that it declared: what else it said of itself is kept once for all of them.
     declared: Vec<&'static str>,
     /// Whether somebody looked at how it greets, and listens to it for changes, already.
-    attended: AtomicBool,
+    is_watched: AtomicBool,
     /// How many resources are followed on it: it is not idle while there is one.
     followed: AtomicU64,
     used: Mutex<tokio::time::Instant>,
@@ -63,7 +63,7 @@ impl Connection {
             backend: channel.backend.clone(),
             era,
             declared: CAPABILITIES.into_iter().filter(is_declared).collect(),
-            attended: AtomicBool::new(false),
+            is_watched: AtomicBool::new(false),
             followed: AtomicU64::new(0),
             used: Mutex::new(tokio::time::Instant::now()),
             list_reads: SingleFlight::default(),
@@ -135,8 +135,8 @@ impl Connection {
     }
 
     /// Returns whether nobody looked at how it greets, and listened to it for changes, before this call.
-    pub(crate) fn begin_to_attend(&self) -> bool {
-        !self.attended.swap(true, Ordering::AcqRel)
+    pub(crate) fn mark_watched(&self) -> bool {
+        !self.is_watched.swap(true, Ordering::AcqRel)
     }
 
     /// Returns whether the connection is open.
@@ -206,7 +206,7 @@ impl Connection {
     }
 
     /// Ends it though its client goes on, which is on tape: what its server kept for the client is lost.
-    pub(super) fn take_away(&self, why: &str) {
+    pub(super) fn revoke(&self, why: &str) {
         self.channel.close(why, true);
     }
 }

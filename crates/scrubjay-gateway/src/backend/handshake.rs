@@ -246,10 +246,10 @@ pub(super) fn open_as_it_is(backend: &Backend, era: Era) -> Result<Arc<Connectio
 fn open(backend: &Backend, session: Option<&Arc<Session>>) -> Result<Arc<RpcChannel>, ConnectError> {
     let tape = Arc::new(LegTape::new(backend.recording.clone(), session));
     let mut in_bridge = None;
-    let (program, (incoming, writer), complaints) = match backend.link() {
+    let (program, (incoming, writer), stderr_tail) = match backend.link() {
         Link::Configured(link @ BackendLink::Stdio { .. }) => {
-            let (program, (reader, writer), complaints) = process::start(backend, link, &tape)?;
-            (Some(program), (Incoming::Lines(reader), writer), complaints)
+            let (program, (reader, writer), stderr_tail) = process::start(backend, link, &tape)?;
+            (Some(program), (Incoming::Lines(reader), writer), stderr_tail)
         }
         Link::Configured(BackendLink::Http { url, headers, sse }) => {
             let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
@@ -266,18 +266,19 @@ fn open(backend: &Backend, session: Option<&Arc<Session>>) -> Result<Arc<RpcChan
                     (None, _) => {}
                 }
             });
-            let (received, writer) = bridge::http::connect_telling(endpoint, backend.budget.clone(), on_sent)
-                .map_err(ConnectError::Certificates)?;
+            let (received, writer) =
+                bridge::http::connect_reporting(endpoint, backend.budget.clone(), on_sent)
+                    .map_err(ConnectError::Certificates)?;
             in_bridge = Some(handed_over);
-            (None, (Incoming::Received(received), writer), process::Complaints::default())
+            (None, (Incoming::Received(received), writer), process::StderrTail::default())
         }
         Link::Mounted(mount) => {
             let (reader, writer) = mount();
-            (None, (Incoming::Lines(reader), writer), process::Complaints::default())
+            (None, (Incoming::Lines(reader), writer), process::StderrTail::default())
         }
     };
     let ended = program.as_ref().map(|program| program.ended.clone());
-    let channel = RpcChannel::new(backend, (writer, in_bridge), program, complaints, tape);
+    let channel = RpcChannel::new(backend, (writer, in_bridge), program, stderr_tail, tape);
     if let Some(ended) = ended {
         tokio::spawn(RpcChannel::close_after(Arc::downgrade(&channel), ended));
     }

@@ -1,4 +1,4 @@
-//! Starts a backend's program: its own process group, an allowlisted environment, its complaints kept.
+//! Starts a backend's program: its own process group, an allowlisted environment, its standard error recorded.
 
 use std::collections::VecDeque;
 use std::io;
@@ -40,12 +40,12 @@ const BASIC: [&str; 14] = [
     "XDG_DATA_HOME",
     "XDG_RUNTIME_DIR",
 ];
-/// How many of its last complaints are kept for an error message.
-const COMPLAINTS_MAX: usize = 5;
+/// How many of its last lines are kept for an error message.
+const STDERR_LINES_KEPT: usize = 5;
 /// How many characters of each are kept: every connection keeps some.
-const COMPLAINT_CHARS_KEPT: usize = 2000;
+const STDERR_LINE_CHARS_KEPT: usize = 2000;
 /// A complaint longer than this is cut.
-const COMPLAINT_BYTES_MAX: usize = 64 * 1024;
+const STDERR_LINE_BYTES_MAX: usize = 64 * 1024;
 
 /// How long a program gets to exit after each signal.
 const LEAVE_MAX: Duration = Duration::from_millis(500);
@@ -54,7 +54,7 @@ const LEAVE_MAX: Duration = Duration::from_millis(500);
 const WORD_BYTES_MAX: usize = 4096;
 
 /// The last lines a backend wrote to its standard error, without secrets: clients hear them when it ends.
-pub(crate) type Complaints = Arc<Mutex<VecDeque<String>>>;
+pub(crate) type StderrTail = Arc<Mutex<VecDeque<String>>>;
 
 /// Why the program of a backend does not run.
 #[derive(Debug, Error)]
@@ -111,15 +111,15 @@ impl std::fmt::Display for Exit {
 }
 
 /// Watches over a program until it has ended or nobody needs it any more, and leaves nothing of it behind.
-fn watch_over(mut child: Child) -> Program {
+fn supervise(mut child: Child) -> Program {
     let (ended, how) = watch::channel(None);
-    let (end, told_to_end) = oneshot::channel::<()>();
+    let (end, end_requested) = oneshot::channel::<()>();
     let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
     tokio::spawn(async move {
         let status = tokio::select! {
             status = child.wait() => status.ok(),
             // Its input has ended too; most programs leave then.
-            _ = told_to_end => tokio::time::timeout(LEAVE_MAX, child.wait()).await.ok().and_then(Result::ok),
+            _ = end_requested => tokio::time::timeout(LEAVE_MAX, child.wait()).await.ok().and_then(Result::ok),
         };
         if let Some(status) = status {
             ended.send_replace(Some(Exit(status)));
@@ -144,7 +144,7 @@ pub(super) fn start(
     backend: &Backend,
     link: &BackendLink,
     tape: &Arc<LegTape>,
-) -> Result<(Program, Streams, Complaints), ProgramError> {
+) -> Result<(Program, Streams, StderrTail), ProgramError> {
     let BackendLink::Stdio { command: program, args, env, inherit_env } = link else {
         return Err(ProgramError::NoProgram);
     };
@@ -168,13 +168,13 @@ pub(super) fn start(
     let mut child = spawned.map_err(|source| ProgramError::Spawn { program: program.clone(), source })?;
     warden::restore_open_files(child.id().and_then(|id| Pid::from_raw(id.cast_signed())));
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-    let complaints = Complaints::default();
+    let stderr_tail = StderrTail::default();
     if let Some(stderr) = child.stderr.take() {
-        tokio::spawn(keep_complaints(stderr, backend.id.clone(), complaints.clone(), tape.clone()));
+        tokio::spawn(record_stderr(stderr, backend.id.clone(), stderr_tail.clone(), tape.clone()));
     }
     match (stdin, stdout) {
         (Some(stdin), Some(stdout)) => {
-            Ok((watch_over(child), (Box::new(stdout), Box::new(stdin)), complaints))
+            Ok((supervise(child), (Box::new(stdout), Box::new(stdin)), stderr_tail))
         }
         _ => Err(ProgramError::NoStreams),
     }
@@ -187,10 +187,10 @@ fn inherits(rule: &InheritEnv, name: &std::ffi::OsStr) -> bool {
         || matches!(rule, InheritEnv::Named(names) if names.iter().any(|n| n == name))
 }
 
-async fn keep_complaints(
+async fn record_stderr(
     stderr: tokio::process::ChildStderr,
     backend: String,
-    complaints: Complaints,
+    stderr_tail: StderrTail,
     tape: Arc<LegTape>,
 ) {
     let mut reader = BufReader::new(stderr);
@@ -199,11 +199,11 @@ async fn keep_complaints(
     loop {
         std::mem::swap(&mut line, &mut rest);
         rest.clear();
-        let limited = &mut tokio::io::AsyncReadExt::take(&mut reader, COMPLAINT_BYTES_MAX as u64);
+        let limited = &mut tokio::io::AsyncReadExt::take(&mut reader, STDERR_LINE_BYTES_MAX as u64);
         match limited.read_until(b'\n', &mut line).await {
             Ok(0) | Err(_) if line.is_empty() => return,
             Ok(0) | Err(_) => {}
-            Ok(_) if line.len() >= COMPLAINT_BYTES_MAX => rest = last_word(&mut line),
+            Ok(_) if line.len() >= STDERR_LINE_BYTES_MAX => rest = last_word(&mut line),
             Ok(_) => {}
         }
         let text = line.trim_ascii_end();
@@ -216,9 +216,9 @@ async fn keep_complaints(
         let redactor = lock(&recording).redactor();
         let text = String::from_utf8_lossy(lines.redact(&redactor, text).as_bytes()).into_owned();
         tracing::debug!(backend, stderr = %inert(&text), "backend complains");
-        let text = cut(&text, COMPLAINT_CHARS_KEPT).to_owned();
-        let mut kept = lock(&complaints);
-        if kept.len() == COMPLAINTS_MAX {
+        let text = cut(&text, STDERR_LINE_CHARS_KEPT).to_owned();
+        let mut kept = lock(&stderr_tail);
+        if kept.len() == STDERR_LINES_KEPT {
             kept.pop_front();
         }
         kept.push_back(text);

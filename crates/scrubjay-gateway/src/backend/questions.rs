@@ -15,7 +15,7 @@ use crate::session::{Demand, lock};
 /// How many questions may wait.
 const WAITING_MAX: usize = 16;
 const ACT_ON_ANSWER: Duration = Duration::from_millis(100);
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const RECHECK: Duration = Duration::from_secs(1);
 
 /// A question that waits.
 #[derive(Debug)]
@@ -73,12 +73,12 @@ impl Questions {
         }
         waiting.push_back(WaitingQuestion { demand, outside_calls });
         drop(waiting);
-        self.tell_a_call();
+        self.wake_a_call();
         Ok(())
     }
 
     /// Wakes the newest call that was not asked yet, which is the likeliest to be the one it is for; else another.
-    fn tell_a_call(&self) {
+    fn wake_a_call(&self) {
         if self.fresh_calls.load(Ordering::Acquire) > 0 {
             self.fresh.notify_last();
         } else {
@@ -96,7 +96,7 @@ impl Questions {
                 return demand;
             }
             // Looks by itself now and then: the call that was told may have ended at that moment.
-            let _ = tokio::time::timeout(LOOK_AGAIN, news.notified()).await;
+            let _ = tokio::time::timeout(RECHECK, news.notified()).await;
         }
     }
 
@@ -109,7 +109,7 @@ impl Questions {
         let more = !waiting.is_empty();
         drop(waiting);
         if more {
-            self.tell_a_call();
+            self.wake_a_call();
         }
         taken
     }

@@ -14,7 +14,7 @@ impl Backend {
         // Who retires it first is right. A start under way sees it when it is done.
         let _ = self.retired.set(why.to_owned());
         for connection in self.open_connections() {
-            connection.take_away(why);
+            connection.revoke(why);
         }
     }
 

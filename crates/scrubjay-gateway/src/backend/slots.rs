@@ -60,7 +60,7 @@ impl ConnectionSlot {
     pub(super) fn why_empty(&self) -> Option<String> {
         let Ok(back_off) = self.starting.try_lock() else { return Some("it is being started".to_owned()) };
         let closed = lock(&self.open).as_ref().map(|connection| connection.why_closed());
-        closed.or_else(|| back_off.why())
+        closed.or_else(|| back_off.last_failure())
     }
 }
 
@@ -73,7 +73,7 @@ pub(super) struct BackOff {
 
 impl BackOff {
     /// Notes a failure. The first is forgiven at once: a server may just have been restarted.
-    pub(super) fn begin(&mut self, why: String) {
+    pub(super) fn note_failure(&mut self, why: String) {
         self.failures += 1;
         let pause = match self.failures {
             1 => Duration::ZERO,
@@ -82,16 +82,16 @@ impl BackOff {
         self.until = Some((Instant::now() + pause, why));
     }
 
-    pub(super) fn end(&mut self) {
+    pub(super) fn reset(&mut self) {
         *self = Self::default();
     }
 
     /// Returns why nobody should try again yet.
-    pub(super) fn is_due(&self) -> Option<&str> {
+    pub(super) fn blocked_by(&self) -> Option<&str> {
         self.until.as_ref().filter(|(until, _)| Instant::now() < *until).map(|(_, why)| why.as_str())
     }
 
-    fn why(&self) -> Option<String> {
+    fn last_failure(&self) -> Option<String> {
         self.until.as_ref().map(|(_, why)| why.clone())
     }
 }
@@ -124,7 +124,7 @@ impl ConnectionSlots {
             let (_, evicted) = longest.filter(|(idle, _)| *idle >= EVICT_AFTER)?;
             let closed = legacy.remove(&evicted).and_then(|slot| slot.open());
             if let Some(connection) = closed {
-                connection.take_away("another client needed its place, and it was not in use");
+                connection.revoke("another client needed its place, and it was not in use");
             }
         }
         Some(legacy.entry(owner.clone()).or_default().clone())

@@ -20,7 +20,7 @@ use scrubjay_core::protocol::method;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-pub(super) use self::stream::{listen_aside, next_data};
+pub(super) use self::stream::{listen_to_standing_stream, next_data};
 use super::first_transport::FirstTransport;
 use super::http::{Bridge, BridgeEnd};
 use super::outgoing::SESSION;
@@ -43,12 +43,12 @@ pub(super) enum Failure {
     /// The client called it off: nobody waits.
     Cancelled,
     /// In words, with what the server answered over HTTP where it did.
-    Said(String, Option<Box<HttpAnswer>>),
+    Unanswered(String, Option<Box<HttpAnswer>>),
 }
 
 impl Failure {
-    fn said(why: impl Into<String>) -> Self {
-        Self::Said(why.into(), None)
+    fn unanswered(why: impl Into<String>) -> Self {
+        Self::Unanswered(why.into(), None)
     }
 }
 
@@ -64,11 +64,11 @@ pub(super) struct Exchange<'a> {
     cancelled: &'a Notify,
     deadline: Option<Instant>,
     /// Whether nobody needs what follows the answer.
-    only_answer: bool,
+    ends_with_answer: bool,
     is_modern: bool,
     session_lost: bool,
     /// The request whose stream this is, by number.
-    on: Option<u64>,
+    stream_of: Option<u64>,
 }
 
 impl<'a> Exchange<'a> {
@@ -78,10 +78,10 @@ impl<'a> Exchange<'a> {
 
     fn listening(bridge: &'a Bridge, message: &'a Envelope, cancelled: &'a Notify) -> Self {
         let waiting = UnansweredRequests::for_requests(message);
-        let is_modern = lock(&bridge.talk).modern_version(message).is_some();
-        let (deadline, only_answer, session_lost) = (None, false, false);
-        let on = message.id.as_ref().filter(|_| message.kind == MessageKind::Request);
-        let on = on.and_then(|id| id.as_raw().parse().ok());
+        let is_modern = lock(&bridge.protocol).modern_version(message).is_some();
+        let (deadline, ends_with_answer, session_lost) = (None, false, false);
+        let stream_of = message.id.as_ref().filter(|_| message.kind == MessageKind::Request);
+        let stream_of = stream_of.and_then(|id| id.as_raw().parse().ok());
         let number = Mutex::default();
         Self {
             bridge,
@@ -90,17 +90,17 @@ impl<'a> Exchange<'a> {
             waiting,
             cancelled,
             deadline,
-            only_answer,
+            ends_with_answer,
             is_modern,
             session_lost,
-            on,
+            stream_of,
         }
     }
 
     /// Bounds the exchange in time, and ends it with the answer.
-    pub(super) fn brief(mut self, limit: Duration) -> Self {
+    pub(super) fn bounded(mut self, limit: Duration) -> Self {
         self.deadline = Some(Instant::now() + limit);
-        self.only_answer = true;
+        self.ends_with_answer = true;
         self
     }
 
@@ -119,11 +119,11 @@ impl<'a> Exchange<'a> {
     /// Answers the requests that still wait, in the server's place.
     async fn settle(&mut self, posted: Result<(), Failure>) -> bool {
         let failure = match posted {
-            Ok(()) if self.waiting.is_over() => return true,
-            Ok(()) => Failure::said("the server accepted the request, but gave no answer"),
+            Ok(()) if self.waiting.is_empty() => return true,
+            Ok(()) => Failure::unanswered("the server accepted the request, but gave no answer"),
             Err(failure) => failure,
         };
-        if let Failure::Said(why, answered) = &failure {
+        if let Failure::Unanswered(why, answered) = &failure {
             for id in self.waiting.give_up() {
                 self.bridge.refuse(id.as_raw(), why, answered.as_deref()).await;
             }
@@ -133,17 +133,17 @@ impl<'a> Exchange<'a> {
     }
 
     async fn post(&mut self, body: Bytes) -> Result<(), Failure> {
-        if self.bridge.endpoint.first_transport || self.bridge.first.initialized() {
+        if self.bridge.endpoint.first_transport || self.bridge.first_transport.initialized() {
             let open =
                 || async { Ok(FirstTransport::begin(self.bridge, self.open_first_transport().await?)) };
-            let first = self.bridge.first.get_or_try_init(open).await?.clone();
+            let first = self.bridge.first_transport.get_or_try_init(open).await?.clone();
             return self.post_to(&first, body).await;
         }
         let opens = self.message.method.as_deref() == Some(method::INITIALIZE);
         let request = self.post_request(body.clone());
         let response = self.send(request).await?;
         if opens && response.status().is_success() {
-            lock(&self.bridge.talk).session = session_of(&response);
+            lock(&self.bridge.protocol).session = session_of(&response);
         }
         if response.status().is_success() && is_event_stream(&response) {
             return self.follow(response.into_body()).await;
@@ -157,11 +157,13 @@ impl<'a> Exchange<'a> {
             match self.open_first_transport().await {
                 Ok(opened) => {
                     let begin = || async { FirstTransport::begin(self.bridge, opened) };
-                    let first = self.bridge.first.get_or_init(begin).await.clone();
+                    let first = self.bridge.first_transport.get_or_init(begin).await.clone();
                     return self.post_to(&first, body).await;
                 }
                 Err(Failure::Cancelled) => return Err(Failure::Cancelled),
-                Err(Failure::Said(why, _)) => tracing::debug!(why, "the server has no event stream either"),
+                Err(Failure::Unanswered(why, _)) => {
+                    tracing::debug!(why, "the server has no event stream either")
+                }
             }
         }
         self.take_text(answered, redirect, text).await
@@ -176,7 +178,7 @@ impl<'a> Exchange<'a> {
     }
 
     fn post_request(&self, body: Bytes) -> Request<Full<Bytes>> {
-        let mut headers = lock(&self.bridge.talk).headers(self.message);
+        let mut headers = lock(&self.bridge.protocol).headers(self.message);
         if self.is_modern {
             headers.extend(lock(&self.bridge.mirrored).headers(self.message, &body));
         }
@@ -200,9 +202,9 @@ impl<'a> Exchange<'a> {
                     }
                     _ => self.was_sent(None),
                 }
-                answered.map_err(|failure| Failure::said(failure.to_string()))
+                answered.map_err(|failure| Failure::unanswered(failure.to_string()))
             }
-            Err(_) => Err(Failure::said(format!("the server said nothing for {SILENCE_MAX:?}"))),
+            Err(_) => Err(Failure::unanswered(format!("the server said nothing for {SILENCE_MAX:?}"))),
         }
     }
 
@@ -217,13 +219,13 @@ impl<'a> Exchange<'a> {
         tokio::select! {
             done = future => Ok(done),
             () = self.cancelled.notified() => Err(Failure::Cancelled),
-            () = deadline => Err(Failure::said("the server did not answer in time")),
+            () = deadline => Err(Failure::unanswered("the server did not answer in time")),
         }
     }
 
     fn names_session(&self) -> bool {
         let legacy = !self.is_modern && self.message.method.as_deref() != Some(method::INITIALIZE);
-        legacy && lock(&self.bridge.talk).session.is_some()
+        legacy && lock(&self.bridge.protocol).session.is_some()
     }
 }
 

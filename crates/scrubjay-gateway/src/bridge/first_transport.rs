@@ -109,9 +109,9 @@ async fn hear(bridge: &Bridge, this: &FirstTransport, line: &[u8]) {
     match taken {
         BridgedLine::Line(line) => {
             let answer = Envelope::parse(&line);
-            if answer.kind == MessageKind::Response && lock(&bridge.talk).version.is_none() {
+            if answer.kind == MessageKind::Response && lock(&bridge.protocol).version.is_none() {
                 // Only the answer to `initialize` states one.
-                lock(&bridge.talk).version = answer.protocol_version;
+                lock(&bridge.protocol).version = answer.protocol_version;
             }
             bridge.emit(&line, None).await;
         }

@@ -23,11 +23,11 @@ use tokio::task::JoinSet;
 
 use super::client::Client;
 use super::endpoint::Endpoint;
-use super::exchange::{Exchange, listen_aside};
+use super::exchange::{Exchange, listen_to_standing_stream};
 use super::first_transport::FirstTransport;
 use super::mirrored::MirroredHeaders;
 use super::outgoing::NegotiatedProtocol;
-use super::received::{Received, Sink};
+use super::received::{BridgeOutput, ReceivedLine};
 use super::refusal::HttpAnswer;
 use crate::budget::{Budget, Charge, MemoryLimits, Use};
 use crate::session::lock;
@@ -35,16 +35,16 @@ use crate::session::lock;
 /// How many requests may be under way.
 const REQUESTS_MAX: usize = 256;
 /// How many messages without an answer may wait for their turn.
-const QUIET_MAX: usize = 64;
+const ONE_WAY_MAX: usize = 64;
 /// How many large answers are read at once.
-const LARGE_MAX: usize = 4;
+const LARGE_ANSWERS_MAX: usize = 4;
 /// How much a client and the bridge may be apart.
 const STREAM_BYTES: usize = 256 * 1024;
 const INITIALIZE_MAX: Duration = Duration::from_secs(60);
-const QUIET_ONE_MAX: Duration = Duration::from_secs(30);
+const ONE_WAY_TIME_MAX: Duration = Duration::from_secs(30);
 /// How long answers are waited for once the client says nothing more.
 const DRAIN: Duration = Duration::from_secs(10);
-const GOODBYE_MAX: Duration = Duration::from_secs(2);
+const END_SESSION_MAX: Duration = Duration::from_secs(2);
 
 /// Why a bridge came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,23 +90,23 @@ impl Drop for OpenBridgeCount {
 pub(super) struct Bridge {
     pub(super) endpoint: Endpoint,
     pub(super) client: Client,
-    pub(super) talk: Mutex<NegotiatedProtocol>,
+    pub(super) protocol: Mutex<NegotiatedProtocol>,
     pub(super) mirrored: Mutex<MirroredHeaders>,
     /// Held while a large answer is read.
-    pub(super) large: Semaphore,
-    sink: Sink,
+    pub(super) large_answers: Semaphore,
+    output: BridgeOutput,
     /// What is kept in memory: messages that the server has not answered, answers that are being read.
     pub(super) budget: Budget,
     pub(super) on_sent: OnSent,
     /// The stream of a server that speaks the first HTTP transport, once it is known to.
-    pub(super) first: OnceCell<Arc<FirstTransport>>,
+    pub(super) first_transport: OnceCell<Arc<FirstTransport>>,
     /// This bridge, for what listens beside it.
     pub(super) own: Weak<Self>,
     /// The modern requests under way, and how to call them off.
     calls: Mutex<HashMap<JsonId, Arc<Notify>>>,
     ended: Mutex<Option<BridgeEnd>>,
     end: Notify,
-    _counted: OpenBridgeCount,
+    _open_count: OpenBridgeCount,
 }
 
 /// What runs beside the reading.
@@ -134,20 +134,20 @@ struct QueuedMessage {
 pub fn connect(
     endpoint: Endpoint,
     budget: Budget,
-) -> io::Result<(mpsc::Receiver<Received>, Box<dyn AsyncWrite + Send + Unpin>)> {
-    connect_telling(endpoint, budget, Box::new(|_, _| ()))
+) -> io::Result<(mpsc::Receiver<ReceivedLine>, Box<dyn AsyncWrite + Send + Unpin>)> {
+    connect_reporting(endpoint, budget, Box::new(|_, _| ()))
 }
 
 /// Like [`connect`], and tells what became of each line.
-pub(crate) fn connect_telling(
+pub(crate) fn connect_reporting(
     endpoint: Endpoint,
     budget: Budget,
     on_sent: OnSent,
-) -> io::Result<(mpsc::Receiver<Received>, Box<dyn AsyncWrite + Send + Unpin>)> {
+) -> io::Result<(mpsc::Receiver<ReceivedLine>, Box<dyn AsyncWrite + Send + Unpin>)> {
     let client = Client::new(&endpoint.url)?;
     let (writer, theirs_to_read) = tokio::io::duplex(STREAM_BYTES);
-    let (sink, received) = Sink::queue();
-    let bridge = Bridge::new(endpoint, client, sink, budget, on_sent);
+    let (output, received) = BridgeOutput::queue();
+    let bridge = Bridge::new(endpoint, client, output, budget, on_sent);
     tokio::spawn(bridge.run(theirs_to_read, std::future::pending()));
     Ok((received, Box::new(writer)))
 }
@@ -162,11 +162,11 @@ pub async fn run(
     writer: impl AsyncWrite + Send + Unpin + 'static,
     stop: impl Future<Output = ()> + Send,
 ) -> io::Result<BridgeEnd> {
-    run_telling(endpoint, reader, writer, stop, Box::new(|_, _| ())).await
+    run_reporting(endpoint, reader, writer, stop, Box::new(|_, _| ())).await
 }
 
 /// Like [`run`], and tells what became of each line.
-pub(crate) async fn run_telling(
+pub(crate) async fn run_reporting(
     endpoint: Endpoint,
     reader: impl AsyncRead + Send + Unpin,
     writer: impl AsyncWrite + Send + Unpin + 'static,
@@ -177,27 +177,33 @@ pub(crate) async fn run_telling(
     let usual = MemoryLimits::default();
     let least = endpoint.message_bytes_max.saturating_mul(MemoryLimits::MESSAGES_MIN);
     let budget = Budget::new(MemoryLimits { process_bytes_max: usual.process_bytes_max.max(least), ..usual });
-    let sink = Sink::stream(Box::new(writer));
-    Ok(Bridge::new(endpoint, client, sink, budget, on_sent).run(reader, stop).await)
+    let output = BridgeOutput::stream(Box::new(writer));
+    Ok(Bridge::new(endpoint, client, output, budget, on_sent).run(reader, stop).await)
 }
 
 impl Bridge {
-    fn new(endpoint: Endpoint, client: Client, sink: Sink, budget: Budget, on_sent: OnSent) -> Arc<Self> {
+    fn new(
+        endpoint: Endpoint,
+        client: Client,
+        output: BridgeOutput,
+        budget: Budget,
+        on_sent: OnSent,
+    ) -> Arc<Self> {
         Arc::new_cyclic(|own| Self {
             endpoint,
             client,
-            talk: Mutex::default(),
+            protocol: Mutex::default(),
             mirrored: Mutex::default(),
-            large: Semaphore::new(LARGE_MAX),
-            sink,
+            large_answers: Semaphore::new(LARGE_ANSWERS_MAX),
+            output,
             budget,
             on_sent,
-            first: OnceCell::new(),
+            first_transport: OnceCell::new(),
             own: own.clone(),
             calls: Mutex::default(),
             ended: Mutex::default(),
             end: Notify::new(),
-            _counted: OpenBridgeCount::new(),
+            _open_count: OpenBridgeCount::new(),
         })
     }
 
@@ -207,11 +213,11 @@ impl Bridge {
         stop: impl Future<Output = ()> + Send,
     ) -> BridgeEnd {
         let mut tasks = Tasks::default();
-        let (quiet, waiting) = mpsc::channel(QUIET_MAX);
-        tasks.requests.spawn(self.clone().send_quietly(waiting));
+        let (one_way, waiting) = mpsc::channel(ONE_WAY_MAX);
+        tasks.requests.spawn(self.clone().send_one_way(waiting));
         let mut stop = std::pin::pin!(stop);
         let whole = async {
-            self.read(reader, &mut tasks, quiet).await;
+            self.read(reader, &mut tasks, one_way).await;
             // What has no end of its own does not hold up the end.
             tasks.standing.abort_all();
             let drained = async { while tasks.requests.join_next().await.is_some() {} };
@@ -224,10 +230,10 @@ impl Bridge {
             () = self.end.notified() => {}
         }
         drop(tasks);
-        if let Some(first) = self.first.get() {
+        if let Some(first) = self.first_transport.get() {
             first.leave();
         }
-        self.say_goodbye().await;
+        self.end_session().await;
         lock(&self.ended).unwrap_or(BridgeEnd::ByClient)
     }
 
@@ -235,7 +241,7 @@ impl Bridge {
         self: &Arc<Self>,
         mut reader: impl AsyncRead + Send + Unpin,
         tasks: &mut Tasks,
-        quiet: mpsc::Sender<QueuedMessage>,
+        one_way: mpsc::Sender<QueuedMessage>,
     ) {
         let mut next = 0;
         let mut framer = Framer::new(self.endpoint.message_bytes_max);
@@ -264,7 +270,7 @@ impl Bridge {
                         // There is nothing in it that a server could be told.
                         (self.on_sent)(number, None);
                     } else {
-                        self.dispatch(number, line, tasks, &quiet).await;
+                        self.dispatch(number, line, tasks, &one_way).await;
                     }
                 }
             }
@@ -280,7 +286,7 @@ impl Bridge {
         number: u64,
         line: Bytes,
         tasks: &mut Tasks,
-        quiet: &mpsc::Sender<QueuedMessage>,
+        one_way: &mpsc::Sender<QueuedMessage>,
     ) {
         while tasks.requests.try_join_next().is_some() || tasks.standing.try_join_next().is_some() {}
         let message = Envelope::parse(&line);
@@ -288,27 +294,29 @@ impl Bridge {
             (MessageKind::Request, Some(method::INITIALIZE)) => {
                 // Everything after it needs what it agrees on.
                 let never = Notify::new();
-                Exchange::new(self, number, &message, &never).brief(INITIALIZE_MAX).run(line).await;
+                Exchange::new(self, number, &message, &never).bounded(INITIALIZE_MAX).run(line).await;
             }
             (MessageKind::Notification, Some(method::NOTIFICATIONS_INITIALIZED)) => {
                 let never = Notify::new();
-                let sent = Exchange::new(self, number, &message, &never).brief(QUIET_ONE_MAX);
+                let sent = Exchange::new(self, number, &message, &never).bounded(ONE_WAY_TIME_MAX);
                 let sent = sent.run(line).await;
                 // A server of the first transport has said where its one stream is.
-                if sent && lock(&self.talk).version.is_some() && !self.first.initialized() {
+                if sent && lock(&self.protocol).version.is_some() && !self.first_transport.initialized() {
                     let bridge = self.clone();
-                    tasks.standing.spawn(async move { listen_aside(&bridge).await });
+                    tasks.standing.spawn(async move { listen_to_standing_stream(&bridge).await });
                 }
             }
-            (MessageKind::Notification, Some(method::NOTIFICATIONS_CANCELLED)) if self.call_off(&message) => {
+            (MessageKind::Notification, Some(method::NOTIFICATIONS_CANCELLED))
+                if self.cancel_call(&message) =>
+            {
                 // By leaving the request's stream.
                 (self.on_sent)(number, None);
             }
             (MessageKind::Notification | MessageKind::Response | MessageKind::Error, _) => {
                 // Waits for room: the client is to slow down, and nothing is lost.
                 let mut room = self.budget.nothing(Use::Backend, true);
-                match room.resize_within(line.len(), QUIET_ONE_MAX).await {
-                    Ok(()) => drop(quiet.send(QueuedMessage { number, line, message, room }).await),
+                match room.resize_within(line.len(), ONE_WAY_TIME_MAX).await {
+                    Ok(()) => drop(one_way.send(QueuedMessage { number, line, message, room }).await),
                     Err(full) => {
                         tracing::warn!(error = %full, "a message did not reach the server");
                         (self.on_sent)(number, Some(WhyUndelivered::DroppedByLimit));
@@ -336,10 +344,10 @@ impl Bridge {
                 return;
             }
         };
-        let modern = lock(&self.talk).modern_version(&message);
+        let modern = lock(&self.protocol).modern_version(&message);
         let cancelled = Arc::new(Notify::new());
         if let (Some(version), Some(id)) = (modern, &message.id) {
-            lock(&self.talk).modern = Some(version);
+            lock(&self.protocol).modern = Some(version);
             lock(&self.calls).insert(id.clone(), cancelled.clone());
         }
         let stands = message.method.as_deref() == Some(method::SUBSCRIPTIONS_LISTEN);
@@ -363,20 +371,20 @@ impl Bridge {
     }
 
     /// Calls a modern request off by leaving its stream; returns whether nothing needs to be sent.
-    fn call_off(&self, message: &Envelope) -> bool {
+    fn cancel_call(&self, message: &Envelope) -> bool {
         let call = message.ties.cancels.as_ref().and_then(|id| lock(&self.calls).remove(id));
         let is_modern = call.is_some();
         if let Some(cancelled) = call {
             cancelled.notify_one();
         }
         // A modern server is never told otherwise: what is not under way has been answered.
-        is_modern || lock(&self.talk).version.is_none()
+        is_modern || lock(&self.protocol).version.is_none()
     }
 
-    async fn send_quietly(self: Arc<Self>, mut waiting: mpsc::Receiver<QueuedMessage>) {
+    async fn send_one_way(self: Arc<Self>, mut waiting: mpsc::Receiver<QueuedMessage>) {
         while let Some(QueuedMessage { number, line, message, room: _room }) = waiting.recv().await {
             let never = Notify::new();
-            Exchange::new(&self, number, &message, &never).brief(QUIET_ONE_MAX).run(line).await;
+            Exchange::new(&self, number, &message, &never).bounded(ONE_WAY_TIME_MAX).run(line).await;
         }
     }
 
@@ -392,8 +400,8 @@ impl Bridge {
     }
 
     /// Passes a line on to the client, with the request on whose stream it came.
-    pub(super) async fn emit(&self, line: &[u8], on: Option<u64>) {
-        if !self.sink.put(line, on).await {
+    pub(super) async fn emit(&self, line: &[u8], stream_of: Option<u64>) {
+        if !self.output.put(line, stream_of).await {
             self.end(BridgeEnd::Unread);
         }
     }
@@ -411,15 +419,15 @@ impl Bridge {
     }
 
     /// Ends the legacy session, where there is one that may still be known.
-    async fn say_goodbye(&self) {
+    async fn end_session(&self) {
         if *lock(&self.ended) == Some(BridgeEnd::SessionLost) {
             return;
         }
-        let talk = lock(&self.talk).clone();
-        if talk.session.is_some() {
-            let request = self.request(Method::DELETE, talk.session_headers(), Bytes::new());
+        let protocol = lock(&self.protocol).clone();
+        if protocol.session.is_some() {
+            let request = self.request(Method::DELETE, protocol.session_headers(), Bytes::new());
             // A server need not listen to this, and we are leaving.
-            let _ = tokio::time::timeout(GOODBYE_MAX, self.client.send(request)).await;
+            let _ = tokio::time::timeout(END_SESSION_MAX, self.client.send(request)).await;
         }
     }
 }

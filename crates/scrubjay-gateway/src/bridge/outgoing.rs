@@ -84,8 +84,8 @@ pub(crate) fn safe(value: &str) -> HeaderValue {
 mod tests {
     use super::*;
 
-    fn check(talk: &NegotiatedProtocol, message: &str, expected: &[(&str, &str)]) {
-        let headers = talk.headers(&Envelope::parse(message.as_bytes()));
+    fn check(protocol: &NegotiatedProtocol, message: &str, expected: &[(&str, &str)]) {
+        let headers = protocol.headers(&Envelope::parse(message.as_bytes()));
         let mut said: Vec<(&str, &str)> =
             headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
         said.sort_unstable();
@@ -94,13 +94,14 @@ mod tests {
 
     #[test]
     fn modern_headers_say_what_the_body_says() {
-        let talk = NegotiatedProtocol { modern: Some("2026-07-28".into()), ..NegotiatedProtocol::default() };
+        let protocol =
+            NegotiatedProtocol { modern: Some("2026-07-28".into()), ..NegotiatedProtocol::default() };
         let modern = |method: &str, more: &str| {
             let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#;
             format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{more}{meta}}}}}"#)
         };
         let version = ("mcp-protocol-version", "2026-07-28");
-        check(&talk, &modern("tools/list", ""), &[("mcp-method", "tools/list"), version]);
+        check(&protocol, &modern("tools/list", ""), &[("mcp-method", "tools/list"), version]);
         for (method, more, name) in [
             ("tools/call", r#""name":"add","#, "add"),
             ("prompts/get", r#""name":"=?base64?x","#, "=?base64?PT9iYXNlNjQ/eA==?="),
@@ -108,28 +109,28 @@ mod tests {
             ("tasks/get", r#""taskId":" t","#, "=?base64?IHQ=?="),
         ] {
             let message = modern(method, more);
-            check(&talk, &message, &[("mcp-method", method), ("mcp-name", name), version]);
+            check(&protocol, &message, &[("mcp-method", method), ("mcp-name", name), version]);
         }
         let note = r#"{"jsonrpc":"2.0","method":"notifications/x"}"#;
-        check(&talk, note, &[("mcp-method", "notifications/x"), version]);
+        check(&protocol, note, &[("mcp-method", "notifications/x"), version]);
     }
 
     #[test]
     fn legacy_headers_name_the_session() {
-        let talk = NegotiatedProtocol {
+        let protocol = NegotiatedProtocol {
             session: Some(HeaderValue::from_static("s")),
             version: Some("2025-06-18".into()),
             modern: Some("2026-07-28".into()),
             answers_modern: false,
         };
         let both = [("mcp-protocol-version", "2025-06-18"), ("mcp-session-id", "s")];
-        check(&talk, r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}"#, &both);
-        check(&talk, r#"{"jsonrpc":"2.0","method":"notifications/x"}"#, &both);
+        check(&protocol, r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}"#, &both);
+        check(&protocol, r#"{"jsonrpc":"2.0","method":"notifications/x"}"#, &both);
         let passed_on = r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
-        check(&talk, passed_on, &both);
-        let both_eras = NegotiatedProtocol { answers_modern: true, ..talk.clone() };
+        check(&protocol, passed_on, &both);
+        let both_eras = NegotiatedProtocol { answers_modern: true, ..protocol.clone() };
         check(&both_eras, passed_on, &[("mcp-method", "m"), ("mcp-protocol-version", "2026-07-28")]);
-        check(&talk, r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#, &[]);
+        check(&protocol, r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#, &[]);
         check(&NegotiatedProtocol::default(), r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#, &[]);
     }
 }

@@ -14,7 +14,8 @@ const EXCERPT_BYTES_MAX: usize = 200;
 const BODY_BYTES_MAX: usize = 1024;
 const CHALLENGE_BYTES_MAX: usize = 1024;
 /// The parameters of a challenge that are meant to be read.
-const TOLD: [&str; 6] = ["realm", "scope", "error", "error_description", "error_uri", "resource_metadata"];
+const READABLE: [&str; 6] =
+    ["realm", "scope", "error", "error_description", "error_uri", "resource_metadata"];
 
 /// The outside of a server's answer.
 #[derive(Debug)]
@@ -83,7 +84,7 @@ fn challenge(headers: &HeaderMap) -> Option<String> {
             kept.push(scheme.to_owned());
         }
         let name = parameter.split('=').next().unwrap_or_default().trim().to_ascii_lowercase();
-        if let Some(last) = kept.last_mut().filter(|_| TOLD.contains(&name.as_str())) {
+        if let Some(last) = kept.last_mut().filter(|_| READABLE.contains(&name.as_str())) {
             let space = if last.contains(' ') { ", " } else { " " };
             // What follows a question mark may be a secret.
             let told = parameter.split_once('?').map(|(told, _)| format!("{told}\""));

@@ -66,7 +66,7 @@ impl UnansweredRequests {
         if self.ids.len() == 1 { self.ids.pop() } else { None }
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
 
@@ -77,17 +77,17 @@ impl UnansweredRequests {
 
     /// Takes a line from the server and returns it as the client must see it.
     ///
-    /// An error without an id answers the one request that waits; a `verdict`, the whole answer to a request
+    /// An error without an id answers the one request that waits; a `is_refusal`, the whole answer to a request
     /// that was refused, does so whatever id it bears. What only looks like an answer is none: clients drop
     /// it and wait on.
-    pub(super) fn take<'l>(&mut self, line: &'l [u8], verdict: bool) -> BridgedLine<'l> {
-        if self.is_over() {
+    pub(super) fn take<'l>(&mut self, line: &'l [u8], is_refusal: bool) -> BridgedLine<'l> {
+        if self.is_empty() {
             return BridgedLine::Line(line.into());
         }
         let envelope = Envelope::parse(line);
         match envelope.kind {
             MessageKind::Response | MessageKind::Error if !is_message(&envelope) => {
-                if let Some(id) = self.claimed(&envelope, verdict) {
+                if let Some(id) = self.claimed(&envelope, is_refusal) {
                     self.settle(Some(&id));
                     return BridgedLine::NoAnswer(id);
                 }
@@ -102,7 +102,7 @@ impl UnansweredRequests {
                 let before = self.ids.len();
                 self.settle(envelope.id.as_ref());
                 if self.ids.len() == before
-                    && (verdict || envelope.id.is_none())
+                    && (is_refusal || envelope.id.is_none())
                     && let [own] = self.ids.as_slice()
                     && let Some(adopted) = with_id(line, own)
                 {
@@ -116,9 +116,9 @@ impl UnansweredRequests {
     }
 
     /// Returns the waiting request that a line means to answer.
-    fn claimed(&self, line: &Envelope, verdict: bool) -> Option<JsonId> {
+    fn claimed(&self, line: &Envelope, is_refusal: bool) -> Option<JsonId> {
         let named = line.id.as_ref().and_then(|id| self.ids.iter().find(|own| same(own, id)));
-        let only = self.ids.first().filter(|_| self.ids.len() == 1 && (verdict || line.id.is_none()));
+        let only = self.ids.first().filter(|_| self.ids.len() == 1 && (is_refusal || line.id.is_none()));
         named.or(only).cloned()
     }
 
@@ -151,9 +151,9 @@ fn with_id(line: &[u8], id: &JsonId) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    fn check(request: &str, line: &str, verdict: bool, expected: &str, left: usize) {
+    fn check(request: &str, line: &str, is_refusal: bool, expected: &str, left: usize) {
         let mut waiting = UnansweredRequests::for_requests(&Envelope::parse(request.as_bytes()));
-        let taken = match waiting.take(line.as_bytes(), verdict) {
+        let taken = match waiting.take(line.as_bytes(), is_refusal) {
             BridgedLine::Line(line) => String::from_utf8(line.into_owned()).unwrap(),
             BridgedLine::NoAnswer(id) => format!("no answer to {id}"),
         };

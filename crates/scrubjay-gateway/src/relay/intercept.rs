@@ -12,7 +12,7 @@ use scrubjay_core::framing::LineBatch;
 use scrubjay_core::rules::{Judge, Judgement, Onward};
 use scrubjay_tape::clock::Moment;
 
-use super::unsent::{Messages, Unsent};
+use super::pending_write::{Messages, PendingWrite};
 use super::{ReceiverGone, Relay};
 use crate::ruled_line;
 
@@ -44,10 +44,10 @@ impl Relay {
                 (recorded, numbers)
             };
             let mut ready = self.ready(direction, (line.bytes, end), judgement, numbers);
-            if let Err(e) = self.settle(recorded).await {
-                ready.is_off_tape();
+            if let Err(e) = self.await_durability(recorded).await {
+                ready.forget_entries();
                 if !self.note_failure(1, line.bytes.len() as u64, &e) {
-                    self.tell_not_recorded(direction, line.bytes, &e).await?;
+                    self.answer_not_recorded(direction, line.bytes, &e).await?;
                     continue;
                 }
             }
@@ -71,13 +71,13 @@ impl Relay {
             Onward::Nothing => None,
         };
         let back = judgement.back.map(|back| [&back[..], b"\n"].concat());
-        let unsent = |bytes: Vec<u8>, direction, number| {
-            (Unsent::new(self, direction, number, Messages::One(bytes.len())), bytes)
+        let pending_write = |bytes: Vec<u8>, direction, number| {
+            (PendingWrite::new(self, direction, number, Messages::One(bytes.len())), bytes)
         };
         RuledMessage {
             delay: judgement.delay,
-            onward: onward.map(|bytes| unsent(bytes, direction, onward_number)),
-            back: back.map(|bytes| unsent(bytes, direction.reversed(), back_number)),
+            onward: onward.map(|bytes| pending_write(bytes, direction, onward_number)),
+            back: back.map(|bytes| pending_write(bytes, direction.reversed(), back_number)),
         }
     }
 
@@ -92,7 +92,7 @@ impl Relay {
             match self.to_server.sink() {
                 _ if to_client => std::future::pending().await,
                 // An end that cannot be watched is as good as gone.
-                Some(sink) => drop(sink.abandoned().await),
+                Some(sink) => drop(sink.reader_gone().await),
                 None => {}
             }
         };
@@ -107,20 +107,20 @@ impl Relay {
 /// What comes of a line that was judged and recorded.
 struct RuledMessage<'a> {
     delay: Duration,
-    onward: Option<(Unsent<'a>, Vec<u8>)>,
-    back: Option<(Unsent<'a>, Vec<u8>)>,
+    onward: Option<(PendingWrite<'a>, Vec<u8>)>,
+    back: Option<(PendingWrite<'a>, Vec<u8>)>,
 }
 
 impl RuledMessage<'_> {
-    fn is_off_tape(&mut self) {
-        for (unsent, _) in self.onward.iter_mut().chain(&mut self.back) {
-            unsent.is_off_tape();
+    fn forget_entries(&mut self) {
+        for (pending_write, _) in self.onward.iter_mut().chain(&mut self.back) {
+            pending_write.forget_entries();
         }
     }
 
     async fn act(self) -> Result<(), ReceiverGone> {
-        for (unsent, bytes) in self.onward.into_iter().chain(self.back) {
-            unsent.write(&bytes).await?;
+        for (pending_write, bytes) in self.onward.into_iter().chain(self.back) {
+            pending_write.write(&bytes).await?;
         }
         Ok(())
     }

@@ -11,32 +11,32 @@ use crate::session::{Call, lock};
 impl RpcChannel {
     /// Returns the call that what the backend says belongs to, as far as that can be told: the newest, where it is said on
     /// the stream of a call or no other client has ever spoken here.
-    pub(super) fn belongs_to(&self, busy: &[Arc<Call>], on: Option<u64>) -> Option<Arc<Call>> {
-        if self.is_one_clients() {
+    pub(super) fn belongs_to(&self, busy: &[Arc<Call>], stream_of: Option<u64>) -> Option<Arc<Call>> {
+        if self.has_one_client() {
             return busy.first().cloned();
         }
         only_session(busy)
-            .filter(|call| on.is_some() || lock(&self.clients_seen).is_nobody_but(&call.session))
+            .filter(|call| stream_of.is_some() || lock(&self.clients_seen).is_nobody_but(&call.session))
     }
 
     /// Returns the call that something is for which answers none, as far as that can be told.
-    pub(super) fn addressee(&self, line: &RuledLine, on: Option<u64>) -> Option<Arc<Call>> {
+    pub(super) fn addressee(&self, line: &RuledLine, stream_of: Option<u64>) -> Option<Arc<Call>> {
         let text = line.text();
         let parts = Parts::of(&text).ok();
         let token = parts.as_ref().and_then(|parts| parts.param("progressToken"));
-        let progressing = token.and_then(|token| self.progressing(token, on));
-        progressing.map(|(call, _)| call).or_else(|| self.belongs_to(&self.callers(on), on))
+        let progressing = token.and_then(|token| self.progressing(token, stream_of));
+        progressing.map(|(call, _)| call).or_else(|| self.belongs_to(&self.callers(stream_of), stream_of))
     }
 
     /// Returns whether a call is under way whose client may be asked by its answer.
-    pub(super) fn is_called(&self) -> bool {
+    pub(super) fn has_call_that_may_demand(&self) -> bool {
         lock(&self.pending).values().any(|pending| pending.may_demand && pending.call.is_some())
     }
 
     /// Returns the calls that something the backend says may belong to, newest first: on the stream of one
     /// call, that call alone.
-    pub(super) fn callers(&self, on: Option<u64>) -> Vec<Arc<Call>> {
-        match on {
+    pub(super) fn callers(&self, stream_of: Option<u64>) -> Vec<Arc<Call>> {
+        match stream_of {
             Some(id) => lock(&self.pending).get(&id).and_then(|p| p.call.clone()).into_iter().collect(),
             None => self.busy(),
         }

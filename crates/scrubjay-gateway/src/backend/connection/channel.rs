@@ -14,7 +14,7 @@ use super::clients_seen::ClientsSeen;
 use super::outbound::write;
 use super::progress_token::random_key;
 use crate::backend::leg_tape::LegTape;
-use crate::backend::process::{Complaints, Exit, Program};
+use crate::backend::process::{Exit, Program, StderrTail};
 use crate::backend::questions::Questions;
 use crate::backend::slots::Owner;
 use crate::backend::{Answer, Backend, Event};
@@ -29,7 +29,7 @@ use crate::session::{Call, HELD_MAX, Session, lock};
 /// How many lines may wait to be read by the backend.
 const LINES_MAX: usize = 64;
 /// How many questions of a backend may have no answer yet; it is not heard beyond that.
-const OPEN_ENDS_MAX: usize = 1024;
+const SIDE_TASKS_MAX: usize = 1024;
 
 pub(super) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 /// The lines whose delivery a bridge reports later, where there is a bridge.
@@ -63,17 +63,17 @@ pub(crate) struct RpcChannel {
     /// What waits for the backend to read it.
     pub(super) queue: Arc<Account>,
     /// Room for questions of the backend that have no answer yet, and for calls that are called off.
-    pub(super) open_ends: Arc<Semaphore>,
+    pub(super) side_tasks: Arc<Semaphore>,
     pub(super) pending: Mutex<HashMap<u64, PendingCall>>,
     /// Makes progress tokens that nobody but this connection's backend knows.
     pub(super) token_key: [u8; 32],
     pub(super) next_id: AtomicU64,
     /// How many bytes it has said before it was greeted.
-    pub(super) bytes_before: AtomicUsize,
+    pub(super) bytes_before_greeting: AtomicUsize,
     pub(super) open: AtomicBool,
     pub(super) closed: tokio::sync::watch::Sender<bool>,
     pub(super) why_closed: Mutex<String>,
-    pub(super) complaints: Complaints,
+    pub(super) stderr_tail: StderrTail,
     pub(super) events: mpsc::Sender<Event>,
     pub(super) tape: Arc<LegTape>,
     /// Kept alive with the connection: dropped, the process ends.
@@ -88,7 +88,7 @@ pub(super) struct PendingCall {
     /// The client's own token, where it wants progress.
     pub(super) progress_token: Option<String>,
     /// Notified of progress: a call that makes progress does not time out.
-    pub(super) moves: Arc<tokio::sync::Notify>,
+    pub(super) progressed: Arc<tokio::sync::Notify>,
 }
 
 impl RpcChannel {
@@ -96,7 +96,7 @@ impl RpcChannel {
         backend: &Backend,
         (writer, in_bridge): (Writer, InBridge),
         program: Option<Program>,
-        complaints: Complaints,
+        stderr_tail: StderrTail,
         tape: Arc<LegTape>,
     ) -> Arc<Self> {
         let (lines, queue) = mpsc::channel(LINES_MAX);
@@ -117,15 +117,15 @@ impl RpcChannel {
             lines: Mutex::new(Some(lines)),
             queue: backend.budget.backend(),
             budget: backend.budget.clone(),
-            open_ends: Arc::new(Semaphore::new(OPEN_ENDS_MAX)),
+            side_tasks: Arc::new(Semaphore::new(SIDE_TASKS_MAX)),
             pending: Mutex::default(),
             token_key: random_key(),
             next_id: AtomicU64::new(1),
-            bytes_before: AtomicUsize::new(0),
+            bytes_before_greeting: AtomicUsize::new(0),
             open: AtomicBool::new(true),
             closed: tokio::sync::watch::Sender::new(false),
             why_closed: Mutex::default(),
-            complaints,
+            stderr_tail,
             events: backend.events.clone(),
             tape,
             program: Mutex::new(program),
@@ -161,21 +161,24 @@ impl RpcChannel {
     }
 
     /// Returns whether it is one client's own.
-    pub(super) fn is_one_clients(&self) -> bool {
+    pub(super) fn has_one_client(&self) -> bool {
         self.passes_to.is_some() || self.owner().is_some()
     }
 
     /// Returns how much processor time its program has used, where it has one that has said nothing yet.
     pub(in crate::backend) fn silent_ticks(&self) -> Option<u64> {
-        let is_silent = self.bytes_before.load(Ordering::Relaxed) == 0;
+        let is_silent = self.bytes_before_greeting.load(Ordering::Relaxed) == 0;
         is_silent.then(|| lock(&self.program).as_ref().and_then(Program::busy_ticks)).flatten()
     }
 
     pub(in crate::backend) fn why_closed(&self) -> String {
         let why = lock(&self.why_closed).clone();
-        let complaints: Vec<String> = lock(&self.complaints).iter().cloned().collect();
-        let why =
-            if complaints.is_empty() { why } else { format!("{why} (it said: {})", complaints.join(" | ")) };
+        let stderr_tail: Vec<String> = lock(&self.stderr_tail).iter().cloned().collect();
+        let why = if stderr_tail.is_empty() {
+            why
+        } else {
+            format!("{why} (it said: {})", stderr_tail.join(" | "))
+        };
         // It is sent to clients, and may quote secrets from the server's output or address.
         let redactor = lock(&self.tape.recording()).redactor();
         redactor.redact_text(&why).into_owned()
@@ -208,7 +211,7 @@ impl RpcChannel {
                 self.note_end(why, None);
             }
         }
-        self.let_go();
+        self.release();
     }
 
     /// Closes because its program has ended or left its stream.
@@ -218,10 +221,10 @@ impl RpcChannel {
             lock(&self.why_closed).clone_from(&why);
             self.note_end(&why, exit);
         }
-        self.let_go();
+        self.release();
     }
 
-    fn let_go(&self) {
+    fn release(&self) {
         // Dropping the reply senders fails the calls that wait.
         lock(&self.pending).clear();
         self.closed.send_replace(true);

@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use super::channel::RpcChannel;
 use crate::backend::Answer;
 use crate::backend::process::Exit;
-use crate::bridge::received::Received;
+use crate::bridge::received::ReceivedLine;
 use crate::budget::{Charge, Use};
 use crate::ruled_line::RuledLine;
 use crate::session::lock;
@@ -36,14 +36,14 @@ const BUFFER_BYTES_MAX: usize = 256 * 1024;
 /// How long reading from a backend waits for memory.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How long a backend's last output may take to arrive after it has exited.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const LAST_OUTPUT_MAX: Duration = Duration::from_secs(1);
 
 /// Where what a backend says comes from.
 pub(in crate::backend) enum Incoming {
     /// A stream of lines.
     Lines(Box<dyn AsyncRead + Send + Unpin>),
     /// An HTTP server: each line with the request on whose stream it came.
-    Received(mpsc::Receiver<Received>),
+    Received(mpsc::Receiver<ReceivedLine>),
 }
 
 impl RpcChannel {
@@ -55,16 +55,16 @@ impl RpcChannel {
         }
     }
 
-    async fn listen_to_received(self: Arc<Self>, mut received: mpsc::Receiver<Received>) {
+    async fn listen_to_received(self: Arc<Self>, mut received: mpsc::Receiver<ReceivedLine>) {
         let mut closed = self.closed.subscribe();
         loop {
-            let heard = tokio::select! {
-                heard = received.recv() => heard,
+            let line = tokio::select! {
+                line = received.recv() => line,
                 // Closed from our side: what still comes is dropped.
                 _ = closed.wait_for(|closed| *closed) => return,
             };
-            match heard {
-                Some(heard) => self.receive(&heard.line, heard.on).await,
+            match line {
+                Some(line) => self.receive(&line.line, line.stream_of).await,
                 None => return self.close_ended(None),
             }
         }
@@ -117,7 +117,7 @@ impl RpcChannel {
     pub(super) async fn exit(&self) -> Option<Exit> {
         let ended = lock(&self.program).as_ref().map(|program| program.ended.clone());
         let mut ended = ended?;
-        let waited = tokio::time::timeout(LAST_WORDS, ended.wait_for(|ended| ended.is_some())).await;
+        let waited = tokio::time::timeout(LAST_OUTPUT_MAX, ended.wait_for(|ended| ended.is_some())).await;
         waited.ok().and_then(Result::ok).and_then(|exit| *exit)
     }
 
@@ -130,7 +130,7 @@ impl RpcChannel {
             Ok(exit) => *exit,
             Err(_) => return,
         };
-        tokio::time::sleep(LAST_WORDS).await;
+        tokio::time::sleep(LAST_OUTPUT_MAX).await;
         if let Some(channel) = channel.upgrade() {
             channel.close_ended(exit);
         }
@@ -158,9 +158,10 @@ impl RpcChannel {
         }
     }
 
-    async fn receive(self: &Arc<Self>, bytes: &[u8], on: Option<u64>) {
+    async fn receive(self: &Arc<Self>, bytes: &[u8], stream_of: Option<u64>) {
         if !self.is_greeted()
-            && self.bytes_before.fetch_add(bytes.len() + 1, Ordering::Relaxed) > BEFORE_GREETING_BYTES_MAX
+            && self.bytes_before_greeting.fetch_add(bytes.len() + 1, Ordering::Relaxed)
+                > BEFORE_GREETING_BYTES_MAX
         {
             self.close(
                 &format!("it said {BEFORE_GREETING_BYTES_MAX} bytes without answering its greeting"),
@@ -179,21 +180,21 @@ impl RpcChannel {
         let stops = line.judgement.onward == Onward::Nothing;
         if line.judgement.delay.is_zero() && line.judgement.back.is_none() {
             return if stops {
-                self.deal_with_stopped(&line, on).await
+                self.finish_stopped(&line, stream_of).await
             } else {
-                self.hear_judged(&line, on).await
+                self.dispatch(&line, stream_of).await
             };
         }
         // An answer is given though its backend should end meanwhile; one that rules stopped is given to nobody.
         let pending = if stops { None } else { self.pending_of(&line) };
         let call = match &pending {
             Some(pending) => pending.call.clone(),
-            None => self.addressee(&line, on),
+            None => self.addressee(&line, stream_of),
         };
-        let (place, room) = match self.hold_permit(&line, call.as_ref()).await {
-            Ok(place) => place,
+        let (permit, room) = match self.hold_permit(&line, call.as_ref()).await {
+            Ok(permit) => permit,
             // It goes nowhere, so it need not wait.
-            Err(_) if stops => return self.deal_with_stopped(&line, on).await,
+            Err(_) if stops => return self.finish_stopped(&line, stream_of).await,
             Err(full) => return self.refuse_held(&line, call, pending, &full).await,
         };
         let channel = self.clone();
@@ -204,17 +205,17 @@ impl RpcChannel {
             drop(room);
             let text = line.text();
             if stops {
-                channel.deal_with_stopped(&line, on).await
+                channel.finish_stopped(&line, stream_of).await
             } else if let Some((pending, parts)) = pending.zip(Parts::of(&text).ok()) {
                 channel.answer(pending, &parts, &line);
             } else {
-                channel.hear_judged(&line, on).await
+                channel.dispatch(&line, stream_of).await
             }
-            drop(place);
+            drop(permit);
         });
     }
 
-    async fn hear_judged(self: &Arc<Self>, line: &RuledLine, on: Option<u64>) {
+    async fn dispatch(self: &Arc<Self>, line: &RuledLine, stream_of: Option<u64>) {
         let text = line.text();
         let Ok(parts) = Parts::of(&text) else {
             // Stray text on the stream: recorded on the backend's own tape, and not passed on.
@@ -229,11 +230,11 @@ impl RpcChannel {
             (Some(method), Some(id)) => {
                 let (method, id) = (method.clone(), id.get().to_owned());
                 let params = parts.params.map(|p| p.get().to_owned());
-                self.clone().receive_request(method, id, params, line, on).await;
+                self.clone().receive_request(method, id, params, line, stream_of).await;
             }
             (Some(method), None) => {
                 let method = method.clone();
-                self.receive_notification(method, line, &text, on).await;
+                self.receive_notification(method, line, &text, stream_of).await;
             }
             (None, None) => self.record_own(line.came.as_bytes()),
         }

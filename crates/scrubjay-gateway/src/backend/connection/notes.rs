@@ -28,7 +28,7 @@ impl RpcChannel {
     /// Puts on tape that this connection is over, when that happens and not when somebody next needs it.
     pub(super) fn note_end(&self, why: &str, exit: Option<Exit>) {
         let busy = self.busy();
-        let stderr: Vec<String> = lock(&self.complaints).iter().cloned().collect();
+        let stderr: Vec<String> = lock(&self.stderr_tail).iter().cloned().collect();
         let ended = BackendEnded {
             backend: self.backend.clone(),
             connection: self.number,

@@ -54,7 +54,7 @@ impl RpcChannel {
             lock(&self.clients_seen).add(&call.session);
         }
         let (reply, mut answer) = oneshot::channel();
-        let moves = Arc::new(tokio::sync::Notify::new());
+        let progressed = Arc::new(tokio::sync::Notify::new());
         {
             let mut pending = lock(&self.pending);
             if !self.is_open() || pending.len() >= CALLS_MAX {
@@ -64,7 +64,10 @@ impl RpcChannel {
             let call = call.cloned();
             let may_demand =
                 matches!(method, method::TOOLS_CALL | method::PROMPTS_GET | method::RESOURCES_READ);
-            pending.insert(id, PendingCall { call, may_demand, reply, progress_token, moves: moves.clone() });
+            pending.insert(
+                id,
+                PendingCall { call, may_demand, reply, progress_token, progressed: progressed.clone() },
+            );
         }
         guard.is_under_way = true;
         let timed_out = || CallError::TimedOut(self.backend.clone(), timeout);
@@ -75,7 +78,7 @@ impl RpcChannel {
         let answered = loop {
             tokio::select! {
                 answered = &mut answer => break answered,
-                () = moves.notified() => {}
+                () = progressed.notified() => {}
                 () = tokio::time::sleep(timeout) => return Err(timed_out()),
             }
         };
@@ -102,7 +105,7 @@ impl RpcChannel {
 
     pub(super) fn send_now(&self, line: String) -> Result<(), UnsentLine> {
         let lines = lock(&self.lines).clone();
-        let Some(place) = lines.as_ref().and_then(|lines| lines.try_reserve().ok()) else {
+        let Some(permit) = lines.as_ref().and_then(|lines| lines.try_reserve().ok()) else {
             return Err(UnsentLine(line));
         };
         let line = self.judge(Direction::ClientToServer, line);
@@ -115,7 +118,7 @@ impl RpcChannel {
             let Ok(room) = self.queue.charge(Use::Backend, text.len()) else {
                 return Err(UnsentLine(line.came));
             };
-            leaving = Some((place, Queued::new(text, room)));
+            leaving = Some((permit, Queued::new(text, room)));
         }
         if let Err(e) = self.record_then(Direction::ClientToServer, None, &line, leaving) {
             tracing::error!(backend = self.backend, error = %e, "a notification was not passed on");
@@ -182,8 +185,8 @@ impl Drop for AbandonGuard<'_> {
             return;
         }
         lock(&self.channel.pending).remove(&self.id);
-        // A backend that does not read gets at most `OPEN_ENDS_MAX` cancellations.
-        let end = self.channel.open_ends.clone().try_acquire_owned().ok();
+        // A backend that does not read gets at most `SIDE_TASKS_MAX` cancellations.
+        let end = self.channel.side_tasks.clone().try_acquire_owned().ok();
         if let Some(end) = end.filter(|_| self.channel.is_open()) {
             let (channel, call, id) = (self.channel.clone(), self.call.cloned(), self.id);
             tokio::spawn(async move {

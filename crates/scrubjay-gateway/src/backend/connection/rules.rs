@@ -58,7 +58,7 @@ impl RpcChannel {
         line: &RuledLine,
         leaving: Option<(mpsc::Permit<'_, Outgoing>, Queued)>,
     ) -> Result<(), RecordError> {
-        let operation = call.and_then(|call| call.recorded).map(|place| place.number);
+        let operation = call.and_then(|call| call.recorded).map(|entry| entry.number);
         let items = ruled_line::items(direction, Terminator::Lf, line.came.as_bytes(), &line.judgement);
         let of_backend = |item| Item { via: Some(self.leg()), operation, ..item };
         let items: Vec<Item<'_>> = items.into_iter().map(of_backend).collect();
@@ -69,20 +69,20 @@ impl RpcChannel {
         };
         let recording = call.map_or_else(|| self.tape.recording(), |call| call.session.recording());
         record_first_marking(&recording, self.record_options, &items, marked, |kept| {
-            if let Some((place, leaving)) = leaving {
+            if let Some((permit, leaving)) = leaving {
                 let receipt = match call {
                     Some(call) => call.session.receipt(kept, ServerLeft),
                     None => kept.map(|kept| Receipt::new(recording.clone(), kept.mark, ServerLeft)),
                 };
-                place.send(Outgoing::queued(leaving, receipt));
+                permit.send(Outgoing::queued(leaving, receipt));
             }
         })
         .map(|_| ())
     }
 
     /// Deals with what a backend said and nobody is to hear; a request gets the answer that the rules give.
-    pub(super) async fn deal_with_stopped(&self, line: &RuledLine, on: Option<u64>) {
-        let only = self.belongs_to(&self.callers(on), on);
+    pub(super) async fn finish_stopped(&self, line: &RuledLine, stream_of: Option<u64>) {
+        let only = self.belongs_to(&self.callers(stream_of), stream_of);
         let recorded = match line.judgement.back.as_deref() {
             Some(back) => {
                 let leaving = String::from_utf8_lossy(back).into_owned();
@@ -97,21 +97,21 @@ impl RpcChannel {
         }
     }
 
-    /// Takes a place for something a backend said that waits because of the rules. On a connection of one client's own the
-    /// backend is not heard before there is one; where it serves others, nobody waits for the places of one client.
+    /// Takes a permit for something a backend said that waits because of the rules. On a connection of one client's own the
+    /// backend is not heard before there is one; where it serves others, nobody waits for the permits of one client.
     pub(super) async fn hold_permit(
         &self,
         line: &RuledLine,
         call: Option<&Arc<Call>>,
     ) -> Result<(Option<OwnedSemaphorePermit>, Charge), HoldRefused> {
         let room = self.budget.charge(Use::Backend, line.came.len())?;
-        if self.is_one_clients() {
+        if self.has_one_client() {
             // Never closed.
             return Ok((self.held.clone().acquire_owned().await.ok(), room));
         }
-        let places = call.map_or(&self.held, |call| &call.session.held);
-        match places.clone().try_acquire_owned() {
-            Ok(place) => Ok((Some(place), room)),
+        let permits = call.map_or(&self.held, |call| &call.session.held);
+        match permits.clone().try_acquire_owned() {
+            Ok(permit) => Ok((Some(permit), room)),
             Err(_) => {
                 let why = format!("{HELD_MAX} others for this client wait already, because rules delay them");
                 Err(HoldRefused { key: HELD_KEY, why })
@@ -126,17 +126,17 @@ impl RpcChannel {
         line: &RuledLine,
         call: Option<Arc<Call>>,
         pending: Option<PendingCall>,
-        no_place: &HoldRefused,
+        refused: &HoldRefused,
     ) {
         if let Err(e) = self.record_then(Direction::ServerToClient, call.as_ref(), line, None) {
             tracing::error!(backend = self.backend, error = %e, "cannot record what the backend said");
         }
         let bytes = line.came.len();
         match &call {
-            Some(call) => call.session.note_dropped(1, bytes, no_place.key),
-            None => self.note_dropped(bytes, no_place.key),
+            Some(call) => call.session.note_dropped(1, bytes, refused.key),
+            None => self.note_dropped(bytes, refused.key),
         }
-        let why = format!("this was not passed on: {}", no_place.why);
+        let why = format!("this was not passed on: {}", refused.why);
         if let Some(pending) = pending {
             // The caller may have left.
             let _ = pending.reply.send(Answer::error(code::INTERNAL, &why));
@@ -146,8 +146,8 @@ impl RpcChannel {
         let asked = Parts::of(&text).ok().filter(|parts| parts.method.is_some()).and_then(|parts| parts.id);
         let Some(id) = asked else { return };
         let refusal = message::raw_error(id.get(), &message::error(code::INTERNAL, &why, None));
-        // The backend is not read while `OPEN_ENDS_MAX` questions have no answer: each of them is a task that waits.
-        let Ok(end) = self.open_ends.clone().acquire_owned().await else { return };
+        // The backend is not read while `SIDE_TASKS_MAX` questions have no answer: each of them is a task that waits.
+        let Ok(end) = self.side_tasks.clone().acquire_owned().await else { return };
         let channel = self.clone();
         tokio::spawn(async move {
             if let Err(e) = channel.send(call.as_ref(), refusal).await {
@@ -178,8 +178,8 @@ impl RpcChannel {
             }
             None => None,
         };
-        let place = lines.reserve().await.map_err(|_| gone())?;
-        let leaving = leaving.map(|leaving| (place, leaving));
+        let permit = lines.reserve().await.map_err(|_| gone())?;
+        let leaving = leaving.map(|leaving| (permit, leaving));
         self.record_then(direction, call, line, leaving).map_err(|e| CallError::NotRecorded(e.to_string()))
     }
 }

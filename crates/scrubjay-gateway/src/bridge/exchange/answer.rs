@@ -32,9 +32,11 @@ impl<'a> Exchange<'a> {
                 Ok(None) => return Ok((text, (permit, room))),
                 Ok(Some(Ok(frame))) => frame,
                 Ok(Some(Err(e))) => {
-                    return Err(Failure::said(format!("the server's answer broke off: {}", root(&e))));
+                    return Err(Failure::unanswered(format!("the server's answer broke off: {}", root(&e))));
                 }
-                Err(_) => return Err(Failure::said(format!("the server said nothing for {SILENCE_MAX:?}"))),
+                Err(_) => {
+                    return Err(Failure::unanswered(format!("the server said nothing for {SILENCE_MAX:?}")));
+                }
             };
             let Ok(data) = frame.into_data() else { continue };
             if text.len() + data.len() > self.bridge.endpoint.message_bytes_max {
@@ -42,17 +44,17 @@ impl<'a> Exchange<'a> {
             }
             text.extend_from_slice(&data);
             if text.len() > LARGE_BYTES && permit.is_none() {
-                permit = self.unless_stopped(bridge.large.acquire()).await?.ok();
+                permit = self.unless_stopped(bridge.large_answers.acquire()).await?.ok();
             }
             room.resize_within(text.len(), ROOM_WAIT_MAX)
                 .await
-                .map_err(|full| Failure::said(full.to_string()))?;
+                .map_err(|full| Failure::unanswered(full.to_string()))?;
         }
     }
 
     pub(super) fn too_long(&self) -> Failure {
         let limit = self.bridge.endpoint.message_bytes_max;
-        Failure::said(format!("the server's answer is longer than the limit of {limit} bytes"))
+        Failure::unanswered(format!("the server's answer is longer than the limit of {limit} bytes"))
     }
 
     /// Takes an answer that is not a stream of events.
@@ -69,7 +71,7 @@ impl<'a> Exchange<'a> {
         one_line(&mut text);
         let status = answered.status;
         let envelope = Envelope::parse(&text);
-        let asked = !self.waiting.is_over() || self.message.kind == MessageKind::Opaque;
+        let asked = !self.waiting.is_empty() || self.message.kind == MessageKind::Opaque;
         let passes = if status.is_success() {
             is_message(&envelope)
         } else {
@@ -98,12 +100,12 @@ impl<'a> Exchange<'a> {
         if !asked {
             tracing::warn!(method = self.message.method, why, "a message was refused by its server");
         }
-        Err(Failure::Said(why, Some(Box::new(answered))))
+        Err(Failure::Unanswered(why, Some(Box::new(answered))))
     }
 
     /// Passes a line of the server on to the client.
-    pub(super) async fn pass(&mut self, line: &[u8], verdict: bool) {
-        let line = match self.waiting.take(line, verdict) {
+    pub(super) async fn pass(&mut self, line: &[u8], is_refusal: bool) {
+        let line = match self.waiting.take(line, is_refusal) {
             BridgedLine::Line(line) => line,
             BridgedLine::NoAnswer(id) => {
                 let why = format!("the server's answer is no JSON-RPC message{}", excerpt(line));
@@ -111,17 +113,17 @@ impl<'a> Exchange<'a> {
             }
         };
         let opens = self.message.method.as_deref() == Some(method::INITIALIZE);
-        if opens || (self.is_modern && !lock(&self.bridge.talk).answers_modern) {
+        if opens || (self.is_modern && !lock(&self.bridge.protocol).answers_modern) {
             let answer = Envelope::parse(&line);
             if answer.kind == MessageKind::Response && answer.id == self.message.id {
-                let mut talk = lock(&self.bridge.talk);
-                talk.answers_modern |= self.is_modern;
-                talk.version = if opens { answer.protocol_version } else { talk.version.take() };
+                let mut protocol = lock(&self.bridge.protocol);
+                protocol.answers_modern |= self.is_modern;
+                protocol.version = if opens { answer.protocol_version } else { protocol.version.take() };
             }
         }
         if self.is_modern && self.message.method.as_deref() == Some(method::TOOLS_LIST) {
             lock(&self.bridge.mirrored).learn(&line);
         }
-        self.bridge.emit(&line, self.on).await;
+        self.bridge.emit(&line, self.stream_of).await;
     }
 }

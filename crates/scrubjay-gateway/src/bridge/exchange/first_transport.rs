@@ -65,11 +65,11 @@ impl Exchange<'_> {
         };
         let first = self.unless_stopped(tokio::time::timeout(ENDPOINT_MAX, first)).await?;
         let Ok(Some((Event::Endpoint(named), more))) = first else {
-            return Err(Failure::said("the server's stream does not begin with an endpoint"));
+            return Err(Failure::unanswered("the server's stream does not begin with an endpoint"));
         };
         let Some(post) = resolve(&self.bridge.endpoint.url, &named) else {
             let why = format!("the server wants messages sent to another origin{}", excerpt(&named));
-            return Err(Failure::said(why));
+            return Err(Failure::unanswered(why));
         };
         Ok(OpenedStream { post, body, parser, more })
     }

@@ -31,20 +31,20 @@ impl Exchange<'_> {
         loop {
             let before = parser.last_id().map(str::to_owned);
             let broken = self.read_events(&mut body, &mut parser).await?;
-            if self.waiting.is_over() {
+            if self.waiting.is_empty() {
                 return Ok(());
             }
             failures = if broken && parser.last_id() == before.as_deref() { failures + 1 } else { 0 };
             parser.restart();
             body = loop {
                 if self.is_modern || parser.last_id().is_none() || failures > RESUMES_MAX {
-                    return Err(Failure::said("the server closed the stream before it answered"));
+                    return Err(Failure::unanswered("the server closed the stream before it answered"));
                 }
                 let pause = pause(parser.retry(), failures);
                 self.unless_stopped(tokio::time::sleep(pause)).await?;
                 match self.open_stream(parser.last_id()).await {
                     Ok(body) => break body,
-                    Err(Failure::Said(_, None)) => failures += 1,
+                    Err(Failure::Unanswered(_, None)) => failures += 1,
                     Err(failure) => return Err(failure),
                 }
             };
@@ -53,7 +53,7 @@ impl Exchange<'_> {
 
     /// Opens the server's own stream, or takes one up after an event.
     pub(super) async fn open_stream(&self, last_event_id: Option<&str>) -> Result<Incoming, Failure> {
-        let mut headers = lock(&self.bridge.talk).session_headers();
+        let mut headers = lock(&self.bridge.protocol).session_headers();
         if let Some(id) = last_event_id.and_then(|id| HeaderValue::from_str(id).ok()) {
             headers.insert(LAST_EVENT_ID, id);
         }
@@ -65,7 +65,7 @@ impl Exchange<'_> {
         }
         let status = response.status();
         let why = format!("the server does not take up a broken stream: it answered HTTP {status}");
-        Err(Failure::Said(why, Some(Box::new(HttpAnswer::of(&response)))))
+        Err(Failure::Unanswered(why, Some(Box::new(HttpAnswer::of(&response)))))
     }
 
     /// Passes events on until the stream ends; returns whether it broke.
@@ -85,28 +85,28 @@ impl Exchange<'_> {
                     Event::Endpoint(_) => {}
                     Event::TooLong(bytes) => {
                         tracing::warn!(bytes, "an event of the server is too long, and was dropped");
-                        if !self.waiting.is_over() {
+                        if !self.waiting.is_empty() {
                             return Err(self.too_long());
                         }
                     }
                 }
-                if self.only_answer && self.waiting.is_over() {
+                if self.ends_with_answer && self.waiting.is_empty() {
                     return Ok(false);
                 }
             }
             if parser.held_bytes() <= LARGE_BYTES {
                 permit = None;
             } else if permit.is_none() {
-                permit = self.unless_stopped(bridge.large.acquire()).await?.ok();
+                permit = self.unless_stopped(bridge.large_answers.acquire()).await?.ok();
             }
             let held = room.resize_within(parser.held_bytes(), ROOM_WAIT_MAX).await;
-            held.map_err(|full| Failure::said(full.to_string()))?;
+            held.map_err(|full| Failure::unanswered(full.to_string()))?;
         }
     }
 }
 
 /// Listens to what a legacy server says by itself, for as long as it lets us.
-pub(in crate::bridge) async fn listen_aside(bridge: &Bridge) {
+pub(in crate::bridge) async fn listen_to_standing_stream(bridge: &Bridge) {
     let (nothing, never) = (Envelope::default(), Notify::new());
     let mut listener = Exchange::listening(bridge, &nothing, &never);
     let mut parser = Parser::new(bridge.endpoint.message_bytes_max);
@@ -120,8 +120,8 @@ pub(in crate::bridge) async fn listen_aside(bridge: &Bridge) {
                 parser.restart();
             }
             // It offers no stream, or no longer.
-            Err(Failure::Cancelled | Failure::Said(_, Some(_))) => return,
-            Err(Failure::Said(_, None)) => failures += 1,
+            Err(Failure::Cancelled | Failure::Unanswered(_, Some(_))) => return,
+            Err(Failure::Unanswered(_, None)) => failures += 1,
         }
         tokio::time::sleep(pause(parser.retry(), failures)).await;
     }

@@ -24,26 +24,26 @@ impl RpcChannel {
         method: String,
         judged: &RuledLine,
         line: &str,
-        on: Option<u64>,
+        stream_of: Option<u64>,
     ) {
         if method == method::NOTIFICATIONS_PROGRESS {
-            return self.receive_progress(judged, line, on).await;
+            return self.receive_progress(judged, line, stream_of).await;
         }
-        if let Some((call, line)) = self.subscribed(judged, line, on) {
+        if let Some((call, line)) = self.subscribed(judged, line, stream_of) {
             self.say(&call, line).await;
             return;
         }
-        let busy = self.callers(on);
-        let only = self.belongs_to(&busy, on);
+        let busy = self.callers(stream_of);
+        let only = self.belongs_to(&busy, stream_of);
         if let Err(e) = self.record(Direction::ServerToClient, only.as_ref(), judged) {
             tracing::error!(backend = self.backend, error = %e, "cannot record a notification");
             return;
         }
-        if on.is_some() && busy.is_empty() && !concerns_all(&method) {
+        if stream_of.is_some() && busy.is_empty() && !concerns_all(&method) {
             // It belongs to a call that was given up: no other client may get it.
             return;
         }
-        let names_task = !self.is_one_clients() && names_task(line);
+        let names_task = !self.has_one_client() && names_task(line);
         if let Some(call) = only.filter(|_| !concerns_all(&method) && !names_task) {
             // At once, not through the queue: the answer behind it must not overtake it.
             if method != method::NOTIFICATIONS_MESSAGE || call.wants_log(line) {
@@ -81,10 +81,11 @@ impl RpcChannel {
 
     /// Passes progress on to the call that the token was made for. Any other token, and that of a call on whose stream
     /// it did not come, is on tape and reaches nobody.
-    async fn receive_progress(&self, judged: &RuledLine, line: &str, on: Option<u64>) {
+    async fn receive_progress(&self, judged: &RuledLine, line: &str, stream_of: Option<u64>) {
         let parts = Parts::of(line).ok();
         let token = parts.as_ref().and_then(|parts| parts.param("progressToken"));
-        let Some((token, (call, own))) = token.and_then(|token| Some((token, self.progressing(token, on)?)))
+        let Some((token, (call, own))) =
+            token.and_then(|token| Some((token, self.progressing(token, stream_of)?)))
         else {
             return self.record_own(judged.came.as_bytes());
         };
@@ -111,27 +112,36 @@ impl RpcChannel {
             false => other.session.client != call.session.client,
         };
         let pending = lock(&self.pending);
-        pending.values().for_each(|pending| pending.moves.notify_one());
+        pending.values().for_each(|pending| pending.progressed.notify_one());
         pending.values().filter_map(|pending| pending.call.as_ref()).any(is_other)
     }
 
     pub(in crate::backend::connection) fn progressing(
         &self,
         token: &RawValue,
-        on: Option<u64>,
+        stream_of: Option<u64>,
     ) -> Option<(Arc<Call>, String)> {
-        let id = self.call_of_token(token).filter(|id| on.is_none_or(|on| on == *id))?;
+        let id = self.call_of_token(token).filter(|id| stream_of.is_none_or(|request| request == *id))?;
         let pending = lock(&self.pending);
         let pending = pending.get(&id)?;
-        pending.moves.notify_one();
+        pending.progressed.notify_one();
         Some((pending.call.clone()?, pending.progress_token.clone()?))
     }
 
     /// Returns whose subscription a notification is part of, and how that client knows it; recorded.
-    fn subscribed(&self, judged: &RuledLine, line: &str, on: Option<u64>) -> Option<(Arc<Call>, String)> {
+    fn subscribed(
+        &self,
+        judged: &RuledLine,
+        line: &str,
+        stream_of: Option<u64>,
+    ) -> Option<(Arc<Call>, String)> {
         let parts = Parts::of(line).ok()?;
         let subscription = parts.meta(meta::SUBSCRIPTION_ID)?;
-        let id = subscription.get().parse::<u64>().ok().filter(|id| on.is_none_or(|on| on == *id))?;
+        let id = subscription
+            .get()
+            .parse::<u64>()
+            .ok()
+            .filter(|id| stream_of.is_none_or(|request| request == *id))?;
         let call = lock(&self.pending).get(&id)?.call.clone()?;
         // What cannot be recorded is not passed on; the caller records it again and reports the error.
         self.record(Direction::ServerToClient, Some(&call), judged).ok()?;

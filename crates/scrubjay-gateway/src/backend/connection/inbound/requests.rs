@@ -20,18 +20,18 @@ impl RpcChannel {
         id: String,
         params: Option<String>,
         line: &RuledLine,
-        on: Option<u64>,
+        stream_of: Option<u64>,
     ) {
-        let busy = self.callers(on);
-        let only = self.belongs_to(&busy, on);
+        let busy = self.callers(stream_of);
+        let only = self.belongs_to(&busy, stream_of);
         if let Err(e) = self.record(Direction::ServerToClient, only.as_ref(), line) {
             tracing::error!(backend = self.backend, error = %e, "cannot record what the backend asks");
             return;
         }
-        // The backend is not read while `OPEN_ENDS_MAX` questions have no answer: each of them is a task that waits.
-        let Ok(end) = self.open_ends.clone().acquire_owned().await else { return };
+        // The backend is not read while `SIDE_TASKS_MAX` questions have no answer: each of them is a task that waits.
+        let Ok(end) = self.side_tasks.clone().acquire_owned().await else { return };
         let room = self.budget.charge(Use::Backend, line.came.len());
-        let outside_calls = !self.is_called();
+        let outside_calls = !self.has_call_that_may_demand();
         let (questions, open) = (self.questions.clone(), self.questions.begin(outside_calls));
         // Answered beside the reading: the call it belongs to may be answered first.
         tokio::spawn(async move {
@@ -44,7 +44,7 @@ impl RpcChannel {
                 Answer::Result("{}".to_owned())
             } else if !self.is_greeted() {
                 Answer::error(code::INTERNAL, "nothing can be asked before the greeting is answered")
-            } else if on.is_some() && busy.is_empty() && self.owner().is_none() {
+            } else if stream_of.is_some() && busy.is_empty() && self.owner().is_none() {
                 Answer::error(code::INTERNAL, "no client waits for the call on whose stream this was asked")
             } else {
                 let (reply, answer) = oneshot::channel();

@@ -73,7 +73,7 @@ impl NumberedLines {
 }
 
 /// A write of recorded messages that is not done.
-pub(super) struct Unsent<'a> {
+pub(super) struct PendingWrite<'a> {
     relay: &'a Relay,
     direction: Direction,
     /// The number of the first entry; none where they are on no tape.
@@ -85,7 +85,7 @@ pub(super) struct Unsent<'a> {
     is_gone: bool,
 }
 
-impl<'a> Unsent<'a> {
+impl<'a> PendingWrite<'a> {
     pub(super) fn new(
         relay: &'a Relay,
         direction: Direction,
@@ -97,7 +97,7 @@ impl<'a> Unsent<'a> {
     }
 
     /// Notes that they are on no tape after all.
-    pub(super) fn is_off_tape(&mut self) {
+    pub(super) fn forget_entries(&mut self) {
         self.first = None;
     }
 
@@ -113,7 +113,7 @@ impl<'a> Unsent<'a> {
     }
 }
 
-impl Drop for Unsent<'_> {
+impl Drop for PendingWrite<'_> {
     fn drop(&mut self) {
         let Some(first) = self.first.filter(|_| !self.is_done) else { return };
         let why = match (self.direction, self.is_gone) {
@@ -122,7 +122,7 @@ impl Drop for Unsent<'_> {
             (Direction::ServerToClient, false) => WhyUndelivered::Stopped,
         };
         let whole = self.messages.whole_in(self.written.get());
-        let unsent = first + whole..first + self.messages.count();
-        self.relay.recording.borrow_mut().mark_undelivered(unsent, why);
+        let pending_write = first + whole..first + self.messages.count();
+        self.relay.recording.borrow_mut().mark_undelivered(pending_write, why);
     }
 }
