@@ -1,7 +1,7 @@
-//! One message sent and everything that comes back for it: JSON, events, or a refusal in words.
+//! Sends one message and passes on everything that comes back for it: JSON, events, or an HTTP error.
 //!
-//! A legacy event stream that breaks before the answer is taken up again where it broke. Whatever happens,
-//! every request of the message is answered once: by the server, or by an error that says why not.
+//! A legacy event stream that breaks before the answer is resumed where it broke. Every request of the message is
+//! answered exactly once: by the server, or by an error that says why the server did not.
 
 mod answer;
 mod first_transport;
@@ -25,24 +25,24 @@ use super::first_transport::FirstTransport;
 use super::http::{Bridge, BridgeEnd};
 use super::outgoing::SESSION;
 use super::refusal::{HttpAnswer, excerpt};
-use super::waiting::{UnansweredRequests, is_message};
+use super::unanswered::{UnansweredRequests, is_message};
 use crate::session::lock;
 
-/// How many bytes the name of a session may have.
+/// The longest session id that is taken from a server, in bytes: it is kept as long as the connection.
 const SESSION_BYTES_MAX: usize = 4096;
-/// How long a server may say nothing at all.
+/// How long a server may send nothing at all.
 const SILENCE_MAX: Duration = Duration::from_secs(300);
-/// An answer beyond this counts as large; few of those are read at once.
+/// A larger answer needs one of the `LARGE_ANSWERS_MAX` permits while it is read.
 const LARGE_BYTES: usize = 1 << 20;
-/// How long an answer waits for room.
+/// How long an answer waits for memory.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Why a message was not answered by its server.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The client called it off: nobody waits.
+    /// The client cancelled it, and waits for no answer.
     Cancelled,
-    /// In words, with what the server answered over HTTP where it did.
+    /// The reason, with the HTTP answer if there was one.
     Unanswered(String, Option<Box<HttpAnswer>>),
 }
 
@@ -56,18 +56,18 @@ impl Failure {
 pub(super) struct Exchange<'a> {
     pub(super) bridge: &'a Bridge,
     pub(super) message: &'a Envelope,
-    /// The message's number on the stream to the bridge, until it was told what became of it; none where the exchange
-    /// only listens.
+    /// The message's number in the stream to the bridge, until its delivery is reported; `None` if the exchange only
+    /// listens.
     number: Mutex<Option<u64>>,
     waiting: UnansweredRequests,
     /// Notified when the client cancels the message.
     cancelled: &'a Notify,
     deadline: Option<Instant>,
-    /// Whether nobody needs what follows the answer.
+    /// Whether the stream is left at the answer, because nobody needs what follows.
     ends_with_answer: bool,
     is_modern: bool,
     session_lost: bool,
-    /// The request whose stream this is, by number.
+    /// The id of the request, if it is a number: lines on its stream are passed on with it.
     stream_of: Option<u64>,
 }
 
@@ -97,26 +97,26 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Bounds the exchange in time, and ends it with the answer.
+    /// Limits the exchange in time, and ends it with the answer.
     pub(super) fn bounded(mut self, limit: Duration) -> Self {
         self.deadline = Some(Instant::now() + limit);
         self.ends_with_answer = true;
         self
     }
 
-    /// Sends the message and carries everything back; returns whether the server took it.
+    /// Sends the message and passes on what comes back; returns whether the server accepted it.
     pub(super) async fn run(mut self, body: Bytes) -> bool {
         let posted = self.post(body).await;
         self.was_sent(None);
         let taken = self.settle(posted).await;
         if self.session_lost {
-            // This stream is over; a client that learns so may open another.
+            // The end of the stream tells the client, which may begin another session.
             self.bridge.end(BridgeEnd::SessionLost);
         }
         taken
     }
 
-    /// Answers the requests that still wait, in the server's place.
+    /// Answers the requests that still wait, instead of the server.
     async fn settle(&mut self, posted: Result<(), Failure>) -> bool {
         let failure = match posted {
             Ok(()) if self.waiting.is_empty() => return true,
@@ -152,7 +152,7 @@ impl<'a> Exchange<'a> {
         let redirect = response.status().is_redirection().then(|| redirect_text(&response));
         self.session_lost = response.status() == StatusCode::NOT_FOUND && self.names_session();
         let (text, _permit) = self.collect(response.into_body()).await?;
-        // A server that refuses this greeting, and not in JSON-RPC, may speak the first transport.
+        // A server that refuses `initialize`, and not in JSON-RPC, may speak the first transport.
         if opens && may_be_first(answered.status) && !is_message(&Envelope::parse(&text)) {
             match self.open_first_transport().await {
                 Ok(opened) => {
@@ -169,7 +169,8 @@ impl<'a> Exchange<'a> {
         self.take_text(answered, redirect, text).await
     }
 
-    /// Tells, once, what became of the message: the first request of an exchange carries it, or opens what it is sent to.
+    /// Reports, once, whether the message was sent. The first HTTP request of an exchange carries the message or opens
+    /// the stream it goes to, so its outcome counts.
     fn was_sent(&self, why_not: Option<WhyUndelivered>) {
         let number = lock(&self.number).take();
         if let Some(number) = number {
@@ -197,6 +198,7 @@ impl<'a> Exchange<'a> {
             Ok(answered) => {
                 match &answered {
                     Ok(_) if !is_post => {}
+                    // Nothing was sent. After any other failure the server may have got it, which counts as sent.
                     Err(failure) if failure.is_unreachable || !is_post => {
                         self.was_sent(Some(WhyUndelivered::ServerUnreachable));
                     }
@@ -208,7 +210,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Waits for something of the server's, unless the client or the clock ends it.
+    /// Waits for the server, unless the client cancels or the deadline passes.
     async fn unless_stopped<T>(&self, future: impl Future<Output = T>) -> Result<T, Failure> {
         let deadline = async {
             match self.deadline {
@@ -229,13 +231,13 @@ impl<'a> Exchange<'a> {
     }
 }
 
-/// Tells whether a status is one that servers of the first transport refuse a POST to their stream with.
+/// Returns whether servers of the first transport refuse a POST to their stream with this status.
 fn may_be_first(status: StatusCode) -> bool {
     matches!(status, StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED)
 }
 
-/// Returns the session that a server opened. It stays as long as the connection, so one with a name of many bytes is
-/// not taken, and what is taken does not hold on to the other headers.
+/// Returns the id of the session that a server opened. It is copied: the header shares its buffer with the whole
+/// response.
 fn session_of(response: &Response<Incoming>) -> Option<HeaderValue> {
     let session = response.headers().get(SESSION)?.as_bytes();
     if session.len() > SESSION_BYTES_MAX {

@@ -1,25 +1,25 @@
-//! Where a bridge puts what the server says: a stream of lines, or a queue that also tells on which stream
-//! each came.
+//! Where a bridge puts the server's messages: a stream of lines, or a queue that also names the stream on which each
+//! line came.
 
 use std::sync::Arc;
 
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-/// How many lines may wait in a queue.
+/// The most lines in a queue; the server is not read beyond that.
 const LINES_MAX: usize = 256;
-/// How many bytes may wait in a queue; one line may have more, and then waits there alone.
+/// The most bytes in a queue. A longer line needs an empty queue.
 const BYTES_MAX: u32 = 1 << 20;
 
-/// A line of the server's.
+/// A line from the server.
 #[derive(Debug)]
 pub struct ReceivedLine {
     /// The line, without its end.
     pub line: Vec<u8>,
-    /// The request on whose own stream it came: the id, where that is a number as our own ids are. What
-    /// comes on the standing stream, or of a server that has only one stream, says no request.
+    /// The id of the request on whose stream it came, if that is a number, as our own ids are; `None` on the standing
+    /// stream and with a server that has a single stream.
     pub stream_of: Option<u64>,
-    /// Its part of the queue's room, given back when it has been dealt with.
+    /// Its part of the queue's bytes, released when the line has been processed.
     _room: OwnedSemaphorePermit,
 }
 
@@ -39,7 +39,7 @@ impl BridgeOutput {
         (Self::Queue { lines, room }, received)
     }
 
-    /// Puts a line there, when there is room; returns whether somebody may still read it.
+    /// Waits for room and puts a line there; returns whether the other end is open.
     pub(super) async fn put(&self, line: &[u8], stream_of: Option<u64>) -> bool {
         match self {
             Self::Stream(writer) => {
@@ -52,6 +52,7 @@ impl BridgeOutput {
                 written.await.is_ok()
             }
             Self::Queue { lines, room } => {
+                // A line beyond the limit takes all permits, and so waits until the queue is empty.
                 let bytes = u32::try_from(line.len()).unwrap_or(BYTES_MAX).min(BYTES_MAX);
                 let Ok(room) = room.clone().acquire_many_owned(bytes).await else { return false };
                 lines.send(ReceivedLine { line: line.to_vec(), stream_of, _room: room }).await.is_ok()

@@ -1,4 +1,4 @@
-//! An answer that is not a stream of events, and what passes to the client.
+//! Reads an answer that is not a stream of events, and passes lines to the client.
 
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -10,15 +10,15 @@ use tokio::sync::SemaphorePermit;
 use super::{Exchange, Failure, LARGE_BYTES, ROOM_WAIT_MAX, SILENCE_MAX};
 use crate::bridge::client::root;
 use crate::bridge::refusal::{HttpAnswer, excerpt};
-use crate::bridge::waiting::{BridgedLine, is_message};
+use crate::bridge::unanswered::{BridgedLine, is_message};
 use crate::budget::{Charge, Use};
 use crate::session::lock;
 
-/// What a large answer holds while it is dealt with: its turn among others, and its room.
+/// The permit and the memory that an answer holds while it is processed; small ones need no permit.
 type LargeAnswerPermit<'a> = (Option<SemaphorePermit<'a>>, Charge);
 
 impl<'a> Exchange<'a> {
-    /// Reads an answer that is no stream; returns it with what it holds while it is dealt with.
+    /// Reads an answer that is no stream; returns it with what it holds while it is processed.
     pub(super) async fn collect(
         &self,
         mut body: Incoming,
@@ -68,6 +68,7 @@ impl<'a> Exchange<'a> {
         if trimmed.len() < text.len() {
             text = trimmed.to_vec();
         }
+        // A message with line breaks, such as pretty-printed JSON, must be one line on the stream.
         one_line(&mut text);
         let status = answered.status;
         let envelope = Envelope::parse(&text);
@@ -75,7 +76,7 @@ impl<'a> Exchange<'a> {
         let passes = if status.is_success() {
             is_message(&envelope)
         } else {
-            // Nobody waits for the refusal of a notification.
+            // A refused notification has no request that an error could answer.
             let is_verdict = matches!(envelope.kind, MessageKind::Error | MessageKind::Batch);
             asked && is_verdict && is_message(&envelope)
         };
@@ -93,7 +94,7 @@ impl<'a> Exchange<'a> {
             }
             None => format!("{}{}", answered.refusal_text(), excerpt(&text)),
         };
-        // The page of a redirect repeats where it leads, and that may hold a secret.
+        // The page of a redirect repeats its target, which may hold a secret.
         if redirect.is_none() {
             answered.keep_body(&text);
         }
@@ -103,7 +104,7 @@ impl<'a> Exchange<'a> {
         Err(Failure::Unanswered(why, Some(Box::new(answered))))
     }
 
-    /// Passes a line of the server on to the client.
+    /// Passes a line of the server to the client.
     pub(super) async fn pass(&mut self, line: &[u8], is_refusal: bool) {
         let line = match self.waiting.take(line, is_refusal) {
             BridgedLine::Line(line) => line,

@@ -1,4 +1,4 @@
-//! Streams of events: read, taken up again where they break, and opened to listen.
+//! Reads streams of events, resumes them where they break, and opens the standing stream.
 
 use std::time::Duration;
 
@@ -16,15 +16,16 @@ use crate::bridge::sse::{Event, Parser};
 use crate::budget::Use;
 use crate::session::lock;
 
-/// How many times in a row resuming a broken stream may fail.
+/// How many attempts in a row to resume a broken stream may fail.
 const RESUMES_MAX: u32 = 5;
+/// The pause before a stream is resumed, if the server does not state one. Doubled with each failure.
 const RESUME_PAUSE: Duration = Duration::from_secs(1);
 const RESUME_PAUSE_MIN: Duration = Duration::from_millis(100);
 const RESUME_PAUSE_MAX: Duration = Duration::from_secs(30);
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 impl Exchange<'_> {
-    /// Reads a stream of events until all is answered and said, taking it up again where it breaks.
+    /// Reads a stream of events until it ends with all requests answered, and resumes it where it breaks.
     pub(super) async fn follow(&mut self, mut body: Incoming) -> Result<(), Failure> {
         let mut parser = Parser::new(self.bridge.endpoint.message_bytes_max);
         let mut failures = 0;
@@ -34,9 +35,11 @@ impl Exchange<'_> {
             if self.waiting.is_empty() {
                 return Ok(());
             }
+            // A stream that made progress before it broke starts the count again.
             failures = if broken && parser.last_id() == before.as_deref() { failures + 1 } else { 0 };
             parser.restart();
             body = loop {
+                // The modern era has no resumption, and without an event id there is no place to resume at.
                 if self.is_modern || parser.last_id().is_none() || failures > RESUMES_MAX {
                     return Err(Failure::unanswered("the server closed the stream before it answered"));
                 }
@@ -51,7 +54,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Opens the server's own stream, or takes one up after an event.
+    /// Opens the server's standing stream, or resumes a stream after an event.
     pub(super) async fn open_stream(&self, last_event_id: Option<&str>) -> Result<Incoming, Failure> {
         let mut headers = lock(&self.bridge.protocol).session_headers();
         if let Some(id) = last_event_id.and_then(|id| HeaderValue::from_str(id).ok()) {
@@ -68,7 +71,7 @@ impl Exchange<'_> {
         Err(Failure::Unanswered(why, Some(Box::new(HttpAnswer::of(&response)))))
     }
 
-    /// Passes events on until the stream ends; returns whether it broke.
+    /// Passes on messages until the stream ends; returns whether it broke.
     async fn read_events(&mut self, body: &mut Incoming, parser: &mut Parser) -> Result<bool, Failure> {
         let bridge = self.bridge;
         let mut permit = None;
@@ -105,7 +108,7 @@ impl Exchange<'_> {
     }
 }
 
-/// Listens to what a legacy server says by itself, for as long as it lets us.
+/// Listens to a legacy server's standing stream for as long as the server offers one.
 pub(in crate::bridge) async fn listen_to_standing_stream(bridge: &Bridge) {
     let (nothing, never) = (Envelope::default(), Notify::new());
     let mut listener = Exchange::listening(bridge, &nothing, &never);
@@ -115,11 +118,11 @@ pub(in crate::bridge) async fn listen_to_standing_stream(bridge: &Bridge) {
         match listener.open_stream(parser.last_id()).await {
             Ok(mut body) => {
                 failures = 0;
-                // Broken or ended, it is opened again.
+                // However it ended, it is opened again.
                 let _ = listener.read_events(&mut body, &mut parser).await;
                 parser.restart();
             }
-            // It offers no stream, or no longer.
+            // It answered, but offers no stream, or not any more.
             Err(Failure::Cancelled | Failure::Unanswered(_, Some(_))) => return,
             Err(Failure::Unanswered(_, None)) => failures += 1,
         }
@@ -127,13 +130,13 @@ pub(in crate::bridge) async fn listen_to_standing_stream(bridge: &Bridge) {
     }
 }
 
-/// Waits as long as the server wants, and longer with each failure.
+/// Returns the pause that the server wants, doubled with each failure.
 fn pause(wanted: Option<Duration>, failures: u32) -> Duration {
     let pause = wanted.unwrap_or(RESUME_PAUSE).max(RESUME_PAUSE_MIN);
     pause.saturating_mul(1 << failures.min(5)).min(RESUME_PAUSE_MAX)
 }
 
-/// Reads more of a body; an error says that it broke.
+/// Reads more of a body; an error means that it broke.
 pub(in crate::bridge) async fn next_data(body: &mut Incoming) -> Option<Result<Bytes, ()>> {
     loop {
         match body.frame().await? {
