@@ -1,4 +1,4 @@
-//! A server as a child process with pipes.
+//! Starts the server of `wrap` as a child process with pipes.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,11 +15,11 @@ use crate::warden;
 pub(crate) struct Server {
     /// The process.
     pub(crate) process: Child,
-    /// What it reads.
+    /// The pipe to its standard input.
     pub(crate) stdin: Sink,
-    /// What it says.
+    /// The pipe from its standard output.
     pub(crate) stdout: Source,
-    /// What it complains about.
+    /// The pipe from its standard error.
     pub(crate) stderr: Source,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Server {
 pub struct StartError {
     /// The program.
     pub program: OsString,
-    /// What the system said.
+    /// The system's error.
     pub source: io::Error,
 }
 

@@ -1,6 +1,6 @@
 //! Byte streams over file descriptors, without a thread in between.
 //!
-//! Hosts hand us pipes or sockets, which can be polled; a terminal or a file cannot, or must not be made
+//! Hosts start us with pipes or sockets, which can be polled. A terminal or a file cannot, or must not be made
 //! non-blocking because others share it: those get a thread that copies to or from a pipe.
 
 use std::fs::File;
@@ -18,30 +18,30 @@ use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::{Receiver, Sender};
 
-/// How often it is checked whether anybody still reads.
+/// How often it is checked whether the reader is gone.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A pipe with any room at all takes this much at once.
+/// pipe(7): a pipe that is ready for writing takes this many bytes without blocking.
 const PIPE_BUF: usize = 4096;
 
-/// The size of a pipe once large messages go through it.
+/// The size of a pipe after a read of 64 KiB: large messages pass in fewer writes.
 const PIPE_BYTES: usize = 256 * 1024;
 
 /// The reading end of a stream.
 #[derive(Debug)]
 pub enum Source {
-    /// Of a pipe.
+    /// The end of a pipe.
     Pipe(Receiver),
-    /// Of a socket.
+    /// A socket.
     Socket(UnixStream),
 }
 
 /// The writing end of a stream.
 #[derive(Debug)]
 pub struct Sink {
-    /// Open until the sink is dropped.
+    /// `Some` until the sink is dropped.
     end: Option<End>,
-    /// Copies to a descriptor that cannot be polled.
+    /// The thread that copies to a descriptor that cannot be polled.
     drain: Option<JoinHandle<()>>,
 }
 
@@ -53,7 +53,7 @@ enum End {
 
 impl Drop for Sink {
     fn drop(&mut self) {
-        // In this order: the copying ends when its pipe is closed, and all of it must be out by then.
+        // In this order: the thread ends when its pipe is closed, and has then written everything.
         drop(self.end.take());
         if let Some(drain) = self.drain.take() {
             // A panic there was reported by its thread.
@@ -87,19 +87,19 @@ impl Source {
                 Self::pipe(read)
             }
         }?;
-        // The stream ends when its source is dropped, so nothing else may hold it.
+        // Replaced, so that dropping the source closes the stream: no other descriptor holds it.
         rustix::stdio::dup2_stdin(dev_null()?)?;
         Ok(source)
     }
 
-    /// Makes room in the pipe for large messages.
+    /// Enlarges a pipe for large messages.
     pub(crate) fn widen(&self) {
         if let Self::Pipe(pipe) = self {
             widen(pipe.as_fd());
         }
     }
 
-    /// Appends what has arrived to the buffer, waiting for some; 0 means that the stream has ended.
+    /// Waits for bytes and appends them to the buffer; 0 means that the stream has ended.
     ///
     /// # Errors
     /// The system refuses the read.
@@ -109,7 +109,7 @@ impl Source {
             Self::Socket(socket) => socket.read_buf(buffer).await,
         };
         match read {
-            // A socket whose other end died without reading everything.
+            // The other end of a socket was closed before it had read everything.
             Err(e) if e.kind() == io::ErrorKind::ConnectionReset => Ok(0),
             read => read,
         }
@@ -127,7 +127,7 @@ impl Sink {
     /// It is closed, or the process is out of descriptors.
     pub fn stdout() -> io::Result<Self> {
         let sink = Self::standard(rustix::stdio::stdout())?;
-        // The stream ends when its sink is dropped, so nothing else may hold it.
+        // Replaced, so that dropping the sink closes the stream: no other descriptor holds it.
         rustix::stdio::dup2_stdout(dev_null()?)?;
         Ok(sink)
     }
@@ -170,7 +170,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Writes as many bytes as there is room for, waiting for some; returns how many.
+    /// Waits for room and writes as many bytes as fit; returns how many.
     ///
     /// # Errors
     /// The reading end is gone, or the system refuses the write.
@@ -191,14 +191,14 @@ impl Sink {
         }
     }
 
-    /// Makes room in the pipe for large messages.
+    /// Enlarges a pipe for large messages.
     pub(crate) fn widen(&self) {
         if let End::Pipe(pipe) = self.end() {
             widen(pipe.as_fd());
         }
     }
 
-    /// Waits until nobody reads the other end any more.
+    /// Waits until the other end is closed.
     ///
     /// # Errors
     /// The descriptor cannot be polled.
@@ -236,16 +236,17 @@ pub fn from_child() -> io::Result<(Source, OwnedFd)> {
     Ok((Source::pipe(read)?, write))
 }
 
-/// Opens a stream on which nothing comes and to which anything may go.
+/// Opens `/dev/null` for reading and writing.
 pub(crate) fn dev_null() -> io::Result<File> {
     std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")
 }
 
-/// Says a line on standard error, unless that means waiting: the host may never read it, and the relay must go on.
+/// Writes a line to standard error, unless that means waiting: the host may never read it, and the relay must go on.
 ///
-/// It may be about a stranger's file, or what a server said: nothing in it acts on a terminal.
+/// The text may quote a stranger's file or a server, so control characters are made inert.
 pub fn say(text: &str) {
     let text = inert(text);
+    // At most as much as a ready pipe takes, or the write could block.
     let mut line = text.as_bytes()[..text.len().min(PIPE_BUF - 1)].to_vec();
     line.push(b'\n');
     let stderr = rustix::stdio::stderr();
@@ -255,7 +256,7 @@ pub fn say(text: &str) {
     }
 }
 
-/// Returns what is so of a descriptor right now.
+/// Returns the state of a descriptor, without waiting.
 fn ready(fd: BorrowedFd<'_>, asked: PollFlags) -> io::Result<PollFlags> {
     use rustix::event::{PollFd, Timespec};
     let mut polled = [PollFd::from_borrowed_fd(fd, asked)];
@@ -277,14 +278,14 @@ fn descriptor_kind(fd: BorrowedFd<'_>) -> io::Result<DescriptorKind> {
     })
 }
 
-/// Opens an inherited pipe anew: non-blocking is a property of the open file, and whoever shares the
-/// inherited one (a shell's other commands) must not be surprised by it.
+/// Opens an inherited pipe again: non-blocking is a property of the open file, which other processes (a shell's other
+/// commands) may share.
 fn reopen(fd: BorrowedFd<'_>, access: OFlags) -> io::Result<OwnedFd> {
     use std::os::fd::AsRawFd;
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     match rustix::fs::open(path, access | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()) {
         Ok(fd) => Ok(fd),
-        // Without /proc, or for another user's pipe, the inherited one has to do.
+        // Without /proc, or for another user's pipe, the inherited descriptor is used.
         Err(_) => fd.try_clone_to_owned(),
     }
 }
