@@ -1,8 +1,8 @@
-//! Opens the connection that serves a client, where none is open: in which era, in whose place, and what a server is
-//! told first.
+//! Opens the connection that serves a client, if none is open: chooses the era and the slot, and sends a new server
+//! what clients tell a server once.
 //!
-//! A start runs beside the request that needs it. One at a time is under way in each place, and who comes meanwhile waits
-//! for the same.
+//! A start runs in a task beside the request that needs it. Each slot has one start at a time; later requests wait for
+//! it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,16 +17,17 @@ use super::slots::{BackOff, ConnectionSlot, Owner};
 use super::{Backend, CallError, Event, START_MAX};
 use crate::session::{ClientFacts, Session, lock};
 
-/// How long a server that is new to a client may take to ask for the client's roots before it is called.
+/// How long the first call waits for a new server to ask for the client's roots.
 const FIRST_QUESTION_MAX: Duration = Duration::from_millis(100);
-/// How long a client may take to answer that.
+/// How long the first call waits for the client's answer to that.
 const FIRST_ANSWER_MAX: Duration = Duration::from_secs(2);
 
-/// How long a client waits for a place while all are taken; longer than it takes until an unused one is given up.
+/// How long a client waits for a slot while all are taken: longer than `slots::EVICT_AFTER`, so that an unused one is
+/// freed in that time.
 const SLOT_WAIT_MAX: Duration = Duration::from_secs(6);
 const SLOT_POLL: Duration = Duration::from_millis(100);
 
-/// On whose behalf a connection is opened.
+/// The client on whose behalf a connection is opened.
 #[derive(Clone, Copy)]
 pub(super) struct Starter<'a> {
     pub(super) session: &'a Arc<Session>,
@@ -65,7 +66,7 @@ impl Backend {
         open.inspect(|connection| connection.touch())
     }
 
-    /// Returns the era in which a client of this era is served, as far as that is known.
+    /// Returns the era in which a client of this era is served: its own unless the backend is known not to speak it.
     fn era_for(&self, era: Era) -> Era {
         match (era, self.known.speaks(era)) {
             (Era::Modern, Some(false)) => Era::Legacy,
@@ -74,12 +75,12 @@ impl Backend {
         }
     }
 
-    /// Returns whose a legacy connection for a client would be.
+    /// Returns the owner that a legacy connection for a client has.
     pub(super) fn owner_for(&self, session: &Session) -> Owner {
         (!self.is_shared).then(|| session.client.clone())
     }
 
-    /// Returns whose the connection is that serves a client.
+    /// Returns the owner of the connection that serves a client.
     pub(crate) fn owner_of(&self, session: &Session, era: Era) -> Owner {
         match self.era_for(era) {
             Era::Modern => None,
@@ -90,14 +91,14 @@ impl Backend {
     async fn connect(self: &Arc<Self>, starter: Starter<'_>) -> Result<Arc<Connection>, CallError> {
         let era = starter.facts.era;
         if self.slot_of(starter).await?.has_closed() {
-            // A server that ended may come back as another.
+            // A server that ended may be started again as another version.
             self.known.forget_eras();
         }
         let probing = match self.known.speaks(era) {
             None if era == Era::Modern => Some(self.probing.lock().await),
             _ => None,
         };
-        // Somebody else may have found out meanwhile.
+        // Read again after waiting for the lock: the client that held it has found out.
         let eras: &[Era] = match (self.era_for(era), self.known.speaks(self.era_for(era))) {
             (Era::Modern, Some(true)) => &[Era::Modern],
             (Era::Legacy, Some(true)) => &[Era::Legacy],
@@ -110,7 +111,7 @@ impl Backend {
         connection
     }
 
-    /// Returns the place for the connection that serves a client, as far as its era is known.
+    /// Returns the slot for the connection that serves a client, by what is known of the backend's eras.
     async fn slot_of(&self, starter: Starter<'_>) -> Result<Arc<ConnectionSlot>, CallError> {
         match self.era_for(starter.facts.era) {
             Era::Modern => Ok(self.slots.modern.clone()),
@@ -118,8 +119,8 @@ impl Backend {
         }
     }
 
-    /// Returns the place for a client's legacy connection, waiting for one while all are taken: clients often leave
-    /// without a word.
+    /// Returns the slot for a client's legacy connection. Waits while all are taken: clients often leave without
+    /// saying so, and their slots are freed after a while.
     async fn legacy_slot(&self, starter: Starter<'_>) -> Result<Arc<ConnectionSlot>, CallError> {
         let owner = self.owner_for(starter.session);
         let deadline = tokio::time::Instant::now() + SLOT_WAIT_MAX;
@@ -138,13 +139,15 @@ impl Backend {
         }
     }
 
-    /// Opens a connection in its place, unless somebody has meanwhile; one of another era goes to its own place.
+    /// Opens a connection in its slot, unless one was opened meanwhile. If the backend turns out to speak the other
+    /// era, the connection goes to that era's slot.
     async fn connect_in(
         self: &Arc<Self>,
         slot: &Arc<ConnectionSlot>,
         starter: Starter<'_>,
         eras: &[Era],
     ) -> Result<Arc<Connection>, CallError> {
+        // Everything below is checked after the lock is taken: the wait for another start may have been long.
         let mut back_off: tokio::sync::MutexGuard<'_, BackOff> = slot.starting.lock().await;
         self.refuse_if_retired()?;
         if starter.session.is_over() {
@@ -190,23 +193,24 @@ impl Backend {
         }
         let connection = slot.put(connection);
         drop(back_off);
-        // It may have been retired while it started, or its client may have left.
+        // `retire` and `end_client` close the connections they find: one that was put into its slot after that is
+        // closed here.
         self.refuse_if_retired().inspect_err(|e| connection.close(&e.to_string()))?;
         if era == Era::Legacy && !self.slots.holds(&connection.owner(), &slot) {
             connection.close("its client left");
         }
-        // With the queue full there is news enough to make everyone look again.
+        // Never waits: a full queue of events has clients look again anyway.
         let _ = self.events.try_send(Event::Ready { backend: self.id.clone(), owner: connection.owner() });
         tracing::info!(backend = self.id, name = self.display_name, ?era, "backend ready");
         Ok(connection)
     }
 
-    /// Lets a server that is new to a client learn what clients tell once: its log level, its roots.
+    /// Tells a new server what clients tell a server once: the log level, and the roots if it asks for them.
     async fn introduce(&self, connection: &Arc<Connection>, starter: Starter<'_>) {
         let level = *lock(&starter.session.log_level);
         if let Some(level) = level.filter(|_| connection.offers("logging")) {
             let params = serde_json::json!({ "level": level }).to_string();
-            // A server that does not take it logs as it likes.
+            // A server that refuses it is used all the same.
             let _ = connection.call(None, method::LOGGING_SET_LEVEL, Some(&params), FIRST_ANSWER_MAX).await;
         }
         if !starter.facts.can("roots") {
@@ -216,7 +220,7 @@ impl Backend {
         if tokio::time::timeout(FIRST_QUESTION_MAX, questions.first()).await.is_ok()
             && starter.facts.era == Era::Legacy
         {
-            // A client that does not answer in time is called without.
+            // The call goes ahead if the client does not answer in time.
             let _ = tokio::time::timeout(FIRST_ANSWER_MAX, questions.settled()).await;
         }
     }

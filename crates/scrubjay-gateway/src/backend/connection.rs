@@ -1,6 +1,7 @@
-//! One life of a backend: its streams, the calls under way, and what it says by itself.
+//! A connection to a backend, from its handshake until it closes: its streams, the calls under way, and the messages
+//! that answer no call.
 //!
-//! Ids towards the backend are numbers of our own, so that no two clients can be mistaken for each other.
+//! Ids towards the backend are numbers of our own, so that no two clients can be confused.
 
 mod callers;
 mod channel;
@@ -32,25 +33,27 @@ use super::questions::Questions;
 use super::{Answer, CallError};
 use crate::session::{Call, Session, lock};
 
-/// The capabilities of a backend that decide what it is asked.
+/// The capabilities of a backend that decide which requests it gets.
 const CAPABILITIES: [&str; 4] = ["tools", "prompts", "resources", "logging"];
 
-/// One life of a backend.
+/// A connection that has been greeted.
 pub struct Connection {
-    /// Whose it is.
+    /// The backend's id.
     pub backend: String,
-    /// The era it speaks.
+    /// The era of its handshake.
     pub era: Era,
-    /// Those of `CAPABILITIES` that it declared: what else it said of itself is kept once for all of them.
+    /// Those of `CAPABILITIES` that it declared. Not their text: there may be a connection for each client, and the
+    /// text is kept once, in the backend's profile.
     declared: Vec<&'static str>,
-    /// Whether somebody looked at how it greets, and listens to it for changes, already.
+    /// Whether its greeting was checked against earlier ones, and its changes are subscribed to.
     is_watched: AtomicBool,
-    /// How many resources are followed on it: it is not idle while there is one.
+    /// How many resources are subscribed to on it: with any, it is not idle.
     followed: AtomicU64,
+    /// When it was last used.
     used: Mutex<tokio::time::Instant>,
-    /// The lists that are being read from it, so that nobody asks for one twice at the same time.
+    /// The lists that are being read from it: later requests for one join the first.
     pub(crate) list_reads: SingleFlight,
-    /// The newest list of definitions of each kind that was read from it, where there was room to keep it.
+    /// The newest list of definitions of each kind, if there was room to keep it.
     newest: Mutex<HashMap<ListKind, Arc<BackendList>>>,
     channel: Arc<RpcChannel>,
 }
@@ -72,32 +75,33 @@ impl Connection {
         }
     }
 
-    /// Returns the client whose it is; `None` where it serves all clients.
+    /// Returns the client that owns it; `None` if it serves all clients.
     #[must_use]
     pub fn owner(&self) -> Option<Arc<str>> {
         self.channel.settled.get().and_then(|(_, owner)| owner.clone())
     }
 
-    /// Notes the newest list of definitions that was read from it.
+    /// Keeps the newest list of definitions that was read from it.
     pub(crate) fn learn_list(&self, kind: ListKind, offer: &Arc<BackendList>) {
         if kind.is_definition() && offer.may_be_kept() {
             lock(&self.newest).insert(kind, offer.clone());
         } else {
+            // An older list must not pass for the newest.
             lock(&self.newest).remove(&kind);
         }
     }
 
-    /// Returns the newest list of definitions that was read from it, as far as it was kept.
+    /// Returns the newest list of definitions that was read from it, if it was kept.
     pub(crate) fn newest_list(&self, kind: ListKind) -> Option<Arc<BackendList>> {
         lock(&self.newest).get(&kind).cloned()
     }
 
-    /// Forgets what lists said: rules may leave them otherwise now.
+    /// Forgets its lists: after a change of rules they may read differently.
     pub(crate) fn forget_lists(&self) {
         lock(&self.newest).clear();
     }
 
-    /// Returns what its backend asked, and no request of the client has taken along.
+    /// Returns the questions of its backend that wait for a call of the client.
     pub(crate) fn questions(&self) -> Arc<Questions> {
         self.channel.questions.clone()
     }
@@ -107,22 +111,22 @@ impl Connection {
         lock(&self.channel.clients_seen).add(session);
     }
 
-    /// Notes that its client needs it.
+    /// Notes that it was used just now.
     pub(crate) fn touch(&self) {
         *lock(&self.used) = tokio::time::Instant::now();
     }
 
-    /// Counts a resource that is followed on it.
+    /// Counts a subscription to a resource.
     pub(crate) fn follow(&self) {
         self.followed.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Counts a resource that is followed no more.
+    /// Counts the end of a subscription to a resource.
     pub(crate) fn unfollow(&self) {
         self.followed.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Returns for how long it was not used; `None` while it is.
+    /// Returns for how long it has been idle; `None` while it has open calls or subscriptions.
     pub(super) fn idle(&self) -> Option<Duration> {
         let in_use = self.followed.load(Ordering::Acquire) > 0 || !lock(&self.channel.pending).is_empty();
         (!in_use).then(|| lock(&self.used).elapsed())
@@ -134,7 +138,7 @@ impl Connection {
         lock(&self.channel.pending).values().filter(|pending| pending.call.is_some()).count()
     }
 
-    /// Returns whether nobody looked at how it greets, and listened to it for changes, before this call.
+    /// Marks it as watched; returns whether this call was the first to do so, and its caller has to check the greeting.
     pub(crate) fn mark_watched(&self) -> bool {
         !self.is_watched.swap(true, Ordering::AcqRel)
     }
@@ -147,7 +151,7 @@ impl Connection {
 
     /// Waits until it is closed.
     pub async fn closed(&self) {
-        // The sender lives as long as the channel, and so longer than this.
+        // Cannot fail: the sender is a field of the channel, which this borrows.
         let _ = self.channel.closed.subscribe().wait_for(|closed| *closed).await;
     }
 
@@ -190,7 +194,7 @@ impl Connection {
         self.channel.send(call, message::notification(method, params)).await
     }
 
-    /// Sends a notification at once; gives it back where it would have to wait.
+    /// Sends a notification without waiting; gives it back if there is no room in the queue.
     pub(crate) fn notify_now(&self, method: &str, params: Option<&str>) -> Result<(), UnsentLine> {
         self.channel.send_now(message::notification(method, params))
     }
@@ -200,12 +204,13 @@ impl Connection {
         self.channel.send(None, line.0).await
     }
 
-    /// Ends it with its client or the gateway, whose tape says so.
+    /// Closes it together with its client or the gateway. Their tape ends with the reason; a note is added only if
+    /// calls are under way.
     pub fn close(&self, why: &str) {
         self.channel.close(why, !self.channel.busy().is_empty());
     }
 
-    /// Ends it though its client goes on, which is on tape: what its server kept for the client is lost.
+    /// Closes it while its client stays, with a note on tape: what the server kept for the client is lost.
     pub(super) fn revoke(&self, why: &str) {
         self.channel.close(why, true);
     }

@@ -1,9 +1,9 @@
 //! Opens a connection to a backend and finds out which era it speaks.
 //!
-//! A backend is spoken to in its client's own era where it can: a modern client's calls go to a connection
-//! that was opened with `server/discover`, a legacy client's to one that was initialized. Where the backend
-//! speaks only the other era, the gateway translates. One process is greeted in both ways where it must be; only
-//! one that dies of the wrong greeting is started again.
+//! A backend is spoken to in its client's own era if it speaks that era: a modern client's calls go to a connection
+//! that was opened with `server/discover`, a legacy client's to one that was opened with `initialize`. If the backend
+//! speaks only the other era, the gateway translates. To find out, one process gets both greetings; it is started
+//! again only if it exits because of the first.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -29,17 +29,17 @@ use crate::config::BackendLink;
 use crate::delivery::HandedOver;
 use crate::session::{Session, lock};
 
-/// A server that is known to be modern answers within this.
+/// How long a server may take to answer `server/discover` when it is not also sent `initialize`.
 const DISCOVER_MAX: Duration = Duration::from_secs(8);
-/// A server that ignores what it does not know is initialized after this. One that is only slow to start finds both
-/// greetings waiting, and the first that it answers counts.
+/// Some legacy servers ignore methods that they do not know: after this time they are sent `initialize` as well. A
+/// server that is only slow to start finds both greetings, and the first one that it answers counts.
 const PROBE_MAX: Duration = Duration::from_millis(1500);
 const INITIALIZE_MAX: Duration = Duration::from_secs(20);
-/// How many characters of a server's reason for refusing to greet are passed on.
+/// How many characters of a server's error are kept in the reason for a failed start, which every client gets.
 const REFUSAL_CHARS_MAX: usize = 1000;
 
-/// The capabilities the gateway has towards a backend that serves all clients: what it can pass on to those that
-/// have them.
+/// The capabilities that the gateway declares on a connection that serves all clients: it passes such requests to
+/// clients that support them.
 const CAPABILITIES: &str =
     r#"{"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}},"roots":{"listChanged":true}}"#;
 
@@ -109,6 +109,7 @@ pub(super) async fn start(
     let greeted = match eras {
         [Era::Modern, Era::Legacy] => start.probe().await,
         [Era::Legacy, Era::Modern] => match start.initialize().await {
+            // If both fail, the error in the client's own era is reported.
             Err(refused) => start.discover(DISCOVER_MAX).await.map_err(|_| refused),
             initialized => initialized,
         },
@@ -122,7 +123,7 @@ pub(super) async fn start(
     greeted
 }
 
-/// A start under way; given up, what it started ends.
+/// A start under way; dropped before it succeeds, it closes what it opened.
 struct Handshake<'a> {
     backend: &'a Backend,
     starter: Starter<'a>,
@@ -139,18 +140,19 @@ impl Drop for Handshake<'_> {
 }
 
 impl Handshake<'_> {
-    /// Returns the streams to greet on: those that are open, or new ones.
+    /// Returns the open channel, or opens a new one if the server closed it.
     fn channel(&mut self) -> Result<Arc<RpcChannel>, ConnectError> {
         if let Some(channel) = self.channel.as_ref().filter(|channel| channel.is_open()) {
             return Ok(channel.clone());
         }
+        // A connection for all clients is recorded on the backend's own tape.
         let session = (!self.backend.is_shared).then_some(self.starter.session);
         let channel = open(self.backend, session)?;
         self.backend.note_start(&channel);
         Ok(self.channel.insert(channel).clone())
     }
 
-    /// Finds out the era: by discovering, and where that is refused or ignored by initializing the same process.
+    /// Finds out the era: sends `server/discover` and, if that is refused or ignored, `initialize` to the same process.
     async fn probe(&mut self) -> Result<Arc<Connection>, ConnectError> {
         let channel = self.channel()?;
         let mut discovering = Box::pin(discover(channel, DISCOVER_MAX));
@@ -185,6 +187,7 @@ impl Handshake<'_> {
     async fn initialize(&mut self) -> Result<Arc<Connection>, ConnectError> {
         let channel = self.channel()?;
         let owner = self.backend.owner_for(self.starter.session);
+        // A client's own connection declares what the client itself declared, as without a gateway.
         let (capabilities, info) = match &owner {
             Some(_) => self.client(),
             None => (CAPABILITIES.to_owned(), own_info()),
@@ -196,7 +199,7 @@ impl Handshake<'_> {
             .call(None, method::INITIALIZE, Some(&params(version::LEGACY_NEWEST)), INITIALIZE_MAX)
             .await;
         let answer = match first {
-            // It names the versions it speaks: once more in the best of them.
+            // Its error lists the versions it speaks: tried once more in the newest that we know.
             Ok(Answer::Error(error)) if let Some(version) = supported(&error) => {
                 ask(&channel, method::INITIALIZE, &params(version), INITIALIZE_MAX).await?
             }
@@ -209,7 +212,7 @@ impl Handshake<'_> {
         Ok(connection)
     }
 
-    /// Returns the client's capabilities and name, as a legacy server may see them.
+    /// Returns the client's capabilities and name as a legacy server gets them.
     fn client(&self) -> (String, String) {
         let facts = self.starter.facts;
         let capabilities = match facts.era {
@@ -235,14 +238,14 @@ struct GreetedServer {
     greeting: Greeting,
 }
 
-/// Opens a connection on which nothing has been said.
-pub(super) fn open_as_it_is(backend: &Backend, era: Era) -> Result<Arc<Connection>, ConnectError> {
+/// Opens a connection without a handshake.
+pub(super) fn open_without_handshake(backend: &Backend, era: Era) -> Result<Arc<Connection>, ConnectError> {
     let channel = open(backend, None)?;
     channel.settle(era, None);
     Ok(Arc::new(Connection::new(channel, era, "{}")))
 }
 
-/// Opens the streams of a backend and begins to listen; what belongs to no request is on the session's tape.
+/// Opens the streams of a backend and begins to read. Messages that belong to no request go on the session's tape.
 fn open(backend: &Backend, session: Option<&Arc<Session>>) -> Result<Arc<RpcChannel>, ConnectError> {
     let tape = Arc::new(LegTape::new(backend.recording.clone(), session));
     let mut in_bridge = None;
@@ -257,9 +260,9 @@ fn open(backend: &Backend, session: Option<&Arc<Session>>) -> Result<Arc<RpcChan
                 .with_message_bytes_max(backend.record_options.message_bytes_max)
                 .with_first_transport(*sse);
             let handed_over = Arc::new(Mutex::new(HandedOver::default()));
-            let told = handed_over.clone();
+            let receipts = handed_over.clone();
             let on_sent: OnSent = Box::new(move |number, why_not| {
-                let receipt = lock(&told).take(number);
+                let receipt = lock(&receipts).take(number);
                 match (receipt, why_not) {
                     (Some(receipt), None) => receipt.delivered(),
                     (Some(receipt), Some(why)) => receipt.undelivered(why),
@@ -280,6 +283,7 @@ fn open(backend: &Backend, session: Option<&Arc<Session>>) -> Result<Arc<RpcChan
     let ended = program.as_ref().map(|program| program.ended.clone());
     let channel = RpcChannel::new(backend, (writer, in_bridge), program, stderr_tail, tape);
     if let Some(ended) = ended {
+        // The end of the stream is not enough: a process that the program started may hold it open.
         tokio::spawn(RpcChannel::close_after(Arc::downgrade(&channel), ended));
     }
     tokio::spawn(channel.clone().listen(incoming));
@@ -313,7 +317,7 @@ async fn discover(channel: Arc<RpcChannel>, patience: Duration) -> Result<Greete
     read(channel, Era::Modern, &answer)
 }
 
-/// Returns the best other version that both know, where an error lists those its sender speaks.
+/// Returns the newest version that both sides know, if an error lists the versions that its sender speaks.
 fn supported(error: &str) -> Option<&'static str> {
     let error = serde_json::from_str::<&RawValue>(error).ok();
     let listed = message::elements(message::member(message::member(error, "data"), "supported"));
@@ -336,7 +340,7 @@ async fn ask(
 fn answered(method: &'static str, answer: Result<Answer, CallError>) -> Result<String, ConnectError> {
     match answer {
         Ok(Answer::Result(result)) => Ok(result),
-        // Kept until it is tried again, for every client.
+        // Cut, because the back-off keeps it until the next start.
         Ok(Answer::Error(error)) => {
             Err(ConnectError::Refused { method, error: cut(&error, REFUSAL_CHARS_MAX).to_owned() })
         }

@@ -23,7 +23,8 @@ use crate::config::{BackendLink, InheritEnv};
 use crate::session::lock;
 use crate::{tree, warden};
 
-/// Variables any program may need.
+/// The variables that a backend inherits unless its configuration names more: others may hold secrets that are not for
+/// it.
 const BASIC: [&str; 14] = [
     "PATH",
     "HOME",
@@ -42,18 +43,19 @@ const BASIC: [&str; 14] = [
 ];
 /// How many of its last lines are kept for an error message.
 const STDERR_LINES_KEPT: usize = 5;
-/// How many characters of each are kept: every connection keeps some.
+/// How many characters of each are kept: every connection keeps its own.
 const STDERR_LINE_CHARS_KEPT: usize = 2000;
-/// A complaint longer than this is cut.
+/// A longer line is recorded in parts.
 const STDERR_LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// How long a program gets to exit after each signal.
+/// How long a program gets to exit after its input has ended, and again after each signal.
 const LEAVE_MAX: Duration = Duration::from_millis(500);
 
-/// Where a line is cut, a word this long stays whole: a secret that was cut in two would be recognised in neither half.
+/// A line is cut between words, unless a word is longer than this: a secret that is cut in two would be recognised in
+/// neither half.
 const WORD_BYTES_MAX: usize = 4096;
 
-/// The last lines a backend wrote to its standard error, without secrets: clients hear them when it ends.
+/// The last lines that a backend wrote to its standard error, redacted: they are part of the error when it has ended.
 pub(crate) type StderrTail = Arc<Mutex<VecDeque<String>>>;
 
 /// Why the program of a backend does not run.
@@ -67,7 +69,7 @@ pub(crate) enum ProgramError {
     Spawn {
         /// As configured.
         program: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// It runs without the streams that were asked for.
@@ -75,16 +77,16 @@ pub(crate) enum ProgramError {
     NoStreams,
 }
 
-/// A backend's program; dropped, it ends and what it started with it.
+/// A backend's program; dropped, it ends with all processes that it started.
 pub(super) struct Program {
-    /// How it ended, once it has.
+    /// Its exit status, once it has one.
     pub(super) ended: watch::Receiver<Option<Exit>>,
     group: Option<Pid>,
     _end: oneshot::Sender<()>,
 }
 
 impl Program {
-    /// Returns how much processor time it and what it started have used, in the system's ticks.
+    /// Returns how much processor time its process group has used, in the system's ticks.
     pub(super) fn busy_ticks(&self) -> Option<u64> {
         self.group.map(tree::ticks_of_group)
     }
@@ -110,7 +112,7 @@ impl std::fmt::Display for Exit {
     }
 }
 
-/// Watches over a program until it has ended or nobody needs it any more, and leaves nothing of it behind.
+/// Waits in a task until a program has ended or its [`Program`] is dropped, and then ends its process group.
 fn supervise(mut child: Child) -> Program {
     let (ended, how) = watch::channel(None);
     let (end, end_requested) = oneshot::channel::<()>();
@@ -118,15 +120,16 @@ fn supervise(mut child: Child) -> Program {
     tokio::spawn(async move {
         let status = tokio::select! {
             status = child.wait() => status.ok(),
-            // Its input has ended too; most programs leave then.
+            // Its input has ended too, upon which most programs exit without a signal.
             _ = end_requested => tokio::time::timeout(LEAVE_MAX, child.wait()).await.ok().and_then(Result::ok),
         };
         if let Some(status) = status {
             ended.send_replace(Some(Exit(status)));
         }
+        // Also after it has exited: what it started is in the same group, and may still run.
         for signal in [Signal::TERM, Signal::KILL] {
             let Some(group) = group.filter(|group| is_alive(*group)) else { return };
-            // It may be gone by now.
+            // Fails if the group has ended meanwhile.
             let _ = rustix::process::kill_process_group(group, signal);
             let _ = tokio::time::timeout(LEAVE_MAX, child.wait()).await;
         }
@@ -134,7 +137,8 @@ fn supervise(mut child: Child) -> Program {
     Program { ended: how, group, _end: end }
 }
 
-/// Tells whether some process below this one is of a group.
+/// Returns whether a descendant of this process belongs to a group. Descendants only: once the group has ended, its
+/// number may belong to a stranger's.
 fn is_alive(group: Pid) -> bool {
     tree::descendants().into_iter().any(|process| rustix::process::getpgid(Some(process)) == Ok(group))
 }
@@ -161,6 +165,7 @@ pub(super) fn start(
     if let Some(workspace) = backend.workspace() {
         command.current_dir(workspace);
     }
+    // A group of its own, so that it can be ended with all that it started, and gets no signals from our terminal.
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     let mut command = Command::from(command);
     command.kill_on_drop(true);
@@ -211,11 +216,12 @@ async fn record_stderr(
         let recording = tape.recording();
         let recorded = lock(&recording).record(clock::now(), std::iter::once(item));
         if let Err(e) = recorded {
+            // It is read on all the same: a full pipe would stop the backend.
             lock(&recording).note_gap(1, text.len() as u64, true, &e);
         }
         let redactor = lock(&recording).redactor();
         let text = String::from_utf8_lossy(lines.redact(&redactor, text).as_bytes()).into_owned();
-        tracing::debug!(backend, stderr = %inert(&text), "backend complains");
+        tracing::debug!(backend, stderr = %inert(&text), "the backend wrote to standard error");
         let text = cut(&text, STDERR_LINE_CHARS_KEPT).to_owned();
         let mut kept = lock(&stderr_tail);
         if kept.len() == STDERR_LINES_KEPT {
@@ -227,7 +233,7 @@ async fn record_stderr(
     }
 }
 
-/// Takes the last word off a line that was cut, unless it is too long for one.
+/// Takes the incomplete last word off a line that was cut, unless it is longer than `WORD_BYTES_MAX`.
 fn last_word(line: &mut Vec<u8>) -> Vec<u8> {
     if line.ends_with(b"\n") {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Which of the calls under way something belongs to that a backend says.
+//! Finds the call under way that a message of a backend belongs to.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use crate::ruled_line::RuledLine;
 use crate::session::{Call, lock};
 
 impl RpcChannel {
-    /// Returns the call that what the backend says belongs to, as far as that can be told: the newest, where it is said on
-    /// the stream of a call or no other client has ever spoken here.
+    /// Returns the call that a message belongs to, if that is certain: the newest one, if the message came on the
+    /// stream of a call, or no other client has ever spoken on this connection.
     pub(super) fn belongs_to(&self, busy: &[Arc<Call>], stream_of: Option<u64>) -> Option<Arc<Call>> {
         if self.has_one_client() {
             return busy.first().cloned();
@@ -19,7 +19,7 @@ impl RpcChannel {
             .filter(|call| stream_of.is_some() || lock(&self.clients_seen).is_nobody_but(&call.session))
     }
 
-    /// Returns the call that something is for which answers none, as far as that can be told.
+    /// Returns the call that a notification or question is for, if that is certain.
     pub(super) fn addressee(&self, line: &RuledLine, stream_of: Option<u64>) -> Option<Arc<Call>> {
         let text = line.text();
         let parts = Parts::of(&text).ok();
@@ -28,13 +28,13 @@ impl RpcChannel {
         progressing.map(|(call, _)| call).or_else(|| self.belongs_to(&self.callers(stream_of), stream_of))
     }
 
-    /// Returns whether a call is under way whose client may be asked by its answer.
+    /// Returns whether a call is under way whose answer may demand input of the client.
     pub(super) fn has_call_that_may_demand(&self) -> bool {
         lock(&self.pending).values().any(|pending| pending.may_demand && pending.call.is_some())
     }
 
-    /// Returns the calls that something the backend says may belong to, newest first: on the stream of one
-    /// call, that call alone.
+    /// Returns the calls that a message may belong to, newest first; if it came on the stream of a call, that call
+    /// alone.
     pub(super) fn callers(&self, stream_of: Option<u64>) -> Vec<Arc<Call>> {
         match stream_of {
             Some(id) => lock(&self.pending).get(&id).and_then(|p| p.call.clone()).into_iter().collect(),
@@ -52,10 +52,10 @@ impl RpcChannel {
     }
 }
 
-/// Returns the newest call, where all calls under way are of one client.
+/// Returns the newest call if all calls under way belong to one client.
 pub(crate) fn only_session(busy: &[Arc<Call>]) -> Option<Arc<Call>> {
     let first = busy.first()?;
-    // Who only seems to be one client may be several.
+    // Several clients may share an inferred session; a single call still belongs to one of them.
     let surely_one = busy.len() == 1 || !first.session.is_inferred;
     let same = surely_one && busy.iter().all(|call| Arc::ptr_eq(&call.session, &first.session));
     same.then(|| first.clone())

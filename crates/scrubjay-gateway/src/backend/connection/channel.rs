@@ -1,4 +1,4 @@
-//! The streams of a connection and what is under way on them. It exists before the handshake.
+//! The streams of a connection and the calls under way on them. A channel exists before the handshake.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -26,49 +26,50 @@ use crate::ruled_line::RuledLine;
 use crate::rules_in_force::ConnectionJudge;
 use crate::session::{Call, HELD_MAX, Session, lock};
 
-/// How many lines may wait to be read by the backend.
+/// The most lines in the queue to the backend; senders wait beyond that.
 const LINES_MAX: usize = 64;
-/// How many questions of a backend may have no answer yet; it is not heard beyond that.
+/// The most questions without an answer, together with the cancellations that are being sent. Beyond that, the backend
+/// is not read, and calls end without telling it.
 const SIDE_TASKS_MAX: usize = 1024;
 
 pub(super) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
-/// The lines whose delivery a bridge reports later, where there is a bridge.
+/// The receipts of lines in a bridge, which reports later whether each was sent; `None` without a bridge.
 pub(super) type InBridge = Option<Arc<Mutex<HandedOver>>>;
 
 /// The part of a connection that exists before the handshake.
 pub(crate) struct RpcChannel {
     pub(super) backend: String,
-    /// What its entries name it: its id, without a secret that somebody put there.
+    /// Its id as entries name it: redacted.
     pub(super) recorded_as: String,
-    /// Which connection to the backend it is, counted from 1.
+    /// The number of the connection, counted from 1 for each backend.
     pub(super) number: u32,
     pub(super) transport: Transport,
-    /// Whether each request to it says who calls: it is a toolset of this process.
+    /// Whether it leads to a toolset of this process: each request names its caller.
     pub(super) is_own: bool,
-    /// The one client that everything is passed to as it is, where there is one.
+    /// The only client, if everything is passed to it unchanged.
     pub(super) passes_to: Option<Arc<Session>>,
-    /// The era it speaks and the client whose it is, once it has been greeted.
+    /// Its era and its owner, once the handshake is done.
     pub(super) settled: OnceLock<(Era, Owner)>,
     pub(super) questions: Arc<Questions>,
     pub(super) record_options: Options,
-    /// The rules at work on it.
+    /// The rules for its messages.
     pub(super) judge: ConnectionJudge,
     /// The clients that have spoken on it.
     pub(super) clients_seen: Mutex<ClientsSeen>,
-    /// Places for what rules hold back and is no one client's of several.
+    /// Permits for messages that rules delay, unless they belong to one of several clients: those use the client's own.
     pub(super) held: Arc<Semaphore>,
-    /// Lines on their way to the backend; dropped, its input ends.
+    /// The queue to the backend; dropped, the backend's input ends.
     pub(super) lines: Mutex<Option<mpsc::Sender<Outgoing>>>,
     pub(super) budget: Budget,
-    /// What waits for the backend to read it.
+    /// Where the memory of the queue is charged.
     pub(super) queue: Arc<Account>,
-    /// Room for questions of the backend that have no answer yet, and for calls that are called off.
+    /// Permits for the tasks that answer its questions and cancel its calls.
     pub(super) side_tasks: Arc<Semaphore>,
     pub(super) pending: Mutex<HashMap<u64, PendingCall>>,
-    /// Makes progress tokens that nobody but this connection's backend knows.
+    /// The key of its progress tokens, which only its backend gets to know.
     pub(super) token_key: [u8; 32],
     pub(super) next_id: AtomicU64,
-    /// How many bytes it has said before it was greeted.
+    /// How many bytes came before the handshake was done.
     pub(super) bytes_before_greeting: AtomicUsize,
     pub(super) open: AtomicBool,
     pub(super) closed: tokio::sync::watch::Sender<bool>,
@@ -76,7 +77,7 @@ pub(crate) struct RpcChannel {
     pub(super) stderr_tail: StderrTail,
     pub(super) events: mpsc::Sender<Event>,
     pub(super) tape: Arc<LegTape>,
-    /// Kept alive with the connection: dropped, the process ends.
+    /// Dropped with the connection, which ends the process.
     pub(super) program: Mutex<Option<Program>>,
 }
 
@@ -85,9 +86,9 @@ pub(super) struct PendingCall {
     /// Whether its answer may demand input of a modern client.
     pub(super) may_demand: bool,
     pub(super) reply: oneshot::Sender<Answer>,
-    /// The client's own token, where it wants progress.
+    /// The client's own progress token, if it has one.
     pub(super) progress_token: Option<String>,
-    /// Notified of progress: a call that makes progress does not time out.
+    /// Notified of progress, which starts the timeout of the call again.
     pub(super) progressed: Arc<tokio::sync::Notify>,
 }
 
@@ -130,6 +131,7 @@ impl RpcChannel {
             tape,
             program: Mutex::new(program),
         });
+        // Weak: the writer ends when the channel is dropped, so it must not keep it alive.
         tokio::spawn(write(Arc::downgrade(&channel), writer, in_bridge, queue));
         channel
     }
@@ -138,16 +140,16 @@ impl RpcChannel {
         self.open.load(Ordering::Acquire)
     }
 
-    /// Notes what the greeting showed: which era it speaks, and so whether it serves all clients.
+    /// Completes the handshake: sets the era, and the owner if it does not serve all clients.
     pub(in crate::backend) fn settle(&self, era: Era, owner: Owner) {
         if owner.is_none() {
             self.tape.leave_session();
         }
-        // A connection is greeted once.
+        // Fails only if it was set before, and a connection has one handshake.
         let _ = self.settled.set((era, owner));
     }
 
-    /// Returns whether it has been greeted, or greets for itself.
+    /// Returns whether the handshake is done, or left to the client.
     pub(super) fn is_greeted(&self) -> bool {
         self.settled.get().is_some()
     }
@@ -160,12 +162,12 @@ impl RpcChannel {
         self.settled.get().and_then(|(_, owner)| owner.clone())
     }
 
-    /// Returns whether it is one client's own.
+    /// Returns whether it serves a single client.
     pub(super) fn has_one_client(&self) -> bool {
         self.passes_to.is_some() || self.owner().is_some()
     }
 
-    /// Returns how much processor time its program has used, where it has one that has said nothing yet.
+    /// Returns how much processor time its program has used; `None` if there is no program, or it has already written.
     pub(in crate::backend) fn silent_ticks(&self) -> Option<u64> {
         let is_silent = self.bytes_before_greeting.load(Ordering::Relaxed) == 0;
         is_silent.then(|| lock(&self.program).as_ref().and_then(Program::busy_ticks)).flatten()
@@ -179,7 +181,7 @@ impl RpcChannel {
         } else {
             format!("{why} (it said: {})", stderr_tail.join(" | "))
         };
-        // It is sent to clients, and may quote secrets from the server's output or address.
+        // Clients get it, and it may quote secrets from the server's output or address.
         let redactor = lock(&self.tape.recording()).redactor();
         redactor.redact_text(&why).into_owned()
     }
@@ -205,6 +207,7 @@ impl RpcChannel {
     }
 
     pub(in crate::backend) fn close(&self, why: &str, is_noted: bool) {
+        // The first reason counts: later ones are consequences of it.
         if self.open.swap(false, Ordering::AcqRel) {
             why.clone_into(&mut lock(&self.why_closed));
             if is_noted {
@@ -214,7 +217,7 @@ impl RpcChannel {
         self.release();
     }
 
-    /// Closes because its program has ended or left its stream.
+    /// Closes it because its program has ended or closed its stream.
     pub(super) fn close_ended(&self, exit: Option<Exit>) {
         if self.open.swap(false, Ordering::AcqRel) {
             let why = exit.map_or_else(|| "it closed its stream".to_owned(), |exit| exit.to_string());
@@ -225,7 +228,7 @@ impl RpcChannel {
     }
 
     fn release(&self) {
-        // Dropping the reply senders fails the calls that wait.
+        // Dropping the reply senders fails the calls that wait. They read `why_closed`, which is set by now.
         lock(&self.pending).clear();
         self.closed.send_replace(true);
         lock(&self.lines).take();

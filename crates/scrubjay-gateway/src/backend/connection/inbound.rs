@@ -1,6 +1,7 @@
-//! What a backend says: answers go to the call that asked, notifications and questions to the client they belong to.
+//! Reads from a backend, and passes answers to the call that asked, notifications and questions to the client they
+//! belong to.
 //!
-//! Everything is on tape before it is passed on; what belongs to no client is on the backend's own tape.
+//! Every message is on tape before it is passed on; one that belongs to no client is on the backend's own tape.
 
 mod answers;
 mod notifications;
@@ -27,27 +28,28 @@ use crate::budget::{Charge, Use};
 use crate::ruled_line::RuledLine;
 use crate::session::lock;
 
-/// How much a backend may say before it answers its greeting: some print their logs, but one that floods is ended.
+/// How much a backend may write before it answers its greeting. Some print logs; one that floods is closed: until the
+/// greeting, its output belongs to no client.
 const BEFORE_GREETING_BYTES_MAX: usize = 4 << 20;
-/// Memory for a line is counted from this length on.
+/// The memory of a longer line is charged to the budget.
 const LARGE_BYTES: usize = 64 * 1024;
-/// A buffer that has grown beyond this is freed when it is empty.
+/// A buffer that has grown beyond this is freed when it is empty: there may be a connection for each client.
 const BUFFER_BYTES_MAX: usize = 256 * 1024;
-/// How long reading from a backend waits for memory.
+/// How long a line waits for memory, while its backend is not read.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
-/// How long a backend's last output may take to arrive after it has exited.
+/// How long the last output of a program may take to arrive after it has exited, or its exit status after its output.
 const LAST_OUTPUT_MAX: Duration = Duration::from_secs(1);
 
-/// Where what a backend says comes from.
+/// The source of a backend's messages.
 pub(in crate::backend) enum Incoming {
     /// A stream of lines.
     Lines(Box<dyn AsyncRead + Send + Unpin>),
-    /// An HTTP server: each line with the request on whose stream it came.
+    /// A bridge to an HTTP server: each line comes with the request on whose stream it was sent.
     Received(mpsc::Receiver<ReceivedLine>),
 }
 
 impl RpcChannel {
-    /// Reads what the backend says until its stream ends.
+    /// Reads until the stream ends.
     pub(in crate::backend) async fn listen(self: Arc<Self>, incoming: Incoming) {
         match incoming {
             Incoming::Lines(reader) => self.listen_to_lines(reader).await,
@@ -88,7 +90,7 @@ impl RpcChannel {
                             self.receive(line.bytes, None).await;
                         }
                     }
-                    FramerOutput::Oversize(line) => self.too_long(&line),
+                    FramerOutput::Oversize(line) => self.receive_oversize(&line),
                     FramerOutput::Starved => break,
                 }
             }
@@ -101,19 +103,20 @@ impl RpcChannel {
         }
     }
 
-    /// Takes room for a long line that is being read. Where there is none for a while the line is let pass, as one that
-    /// is too long.
+    /// Charges the memory of a long line that is being read. If there is no room within `ROOM_WAIT_MAX`, the line is
+    /// skipped like one that is too long.
     async fn make_room(&self, framer: &mut Framer, room: &mut Charge) {
         let held = framer.held();
-        // The buffer doubles as it grows; what is small is not worth counting.
+        // Twice what it holds, because the buffer doubles as it grows.
         let bytes = if held > LARGE_BYTES { held * 2 } else { 0 };
         if room.resize_within(bytes, ROOM_WAIT_MAX).await.is_err() {
             framer.let_pass();
+            // Shrinking a charge cannot fail.
             let _ = room.resize(0);
         }
     }
 
-    /// Returns how the process ended, waiting a moment for it to.
+    /// Waits a moment for the exit status of the program, and returns it.
     pub(super) async fn exit(&self) -> Option<Exit> {
         let ended = lock(&self.program).as_ref().map(|program| program.ended.clone());
         let mut ended = ended?;
@@ -121,7 +124,7 @@ impl RpcChannel {
         waited.ok().and_then(Result::ok).and_then(|exit| *exit)
     }
 
-    /// Closes the connection of a program that has ended, though something it started may hold its streams.
+    /// Closes the connection when its program has ended, even if a process that it started holds the streams open.
     pub(in crate::backend) async fn close_after(
         channel: std::sync::Weak<Self>,
         mut ended: tokio::sync::watch::Receiver<Option<Exit>>,
@@ -136,7 +139,7 @@ impl RpcChannel {
         }
     }
 
-    fn too_long(&self, line: &scrubjay_core::oversize::Oversize) {
+    fn receive_oversize(&self, line: &scrubjay_core::oversize::Oversize) {
         tracing::warn!(backend = self.backend, bytes = line.bytes, "a line of the backend is too long");
         let facts = serde_json::to_vec(line).expect("an oversize is plain data");
         let item = Item::new(EntryKind::Oversize, Direction::ServerToClient, Terminator::Lf, &facts);
@@ -170,10 +173,10 @@ impl RpcChannel {
             return;
         }
         let line = String::from_utf8_lossy(bytes);
-        // Some systems put a byte order mark before the first thing a program says.
+        // Some systems write a byte order mark before the first output of a program.
         let line = line.strip_prefix('\u{feff}').unwrap_or(&line).to_owned();
         if line.as_bytes() != bytes {
-            // Parsed lossily; the bytes it sent are on its own tape.
+            // The line that is passed on is not what came: the original bytes are kept on the backend's own tape.
             self.record_own(bytes);
         }
         let line = self.judge_inbound(bytes, line);
@@ -185,7 +188,8 @@ impl RpcChannel {
                 self.dispatch(&line, stream_of).await
             };
         }
-        // An answer is given though its backend should end meanwhile; one that rules stopped is given to nobody.
+        // Taken out of `pending` before the delay: closing fails the calls that are pending, and this one has its
+        // answer. An answer that the rules stopped is delivered to nobody.
         let pending = if stops { None } else { self.pending_of(&line) };
         let call = match &pending {
             Some(pending) => pending.call.clone(),
@@ -193,15 +197,16 @@ impl RpcChannel {
         };
         let (permit, room) = match self.hold_permit(&line, call.as_ref()).await {
             Ok(permit) => permit,
-            // It goes nowhere, so it need not wait.
+            // It is not passed on, so it need not wait either.
             Err(_) if stops => return self.finish_stopped(&line, stream_of).await,
             Err(full) => return self.refuse_held(&line, call, pending, &full).await,
         };
         let channel = self.clone();
-        // Beside the reading: what others wait for is not held up, and a backend that does not read is still heard.
+        // In a task, so that a delay holds up neither messages for others nor the reading of a backend that does not
+        // read.
         tokio::spawn(async move {
             line.hold().await;
-            // Who passes it on takes room for it.
+            // Passing it on charges its memory again.
             drop(room);
             let text = line.text();
             if stops {
@@ -218,10 +223,10 @@ impl RpcChannel {
     async fn dispatch(self: &Arc<Self>, line: &RuledLine, stream_of: Option<u64>) {
         let text = line.text();
         let Ok(parts) = Parts::of(&text) else {
-            // Stray text on the stream: recorded on the backend's own tape, and not passed on.
+            // Not JSON-RPC, such as a log line: recorded on the backend's own tape, and not passed on.
             if !text.trim().is_empty() {
                 self.record_own(line.came.as_bytes());
-                tracing::debug!(backend = self.backend, "the backend said something that is no message");
+                tracing::debug!(backend = self.backend, "the backend wrote something that is no message");
             }
             return;
         };

@@ -1,4 +1,4 @@
-//! What is sent to a backend: calls with their answers, and lines that nobody waits for.
+//! Sends to a backend: calls, which wait for their answers, and lines without an answer.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,9 +20,9 @@ use crate::delivery::{LineBatch, Outgoing};
 use crate::ruled_line::RuledLine;
 use crate::session::{Call, lock};
 
-/// How many calls may be under way on one backend.
+/// The most calls under way on one connection; others fail at once.
 const CALLS_MAX: usize = 65_536;
-/// How many bytes of waiting lines go out in one write.
+/// Queued lines go out in one write until it has this many bytes. 64 KiB: a pipe's default capacity.
 const WRITE_BYTES_MAX: usize = 64 * 1024;
 
 /// A line that could not be sent without waiting, given back to its sender.
@@ -38,11 +38,12 @@ impl RpcChannel {
         timeout: Duration,
     ) -> Result<Answer, CallError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let told = call.filter(|_| self.is_own).map(|call| with_caller(call, params));
-        let params = told.as_ref().map_or(params, |told| told.as_deref());
+        let with_caller = call.filter(|_| self.is_own).map(|call| with_caller(call, params));
+        let params = with_caller.as_ref().map_or(params, |params| params.as_deref());
         let (request, progress_token) = request_line(id, method, params, || self.progress_token(id));
-        drop(told);
-        // Dropped before the answer came, it cancels the call at the backend.
+        // Freed now, as it is a copy of params that may be large, and the answer may take long.
+        drop(with_caller);
+        // Dropped before the answer, it cancels the call at the backend.
         let mut guard = AbandonGuard { channel: self, id, call, is_under_way: false, is_answered: false };
         let line = self.judge(Direction::ClientToServer, request);
         line.hold().await;
@@ -69,6 +70,7 @@ impl RpcChannel {
                 PendingCall { call, may_demand, reply, progress_token, progressed: progressed.clone() },
             );
         }
+        // From here on the request may reach the backend, and has to be cancelled there.
         guard.is_under_way = true;
         let timed_out = || CallError::TimedOut(self.backend.clone(), timeout);
         let sent = self.send_judged(call, &line);
@@ -86,7 +88,7 @@ impl RpcChannel {
         answered.map_err(|_| CallError::Unavailable(self.backend.clone(), self.why_closed()))
     }
 
-    /// Judges a line, records it and sends it; given up on, it is neither recorded nor sent.
+    /// Judges a line, records it and sends it. Dropped while it waits, it is neither recorded nor sent.
     pub(in crate::backend) async fn send(
         &self,
         call: Option<&Arc<Call>>,
@@ -127,7 +129,7 @@ impl RpcChannel {
     }
 }
 
-/// Writes lines to a backend, each of them whole even if its sender was dropped meanwhile.
+/// Writes queued lines to a backend. A task of its own, so that a line is written whole even if its sender is dropped.
 pub(super) async fn write(
     channel: std::sync::Weak<RpcChannel>,
     mut writer: Writer,
@@ -146,12 +148,12 @@ pub(super) async fn write(
             batch.hand_over(in_bridge);
         }
         if let Err(e) = batch.write_to(&mut writer).await {
-            // The lines that were not written are noted on tape before the end of the backend is.
+            // In this order: the tape names the lines that were not written before it names the end of the backend.
             drop(batch);
             lines.close();
             while lines.try_recv().is_ok() {}
             if let Some(channel) = channel.upgrade() {
-                // Mostly because it has exited, and its exit status tells more.
+                // Usually it has exited, and the exit status says more than the failed write.
                 match channel.exit().await {
                     Some(exit) => channel.close_ended(Some(exit)),
                     None => channel.close(&format!("it does not read any more: {e}"), true),
@@ -160,7 +162,7 @@ pub(super) async fn write(
             return;
         }
     }
-    // What is no process learns from its stream that it is over; it may have left already.
+    // A toolset or bridge learns from the end of its stream that the connection is closed. It may have ended before.
     let _ = writer.shutdown().await;
 }
 
@@ -179,21 +181,22 @@ impl Drop for AbandonGuard<'_> {
         if self.is_answered {
             return;
         }
-        // What is open in the judge is what is pending here: else calls that nobody waits for push out others.
+        // The judge remembers a limited number of open calls: one that nobody waits for must not take the place of
+        // another.
         self.channel.judge.forget_call(self.id);
         if !self.is_under_way {
             return;
         }
         lock(&self.channel.pending).remove(&self.id);
-        // A backend that does not read gets at most `SIDE_TASKS_MAX` cancellations.
-        let end = self.channel.side_tasks.clone().try_acquire_owned().ok();
-        if let Some(end) = end.filter(|_| self.channel.is_open()) {
+        // Without a permit nothing is sent: a backend that does not read would collect a task for each call.
+        let permit = self.channel.side_tasks.clone().try_acquire_owned().ok();
+        if let Some(permit) = permit.filter(|_| self.channel.is_open()) {
             let (channel, call, id) = (self.channel.clone(), self.call.cloned(), self.id);
             tokio::spawn(async move {
-                let _end = end;
+                let _permit = permit;
                 let params = format!(r#"{{"requestId":{id},"reason":"the caller left"}}"#);
                 let line = message::notification(method::NOTIFICATIONS_CANCELLED, Some(&params));
-                // A backend that is gone has nothing to cancel.
+                // Fails if the backend has ended, and its calls with it.
                 let _ = channel.send(call.as_ref(), line).await;
             });
         }

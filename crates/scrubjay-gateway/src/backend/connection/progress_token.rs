@@ -1,4 +1,5 @@
-//! Progress tokens towards a backend: our own in place of the client's, so that no backend can name another's call.
+//! Progress tokens towards a backend: our own in place of the client's, so that a backend can only name calls it
+//! received.
 
 use scrubjay_core::message::{self, Splice};
 use serde_json::value::RawValue;
@@ -20,8 +21,8 @@ impl RpcChannel {
     }
 }
 
-/// Writes a request to a backend under our own id, with our own progress token in place of the client's; returns that
-/// one, too.
+/// Returns a request to a backend with our own id and, in place of the client's progress token, our own; also returns
+/// the client's.
 pub(super) fn request_line(
     id: u64,
     method: &str,
@@ -29,10 +30,10 @@ pub(super) fn request_line(
     own: impl FnOnce() -> String,
 ) -> (String, Option<String>) {
     let id = id.to_string();
-    // Without `_meta`, spelled so or with an escape, there is no token: most calls have none.
+    // Without `_meta`, written plainly or with an escape, there is no token, and params need not be parsed: most calls.
     let may_have_token = |params: &&str| params.contains("_meta") || params.contains('\\');
     let object = params.filter(may_have_token).and_then(|text| serde_json::from_str::<&RawValue>(text).ok());
-    // All of them are replaced: which of several a backend reads is not known.
+    // All of them are replaced: readers differ on which of two equal keys counts.
     let metas = message::members_named(object, "_meta");
     let tokens: Vec<&RawValue> =
         metas.into_iter().flat_map(|meta| message::members_named(Some(meta), "progressToken")).collect();

@@ -14,7 +14,7 @@ use crate::ruled_line::RuledLine;
 use crate::session::lock;
 
 impl RpcChannel {
-    /// Removes the pending call that a line answers, where it answers one.
+    /// Removes and returns the pending call that a line answers, if it answers one.
     pub(super) fn pending_of(&self, line: &RuledLine) -> Option<PendingCall> {
         let parts = Parts::of(&line.came).ok().filter(|parts| parts.method.is_none())?;
         let id = parts.id?.get().parse().ok()?;
@@ -25,7 +25,7 @@ impl RpcChannel {
         let pending = id.get().parse::<u64>().ok().and_then(|id| lock(&self.pending).remove(&id));
         match pending {
             Some(pending) => self.answer(pending, parts, line),
-            // Late, repeated or made up: recorded, and passed on to no client.
+            // Late, repeated or made up: recorded, and passed to no client.
             None => self.record_own(line.came.as_bytes()),
         }
     }
@@ -53,7 +53,7 @@ impl RpcChannel {
         }
         let answer = match (parts.result, parts.error) {
             (_, Some(error)) if !message::is_error(error) => {
-                // A client would drop such an error and go on waiting.
+                // Clients drop what is no valid error, and go on waiting.
                 let said = cut(error.get(), 200);
                 Answer::error(code::INTERNAL, &format!("the backend's error is no JSON-RPC error: {said}"))
             }
@@ -63,7 +63,7 @@ impl RpcChannel {
                 Answer::error(code::INTERNAL, "the backend's answer has neither result nor error")
             }
         };
-        // The caller may have left.
+        // Fails if the caller was dropped.
         let _ = pending.reply.send(answer);
     }
 }

@@ -1,4 +1,4 @@
-//! Notifications of a backend, progress among them: each to the call or the client that it belongs to.
+//! Notifications of a backend, progress included: each goes to the call or the client that it belongs to.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ use crate::gateway::related_task;
 use crate::ruled_line::RuledLine;
 use crate::session::{Call, lock};
 
-/// Notifications up to this length may use the memory reserve: a `list_changed` fits.
+/// Notifications up to this length may use the memory reserve: a `list_changed` fits. Longer ones may not, or a
+/// backend that floods would take the reserve from calls.
 const BRIEF_BYTES: usize = 256;
 
 impl RpcChannel {
@@ -40,12 +41,12 @@ impl RpcChannel {
             return;
         }
         if stream_of.is_some() && busy.is_empty() && !concerns_all(&method) {
-            // It belongs to a call that was given up: no other client may get it.
+            // It belongs to a call that has been cancelled: no other client may get it.
             return;
         }
         let names_task = !self.has_one_client() && names_task(line);
         if let Some(call) = only.filter(|_| !concerns_all(&method) && !names_task) {
-            // At once, not through the queue: the answer behind it must not overtake it.
+            // Not through the queue of events, where the answer that follows it could overtake it.
             if method != method::NOTIFICATIONS_MESSAGE || call.wants_log(line) {
                 self.say(&call, line.to_owned()).await;
             }
@@ -59,7 +60,7 @@ impl RpcChannel {
             // Before the greeting it belongs to no client: it is recorded, and not passed on.
             return;
         }
-        // A backend that says much waits, and leaves the reserve to calls.
+        // Waiting stops the reading, which slows a backend that sends too much.
         let mut room = self.budget.nothing(Use::Backend, line.len() <= BRIEF_BYTES);
         if let Err(full) = room.resize_within(line.len(), ROOM_WAIT_MAX).await {
             self.note_dropped(line.len(), full.key);
@@ -79,8 +80,8 @@ impl RpcChannel {
         let _ = self.events.send(event).await;
     }
 
-    /// Passes progress on to the call that the token was made for. Any other token, and that of a call on whose stream
-    /// it did not come, is on tape and reaches nobody.
+    /// Passes progress to the call that the token was made for. With any other token, or on the stream of another
+    /// call, it is recorded and reaches nobody.
     async fn receive_progress(&self, judged: &RuledLine, line: &str, stream_of: Option<u64>) {
         let parts = Parts::of(line).ok();
         let token = parts.as_ref().and_then(|parts| parts.param("progressToken"));
@@ -97,17 +98,17 @@ impl RpcChannel {
         self.say(&call, line).await;
     }
 
-    /// Passes a line on to the client of a call. One that does not read is waited for, unless others wait for what this
-    /// backend says.
+    /// Sends a line to the client of a call. Waits for a client that does not read, unless other clients wait for
+    /// messages of this backend.
     async fn say(&self, call: &Arc<Call>, line: String) {
         call.say(line, || self.others_wait(call)).await;
     }
 
-    /// Returns whether other clients wait for what the backend says, which is not read while one is waited for. The
-    /// calls of that one are not too slow for it.
+    /// Returns whether other clients wait for messages of this backend, which is not read while one client is waited
+    /// for. Also starts the timeouts of all calls again: the delay is not the backend's.
     fn others_wait(&self, call: &Arc<Call>) -> bool {
         let is_other = |other: &Arc<Call>| match other.session.is_inferred {
-            // Several clients may share it.
+            // Several clients may share an inferred session, so each call counts as another client.
             true => !Arc::ptr_eq(other, call),
             false => other.session.client != call.session.client,
         };
@@ -128,7 +129,8 @@ impl RpcChannel {
         Some((pending.call.clone()?, pending.progress_token.clone()?))
     }
 
-    /// Returns whose subscription a notification is part of, and how that client knows it; recorded.
+    /// Returns the call whose subscription a notification belongs to, and the line with the client's own subscription
+    /// id, after recording it.
     fn subscribed(
         &self,
         judged: &RuledLine,
@@ -143,14 +145,15 @@ impl RpcChannel {
             .ok()
             .filter(|id| stream_of.is_none_or(|request| request == *id))?;
         let call = lock(&self.pending).get(&id)?.call.clone()?;
-        // What cannot be recorded is not passed on; the caller records it again and reports the error.
+        // If this fails, the caller tries to record it again, and reports the error.
         self.record(Direction::ServerToClient, Some(&call), judged).ok()?;
         let line = Splice::new(line).replace(Some(subscription), call.id.as_raw()).finish();
         Some((call, line))
     }
 }
 
-/// Tells whether a notification is about a task, which may be another client's than the one with calls under way.
+/// Returns whether a notification is about a task. The task may belong to another client than the one with calls under
+/// way.
 fn names_task(line: &str) -> bool {
     Parts::of(line).is_ok_and(|parts| related_task(parts.params).is_some())
 }

@@ -1,4 +1,4 @@
-//! Questions of a backend, each answered in a task of its own.
+//! Requests of a backend to its client, each answered in a task of its own.
 
 use std::sync::Arc;
 
@@ -28,12 +28,13 @@ impl RpcChannel {
             tracing::error!(backend = self.backend, error = %e, "cannot record what the backend asks");
             return;
         }
-        // The backend is not read while `SIDE_TASKS_MAX` questions have no answer: each of them is a task that waits.
-        let Ok(end) = self.side_tasks.clone().acquire_owned().await else { return };
+        // With `SIDE_TASKS_MAX` questions open this waits, and the backend is not read: each question is a task in
+        // memory.
+        let Ok(permit) = self.side_tasks.clone().acquire_owned().await else { return };
         let room = self.budget.charge(Use::Backend, line.came.len());
         let outside_calls = !self.has_call_that_may_demand();
         let (questions, open) = (self.questions.clone(), self.questions.begin(outside_calls));
-        // Answered beside the reading: the call it belongs to may be answered first.
+        // In a task: a client may take minutes, and the answer of the call it belongs to must still be read.
         tokio::spawn(async move {
             let answer = if let Err(full) = &room {
                 Answer::error(code::INTERNAL, &full.to_string())
@@ -77,7 +78,7 @@ impl RpcChannel {
             if let Err(e) = self.send(only.as_ref(), line).await {
                 tracing::warn!(backend = self.backend, error = %e, "an answer did not reach the backend");
             }
-            drop((open, end, room));
+            drop((open, permit, room));
         });
     }
 }
