@@ -4,9 +4,9 @@
 //! opens when it is first needed, is opened again with back-off when it fails, and no request waits for it beyond a
 //! deadline. An answer reaches only the call that asked; a message that answers no call goes to the connection's owner.
 
-pub mod caller;
+pub(crate) mod caller;
 mod connecting;
-pub mod connection;
+pub(crate) mod connection;
 mod handshake;
 mod leg_tape;
 pub(crate) mod list;
@@ -44,7 +44,6 @@ pub(crate) use profile::Greeting;
 use questions::Questions;
 use slots::ConnectionSlots;
 pub(crate) use slots::Owner;
-pub use state::BackendState;
 
 /// How long a backend may take to start, its greeting included.
 pub(crate) const START_MAX: Duration = Duration::from_secs(20);
@@ -166,7 +165,7 @@ pub struct Backend {
     /// Its id.
     pub id: String,
     /// A name for people, in addition to the id.
-    pub display_name: Option<String>,
+    pub(crate) display_name: Option<String>,
     /// Whether it is a toolset of this process: its tools keep their names, and each request to it says who calls.
     pub(crate) is_own: bool,
     /// Its configuration; `None` for a toolset.
@@ -267,7 +266,7 @@ impl Backend {
 
     /// Sets when a message counts as recorded, and how long one may be.
     #[must_use]
-    pub fn record_options(self, record_options: Options) -> Self {
+    pub(crate) fn record_options(self, record_options: Options) -> Self {
         Self { record_options, ..self }
     }
 
@@ -291,7 +290,7 @@ impl Backend {
 
     /// Loads what earlier runs learned of it, and stores what this one learns. A toolset comes with this program and
     /// needs no profile.
-    pub fn remember_in(&self, memory: &Arc<ProfileStore>) {
+    pub(crate) fn remember_in(&self, memory: &Arc<ProfileStore>) {
         if let Link::Configured(link) = &self.link {
             // Another command or directory under the same id is another server, and gets a profile of its own.
             let name = memory.name(&self.id, &format!("{:?} {}", self.workspace, link.spelled()));
@@ -369,7 +368,7 @@ impl Backend {
 
     /// Returns its name for people and models.
     #[must_use]
-    pub fn title(&self) -> String {
+    pub(crate) fn title(&self) -> String {
         match &self.display_name {
             Some(name) => format!("{name} ({})", self.id),
             None => self.id.clone(),
@@ -388,7 +387,7 @@ impl Backend {
 
     /// Returns how long a call may take.
     #[must_use]
-    pub fn call_timeout(&self) -> Duration {
+    pub(crate) fn call_timeout(&self) -> Duration {
         self.call_timeout
     }
 

@@ -151,7 +151,7 @@ pub async fn run_remote(
         }
     });
     let mut bridge = tokio::spawn(async move {
-        http::run_reporting(endpoint, bridge_reads, bridge_writes, stopped.notified(), on_sent).await
+        http::run(endpoint, bridge_reads, bridge_writes, stopped.notified(), on_sent).await
     });
     let relay = Relay::new(options, recording, to_bridge, to_host, report).judged_by(judge).numbering_lines();
     let (mut up_ended, mut down_ended, mut host_gone) = (false, false, false);

@@ -40,7 +40,7 @@ impl Backend {
     ///
     /// # Errors
     /// It does not start, has failed too recently to be tried again, or has too many clients.
-    pub async fn connection(
+    pub(crate) async fn connection(
         self: &Arc<Self>,
         session: &Arc<Session>,
         facts: &ClientFacts,

@@ -24,7 +24,7 @@ use serde_json::value::RawValue;
 
 pub(crate) use self::callers::only_session;
 pub(super) use self::channel::RpcChannel;
-pub use self::clients_seen::ClientsSeen;
+pub(crate) use self::clients_seen::ClientsSeen;
 pub(super) use self::inbound::Incoming;
 use self::outbound::UnsentLine;
 pub(crate) use self::single_flight::SingleFlight;
@@ -38,10 +38,8 @@ const CAPABILITIES: [&str; 4] = ["tools", "prompts", "resources", "logging"];
 
 /// A connection that has been greeted.
 pub struct Connection {
-    /// The backend's id.
-    pub backend: String,
     /// The era of its handshake.
-    pub era: Era,
+    pub(crate) era: Era,
     /// Those of `CAPABILITIES` that it declared. Not their text: there may be a connection for each client, and the
     /// text is kept once, in the backend's profile.
     declared: Vec<&'static str>,
@@ -63,7 +61,6 @@ impl Connection {
         let all = serde_json::from_str::<&RawValue>(capabilities).ok();
         let is_declared = |name: &&str| message::member(all, name).is_some_and(|c| c.get() != "null");
         Self {
-            backend: channel.backend.clone(),
             era,
             declared: CAPABILITIES.into_iter().filter(is_declared).collect(),
             is_watched: AtomicBool::new(false),
@@ -77,7 +74,7 @@ impl Connection {
 
     /// Returns the client that owns it; `None` if it serves all clients.
     #[must_use]
-    pub fn owner(&self) -> Option<Arc<str>> {
+    pub(crate) fn owner(&self) -> Option<Arc<str>> {
         self.channel.settled.get().and_then(|(_, owner)| owner.clone())
     }
 
@@ -145,12 +142,12 @@ impl Connection {
 
     /// Returns whether the connection is open.
     #[must_use]
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.channel.open.load(Ordering::Acquire)
     }
 
     /// Waits until it is closed.
-    pub async fn closed(&self) {
+    pub(crate) async fn closed(&self) {
         // Cannot fail: the sender is a field of the channel, which this borrows.
         let _ = self.channel.closed.subscribe().wait_for(|closed| *closed).await;
     }
@@ -163,7 +160,7 @@ impl Connection {
 
     /// Returns whether the backend declared one of `CAPABILITIES`.
     #[must_use]
-    pub fn offers(&self, capability: &str) -> bool {
+    pub(crate) fn offers(&self, capability: &str) -> bool {
         self.declared.contains(&capability)
     }
 
@@ -171,7 +168,7 @@ impl Connection {
     ///
     /// # Errors
     /// The backend went away or is too slow, or the call could not be recorded.
-    pub async fn call(
+    pub(crate) async fn call(
         &self,
         call: Option<&Arc<Call>>,
         method: &str,
@@ -185,7 +182,7 @@ impl Connection {
     ///
     /// # Errors
     /// The backend went away, or the notification could not be recorded.
-    pub async fn notify(
+    pub(crate) async fn notify(
         &self,
         call: Option<&Arc<Call>>,
         method: &str,
@@ -206,7 +203,7 @@ impl Connection {
 
     /// Closes it together with its client or the gateway. Their tape ends with the reason; a note is added only if
     /// calls are under way.
-    pub fn close(&self, why: &str) {
+    pub(crate) fn close(&self, why: &str) {
         self.channel.close(why, !self.channel.busy().is_empty());
     }
 

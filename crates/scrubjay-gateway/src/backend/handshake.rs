@@ -73,9 +73,9 @@ pub(crate) enum ConnectError {
     #[error("{legacy}; and {modern}")]
     RefusedBoth {
         /// What came of `initialize`.
-        legacy: Box<ConnectError>,
+        legacy: Box<Self>,
         /// What came of `server/discover`.
-        modern: Box<ConnectError>,
+        modern: Box<Self>,
     },
     /// It answers a modern greeting, and speaks other versions.
     #[error("it does not speak {}", version::MODERN)]

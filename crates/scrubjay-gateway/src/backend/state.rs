@@ -4,21 +4,21 @@ use super::{Backend, BackendLink, Link};
 
 /// The state of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BackendState {
+pub(crate) struct BackendState {
     /// Whether a connection to it is open.
-    pub is_ready: bool,
+    pub(crate) is_ready: bool,
     /// How it is reached: `stdio`, `http` or `toolset`.
-    pub kind: &'static str,
+    pub(crate) kind: &'static str,
     /// Why it is not ready, if that is known. It may quote the server, and is not redacted.
-    pub why: Option<String>,
+    pub(crate) why: Option<String>,
     /// How many connections to it are open.
-    pub connections: usize,
+    pub(crate) connections: usize,
 }
 
 impl Backend {
     /// Returns its state.
     #[must_use]
-    pub fn state(&self) -> BackendState {
+    pub(crate) fn state(&self) -> BackendState {
         let connections = self.open_connections().len();
         let is_ready = connections > 0;
         let kind = match self.link() {

@@ -48,7 +48,7 @@ const END_SESSION_MAX: Duration = Duration::from_secs(2);
 
 /// Why a bridge came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BridgeEnd {
+pub(crate) enum BridgeEnd {
     /// The client closed its stream, or the caller stopped the bridge.
     ByClient,
     /// The client stopped reading.
@@ -152,21 +152,12 @@ pub(crate) fn connect_reporting(
     Ok((received, Box::new(writer)))
 }
 
-/// Carries lines between these streams and a server, until the client's stream ends or the future `stop` is ready.
+/// Carries lines between these streams and a server, until the client's stream ends or the future `stop` is ready; reports
+/// whether each line was sent.
 ///
 /// # Errors
 /// The system's certificates cannot be read.
-pub async fn run(
-    endpoint: Endpoint,
-    reader: impl AsyncRead + Send + Unpin,
-    writer: impl AsyncWrite + Send + Unpin + 'static,
-    stop: impl Future<Output = ()> + Send,
-) -> io::Result<BridgeEnd> {
-    run_reporting(endpoint, reader, writer, stop, Box::new(|_, _| ())).await
-}
-
-/// Like [`run`], and reports whether each line was sent.
-pub(crate) async fn run_reporting(
+pub(crate) async fn run(
     endpoint: Endpoint,
     reader: impl AsyncRead + Send + Unpin,
     writer: impl AsyncWrite + Send + Unpin + 'static,
