@@ -14,6 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 pub const GRACE: Duration = Duration::from_secs(2);
 /// How long a zombie may wait to be reaped.
 const REAP_DELAY: Duration = Duration::from_secs(1);
+/// How often it is checked whether processes have ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// How often SIGKILL is repeated: a process may fork while the list is read. With the pause, about a second.
 const ROUNDS_MAX: u32 = 200;

@@ -25,6 +25,7 @@ const FIRST_ANSWER_MAX: Duration = Duration::from_secs(2);
 /// How long a client waits for a slot while all are taken: longer than `slots::EVICT_AFTER`, so that an unused one is
 /// freed in that time.
 const SLOT_WAIT_MAX: Duration = Duration::from_secs(6);
+/// How often a waiting client checks for a free slot.
 const SLOT_POLL: Duration = Duration::from_millis(100);
 
 /// The client on whose behalf a connection is opened.

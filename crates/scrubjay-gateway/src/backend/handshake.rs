@@ -34,6 +34,7 @@ const DISCOVER_MAX: Duration = Duration::from_secs(8);
 /// Some legacy servers ignore methods that they do not know: after this time they are sent `initialize` as well. A
 /// server that is only slow to start finds both greetings, and the first one that it answers counts.
 const PROBE_MAX: Duration = Duration::from_millis(1500);
+/// How long a server may take to answer `initialize`.
 const INITIALIZE_MAX: Duration = Duration::from_secs(20);
 /// How many characters of a server's error are kept in the reason for a failed start, which every client gets.
 const REFUSAL_CHARS_MAX: usize = 1000;

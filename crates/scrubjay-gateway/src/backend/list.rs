@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use serde_json::value::RawValue;
-
 use scrubjay_core::message;
 use scrubjay_core::protocol::method;
+use serde_json::value::RawValue;
 
 use crate::budget::Charge;
 

@@ -16,6 +16,7 @@ use crate::session::{Demand, lock};
 const WAITING_MAX: usize = 16;
 /// How long a server gets to act on an answer before the next call is sent to it.
 const ACT_ON_ANSWER: Duration = Duration::from_millis(100);
+/// How often a waiting call checks for questions without being notified.
 const RECHECK: Duration = Duration::from_secs(1);
 
 /// A question that waits.

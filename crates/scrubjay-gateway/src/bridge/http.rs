@@ -40,10 +40,13 @@ const ONE_WAY_MAX: usize = 64;
 const LARGE_ANSWERS_MAX: usize = 4;
 /// The size of the buffer between a client in this process and the bridge.
 const STREAM_BYTES: usize = 256 * 1024;
+/// How long the greeting may take, while nothing else is sent.
 const INITIALIZE_MAX: Duration = Duration::from_secs(60);
+/// How long a message without an answer may take to be sent: those behind it wait.
 const ONE_WAY_TIME_MAX: Duration = Duration::from_secs(30);
 /// How long answers are waited for after the client has closed its stream.
 const DRAIN: Duration = Duration::from_secs(10);
+/// How long the end of a bridge may wait for the server to end the session.
 const END_SESSION_MAX: Duration = Duration::from_secs(2);
 
 /// Why a bridge came to its end.

@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 
 use super::outgoing::safe;
 
+/// The member of a property's schema that names the header.
 const MARK: &str = "x-mcp-header";
 /// The most tools that are remembered; others are called without such headers.
 const TOOLS_MAX: usize = 10_000;

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 const EXCERPT_BYTES_MAX: usize = 200;
 /// How many bytes of a body are repeated in an error's data: an OAuth error or a short page fits.
 const BODY_BYTES_MAX: usize = 1024;
+/// How many bytes of the challenges are repeated.
 const CHALLENGE_BYTES_MAX: usize = 1024;
 /// The parameters of a challenge that are meant for people or clients to read.
 const READABLE: [&str; 6] =

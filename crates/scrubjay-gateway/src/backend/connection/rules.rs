@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use scrubjay_core::entry::WhyUndelivered::ServerLeft;
 use scrubjay_core::entry::{Direction, Terminator};
-use scrubjay_tape::recording::{Item, RecordError};
-
 use scrubjay_core::message::{self, Parts};
 use scrubjay_core::protocol::code;
+use scrubjay_tape::recording::{Item, RecordError};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::channel::{PendingCall, RpcChannel};

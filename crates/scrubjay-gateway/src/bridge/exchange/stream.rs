@@ -20,7 +20,9 @@ use crate::session::lock;
 const RESUMES_MAX: u32 = 5;
 /// The pause before a stream is resumed, if the server does not state one. Doubled with each failure.
 const RESUME_PAUSE: Duration = Duration::from_secs(1);
+/// A server may state a pause of 0, which would make the bridge a busy loop.
 const RESUME_PAUSE_MIN: Duration = Duration::from_millis(100);
+/// A server may also state one that is longer than any client waits.
 const RESUME_PAUSE_MAX: Duration = Duration::from_secs(30);
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
