@@ -108,7 +108,7 @@ pub fn busy_share(sample: Duration) -> io::Result<f64> {
     Ok((busy_after - busy_before) as f64 / (all_after - all_before).max(1) as f64)
 }
 
-/// Tells whether `pid` is a child of this process.
+/// Returns whether `pid` is a child of this process.
 pub fn is_own_child(pid: u32) -> bool {
     parent_of(pid) == Some(std::process::id())
 }

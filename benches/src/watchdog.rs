@@ -34,7 +34,7 @@ impl Watchdog {
         Self { call_off: Some(call_off), thread: Some(thread), fired }
     }
 
-    /// Tells whether the time was up.
+    /// Returns whether the time was up.
     pub fn fired(&self) -> bool {
         self.fired.load(Ordering::SeqCst)
     }

@@ -1,4 +1,4 @@
-//! A backend: an MCP server behind the gateway, kept running and spoken to under our own ids.
+//! A backend: an MCP server behind the gateway. Requests to it get ids of our own.
 //!
 //! A legacy server has a connection for each client, a modern one serves all clients on one (`slots.rs`). A connection
 //! opens when it is first needed, is opened again with back-off when it fails, and no request waits for it beyond a
@@ -223,7 +223,7 @@ impl Backend {
     pub fn mounted(id: &str, mount: Mount, recording: Recording, events: mpsc::Sender<Event>) -> Self {
         Self {
             is_own: true,
-            // Each request to it says who calls.
+            // Safe for a toolset, because each request to it names its caller.
             is_shared: true,
             ..Self::described(id, Link::Mounted(mount), recording, events)
         }
@@ -298,7 +298,7 @@ impl Backend {
         }
     }
 
-    /// Returns what judges the lines of a new connection.
+    /// Returns a judge for the lines of a new connection.
     fn judge(&self) -> ConnectionJudge {
         // Each connection has a judge of its own, which remembers the calls that are open there.
         let name = self.known_as.as_deref().unwrap_or(&self.id);

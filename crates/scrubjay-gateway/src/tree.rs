@@ -61,7 +61,7 @@ pub fn descendants() -> Vec<Pid> {
 /// Reaps adopted orphans as they end. Does not reap `server`, whose exit status is needed elsewhere.
 ///
 /// # Errors
-/// The system does not tell of deaths.
+/// SIGCHLD cannot be caught.
 pub(crate) async fn reap_orphans(server: Option<Pid>) -> io::Result<()> {
     let mut deaths = signal(SignalKind::child())?;
     while deaths.recv().await.is_some() {

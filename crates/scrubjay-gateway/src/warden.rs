@@ -1,4 +1,4 @@
-//! Runs the recorder as a pair of processes, so that neither can die without the servers behind it ending.
+//! Runs the recorder as a pair of processes, so that the servers are ended even if one of the two is killed.
 //!
 //! The process that a host starts is the warden. It starts the worker, which does everything else and whose
 //! descendants the servers are. If the worker is killed, the warden inherits the servers and ends them. If the warden

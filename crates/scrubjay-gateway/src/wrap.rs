@@ -1,5 +1,5 @@
-//! Records one server: starts it or connects to it, relays between it and this process's own streams, and
-//! ends with it.
+//! Records one server: starts it or connects to it, relays between it and this process's standard streams, and ends
+//! when it ends.
 //!
 //! Either side may end first: the host by closing its streams or by a signal, the server by exiting. In both cases all
 //! messages that were sent are forwarded and recorded, all processes behind the server are ended, and the exit code is
@@ -38,7 +38,7 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// How many reports of unsent lines may wait to be noted: more than a bridge has lines under way.
 const UNSENT_MAX: usize = 1024;
 
-/// Why a recording could not run.
+/// Why a server could not be recorded.
 #[derive(Debug, Error)]
 pub enum WrapError {
     /// The server does not start.
@@ -49,7 +49,7 @@ pub enum WrapError {
     Streams(#[from] io::Error),
 }
 
-/// How a recording went.
+/// The result of a recording.
 #[derive(Debug)]
 pub struct Outcome {
     /// The server's exit code, as a shell would report it.
@@ -58,7 +58,7 @@ pub struct Outcome {
     pub unsealed: Option<SealError>,
 }
 
-/// Runs a server behind this process's standard streams, recording.
+/// Runs and records a server behind this process's standard streams.
 ///
 /// # Errors
 /// The server cannot be started; nothing was relayed then.
@@ -122,7 +122,7 @@ pub async fn run(
     Ok(Outcome { exit_code: state.status.map_or(1, warden::exit_code), unsealed })
 }
 
-/// Carries messages between this process's standard streams and a Streamable HTTP server, recording.
+/// Carries and records messages between this process's standard streams and a Streamable HTTP server.
 ///
 /// # Errors
 /// This process's streams cannot be used; nothing was relayed then.

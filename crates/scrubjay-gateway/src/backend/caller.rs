@@ -34,7 +34,7 @@ pub(super) fn with_caller(call: &Call, params: Option<&str>) -> Option<String> {
     Some(splice.finish())
 }
 
-/// Describes who calls.
+/// Describes the caller of a request, for the toolset.
 pub(crate) fn caller(call: &Call) -> Value {
     let session = call.session.recorded_as();
     let entry = call.recorded.and_then(|place| place.entry);

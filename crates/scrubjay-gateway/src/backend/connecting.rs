@@ -36,8 +36,7 @@ pub(super) struct Starter<'a> {
 }
 
 impl Backend {
-    /// Returns a live connection for a client, in the client's own era where the backend speaks it, starting one if
-    /// needed.
+    /// Returns an open connection for a client, in the client's own era if the backend speaks it; opens one if needed.
     ///
     /// # Errors
     /// It does not start, has failed too recently to be tried again, or has too many clients.
@@ -49,7 +48,7 @@ impl Backend {
         if let Some(connection) = self.open_connection(session, facts.era) {
             return Ok(connection);
         }
-        // In a task of its own: a start dropped half-way with its request would leave an unknown process behind.
+        // In a task of its own: a start that is dropped half-way with its request would leave a process behind.
         let (backend, session, facts) = (self.clone(), session.clone(), facts.clone());
         let started = tokio::spawn(async move {
             let starter = Starter { session: &session, facts: &facts };

@@ -22,7 +22,8 @@ impl LegTape {
         Self { own, session: Mutex::new(session.map(Arc::downgrade).unwrap_or_default()) }
     }
 
-    /// Records on the backend's own tape from now on: the connection turned out to serve all clients.
+    /// Records on the backend's own tape from now on, because the handshake showed that the connection serves all
+    /// clients.
     pub(super) fn leave_session(&self) {
         *lock(&self.session) = Weak::new();
     }

@@ -127,7 +127,7 @@ pub(crate) type Hashes = BTreeMap<String, DefinitionHash>;
 /// The hash of a definition.
 #[derive(Debug, Clone)]
 pub(crate) struct DefinitionHash {
-    /// The hash of its text as it came.
+    /// The hash of its original text.
     pub(crate) hash: String,
     /// Its text, if it is only a redacted copy: then the hash is not that of the original.
     pub(crate) copy: Option<String>,
@@ -179,7 +179,7 @@ impl BackendList {
         }
     }
 
-    /// Returns how many bytes it takes to keep it.
+    /// Returns how many bytes of memory it takes.
     pub(crate) fn bytes(&self) -> usize {
         // The name twice: it is also the key of the hash.
         let item = |item: &ListItem| ITEM_BYTES + HASH_BYTES + 2 * item.name.len() + item.raw.len();

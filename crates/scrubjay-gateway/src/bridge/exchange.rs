@@ -255,7 +255,7 @@ fn is_event_stream(response: &Response<Incoming>) -> bool {
 
 fn redirect_text(response: &Response<Incoming>) -> String {
     let to = response.headers().get(header::LOCATION).map(|to| to.as_bytes()).unwrap_or_default();
-    // What follows a question mark may be a secret.
+    // A query or fragment may hold a secret.
     let to = to.split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
     let status = response.status();
     format!("the server answered HTTP {status}{}: redirects are not followed", excerpt(to))

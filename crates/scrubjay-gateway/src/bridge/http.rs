@@ -49,7 +49,7 @@ const DRAIN: Duration = Duration::from_secs(10);
 /// How long the end of a bridge may wait for the server to end the session.
 const END_SESSION_MAX: Duration = Duration::from_secs(2);
 
-/// Why a bridge came to its end.
+/// Why a bridge ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BridgeEnd {
     /// The client closed its stream, or the caller stopped the bridge.
@@ -155,8 +155,8 @@ pub(crate) fn connect_reporting(
     Ok((received, Box::new(writer)))
 }
 
-/// Carries lines between these streams and a server, until the client's stream ends or the future `stop` is ready; reports
-/// whether each line was sent.
+/// Carries lines between these streams and a server, until the client's stream ends or the future `stop` is ready;
+/// reports whether each line was sent.
 ///
 /// # Errors
 /// The system's certificates cannot be read.

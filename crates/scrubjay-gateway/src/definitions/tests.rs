@@ -132,7 +132,7 @@ fn the_first_of_a_kind_at_a_known_server_is_held_and_stays_held() {
         }
         assert_eq!(server.why_held(DefinitionKind::Tool, "evil", &hash("1"), Changed), Some(HeldReason::New));
     }
-    // An empty list is news until it was looked at.
+    // An empty list changes the file, too, when it is seen for the first time.
     let mut server = ServerDefinitions::default();
     server.quarantine = Changed;
     assert!(!server.has_seen(Era::Legacy, DefinitionKind::Prompt, std::iter::empty(), Changed));
@@ -208,7 +208,7 @@ fn what_is_kept_is_private_redacted_and_another_servers_apart() {
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&place), mode(&place.join(&name))), (0o700, 0o600));
     assert_eq!(store.list().unwrap().len(), 1);
-    // One that is damaged is neither believed nor overwritten.
+    // A damaged file is neither used nor overwritten.
     fs::write(place.join(&name), "{").unwrap();
     assert!(matches!(store.update(&name, |_| ()), Err(DefinitionsError::Damaged { .. })));
     assert_eq!(fs::read_to_string(place.join(&name)).unwrap(), "{");
@@ -256,9 +256,9 @@ fn a_change_within_what_is_taken_for_a_secret_is_a_change_and_shows() {
     assert_ne!(old.removed, new.removed);
     assert!(new.removed[0].starts_with("private-key at byte 4, "), "{new:?}");
     assert!(new.removed[0].contains(" bytes, #") && !format!("{server:?}").contains("id_rsa"));
-    // What was shown was the harmless one: the other, which reads the same, is not approved with it.
+    // The person was shown the harmless one: the other one, whose redacted text is the same, is not approved with it.
     assert!(!server.approve(DefinitionKind::Tool, "a", std::slice::from_ref(old)));
-    // A copy that an earlier run kept of the one or the other stands for the newest.
+    // A redacted copy from an earlier run, of either one, stands for the newest.
     assert_eq!(server.hash_of_copy(DefinitionKind::Tool, "a", &harmless.text), Some(&*evil.hash));
     assert_eq!(server.hash_of_copy(DefinitionKind::Tool, "a", "another text"), None);
 }

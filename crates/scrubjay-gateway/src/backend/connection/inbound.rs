@@ -62,7 +62,7 @@ impl RpcChannel {
         loop {
             let line = tokio::select! {
                 line = received.recv() => line,
-                // Closed from our side: what still comes is dropped.
+                // Closed by the gateway: later output is dropped.
                 _ = closed.wait_for(|closed| *closed) => return,
             };
             match line {
@@ -80,7 +80,7 @@ impl RpcChannel {
             self.make_room(&mut framer, &mut room).await;
             let read = tokio::select! {
                 read = reader.read_buf(framer.room()) => read.unwrap_or(0),
-                // Closed from our side: what still comes is dropped.
+                // Closed by the gateway: later output is dropped.
                 _ = closed.wait_for(|closed| *closed) => return,
             };
             loop {
