@@ -1,5 +1,5 @@
-//! The answers of a target as they come out of its pipe, line by line, with as few reads and
-//! copies as possible: the same cheap code for every target.
+//! Reads the answers of a target from its pipe, line by line, with few reads and copies: what the harness spends here
+//! is added to every target's time.
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -61,8 +61,8 @@ impl Answers {
 
     /// Waits for the next line and takes it.
     ///
-    /// Relays that speak MCP themselves may send notifications in between; those are passed over
-    /// unless the relay has to be `verbatim`.
+    /// Relays that speak MCP themselves may send notifications in between; those are skipped unless the relay has to be
+    /// `verbatim`.
     pub fn next_answer(&mut self, verbatim: bool) -> io::Result<&[u8]> {
         loop {
             let line = self.next_line()?;
@@ -90,7 +90,7 @@ impl Answers {
         Ok(line)
     }
 
-    /// Waits for the end of the output and returns how many bytes no one had asked for.
+    /// Waits for the end of the output and returns how many bytes came that answer no call.
     pub fn drain(mut self) -> io::Result<usize> {
         let mut left = self.end - self.start;
         loop {

@@ -195,8 +195,8 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-// Another process might take the port before the peer does; then the peer fails and is noted.
-/// Returns a port that nobody listens on.
+/// Returns a port that nobody listens on. Another process may take it before the peer does: then the peer fails, and a
+/// note says so.
 pub(crate) fn free_port() -> io::Result<u16> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr().map(|address| address.port())
 }

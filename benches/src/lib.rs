@@ -1,9 +1,9 @@
-//! What a relay between an MCP host and a stdio server costs, measured.
+//! Measures what a relay between an MCP host and a server costs.
 //!
-//! Three programs share this library: `bench-server` (a server too fast to be the bottleneck),
-//! `raw-relay` (two threads that copy bytes: the physical limit) and `wrap-bench`, which drives
-//! both and `scrubjay wrap` through the same calls, interleaved. Nothing here knows how Scrubjay
-//! works inside: a target is a command line, and what it costs is read from `/proc`.
+//! The programs that measure from outside share this library: `bench-server` (a server too fast to be the bottleneck),
+//! `raw-relay` and `raw-http` (which copy bytes: the physical limit), `wrap-bench` and `serve-bench`, which drive
+//! these and Scrubjay through the same calls, interleaved. Nothing here knows how Scrubjay works inside: a target is a
+//! command line, and its costs are read from `/proc`.
 
 pub mod aggregator;
 pub mod answers;

@@ -10,7 +10,7 @@ use crate::{clock, procfs, wire};
 
 /// How many backends.
 pub const BACKENDS: usize = 50;
-/// How many sessions are open while the memory is looked at.
+/// How many sessions are open while memory is measured.
 pub const SESSIONS: usize = 1000;
 
 /// A gateway that has said where it serves; stopped when dropped.
@@ -35,7 +35,7 @@ impl Gateway {
                 break port.parse().map_err(io::Error::other)?;
             }
         };
-        // Read on, so that it is never held up by what it says.
+        // Read to the end, or it would block on a full pipe.
         std::thread::spawn(move || io::copy(&mut said, &mut io::sink()));
         Ok(Self { child, port })
     }

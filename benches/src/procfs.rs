@@ -1,4 +1,4 @@
-//! What a relay costs, read from `/proc`: its processes, their CPU time and their memory.
+//! Reads the costs of a relay from `/proc`: its processes, their CPU time and their memory.
 //!
 //! A relay may be several processes (a parent that watches over a worker), so everything is
 //! summed over the descendants of the one that was started. The benchmark's own server, which
@@ -14,7 +14,7 @@ use std::time::Duration;
 // USER_HZ, the unit of /proc/PID/stat: 100 on every architecture Rust's std supports.
 const TICK_NS: u64 = 10_000_000;
 
-/// CPU time used so far, as two parts of the kernel tell it.
+/// CPU time used so far, from two sources of the kernel.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cpu {
     /// From the threads' `schedstat`: to the nanosecond, but without threads that ended.
@@ -108,7 +108,7 @@ pub fn busy_share(sample: Duration) -> io::Result<f64> {
     Ok((busy_after - busy_before) as f64 / (all_after - all_before).max(1) as f64)
 }
 
-/// Tells whether `pid` is a child of this process.
+/// Returns whether `pid` is a child of this process.
 pub fn is_own_child(pid: u32) -> bool {
     parent_of(pid) == Some(std::process::id())
 }

@@ -1,7 +1,7 @@
-//! Text as agents read it, from files that lie on this machine: documentation, sources, pages.
+//! Text as agents read it, from files on this machine: documentation, sources, pages.
 //!
-//! What is made of it depends on the machine; its share of words, numbers and punctuation does not, and that is what
-//! an index over it costs.
+//! The text differs between machines; its mix of words, numbers and punctuation, on which the cost of an index
+//! depends, hardly does.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ const PLACES: [&str; 6] = [
     "/usr/local/lib/python3",
     "/usr/share/common-licenses",
 ];
-/// What is below a home directory.
+/// Directories below the home directory.
 const HOME_PLACES: [&str; 3] = [".cargo/registry/src", ".rustup/toolchains", ".pyenv/versions"];
 const EXTENSIONS: [&str; 10] = ["md", "txt", "rst", "rs", "py", "html", "pm", "pod", "toml", "json"];
 /// Smaller files are licences and stubs; larger ones are data.
@@ -31,7 +31,7 @@ pub struct Prose {
 }
 
 impl Prose {
-    /// Looks for files; none where there are none.
+    /// Looks for files; `None` if there are none.
     #[must_use]
     pub fn find() -> Option<Self> {
         let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
@@ -89,7 +89,7 @@ fn ends_with(path: &Path, extension: &str) -> bool {
     path.extension().is_some_and(|found| found == extension)
 }
 
-/// A number of some bytes that looks like chance (FNV-1a).
+/// Hashes bytes (FNV-1a): a random-looking number, the same in every run.
 fn mix(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)

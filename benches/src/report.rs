@@ -1,5 +1,4 @@
-//! What the run showed: a table for people, with the goals beside the figures, and the same with
-//! every round in it as JSON.
+//! The results of a run: a table for people with figures and goals, and JSON with every round.
 
 use std::fmt::Write;
 
@@ -8,15 +7,15 @@ use crate::plan::Plan;
 use crate::series::{Series, median, ratios};
 use crate::table::Table;
 
-/// The names under which the three targets that are always there are reported.
+/// The names in the report of the three targets that every run has.
 pub const DIRECT: &str = "direct";
 /// See [`DIRECT`].
 pub const RAW: &str = "raw relay";
 /// See [`DIRECT`].
 pub const SCRUBJAY: &str = "scrubjay wrap";
 
-// A CPU that is halted takes tens of µs to wake, which every relay pays alike; a CPU that others
-// keep awake does not, and then what a relay computes weighs several times more.
+// A halted CPU takes tens of µs to wake up, the same for every relay. On a CPU that other processes keep awake that
+// time is missing, and a relay's own work makes up several times more of the total.
 const BUSY: &str = ": wake-ups cost less than on a quiet machine and work more,
 so the ratios of seq and flight64 come out worse; repeat it when it is quiet";
 

@@ -34,12 +34,12 @@ pub struct Target {
 }
 
 impl Target {
-    /// Tells whether the relay must hand on the very bytes of the server.
+    /// Returns whether the relay must hand on the very bytes of the server.
     pub fn is_verbatim(&self) -> bool {
         !self.is_peer()
     }
 
-    /// Tells whether this is somebody else's relay.
+    /// Returns whether this is somebody else's relay.
     pub fn is_peer(&self) -> bool {
         matches!(self.relay, Relay::FastMcp(_))
     }

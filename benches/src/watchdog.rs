@@ -12,7 +12,7 @@ use crate::procfs;
 
 /// Kills the processes of one target when its time is up; harmless once dropped.
 pub struct Watchdog {
-    // Dropping the sender is what calls the thread off.
+    // Dropping the sender stops the thread.
     call_off: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
     fired: Arc<AtomicBool>,
@@ -27,14 +27,14 @@ impl Watchdog {
         let thread = thread::spawn(move || {
             if called_off.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
                 flag.store(true, Ordering::SeqCst);
-                // A failure to kill shows as the hang it was meant to end; there is no one to tell.
+                // If this fails, the run hangs, which shows; nobody waits for this thread's result.
                 let _ = kill_tree(root);
             }
         });
         Self { call_off: Some(call_off), thread: Some(thread), fired }
     }
 
-    /// Tells whether the time was up.
+    /// Returns whether the time was up.
     pub fn fired(&self) -> bool {
         self.fired.load(Ordering::SeqCst)
     }

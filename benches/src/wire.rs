@@ -53,12 +53,12 @@ pub fn push_large_call(out: &mut Vec<u8>, id: u64, text_bytes: usize) {
     out.extend_from_slice(b"}}}\n");
 }
 
-/// Tells whether `line` (with its newline) is exactly the answer to the small call `id`.
+/// Returns whether `line` (with its newline) is exactly the answer to the small call `id`.
 pub fn is_echo_answer(line: &[u8], id: u64) -> bool {
     starts_answer(line, id).is_some_and(|rest| rest == ECHO_ANSWER)
 }
 
-/// Tells whether `line` is a result for the small call `id`, in any spelling that a relay writes.
+/// Returns whether `line` is a result for the small call `id`, in any spelling that a relay writes.
 pub fn is_echo_result(line: &[u8], id: u64) -> bool {
     answer_id(line) == Some(id)
         && after(line, b"src/relay/session.rs:118").is_some()

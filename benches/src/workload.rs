@@ -1,5 +1,5 @@
-//! The workloads, and what they share: rounds in which all targets live side by side and take
-//! turns block by block, so that a busy moment of the machine hits all of them alike.
+//! The workloads, and what they share: rounds in which all targets run side by side and take turns block by block, so
+//! that a busy moment of the machine affects all of them.
 
 pub mod flight;
 pub mod idle;
@@ -72,14 +72,14 @@ struct Lane {
 }
 
 impl Lane {
-    /// Ends the warm-up: what the relay does from here on counts.
+    /// Ends the warm-up: the relay's costs count from here on.
     fn begin(&mut self) -> io::Result<()> {
         self.session.settle()?;
         self.cpu = self.session.cpu()?;
         Ok(())
     }
 
-    /// Counts a block and lets the relay finish what it put off.
+    /// Counts a block, and waits until the relay has done the work that it deferred.
     fn add(&mut self, block: Stretch) -> io::Result<()> {
         self.total.calls += block.calls;
         self.total.took += block.took;
@@ -87,7 +87,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Ends the round: notes what the relay cost, and closes it.
+    /// Ends the round: takes the relay's costs, and closes it.
     fn finish(self, series: &mut Series) -> io::Result<()> {
         let calls = self.total.calls as f64;
         let memory = self.session.memory()?;

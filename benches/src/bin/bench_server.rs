@@ -138,7 +138,7 @@ impl Server {
     }
 }
 
-// The call as the benchmark writes it; anything else is looked at more closely.
+// Recognises the call as the benchmark writes it; any other line is parsed.
 fn is_plain_echo(line: &[u8], id: &[u8]) -> bool {
     line.len() == wire::HEAD.len() + id.len() + wire::ECHO_CALL.len() && line.ends_with(wire::ECHO_CALL)
 }

@@ -26,7 +26,7 @@ use scrubjay_store::workspace::Workspace;
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 const FILE_BYTES: usize = 10 * 1024;
-/// What an intent adds to a log: the change itself, and what tells of it.
+/// The bytes that an intent adds to a log: the change itself and its event.
 const LOG_BYTES: usize = 12 * 1024;
 const EVENTS: i64 = 100_000;
 const REVISIONS: usize = 10_000;
@@ -118,7 +118,7 @@ async fn changes(data: &Path, rounds: usize, raw: &mut Series, own: &mut Series)
     Ok(())
 }
 
-/// What must be on disk for a change that survives a loss of power, and nothing else.
+/// Writes only what must be on disk for a change that survives a loss of power.
 fn by_hand(data: &Path, log: &mut File, text: &[u8]) -> io::Result<()> {
     log.write_all(&[b'x'; LOG_BYTES])?;
     log.sync_all()?;

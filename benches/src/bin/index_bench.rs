@@ -29,7 +29,7 @@ use scrubjay_tape::home::Home;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// One tape of this many, for the figures of one tape; the others have a tenth.
+/// The entries of the largest tape, by which figures for a single tape are measured; the others have a tenth.
 const LARGE_TAPE: u64 = 100_000;
 const START_NS: u64 = 1_790_000_000_000_000_000;
 const TOOLS: [&str; 12] = [
@@ -46,7 +46,7 @@ const TOOLS: [&str; 12] = [
     "run_tests",
     "summarise",
 ];
-/// So often each kind of query is asked.
+/// How often each kind of query is made.
 const ROUNDS: usize = 20;
 
 /// A cheap source of varied numbers, the same in every run.
@@ -82,7 +82,7 @@ impl Dice {
         }
     }
 
-    /// A word somebody may look for: not one of those that stand in every other message.
+    /// A word that somebody may search for: not one that is in every other message.
     fn telling_word(&mut self) -> String {
         loop {
             let word = self.word();
@@ -183,7 +183,7 @@ fn measure(home: &Home, made: &Made, figures: &mut Figures) -> Outcome<()> {
     list(home, figures)
 }
 
-/// Runs something often and tells the median and the 95th percentile.
+/// Runs something repeatedly and prints the median and the 95th percentile.
 async fn timed(
     figures: &mut Figures,
     what: &str,
@@ -271,7 +271,7 @@ fn list(home: &Home, figures: &mut Figures) -> Outcome<()> {
     Ok(())
 }
 
-/// Counts what is there already.
+/// Counts the entries on existing tapes.
 fn count(home: &Home) -> Outcome<Made> {
     let mut made = Made { tapes: 0, entries: 0, message_bytes: 0, file_bytes: 0 };
     for file in home.list()? {

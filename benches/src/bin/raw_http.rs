@@ -31,7 +31,7 @@ fn accept(
         let (client, _) = listener.accept()?;
         client.set_nodelay(true)?;
         let serve = serve.clone();
-        // A connection that breaks is the client's way of leaving.
+        // Clients leave by closing their connections, so an error here is expected.
         thread::spawn(move || drop(serve(client)));
     }
 }

@@ -32,7 +32,7 @@ fn main() -> io::Result<()> {
     runtime.block_on(run(if quick { 10_000 } else { 100_000 }))
 }
 
-/// The same numbers every time.
+/// A generator of random numbers, the same in every run.
 struct Chance(u64);
 
 impl Chance {
@@ -150,7 +150,7 @@ async fn fill(ledger: &Ledger, project: &str, count: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Chooses what a new record hangs on: one in fifty is a root, none lies deeper than allowed.
+/// Chooses the parent of a new record: one in fifty is a root, and none is deeper than allowed.
 fn parent(chance: &mut Chance, depths: &[usize]) -> Option<usize> {
     if depths.is_empty() || chance.below(50) == 0 {
         return None;

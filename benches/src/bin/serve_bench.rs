@@ -37,7 +37,7 @@ fn main() -> io::Result<()> {
                 if let Some(other) = targets.aggregator.as_ref().filter(|_| connections == 16) {
                     contenders.push((&mut aggregator, other.port, other.pids(&targets.backend)?));
                 }
-                // Each comes first as often as any other.
+                // Rotated, so that each target goes first equally often.
                 let first = round % contenders.len();
                 contenders.rotate_left(first);
                 for (series, port, pids) in contenders {
@@ -95,7 +95,7 @@ impl Targets {
         let (relay, raw_port) = start_raw(beside, &["relay", &server_port.to_string()])?;
         let backend = beside.join("bench-server");
         std::fs::create_dir_all(data)?;
-        // Each session has a server of its own, and none says goodbye.
+        // 5000: each session has a server of its own, and the harness closes no session.
         let config = data.join("serve.yaml");
         let text =
             format!("backends:\n  - {{ id: b, type: stdio, command: {backend:?}, maxConnections: 5000 }}\n");

@@ -1,21 +1,22 @@
 //! Returns free memory of the C library's allocator to the system.
 //!
-//! By itself glibc returns only the free end of its heap. After thousands of connections a single small allocation there
-//! keeps everything that was freed below it: after a flood of connections had ended 169 MiB stayed resident, and 29 MiB
-//! after a call of this. It is a crate of its own because it declares a foreign function; the rest of the workspace
+//! glibc by itself returns only the free end of its heap. A single small allocation there keeps everything resident
+//! that was freed below it: after a flood of connections had ended, 169 MiB stayed resident; after a call of
+//! [`give_back`], 29 MiB. This is a crate of its own because it declares a foreign function; the rest of the workspace
 //! forbids `unsafe`.
 
-/// Returns free memory to the system. Takes milliseconds, during which other threads may wait for memory.
+/// Returns free memory to the system. Takes milliseconds, in which allocations of other threads may block.
 ///
 /// Does nothing with other C libraries: they return memory by themselves, or have no such call.
 pub fn give_back() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
-        // SAFETY: `int malloc_trim(size_t)` as in <malloc.h>. It takes no pointers and may be called from any thread at any
-        // time (MT-Safe in its manual), so that it is safe to call.
+        // SAFETY: the signature is `int malloc_trim(size_t)` in <malloc.h>. It takes no pointers, and its manual calls
+        // it MT-Safe: any thread may call it at any time, so `safe fn` is true.
         unsafe extern "C" {
             safe fn malloc_trim(pad: usize) -> core::ffi::c_int;
         }
+        // 0: keep no free memory at the end of the heap. The result only says whether anything was returned.
         malloc_trim(0);
     }
 }
@@ -31,7 +32,7 @@ mod tests {
 
     #[test]
     fn what_is_free_below_something_kept_goes_back() {
-        // Too small for mappings of their own; the last one stays, at the end of the heap.
+        // Below glibc's threshold for mappings of their own. `last` stays allocated at the end of the heap.
         let many: Vec<Vec<u8>> = (0..4096).map(|_| vec![1; 16 * 1024]).collect();
         let last = vec![1_u8; 1024];
         let full = resident_bytes();

@@ -1,12 +1,12 @@
-//! A backend: an MCP server behind the gateway, kept running and spoken to under our own ids.
+//! A backend: an MCP server behind the gateway. Requests to it get ids of our own.
 //!
-//! A legacy server has a connection for each client, a modern one serves all clients on one (`slots.rs`). Each
-//! starts when first needed, is restarted with back-off when it fails, and never makes anyone wait longer than a
-//! deadline. Its answers reach only the call that asked; what it says of its own accord goes to its owner.
+//! A legacy server has a connection for each client, a modern one serves all clients on one (`slots.rs`). A connection
+//! opens when it is first needed, is opened again with back-off when it fails, and no request waits for it beyond a
+//! deadline. An answer reaches only the call that asked; a message that answers no call goes to the connection's owner.
 
-pub mod caller;
+pub(crate) mod caller;
 mod connecting;
-pub mod connection;
+pub(crate) mod connection;
 mod handshake;
 mod leg_tape;
 pub(crate) mod list;
@@ -37,18 +37,18 @@ use crate::relay::Options;
 use crate::rules_in_force::{ConnectionJudge, RulesInForce};
 use crate::session::{Call, Session, lock, seal};
 use connection::{ClientsSeen, Connection};
+use handshake::ConnectError;
 pub(crate) use handshake::modern_meta;
 use profile::BackendProfile;
 pub(crate) use profile::Greeting;
 use questions::Questions;
 use slots::ConnectionSlots;
 pub(crate) use slots::Owner;
-pub use state::BackendState;
 
-/// How long a backend may take to start.
-pub const START_MAX: Duration = Duration::from_secs(20);
+/// How long a backend may take to start, its greeting included.
+pub(crate) const START_MAX: Duration = Duration::from_secs(20);
 
-/// An answer: a result or an error, as JSON.
+/// The answer to a request, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The result.
@@ -58,7 +58,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// Makes an error.
+    /// Makes a JSON-RPC error.
     #[must_use]
     pub fn error(code: i64, message: &str) -> Self {
         Self::Error(message::error(code, message, None))
@@ -71,7 +71,7 @@ pub enum CallError {
     /// It is not running.
     #[error("backend \"{0}\" is not available: {1}")]
     Unavailable(String, String),
-    /// It keeps state for each client, and the caller may be any of several.
+    /// It keeps state for each client, and the caller cannot be told apart from other clients.
     #[error(
         "backend \"{0}\" keeps state for each client, and the clients that come from other machines or through a \
          proxy with the same token cannot be told apart: give each a token of its own (several lines in \
@@ -87,49 +87,49 @@ pub enum CallError {
     NotRecorded(String),
 }
 
-/// What a backend says of its own accord.
+/// A message of a backend that answers no request.
 #[derive(Debug)]
 pub enum Event {
     /// A notification that belongs to no call.
     Notification {
-        /// Which backend.
+        /// The backend's id.
         backend: String,
-        /// The client whose connection it came on, unless that serves all.
+        /// The client whose connection it came on; `None` for a connection that serves all clients.
         owner: Option<Arc<str>>,
         /// The era of the connection it came on.
         era: Era,
         /// Its method.
         method: String,
-        /// The whole line.
+        /// The message, as one line of JSON.
         line: String,
-        /// The calls under way on it.
+        /// The calls under way on the connection, newest first.
         busy: Vec<Arc<Call>>,
-        /// The clients that have spoken on it.
+        /// The clients that have spoken on the connection.
         clients_seen: ClientsSeen,
-        /// The room it takes while it waits.
+        /// Its memory, charged to the budget while it waits in the queue.
         room: Charge,
     },
-    /// A request; the reply goes where it says.
+    /// A request.
     Request(Question),
-    /// It is ready, for the first time or again.
+    /// A connection was opened, for the first time or again.
     Ready {
-        /// Which backend.
+        /// The backend's id.
         backend: String,
-        /// The client whose connection it is, unless it serves all.
+        /// The client whose connection it is; `None` where it serves all clients.
         owner: Option<Arc<str>>,
     },
 }
 
-/// What a backend asks.
+/// A request of a backend to a client.
 #[derive(Debug)]
 pub struct Question {
-    /// Which backend.
+    /// The backend's id.
     pub(crate) backend: String,
-    /// The client whose connection it came on, unless that serves all.
+    /// The client whose connection it came on; `None` for a connection that serves all clients.
     pub(crate) owner: Option<Arc<str>>,
-    /// Whether it was asked while no call was under way that it could be part of.
+    /// Whether it came while no call was under way that it could be part of.
     pub(crate) outside_calls: bool,
-    /// Where it may wait until a request of the client takes it along.
+    /// Where it waits for the next call of a client that can only be asked by the result of a call.
     pub(crate) questions: Arc<Questions>,
     /// Its method.
     pub(crate) method: String,
@@ -137,7 +137,7 @@ pub struct Question {
     pub(crate) params: Option<String>,
     /// The calls under way on the connection, newest first.
     pub(crate) busy: Vec<Arc<Call>>,
-    /// The one of them that it belongs to, as far as that can be told.
+    /// The one of them that it belongs to, if that is known.
     pub(crate) only: Option<Arc<Call>>,
     /// The clients that have spoken on the connection.
     pub(crate) clients_seen: ClientsSeen,
@@ -148,13 +148,13 @@ pub struct Question {
 /// A reading and a writing end of a stream of lines.
 pub type Streams = (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>);
 
-/// Starts a toolset inside this process, and returns the ends to talk to it by.
+/// Starts a toolset inside this process, and returns the streams to talk to it.
 pub type Mount = Arc<dyn Fn() -> Streams + Send + Sync>;
 
-/// What stands behind a backend.
+/// How a backend is reached.
 #[derive(Clone)]
-pub enum Link {
-    /// What the configuration says.
+pub(crate) enum Link {
+    /// As the configuration says.
     Configured(BackendLink),
     /// A toolset inside this process.
     Mounted(Mount),
@@ -164,16 +164,16 @@ pub enum Link {
 pub struct Backend {
     /// Its id.
     pub id: String,
-    /// What people read beside it.
-    pub display_name: Option<String>,
+    /// A name for people, in addition to the id.
+    pub(crate) display_name: Option<String>,
     /// Whether it is a toolset of this process: its tools keep their names, and each request to it says who calls.
-    pub is_own: bool,
-    /// What it was made from, where it is no toolset.
+    pub(crate) is_own: bool,
+    /// Its configuration; `None` for a toolset.
     config: Option<BackendConfig>,
-    /// Why it is used no more, where it is not.
+    /// Why it was retired, once it is.
     retired: OnceLock<String>,
     link: Link,
-    /// How many connections to it there were.
+    /// How many connections to it were ever opened: the newest one has this number.
     connections: AtomicU32,
     call_timeout: Duration,
     workspace: Option<std::path::PathBuf>,
@@ -182,17 +182,17 @@ pub struct Backend {
     connections_max: usize,
     slots: ConnectionSlots,
     pub(crate) known: BackendProfile,
-    /// The connections that are being greeted.
+    /// The connections whose handshake is under way. Weak: only their own start decides when they end.
     starting: Mutex<Vec<std::sync::Weak<connection::RpcChannel>>>,
-    /// Held while it is probed for the modern era: once, for all clients.
+    /// Held while one client finds out whether it speaks the modern era: the others wait for the answer.
     probing: tokio::sync::Mutex<()>,
-    /// The one client it serves, where it serves one and nothing is put together.
+    /// The only client, where `gateway/transparent.rs` passes everything to it unchanged.
     owner: Option<Arc<Session>>,
     record_options: Options,
     budget: Budget,
-    /// The rules for what is said to it and by it, where any are in force.
+    /// The rules for messages to and from it.
     rules: Arc<RulesInForce>,
-    /// What rules know it by, where that is not its id.
+    /// The name by which rules refer to it, if that is not its id.
     known_as: Option<String>,
     pub(crate) events: mpsc::Sender<Event>,
     pub(crate) recording: Arc<Mutex<Recording>>,
@@ -223,13 +223,13 @@ impl Backend {
     pub fn mounted(id: &str, mount: Mount, recording: Recording, events: mpsc::Sender<Event>) -> Self {
         Self {
             is_own: true,
-            // Each request to it says who calls.
+            // Safe for a toolset, because each request to it names its caller.
             is_shared: true,
             ..Self::described(id, Link::Mounted(mount), recording, events)
         }
     }
 
-    /// Stands for a server outside this process, whose streams a test has in its hands.
+    /// Lets a toolset stand for a server outside this process: tests hold the other end of its streams.
     #[doc(hidden)]
     #[must_use]
     pub fn outside(self) -> Self {
@@ -264,67 +264,67 @@ impl Backend {
         }
     }
 
-    /// Records as safely as this says.
+    /// Sets when a message counts as recorded, and how long one may be.
     #[must_use]
-    pub fn record_options(self, record_options: Options) -> Self {
+    pub(crate) fn record_options(self, record_options: Options) -> Self {
         Self { record_options, ..self }
     }
 
-    /// Takes the room for what is said to it and by it from this budget.
+    /// Charges the memory for its messages to this budget.
     #[must_use]
     pub(crate) fn within(self, budget: Budget) -> Self {
         Self { known: BackendProfile::new(budget.backend()), budget, ..self }
     }
 
-    /// Lets rules know it by another name than its id.
+    /// Sets the name by which rules refer to it.
     #[must_use]
-    pub fn known_as(self, name: Option<String>) -> Self {
+    pub(crate) fn known_as(self, name: Option<String>) -> Self {
         Self { known_as: name, ..self }
     }
 
-    /// Lets the rules that are in force at each moment judge what is said to it and by it.
+    /// Sets the rules for messages to and from it. They may change while it runs.
     #[must_use]
-    pub fn ruled_by(self, rules: Arc<RulesInForce>) -> Self {
+    pub(crate) fn ruled_by(self, rules: Arc<RulesInForce>) -> Self {
         Self { rules, ..self }
     }
 
-    /// Takes up what earlier runs knew of it; a toolset of this process is known by heart.
-    pub fn remember_in(&self, memory: &Arc<ProfileStore>) {
+    /// Loads what earlier runs learned of it, and stores what this one learns. A toolset comes with this program and
+    /// needs no profile.
+    pub(crate) fn remember_in(&self, memory: &Arc<ProfileStore>) {
         if let Link::Configured(link) = &self.link {
+            // Another command or directory under the same id is another server, and gets a profile of its own.
             let name = memory.name(&self.id, &format!("{:?} {}", self.workspace, link.spelled()));
             self.known.remember_in(memory.clone(), name);
         }
     }
 
-    /// Returns what judges the lines of a new connection.
+    /// Returns a judge for the lines of a new connection.
     fn judge(&self) -> ConnectionJudge {
+        // Each connection has a judge of its own, which remembers the calls that are open there.
         let name = self.known_as.as_deref().unwrap_or(&self.id);
         ConnectionJudge::new(self.rules.clone(), name, self.record_options.message_bytes_max)
     }
 
-    /// Serves one client alone: everything that it says goes to that client.
+    /// Makes it serve one client alone, which gets every message unchanged.
     #[must_use]
-    pub fn belonging_to(self, owner: Option<Arc<Session>>) -> Self {
+    pub(crate) fn belonging_to(self, owner: Option<Arc<Session>>) -> Self {
         Self { owner, ..self }
     }
 
-    /// Opens a connection on which nothing has been said: greetings are the client's own.
-    ///
-    /// # Errors
-    /// It does not start.
-    pub fn open_as_it_is(&self, era: Era) -> Result<Arc<Connection>, String> {
-        handshake::open_as_it_is(self, era)
+    /// Opens a connection without a handshake: the client greets the server itself.
+    pub(crate) fn open_without_handshake(&self, era: Era) -> Result<Arc<Connection>, ConnectError> {
+        handshake::open_without_handshake(self, era)
     }
 
-    /// Notes a connection that is being greeted.
+    /// Adds a connection whose handshake begins.
     fn note_start(&self, channel: &Arc<connection::RpcChannel>) {
         let mut starting = lock(&self.starting);
         starting.retain(|channel| channel.strong_count() > 0);
         starting.push(Arc::downgrade(channel));
     }
 
-    /// Returns how much processor time those of its processes have used that start and have said nothing yet; `None`
-    /// where there is none.
+    /// Returns how much processor time its starting processes have used that have not written anything yet; `None` if
+    /// there is none. A list waits longer for a server that is busy starting.
     pub(crate) fn starting_ticks(&self) -> Option<u64> {
         let starting: Vec<_> = lock(&self.starting).iter().filter_map(std::sync::Weak::upgrade).collect();
         starting
@@ -334,64 +334,65 @@ impl Backend {
             .reduce(|a, b| a + b)
     }
 
-    /// Says why it gives no answer; clients hear that, so secrets are taken out of it.
+    /// Makes the error for a backend that gives no answer. Clients get the reason, so it is redacted.
     fn unavailable(&self, why: &str) -> CallError {
         let why = lock(&self.recording).redactor().redact_text(why).into_owned();
         CallError::Unavailable(self.id.clone(), why)
     }
 
-    /// Returns the connections that are up, without starting any.
+    /// Returns the open connections, without opening any.
     #[must_use]
     pub fn open_connections(&self) -> Vec<Arc<Connection>> {
         self.slots.open()
     }
 
-    /// Returns the connections that are up and serve a client.
+    /// Returns the open connections that serve a client.
     pub(crate) fn connections_of(&self, session: &Session, era: Era) -> Vec<Arc<Connection>> {
         self.slots.open_for(&session.client, era)
     }
 
-    /// Ends the connection of a client that is gone.
+    /// Closes the connection of a client that has left.
     pub(crate) fn end_client(&self, client: &Arc<str>, reason: &str) {
+        // With the slot gone, a start that is under way closes its connection when it is done.
         if let Some(connection) = self.slots.remove(&Some(client.clone())) {
             connection.close(reason);
         }
     }
 
-    /// Ends the connections of clients that did not use them for a while; the next use opens another.
-    pub fn end_idle(&self, silence: Duration) {
+    /// Closes connections of clients that were not used for this long; the next call opens another.
+    pub(crate) fn end_idle(&self, silence: Duration) {
         for connection in self.slots.remove_idle(silence) {
-            connection.take_away("it was not used for a while");
+            connection.revoke("it was not used for a while");
         }
     }
 
-    /// Returns how it is called in what people and models read.
+    /// Returns its name for people and models.
     #[must_use]
-    pub fn title(&self) -> String {
+    pub(crate) fn title(&self) -> String {
         match &self.display_name {
             Some(name) => format!("{name} ({})", self.id),
             None => self.id.clone(),
         }
     }
 
-    /// Returns where the room for what it says is taken from.
+    /// Returns the budget to which the memory for its messages is charged.
     pub(crate) fn budget(&self) -> &Budget {
         &self.budget
     }
 
-    /// Returns how long a message may be.
+    /// Returns the length of the longest message that is passed on.
     pub(crate) fn message_bytes_max(&self) -> usize {
         self.record_options.message_bytes_max
     }
 
     /// Returns how long a call may take.
     #[must_use]
-    pub fn call_timeout(&self) -> Duration {
+    pub(crate) fn call_timeout(&self) -> Duration {
         self.call_timeout
     }
 
-    /// Ends the recording of what the gateway itself said to this backend.
-    pub fn finish_recording(&self, replacement: Recording, reason: &str) {
+    /// Seals the backend's own tape, and continues on another.
+    pub(crate) fn finish_recording(&self, replacement: Recording, reason: &str) {
         seal(&self.recording, replacement, reason);
     }
 

@@ -1,4 +1,4 @@
-//! A server as a child process with pipes.
+//! Starts the server of `wrap` as a child process with pipes.
 
 use std::ffi::OsString;
 use std::io;
@@ -12,15 +12,15 @@ use crate::warden;
 
 /// A running server.
 #[derive(Debug)]
-pub struct Server {
+pub(crate) struct Server {
     /// The process.
-    pub process: Child,
-    /// What it reads.
-    pub stdin: Sink,
-    /// What it says.
-    pub stdout: Source,
-    /// What it complains about.
-    pub stderr: Source,
+    pub(crate) process: Child,
+    /// The pipe to its standard input.
+    pub(crate) stdin: Sink,
+    /// The pipe from its standard output.
+    pub(crate) stdout: Source,
+    /// The pipe from its standard error.
+    pub(crate) stderr: Source,
 }
 
 /// Why a server did not start.
@@ -29,7 +29,7 @@ pub struct Server {
 pub struct StartError {
     /// The program.
     pub program: OsString,
-    /// What the system said.
+    /// The system's error.
     pub source: io::Error,
 }
 
@@ -37,7 +37,7 @@ pub struct StartError {
 ///
 /// # Errors
 /// The program is not there, may not be run, or the process is out of descriptors.
-pub fn start(program: &OsString, arguments: &[OsString]) -> Result<Server, StartError> {
+pub(crate) fn start(program: &OsString, arguments: &[OsString]) -> Result<Server, StartError> {
     let start = || {
         let (stdin, child_stdin) = pipe::to_child()?;
         let (stdout, child_stdout) = pipe::from_child()?;

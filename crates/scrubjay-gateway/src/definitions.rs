@@ -1,9 +1,9 @@
-//! What servers said of their tools, prompts and themselves, kept from run to run: who changes one is noticed, and can be
-//! held back until a person has looked.
+//! Stores the definitions of tools, prompts and instructions from run to run: a change is noticed, and can be held
+//! back until a person has approved it.
 //!
-//! A file for each server in `<data>/definitions/`, its owner's alone. A server is its id and what is started or reached
-//! under it, so another program under the same id is another server. Texts are redacted; hashes are keyed and made
-//! of the text as it came. Many gateways and `scrubjay trust` write the same files, under one lock.
+//! Each server has a file in `<data>/definitions/`, readable by its owner alone. A server is identified by its id and
+//! its command or address, so another program under the same id is another server. Texts are redacted; hashes are
+//! keyed, and made of the original text. Several gateways and `scrubjay trust` write the same files, under one lock.
 
 mod server;
 mod spelling;
@@ -25,26 +25,26 @@ pub use spelling::spelled;
 
 use crate::config::BackendLink;
 
-/// A larger file is not read: no server has that many tools, and it would be read again and again.
+/// A larger file counts as damaged: the limits on what is stored of a server keep its file below that.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
-/// How many redacted stretches of one definition are listed; the rest count as one.
+/// How many redacted stretches of a definition are listed one by one; the rest are summed up in one line.
 const STRETCHES_MAX: usize = 64;
-/// How many characters are kept of where each of them was.
+/// How many characters of the place of each are kept.
 const PLACE_CHARS_MAX: usize = 200;
 
-/// The name of a server's file, and what it says or why it cannot be read.
+/// The name of a server's file, and its content or why it cannot be read.
 pub type StoredServer = (String, Result<ServerDefinitions, DefinitionsError>);
 
-/// Where definitions are kept.
+/// The directory of definitions.
 pub struct Definitions {
     directory: PathBuf,
     redactor: Arc<Redactor>,
-    /// Keys the hashes, of definitions and of command lines: both may hold secrets.
+    /// The key of all hashes. Definitions and command lines may hold secrets, which could be guessed from plain hashes.
     key: [u8; 32],
 }
 
-/// What a file looked like when it was read: another look tells whether it changed since.
+/// Identifies the version of a file, to find out whether it has changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stamp {
     inode: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Stamp {
     changed_ns: i128,
 }
 
-/// Why what is kept of a server cannot be used.
+/// Why the definitions of a server cannot be used.
 #[derive(Debug, Error)]
 pub enum DefinitionsError {
     /// It cannot be read or written.
@@ -60,10 +60,10 @@ pub enum DefinitionsError {
     Io {
         /// Which file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It is not what was written.
+    /// It does not contain what was written.
     #[error(
         "{path} is damaged: look at your backends, then remove it; they are seen for the first time again"
     )]
@@ -74,13 +74,13 @@ pub enum DefinitionsError {
 }
 
 impl Definitions {
-    /// Keeps them in a directory, which is made when something is first kept.
+    /// Uses a directory, which is made at the first write.
     #[must_use]
     pub fn new(directory: PathBuf, redactor: Arc<Redactor>, key: [u8; 32]) -> Self {
         Self { directory, redactor, key }
     }
 
-    /// Returns what stands for a text.
+    /// Returns the keyed hash of a text.
     pub(crate) fn hash(&self, text: &str) -> String {
         blake3::keyed_hash(&self.key, text.as_bytes()).to_hex()[..32].to_owned()
     }
@@ -89,8 +89,8 @@ impl Definitions {
         String::from_utf8_lossy(self.redactor.redact(text.as_bytes()).as_bytes()).into_owned()
     }
 
-    /// Takes the secrets out of a definition; also returns a line for each stretch that went, by which a person can tell
-    /// that another is there now. Nobody can tell from it what it was.
+    /// Redacts a definition; also returns a line for each redacted stretch. It shows a person when the stretch has
+    /// changed, but not what it was.
     pub(crate) fn without_secrets(&self, text: &str) -> (String, Vec<String>) {
         let redacted = self.redacted(text);
         if redacted == text {
@@ -114,20 +114,20 @@ impl Definitions {
         (redacted, lines)
     }
 
-    /// Returns the name of a server's file, and what people know it by.
+    /// Returns the name of a server's file, and a description of the server for people.
     pub(crate) fn name(&self, id: &str, link: &BackendLink) -> (String, String) {
         let name = format!("{}-{}.json", self.redacted(id), &self.hash(&link.identity())[..16]);
         (name, self.redacted(&link.described()))
     }
 
-    /// Returns the name that a definition is kept under: its own unless that holds a secret, and then another for each
-    /// secret, so that two tools are still two.
+    /// Returns the name under which a definition is stored: its own, or redacted with a hash, so that two tools whose
+    /// names differ only in a secret stay two.
     pub(crate) fn kept_name(&self, name: &str) -> String {
         let redacted = self.redacted(name);
         if redacted == name { redacted } else { format!("{redacted}#{}", &self.hash(name)[..8]) }
     }
 
-    /// Lists all servers that were seen, with the names of their files; what cannot be read is left out with a reason.
+    /// Lists all servers with the names of their files, and for a file that cannot be read the reason.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -138,6 +138,7 @@ impl Definitions {
         };
         let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let mut names: Vec<String> =
+            // The lock and files that are being written begin with a dot.
             names.filter(|name| name.ends_with(".json") && !name.starts_with('.')).collect();
         names.sort_unstable();
         let read = |name: String| {
@@ -147,7 +148,7 @@ impl Definitions {
         Ok(names.into_iter().map(read).collect())
     }
 
-    /// Changes what is kept of a server, under the lock, and returns what the change returns.
+    /// Changes the definitions of a server under the lock, and returns what `change` returns.
     ///
     /// # Errors
     /// It cannot be read or written; a damaged file stays as it is.
@@ -159,7 +160,7 @@ impl Definitions {
         self.update_stamped(name, change).map(|(returned, ..)| returned)
     }
 
-    /// As `update`, with what is kept now and what its file looks like.
+    /// Like `update`; also returns the new definitions and the stamp of their file.
     pub(crate) fn update_stamped<T>(
         &self,
         name: &str,
@@ -171,10 +172,12 @@ impl Definitions {
         let mut server = before.clone().unwrap_or_default();
         let returned = change(&mut server);
         server.forget_unused_texts();
+        // Most lists are the same as in the last run: they cost no write and no sync.
         if before.as_ref() == Some(&server) {
             return Ok((returned, server, stamp));
         }
         let text = serde_json::to_string(&server).map_err(|e| failed(&path, e.into()))?;
+        // Synced before and after the rename: a loss of power leaves the old file or the new one.
         let new = self.directory.join(format!(".{name}.new"));
         let written = write_private(&new, text.as_bytes()).and_then(|()| fs::rename(&new, &path));
         written
@@ -183,9 +186,10 @@ impl Definitions {
         Ok((returned, server, self.stamp(name)))
     }
 
-    /// Reads what is kept of a server.
+    /// Reads the definitions of a server.
     pub(crate) fn load(&self, name: &str) -> Result<(Option<ServerDefinitions>, Stamp), DefinitionsError> {
         let path = self.directory.join(name);
+        // Taken before the file is read: a change in between then shows as a change.
         let stamp = self.stamp(name);
         if stamp.bytes > FILE_BYTES_MAX {
             return Err(DefinitionsError::Damaged { path });
@@ -205,7 +209,7 @@ impl Definitions {
         Stamp { inode: facts.ino(), bytes: facts.len(), changed_ns }
     }
 
-    /// Keeps other processes from changing anything meanwhile.
+    /// Locks the directory against changes by other processes, until the file is dropped.
     fn lock(&self) -> io::Result<File> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
         let mut options = fs::OpenOptions::new();

@@ -1,12 +1,12 @@
-//! Where messages move: between a host and a server, onto the tape first.
+//! Moves messages between hosts and servers, and records each before it moves.
 //!
-//! The relay works on raw bytes and knows a message only when it must answer one itself. Deliberately
-//! absent: typed protocol models (they drop and rewrite what they do not know) and databases.
+//! The relay works on raw bytes, and parses a message only if it must answer one itself. Deliberately absent: typed
+//! protocol models, which drop and rewrite what they do not know, and databases.
 
 pub mod backend;
 pub mod bridge;
 pub mod budget;
-pub mod child;
+mod child;
 pub mod client_message;
 pub mod config;
 pub mod debug;
@@ -18,7 +18,7 @@ pub mod listener;
 pub mod notice;
 pub mod pipe;
 pub mod profile_store;
-pub mod record_first;
+mod record_first;
 pub mod relay;
 mod ruled_line;
 mod rules_in_force;

@@ -1,6 +1,6 @@
 //! Byte streams over file descriptors, without a thread in between.
 //!
-//! Hosts hand us pipes or sockets, which can be polled; a terminal or a file cannot, or must not be made
+//! Hosts start us with pipes or sockets, which can be polled. A terminal or a file cannot, or must not be made
 //! non-blocking because others share it: those get a thread that copies to or from a pipe.
 
 use std::fs::File;
@@ -18,30 +18,30 @@ use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::{Receiver, Sender};
 
-/// How often it is checked whether anybody still reads.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// How often it is checked whether the reader is gone.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A pipe with any room at all takes this much at once.
+/// pipe(7): a pipe that is ready for writing takes this many bytes without blocking.
 const PIPE_BUF: usize = 4096;
 
-/// The size of a pipe once large messages go through it.
+/// The size of a pipe after a read of 64 KiB: large messages pass in fewer writes.
 const PIPE_BYTES: usize = 256 * 1024;
 
 /// The reading end of a stream.
 #[derive(Debug)]
 pub enum Source {
-    /// Of a pipe.
+    /// The end of a pipe.
     Pipe(Receiver),
-    /// Of a socket.
+    /// A socket.
     Socket(UnixStream),
 }
 
 /// The writing end of a stream.
 #[derive(Debug)]
 pub struct Sink {
-    /// Open until the sink is dropped.
+    /// `Some` until the sink is dropped.
     end: Option<End>,
-    /// Copies to a descriptor that cannot be polled.
+    /// The thread that copies to a descriptor that cannot be polled.
     drain: Option<JoinHandle<()>>,
 }
 
@@ -53,7 +53,7 @@ enum End {
 
 impl Drop for Sink {
     fn drop(&mut self) {
-        // In this order: the copying ends when its pipe is closed, and all of it must be out by then.
+        // In this order: the thread ends when its pipe is closed, and has then written everything.
         drop(self.end.take());
         if let Some(drain) = self.drain.take() {
             // A panic there was reported by its thread.
@@ -73,10 +73,10 @@ impl Source {
     /// It is closed, or the process is out of descriptors.
     pub fn stdin() -> io::Result<Self> {
         let stdin = rustix::stdio::stdin();
-        let source = match shape(stdin)? {
-            Shape::Pipe => Self::pipe(reopen(stdin, OFlags::RDONLY)?),
-            Shape::Socket => Ok(Self::Socket(socket(stdin)?)),
-            Shape::Other => {
+        let source = match descriptor_kind(stdin)? {
+            DescriptorKind::Pipe => Self::pipe(reopen(stdin, OFlags::RDONLY)?),
+            DescriptorKind::Socket => Ok(Self::Socket(socket(stdin)?)),
+            DescriptorKind::Other => {
                 let mut from = File::from(stdin.try_clone_to_owned()?);
                 let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
                 let mut to = File::from(write);
@@ -87,19 +87,19 @@ impl Source {
                 Self::pipe(read)
             }
         }?;
-        // The stream ends when its source is dropped, so nothing else may hold it.
-        rustix::stdio::dup2_stdin(nowhere()?)?;
+        // Replaced, so that dropping the source closes the stream: no other descriptor holds it.
+        rustix::stdio::dup2_stdin(dev_null()?)?;
         Ok(source)
     }
 
-    /// Makes room in the pipe for large messages.
-    pub fn widen(&self) {
+    /// Enlarges a pipe for large messages.
+    pub(crate) fn widen(&self) {
         if let Self::Pipe(pipe) = self {
             widen(pipe.as_fd());
         }
     }
 
-    /// Appends what has arrived to the buffer, waiting for some; 0 means that the stream has ended.
+    /// Waits for bytes and appends them to the buffer; 0 means that the stream has ended.
     ///
     /// # Errors
     /// The system refuses the read.
@@ -109,7 +109,7 @@ impl Source {
             Self::Socket(socket) => socket.read_buf(buffer).await,
         };
         match read {
-            // A socket whose other end died without reading everything.
+            // The other end of a socket was closed before it had read everything.
             Err(e) if e.kind() == io::ErrorKind::ConnectionReset => Ok(0),
             read => read,
         }
@@ -127,8 +127,8 @@ impl Sink {
     /// It is closed, or the process is out of descriptors.
     pub fn stdout() -> io::Result<Self> {
         let sink = Self::standard(rustix::stdio::stdout())?;
-        // The stream ends when its sink is dropped, so nothing else may hold it.
-        rustix::stdio::dup2_stdout(nowhere()?)?;
+        // Replaced, so that dropping the sink closes the stream: no other descriptor holds it.
+        rustix::stdio::dup2_stdout(dev_null()?)?;
         Ok(sink)
     }
 
@@ -141,10 +141,10 @@ impl Sink {
     }
 
     fn standard(fd: BorrowedFd<'_>) -> io::Result<Self> {
-        match shape(fd)? {
-            Shape::Pipe => Self::pipe(reopen(fd, OFlags::WRONLY)?),
-            Shape::Socket => Ok(Self { end: Some(End::Socket(socket(fd)?)), drain: None }),
-            Shape::Other => {
+        match descriptor_kind(fd)? {
+            DescriptorKind::Pipe => Self::pipe(reopen(fd, OFlags::WRONLY)?),
+            DescriptorKind::Socket => Ok(Self { end: Some(End::Socket(socket(fd)?)), drain: None }),
+            DescriptorKind::Other => {
                 let mut to = File::from(fd.try_clone_to_owned()?);
                 let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
                 let mut from = File::from(read);
@@ -170,11 +170,11 @@ impl Sink {
         Ok(())
     }
 
-    /// Writes as many bytes as there is room for, waiting for some; returns how many.
+    /// Waits for room and writes as many bytes as fit; returns how many.
     ///
     /// # Errors
     /// The reading end is gone, or the system refuses the write.
-    pub async fn write_some(&self, bytes: &[u8]) -> io::Result<usize> {
+    pub(crate) async fn write_some(&self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             let written = match self.end() {
                 End::Pipe(pipe) => pipe.try_write(bytes),
@@ -191,24 +191,24 @@ impl Sink {
         }
     }
 
-    /// Makes room in the pipe for large messages.
-    pub fn widen(&self) {
+    /// Enlarges a pipe for large messages.
+    pub(crate) fn widen(&self) {
         if let End::Pipe(pipe) = self.end() {
             widen(pipe.as_fd());
         }
     }
 
-    /// Waits until nobody reads the other end any more.
+    /// Waits until the other end is closed.
     ///
     /// # Errors
     /// The descriptor cannot be polled.
-    pub async fn abandoned(&self) -> io::Result<()> {
+    pub async fn reader_gone(&self) -> io::Result<()> {
         let fd = match self.end() {
             End::Pipe(pipe) => pipe.as_fd(),
             End::Socket(socket) => socket.as_fd(),
         };
         while !ready(fd, PollFlags::empty())?.intersects(PollFlags::ERR | PollFlags::HUP) {
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }
@@ -236,26 +236,27 @@ pub fn from_child() -> io::Result<(Source, OwnedFd)> {
     Ok((Source::pipe(read)?, write))
 }
 
-/// Opens a stream on which nothing comes and to which anything may go.
-pub(crate) fn nowhere() -> io::Result<File> {
+/// Opens `/dev/null` for reading and writing.
+pub(crate) fn dev_null() -> io::Result<File> {
     std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")
 }
 
-/// Says a line on standard error, unless that means waiting: the host may never read it, and the relay must go on.
+/// Writes a line to standard error, unless that means waiting: the host may never read it, and the relay must go on.
 ///
-/// It may be about a stranger's file, or what a server said: nothing in it acts on a terminal.
+/// The text may quote a stranger's file or a server, so control characters are made inert.
 pub fn say(text: &str) {
     let text = inert(text);
+    // At most as much as a ready pipe takes, or the write could block.
     let mut line = text.as_bytes()[..text.len().min(PIPE_BUF - 1)].to_vec();
     line.push(b'\n');
     let stderr = rustix::stdio::stderr();
     if ready(stderr, PollFlags::OUT).is_ok_and(|now| now.contains(PollFlags::OUT)) {
-        // There is nowhere left to say that this failed.
+        // Standard error is where a failure would be reported.
         let _ = rustix::io::write(stderr, &line);
     }
 }
 
-/// Returns what is so of a descriptor right now.
+/// Returns the state of a descriptor, without waiting.
 fn ready(fd: BorrowedFd<'_>, asked: PollFlags) -> io::Result<PollFlags> {
     use rustix::event::{PollFd, Timespec};
     let mut polled = [PollFd::from_borrowed_fd(fd, asked)];
@@ -263,28 +264,28 @@ fn ready(fd: BorrowedFd<'_>, asked: PollFlags) -> io::Result<PollFlags> {
     Ok(polled[0].revents())
 }
 
-enum Shape {
+enum DescriptorKind {
     Pipe,
     Socket,
     Other,
 }
 
-fn shape(fd: BorrowedFd<'_>) -> io::Result<Shape> {
+fn descriptor_kind(fd: BorrowedFd<'_>) -> io::Result<DescriptorKind> {
     Ok(match FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode) {
-        FileType::Fifo => Shape::Pipe,
-        FileType::Socket => Shape::Socket,
-        _ => Shape::Other,
+        FileType::Fifo => DescriptorKind::Pipe,
+        FileType::Socket => DescriptorKind::Socket,
+        _ => DescriptorKind::Other,
     })
 }
 
-/// Opens an inherited pipe anew: non-blocking is a property of the open file, and whoever shares the
-/// inherited one (a shell's other commands) must not be surprised by it.
+/// Opens an inherited pipe again: non-blocking is a property of the open file, which other processes (a shell's other
+/// commands) may share.
 fn reopen(fd: BorrowedFd<'_>, access: OFlags) -> io::Result<OwnedFd> {
     use std::os::fd::AsRawFd;
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     match rustix::fs::open(path, access | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()) {
         Ok(fd) => Ok(fd),
-        // Without /proc, or for another user's pipe, the inherited one has to do.
+        // Without /proc, or for another user's pipe, the inherited descriptor is used.
         Err(_) => fd.try_clone_to_owned(),
     }
 }

@@ -1,7 +1,7 @@
-//! What is known of backends from one run to the next: a small file for each, redacted, readable by its owner alone.
+//! Stores what is known of backends from one run to the next: a small file for each, redacted, readable by its owner
+//! alone.
 //!
-//! Disposable: a file that is missing, damaged or too large is as good as none. What a file holds is `backend::known`'s
-//! business.
+//! Disposable: a file that is missing, damaged or too large is ignored. `backend/profile.rs` knows what a file holds.
 
 use std::fs;
 use std::io::{self, Write};
@@ -12,32 +12,32 @@ use std::sync::Arc;
 use scrubjay_core::redact::Redactor;
 use serde_json::Value;
 
-/// A larger file is not kept: it would be read at every start.
+/// A larger file is neither written nor read, because every start reads it.
 const FILE_BYTES_MAX: usize = 4 << 20;
 
-/// Where it is kept.
+/// A directory of profiles.
 pub struct ProfileStore {
     directory: PathBuf,
     redactor: Arc<Redactor>,
-    /// Keys the names of files: they are made of command lines, which may hold secrets.
+    /// The key of the hashes in file names, which are made of command lines: those may hold secrets.
     key: [u8; 32],
 }
 
 impl ProfileStore {
-    /// Keeps it in a directory, which is made when something is first kept.
+    /// Uses a directory, which is made at the first write.
     #[must_use]
     pub fn new(directory: PathBuf, redactor: Arc<Redactor>, key: [u8; 32]) -> Self {
         Self { directory, redactor, key }
     }
 
-    /// Returns the name of the file for a backend that is described so.
+    /// Returns the name of the file for a backend with this id and description.
     #[must_use]
     pub fn name(&self, id: &str, described: &str) -> String {
         let hash = blake3::keyed_hash(&self.key, described.as_bytes()).to_hex();
         format!("{}-{}.json", self.redactor.text(id), &hash[..16])
     }
 
-    /// Returns what is known by a name.
+    /// Reads a file.
     #[must_use]
     pub fn load(&self, name: &str) -> Option<Value> {
         let path = self.directory.join(name);
@@ -45,7 +45,7 @@ impl ProfileStore {
         is_small.then(|| fs::read(&path).ok()).flatten().and_then(|bytes| serde_json::from_slice(&bytes).ok())
     }
 
-    /// Keeps what is known, on a thread of its own: no request waits for the disk.
+    /// Writes a file on a thread of its own, so that no request waits for the disk.
     pub fn save(self: &Arc<Self>, name: &str, facts: &Value) {
         let text = facts.to_string();
         if text.len() > FILE_BYTES_MAX {
@@ -54,7 +54,7 @@ impl ProfileStore {
         let (memory, name) = (self.clone(), name.to_owned());
         let write = move || {
             if let Err(e) = memory.write(&name, &text) {
-                tracing::debug!(error = %e, "what is known of a backend cannot be kept");
+                tracing::debug!(error = %e, "the profile of a backend cannot be stored");
             }
         };
         match tokio::runtime::Handle::try_current() {
@@ -66,10 +66,11 @@ impl ProfileStore {
     fn write(&self, name: &str, text: &str) -> io::Result<()> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
         let redacted = self.redactor.redact(text.as_bytes());
+        // Written under another name first: other gateways read this file, and may write it at the same time.
         let new = self.directory.join(format!(".{name}.{}.new", std::process::id()));
         let written = write_private(&new, redacted.as_bytes());
         written.and_then(|()| fs::rename(&new, self.directory.join(name))).inspect_err(|_| {
-            // Half a file helps nobody; where it cannot be removed, the next write replaces it.
+            // If it cannot be removed, the next write replaces it.
             let _ = fs::remove_file(&new);
         })
     }

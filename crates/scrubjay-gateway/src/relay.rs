@@ -1,11 +1,11 @@
-//! The one relay loop: read, record, forward; bytes out are bytes in.
+//! The relay of `wrap`: reads, records, forwards; bytes out are bytes in.
 //!
-//! One pump for each direction and one for the server's standard error share a recording, on one thread.
-//! Whatever arrived together is recorded with one write and forwarded with one write. A message is forwarded
-//! only when it is on tape; when it cannot be recorded, or is too long, whoever waits for it is told.
+//! One pump for each direction and one for the server's standard error share a recording, on one thread. Lines that
+//! arrived together are recorded with one write and forwarded with one write. A message is forwarded only when it is
+//! on tape; if it cannot be recorded, or is too long, the side that waits for it gets an error.
 
 mod intercept;
-mod unsent;
+mod pending_write;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -19,12 +19,12 @@ use scrubjay_tape::clock::{self, Moment};
 use scrubjay_tape::recording::{Item, RecordError, Recording};
 use tokio::sync::Mutex;
 
-use self::unsent::{Messages, NumberedLines, Unsent};
+use self::pending_write::{Messages, NumberedLines, PendingWrite};
 use crate::budget::MemoryLimits;
 use crate::notice::{self, Notice};
 use crate::pipe::{Sink, Source};
 
-/// A line of standard error longer than this is recorded by its length and hash alone.
+/// A longer line of standard error is recorded by its length and hash alone.
 const STDERR_LINE_BYTES_MAX: usize = 1 << 20;
 
 /// 64 KiB, a pipe's default capacity: a read of this much means that the pipe was full.
@@ -33,7 +33,7 @@ const LARGE_READ_BYTES: usize = 64 * 1024;
 /// What to do with messages that cannot be recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnRecordFailure {
-    /// Do not forward them; answer a request with an error.
+    /// Do not forward them, and answer requests with an error.
     #[default]
     Stop,
     /// Forward them, and record the gap later.
@@ -50,16 +50,16 @@ pub enum Durability {
     Power,
 }
 
-/// How a relay behaves.
+/// The options of a relay or gateway.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// When recording fails.
+    /// What to do when recording fails.
     pub on_record_failure: OnRecordFailure,
-    /// When a message counts as recorded.
+    /// What an append must survive.
     pub durability: Durability,
-    /// No message may be longer.
+    /// The length of the longest message; the client or server gets an error for longer ones.
     pub message_bytes_max: usize,
-    /// How much a gateway may keep in memory; the relay itself keeps no more than a message each way.
+    /// How much a gateway may keep in memory. The relay itself keeps at most one message each way.
     pub memory: MemoryLimits,
 }
 
@@ -74,58 +74,63 @@ impl Default for Options {
     }
 }
 
-/// Tells a person what is going on, outside the message stream.
+/// Shows a message to a person, outside the message stream.
 pub type Report = Box<dyn Fn(&str)>;
 
 /// The relay between one host and one server.
 pub struct Relay {
     options: Options,
     recording: RefCell<Recording>,
-    /// Held while waiting for the disk: one sync serves everything that was recorded before it began.
+    /// Locked during a sync: a sync covers everything that was recorded before it began, so those who wait need not
+    /// repeat it.
     syncing: Mutex<()>,
-    /// Whether a failure to record has been reported and not yet passed.
+    /// Whether recording fails at present, which is reported once.
     failing: Cell<bool>,
     to_server: Outlet,
     to_client: Outlet,
     report: Report,
-    /// The rules, where any are in force; without them nothing is looked into.
+    /// The rules, if any are in force; without rules no message is parsed.
     judge: Option<RefCell<Judge>>,
-    /// How many messages to the client a rule holds back.
-    held: Cell<usize>,
-    /// The entries of the lines to the server, where a bridge tells later which of them it could not send.
+    /// How many messages to the client a rule delays.
+    delayed_to_client: Cell<usize>,
+    /// The entries of the lines to the server, if a bridge reports later which of them it could not send.
     numbered: Option<RefCell<NumberedLines>>,
 }
 
-/// A writing end that is closed once.
+/// The writing end of one direction.
 #[derive(Debug)]
 struct Outlet {
     sink: RefCell<Option<Rc<Sink>>>,
-    /// Held while writing, so that lines of two writers never mix.
-    turn: Mutex<()>,
-    /// Whether it was closed because nobody reads the other end.
-    abandoned: Cell<bool>,
+    /// Locked while writing: pumps and notices write to the same sink, and lines must not mix.
+    write_lock: Mutex<()>,
+    /// Whether it was closed because the reader is gone.
+    reader_gone: Cell<bool>,
 }
 
-/// The receiving side is gone.
+/// The receiving side has closed its end.
 #[derive(Debug)]
 struct ReceiverGone;
 
 impl Outlet {
     fn new(sink: Sink) -> Self {
-        Self { sink: RefCell::new(Some(Rc::new(sink))), turn: Mutex::new(()), abandoned: Cell::new(false) }
+        Self {
+            sink: RefCell::new(Some(Rc::new(sink))),
+            write_lock: Mutex::new(()),
+            reader_gone: Cell::new(false),
+        }
     }
 
     fn sink(&self) -> Option<Rc<Sink>> {
         self.sink.borrow().clone()
     }
 
-    /// Writes all bytes, and counts those that are written.
+    /// Writes all bytes. Counts them as they are written, so that the count is right even if this is dropped half-way.
     async fn write(&self, bytes: &[u8], written: &Cell<usize>) -> Result<(), ReceiverGone> {
-        let _turn = self.turn.lock().await;
+        let _write_lock = self.write_lock.lock().await;
         let sink = self.sink().ok_or(ReceiverGone)?;
         while written.get() < bytes.len() {
             let Ok(more) = sink.write_some(&bytes[written.get()..]).await else {
-                self.abandoned.set(true);
+                self.reader_gone.set(true);
                 self.close();
                 return Err(ReceiverGone);
             };
@@ -161,12 +166,12 @@ impl Relay {
             to_client: Outlet::new(to_client),
             report,
             judge: None,
-            held: Cell::new(0),
+            delayed_to_client: Cell::new(0),
             numbered: None,
         }
     }
 
-    /// Remembers which entries the lines to the server are.
+    /// Makes it remember the entries of the lines to the server.
     #[must_use]
     pub(crate) fn numbering_lines(self) -> Self {
         Self { numbered: Some(RefCell::default()), ..self }
@@ -182,7 +187,7 @@ impl Relay {
 
     /// Puts rules in force.
     #[must_use]
-    pub fn judged_by(self, judge: Option<Judge>) -> Self {
+    pub(crate) fn judged_by(self, judge: Option<Judge>) -> Self {
         Self { judge: judge.map(RefCell::new), ..self }
     }
 
@@ -190,10 +195,11 @@ impl Relay {
     ///
     /// # Errors
     /// The source cannot be read.
-    pub async fn pump(&self, direction: Direction, mut source: Source) -> io::Result<()> {
+    pub(crate) async fn pump(&self, direction: Direction, mut source: Source) -> io::Result<()> {
         let mut framer = Framer::new(self.options.message_bytes_max);
         let pumped = self.pump_lines(direction, &mut source, &mut framer).await;
-        // The source closes first: a peer that still writes must not block on a reader that left.
+        // The source closes first: a peer that still writes must get an error, not block on a full pipe that nobody
+        // reads.
         drop(source);
         self.outlet(direction).close();
         pumped
@@ -208,9 +214,10 @@ impl Relay {
         let mut widened = false;
         loop {
             let read = source.read(framer.room()).await?;
+            // Before it is recorded, which takes its own time.
             let arrived = clock::now();
             if !widened && read >= LARGE_READ_BYTES {
-                // Only for those who need it: the default suits most, and a user's pipes share a budget.
+                // Only when it is needed: the default suits most connections, and a user's pipes share a budget.
                 widened = true;
                 source.widen();
                 if let Some(sink) = self.outlet(direction).sink() {
@@ -234,29 +241,30 @@ impl Relay {
         }
     }
 
-    /// Waits until nobody reads what goes to the client; forever, where the server has said its last word.
-    pub async fn client_gone(&self) {
+    /// Waits until the client has closed its end; forever if the server's output has ended before that.
+    pub(crate) async fn client_gone(&self) {
         match self.to_client.sink() {
             Some(sink) => {
-                // An end that cannot be watched is as good as gone.
-                let _ = sink.abandoned().await;
+                // An end that cannot be polled counts as closed.
+                let _ = sink.reader_gone().await;
             }
-            None if self.to_client.abandoned.get() => {}
+            None if self.to_client.reader_gone.get() => {}
             None => std::future::pending().await,
         }
     }
 
-    /// Returns whether something waits for the client to read, or for a rule to let it go there.
+    /// Returns whether a message waits for the client to read, or is delayed by a rule on the way there.
     #[must_use]
-    pub fn client_is_slow(&self) -> bool {
-        self.held.get() > 0 || self.to_client.turn.try_lock().is_err()
+    pub(crate) fn client_is_slow(&self) -> bool {
+        // While the lock is held, a pump is writing what the client has not read yet.
+        self.delayed_to_client.get() > 0 || self.to_client.write_lock.try_lock().is_err()
     }
 
-    /// Passes the server's standard error on as it comes, and records it by lines.
+    /// Passes on the server's standard error as it comes, and records it by lines.
     ///
     /// # Errors
     /// The source cannot be read.
-    pub async fn pump_stderr(&self, mut source: Source, mut sink: Option<Sink>) -> io::Result<()> {
+    pub(crate) async fn pump_stderr(&self, mut source: Source, mut sink: Option<Sink>) -> io::Result<()> {
         let mut framer = Framer::new(STDERR_LINE_BYTES_MAX);
         loop {
             let room = framer.room();
@@ -288,8 +296,8 @@ impl Relay {
         }
     }
 
-    /// Flushes the recording at its interval, until it is dropped.
-    pub async fn keep_flushing(&self) {
+    /// Flushes the recording at its interval; runs until it is dropped.
+    pub(crate) async fn keep_flushing(&self) {
         let Some(interval) = self.recording.borrow().flush_interval() else {
             return std::future::pending().await;
         };
@@ -297,6 +305,7 @@ impl Relay {
             tokio::time::sleep(interval).await;
             let flushed = self.recording.borrow_mut().flush(clock::now());
             if let Err(e) = flushed
+                // Reported once until recording works again.
                 && !self.failing.replace(true)
             {
                 (self.report)(&format!("{e}; what was passed on waits to be recorded"));
@@ -306,7 +315,7 @@ impl Relay {
 
     /// Ends the relay and returns its recording.
     #[must_use]
-    pub fn into_recording(self) -> Recording {
+    pub(crate) fn into_recording(self) -> Recording {
         self.recording.into_inner()
     }
 
@@ -322,19 +331,20 @@ impl Relay {
         let items =
             batch.lines().map(|line| Item::new(EntryKind::Message, direction, line.terminator, line.bytes));
         let recorded = self.recording.borrow_mut().record(arrived, items);
-        let mut unsent =
-            Unsent::new(self, direction, recorded.as_ref().ok().copied(), Messages::Batch(batch));
-        match self.settle(recorded).await {
-            Ok(()) => unsent.write(batch.bytes()).await,
+        // Made before the wait for the disk: dropped there, the batch counts as undelivered.
+        let mut pending_write =
+            PendingWrite::new(self, direction, recorded.as_ref().ok().copied(), Messages::Batch(batch));
+        match self.await_durability(recorded).await {
+            Ok(()) => pending_write.write(batch.bytes()).await,
             Err(e) => {
-                unsent.is_off_tape();
-                self.fail(direction, batch, &e).await
+                pending_write.forget_entries();
+                self.handle_record_failure(direction, batch, &e).await
             }
         }
     }
 
-    /// Waits until what was recorded is as durable as it must be.
-    async fn settle(&self, recorded: Result<u64, RecordError>) -> Result<(), RecordError> {
+    /// Waits until recorded messages are as durable as the options ask.
+    async fn await_durability(&self, recorded: Result<u64, RecordError>) -> Result<(), RecordError> {
         recorded?;
         if self.options.durability == Durability::Power {
             self.sync().await?;
@@ -345,11 +355,12 @@ impl Relay {
         Ok(())
     }
 
-    /// Waits until all that is recorded by now is on the disk. Where that fails it is taken off the tape, together with
-    /// what the other pumps recorded since the last sync; they learn of it when they look.
+    /// Waits until everything recorded so far is on the disk. If that fails, all entries since the last sync are taken
+    /// off the tape; the other pumps get the error from their own `begin_sync`.
     async fn sync(&self) -> Result<(), RecordError> {
         let recorded = self.recording.borrow().sync_point();
-        let _turn = self.syncing.lock().await;
+        let _syncing = self.syncing.lock().await;
+        // `None`: the sync that held the lock has covered these entries.
         let Some(sync) = self.recording.borrow_mut().begin_sync(recorded)? else { return Ok(()) };
         let extent = sync.extent();
         let done = tokio::task::spawn_blocking(move || sync.run()).await;
@@ -357,23 +368,26 @@ impl Relay {
         self.recording.borrow_mut().end_sync(extent, done)
     }
 
-    /// Deals with messages that could not be recorded.
-    async fn fail(
+    /// Forwards messages that could not be recorded, or answers them with errors, as the options say.
+    async fn handle_record_failure(
         &self,
         direction: Direction,
         batch: LineBatch<'_>,
         error: &RecordError,
     ) -> Result<(), ReceiverGone> {
         if self.note_failure(batch.lines().len() as u64, batch.bytes().len() as u64, error) {
-            return Unsent::new(self, direction, None, Messages::Batch(batch)).write(batch.bytes()).await;
+            // No entry: there is nothing on tape that could be marked as undelivered.
+            return PendingWrite::new(self, direction, None, Messages::Batch(batch))
+                .write(batch.bytes())
+                .await;
         }
         for line in batch.lines() {
-            self.tell_not_recorded(direction, line.bytes, error).await?;
+            self.answer_not_recorded(direction, line.bytes, error).await?;
         }
         Ok(())
     }
 
-    /// Notes that messages could not be recorded; returns whether they move on all the same.
+    /// Notes that messages could not be recorded; returns whether they are forwarded all the same.
     fn note_failure(&self, messages: u64, bytes: u64, error: &RecordError) -> bool {
         let forward = self.options.on_record_failure == OnRecordFailure::Forward;
         self.recording.borrow_mut().note_gap(messages, bytes, forward, error);
@@ -385,14 +399,14 @@ impl Relay {
     }
 
     /// Answers a request that was not recorded, and so not forwarded, with an error.
-    async fn tell_not_recorded(
+    async fn answer_not_recorded(
         &self,
         direction: Direction,
         line: &[u8],
         error: &RecordError,
     ) -> Result<(), ReceiverGone> {
         for notice in notice::not_recorded(direction, line, &error.to_string()) {
-            self.tell(&notice, None).await?;
+            self.send_notice(&notice, None).await?;
         }
         Ok(())
     }
@@ -408,30 +422,31 @@ impl Relay {
         let facts = serde_json::to_vec(line).expect("an oversize is plain data");
         let told =
             Item::new(EntryKind::Message, notice.direction, Terminator::Lf, notice.line.trim_ascii_end());
+        // In one append, so that the tape never has the refused line without the answer to it.
         let recorded =
             self.recording.borrow_mut().record(arrived, [oversize_item(direction, &facts), told].into_iter());
         let number = recorded.as_ref().ok().map(|first| first + 1);
-        if let Err(e) = self.settle(recorded).await {
-            // The line is not forwarded in either case; that it came is part of the gap.
+        if let Err(e) = self.await_durability(recorded).await {
+            // The line is not forwarded in any case; the gap counts it.
             self.recording.borrow_mut().note_gap(1, line.bytes, false, &e);
         }
         (self.report)(&format!(
             "a message of {} bytes was not forwarded: the limit is {} bytes (--max-message-size)",
             line.bytes, self.options.message_bytes_max
         ));
-        self.tell(&notice, number).await
+        self.send_notice(&notice, number).await
     }
 
-    /// Sends a message of our own, with the number of its entry where it is on tape.
-    async fn tell(&self, notice: &Notice, number: Option<u64>) -> Result<(), ReceiverGone> {
+    /// Sends a message of our own. `number` is that of its entry, if it is on tape.
+    async fn send_notice(&self, notice: &Notice, number: Option<u64>) -> Result<(), ReceiverGone> {
         let message = Messages::One(notice.line.len());
-        Unsent::new(self, notice.direction, number, message).write(&notice.line).await
+        PendingWrite::new(self, notice.direction, number, message).write(&notice.line).await
     }
 
     fn record_stderr<'a>(&self, arrived: Moment, items: impl Iterator<Item = Item<'a>> + Clone) {
         let recorded = self.recording.borrow_mut().record(arrived, items.clone());
         if let Err(e) = recorded {
-            // It is passed on all the same: it is not part of the conversation.
+            // It is passed on all the same: standard error is not part of the conversation.
             let bytes = items.clone().map(|item| item.payload.len() as u64).sum();
             self.recording.borrow_mut().note_gap(items.count() as u64, bytes, true, &e);
         }

@@ -12,7 +12,7 @@ use crate::session::lock;
 
 /// The rules in force, where there are any.
 #[derive(Default)]
-pub struct RulesInForce {
+pub(crate) struct RulesInForce {
     now: Mutex<Option<Arc<Rules>>>,
     /// Counts how often they were replaced.
     version: AtomicU64,

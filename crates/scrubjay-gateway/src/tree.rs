@@ -1,7 +1,7 @@
-//! Finds and ends the processes below this one, however they left their process group.
+//! Finds and ends the descendants of this process, even those that left their process group.
 //!
-//! As child subreaper this process inherits every orphan of its descendants, so walking parents finds them
-//! all, a `setsid` grandchild included.
+//! As child subreaper this process becomes the parent of every orphan among its descendants, so they are all found by
+//! their parents, even a grandchild that called `setsid`.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -10,28 +10,29 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, WaitOptions};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How long processes get between being asked to end and being ended.
+/// How long processes get between SIGTERM and SIGKILL.
 pub const GRACE: Duration = Duration::from_secs(2);
-/// How long a dead orphan may wait to be buried.
-const BURY_AFTER: Duration = Duration::from_secs(1);
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
-/// How often killing is tried again: a process may fork while it is being looked for.
+/// How long a zombie may wait to be reaped.
+const REAP_DELAY: Duration = Duration::from_secs(1);
+/// How often it is checked whether processes have ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// How often SIGKILL is repeated: a process may fork while the list is read. With the pause, about a second.
 const ROUNDS_MAX: u32 = 200;
 
-/// Processes that are not of the servers' making, and end by themselves.
+/// Children that are not part of a server, and end by themselves.
 static SPARED: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
-/// Leaves a child of this process alone where descendants are ended: nobody waits for it.
+/// Excludes a child from the descendants that are listed and ended.
 pub fn spare(child: Pid) {
     SPARED.lock().unwrap_or_else(PoisonError::into_inner).push(child);
 }
 
-/// Forgets a child that was spared: its id may be another's from now on.
+/// Includes a child again. To be called when it has ended: another process may get its id.
 pub fn spare_no_more(child: Pid) {
     SPARED.lock().unwrap_or_else(PoisonError::into_inner).retain(|spared| *spared != child);
 }
 
-/// Makes this process inherit its descendants' orphans.
+/// Makes this process the parent of its descendants' orphans.
 ///
 /// # Errors
 /// The system does not offer it.
@@ -57,32 +58,32 @@ pub fn descendants() -> Vec<Pid> {
     found
 }
 
-/// Buries adopted orphans as they end, for nobody else waits for them; `server` is waited for elsewhere.
+/// Reaps adopted orphans as they end. Does not reap `server`, whose exit status is needed elsewhere.
 ///
 /// # Errors
-/// The system does not tell of deaths.
-pub async fn bury_orphans(server: Option<Pid>) -> io::Result<()> {
+/// SIGCHLD cannot be caught.
+pub(crate) async fn reap_orphans(server: Option<Pid>) -> io::Result<()> {
     let mut deaths = signal(SignalKind::child())?;
     while deaths.recv().await.is_some() {
-        // Looking costs the relay time, and the dead can wait.
-        tokio::time::sleep(BURY_AFTER).await;
+        // Reading /proc costs the relay time, and zombies do no harm for a while.
+        tokio::time::sleep(REAP_DELAY).await;
         let this = rustix::process::getpid();
         let dead = processes().into_iter().filter(|process| process.has_ended && process.parent == this);
         for process in dead.filter(|process| Some(process.pid) != server) {
-            // What became of it is of no interest.
+            // Nobody needs its exit status.
             let _ = rustix::process::waitpid(Some(process.pid), WaitOptions::NOHANG);
         }
     }
     Ok(())
 }
 
-/// Waits for all descendants to end by themselves, then asks them to, then ends them; each for so long.
+/// Waits for all descendants to end by themselves for `patience`, then sends SIGTERM, and after `grace` SIGKILL.
 pub async fn end_descendants(patience: Duration, grace: Duration) {
     if all_gone_within(patience).await {
         return;
     }
     for process in descendants() {
-        // It may be gone by now.
+        // Fails if it has ended meanwhile.
         let _ = rustix::process::kill_process(process, Signal::TERM);
     }
     if all_gone_within(grace).await {
@@ -96,7 +97,7 @@ pub async fn end_descendants(patience: Duration, grace: Duration) {
         for process in left {
             let _ = rustix::process::kill_process(process, Signal::KILL);
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -106,7 +107,7 @@ async fn all_gone_within(time: Duration) -> bool {
         if tokio::time::Instant::now() >= deadline {
             return false;
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     true
 }
@@ -114,13 +115,14 @@ async fn all_gone_within(time: Duration) -> bool {
 struct Process {
     pid: Pid,
     parent: Pid,
-    /// A zombie: it only waits to be noticed.
+    /// Whether it is a zombie, which only waits to be reaped.
     has_ended: bool,
 }
 
 fn processes() -> Vec<Process> {
     let Ok(directory) = std::fs::read_dir("/proc") else { return Vec::new() };
     directory
+        // A process that ends while the list is read is left out.
         .filter_map(|entry| {
             let pid: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -131,7 +133,8 @@ fn processes() -> Vec<Process> {
         .collect()
 }
 
-/// Reads state and parent from a `stat` line; the program's name in it may hold anything.
+/// Reads state and parent from a `stat` line. The program's name may contain spaces and brackets, so fields are counted
+/// from its end.
 fn state_and_parent(stat: &str) -> Option<(&str, i32)> {
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     Some((fields.next()?, fields.next()?.parse().ok()?))
@@ -155,7 +158,7 @@ pub fn start_and_name(pid: Pid) -> Option<(u64, String)> {
 
 /// Returns how much processor time the processes of a group have used, their ended children included, in ticks.
 #[must_use]
-pub fn ticks_of_group(group: Pid) -> u64 {
+pub(crate) fn ticks_of_group(group: Pid) -> u64 {
     let Ok(directory) = std::fs::read_dir("/proc") else { return 0 };
     let ticks = directory.filter_map(|entry| {
         let pid: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;

@@ -1,9 +1,9 @@
-//! Runs the recorder as a pair of processes, so that neither can die without the servers behind it ending.
+//! Runs the recorder as a pair of processes, so that the servers are ended even if one of the two is killed.
 //!
-//! The process a host starts is the warden. It starts the worker, which does everything; the worker's
-//! servers are its descendants. Killed without warning, the worker leaves them to the warden, which ends
-//! them; killed without warning, the warden's death reaches the worker as a signal, and the worker ends them
-//! and closes its tape. The warden holds neither standard input nor output.
+//! The process that a host starts is the warden. It starts the worker, which does everything else and whose
+//! descendants the servers are. If the worker is killed, the warden inherits the servers and ends them. If the warden
+//! is killed, the kernel sends the worker a signal, and the worker ends the servers and closes its tape. The warden
+//! holds neither standard input nor output.
 
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -16,21 +16,21 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::tree;
 
-/// The name a worker is started by. Unlike a variable it reaches no process but the worker: not a server that is
-/// Scrubjay again, not a background process.
+/// The name (`argv[0]`) of a worker. Unlike an environment variable, it is not inherited by a server that is Scrubjay
+/// again, nor by a background process.
 const WORKER_NAME: &str = "scrubjay-worker";
-/// Tells the worker which process is its warden.
+/// Holds the process id of the warden.
 const WARDEN_VARIABLE: &str = "SCRUBJAY_WARDEN";
 
-/// Tells the worker that the variables below are its warden's doing.
+/// Marks that the warden set the variables of `ALLOCATOR`, so that servers do not inherit them.
 const ALLOCATOR_VARIABLE: &str = "SCRUBJAY_WARDEN_MALLOC";
-/// How glibc's allocator gives memory back: what is large is mapped and unmapped by itself, so that no small thing
-/// behind it keeps it, and few threads have a heap of their own.
+/// Makes glibc's allocator return memory: large allocations get mappings of their own, so that no small allocation
+/// behind them keeps them resident, and few threads have a heap of their own.
 const ALLOCATOR: [(&str, &str); 3] =
     [("MALLOC_MMAP_THRESHOLD_", "131072"), ("MALLOC_TRIM_THRESHOLD_", "131072"), ("MALLOC_ARENA_MAX", "2")];
 
-/// Signals that are passed on.
-pub(crate) const PASSED_ON: [Signal; 6] =
+/// The signals that the warden forwards to the worker, and the worker to the server of `wrap`.
+pub(crate) const FORWARDED_SIGNALS: [Signal; 6] =
     [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
 
 /// Which of the two this process is.
@@ -45,7 +45,8 @@ pub enum Role {
     },
 }
 
-/// Tells which this process is. A worker stays one although its warden is gone already: [`begin_work`] ends it.
+/// Returns which of the two this process is. It stays a worker if its warden is gone already: [`begin_work`] then
+/// fails.
 #[must_use]
 pub fn role() -> Role {
     let is_worker = std::env::args_os().next().is_some_and(|name| name == WORKER_NAME);
@@ -56,28 +57,29 @@ pub fn role() -> Role {
     }
 }
 
-/// Tells whether this is a worker whose warden has died.
+/// Returns whether this is a worker whose warden has died.
 pub(crate) fn is_orphaned() -> bool {
     matches!(role(), Role::Worker { warden } if rustix::process::getppid() != Some(warden))
 }
 
-/// Prepares the worker: its warden's death reaches it as SIGTERM, orphans come to it, and a file-size limit
-/// shows as a failed write. To be called inside a runtime, before anything is written.
+/// Prepares the worker: the death of its warden reaches it as SIGTERM, it inherits orphans, and a file-size limit
+/// makes a write fail instead of killing it. To be called inside a runtime, before anything is written.
 ///
 /// # Errors
 /// The system does not offer it, or the warden is gone already.
 pub fn begin_work() -> io::Result<()> {
-    // Once caught it stays caught, and the failed write is something a recording knows how to handle.
+    // Tokio keeps the signal caught after the stream is dropped; a recording handles the failed write.
     let _ = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?;
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
+    // Checked after the death signal is set: a warden that died before that sends none.
     if is_orphaned() {
         return Err(io::Error::other("the process that started this one is gone"));
     }
     tree::adopt_orphans()
 }
 
-/// Removes what only the pair needs to know from a server's environment.
+/// Removes the variables that only warden and worker need from a server's environment.
 pub fn clean_environment(command: &mut Command) {
     command.env_remove(WARDEN_VARIABLE);
     if std::env::var_os(ALLOCATOR_VARIABLE).is_some() {
@@ -88,7 +90,7 @@ pub fn clean_environment(command: &mut Command) {
     }
 }
 
-/// How many files this process could have open when it started, where that was raised.
+/// The limit of open files with which this process started, if it was raised.
 static OPEN_FILES_BEFORE: OnceLock<Rlimit> = OnceLock::new();
 
 /// Lets this process have as many files open as the system allows: each client may take several.
@@ -99,17 +101,18 @@ pub fn raise_open_files() {
     }
     let raised = Rlimit { current: limits.maximum, maximum: limits.maximum };
     match rustix::process::setrlimit(Resource::Nofile, raised) {
-        // Once is enough.
+        // Fails if it was set before, and the first value is the right one.
         Ok(()) => drop(OPEN_FILES_BEFORE.set(limits)),
         Err(e) => tracing::warn!(error = %e, "the limit of open files could not be raised"),
     }
 }
 
-/// Gives a server that was just started the limit of open files that this process had: some look at each one.
+/// Gives a new server the limit of open files with which this process started: some programs loop over all descriptors
+/// up to the limit.
 pub(crate) fn restore_open_files(server: Option<Pid>) {
     #[cfg(target_os = "linux")]
     if let (Some(before), Some(server)) = (OPEN_FILES_BEFORE.get(), server) {
-        // It may be gone by now.
+        // Fails if it has exited already.
         let _ = rustix::process::prlimit(Some(server), Resource::Nofile, *before);
     }
 }
@@ -117,22 +120,22 @@ pub(crate) fn restore_open_files(server: Option<Pid>) {
 /// How the worker ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerEnded {
-    /// The code by which a shell would report it.
+    /// The exit code that a shell would report.
     pub exit_code: u8,
-    /// Whether a signal ended it, so that it could not finish its own work: close its tape, say goodbye.
+    /// Whether a signal ended it, so that it could not close its tape and its sessions.
     pub was_killed: bool,
 }
 
-/// Starts this program again as the worker, waits for it, and returns how it ended. One that serves many clients gives
-/// memory back as soon as it can.
+/// Starts this program again as the worker, waits for it, and returns how it ended. With `serves_many`, the worker's
+/// allocator returns memory to the system early.
 ///
 /// # Errors
 /// The worker cannot be started.
 pub async fn watch_over(serves_many: bool) -> io::Result<WorkerEnded> {
     tree::adopt_orphans()?;
     let mut signals = Vec::new();
-    for passed_on in PASSED_ON {
-        signals.push((passed_on, signal(SignalKind::from_raw(passed_on.as_raw()))?));
+    for number in FORWARDED_SIGNALS {
+        signals.push((number, signal(SignalKind::from_raw(number.as_raw()))?));
     }
     let mut command = Command::new(std::env::current_exe()?);
     command.arg0(WORKER_NAME).args(std::env::args_os().skip(1));
@@ -141,7 +144,7 @@ pub async fn watch_over(serves_many: bool) -> io::Result<WorkerEnded> {
         command.env(ALLOCATOR_VARIABLE, "1").envs(ALLOCATOR);
     }
     if !has_terminal() {
-        // A signal to the host's whole group then reaches the server once, by way of this process.
+        // A signal to the host's process group then reaches the server once, forwarded by this process.
         command.process_group(0);
     }
     let mut worker = tokio::process::Command::from(command).spawn()?;
@@ -150,10 +153,10 @@ pub async fn watch_over(serves_many: bool) -> io::Result<WorkerEnded> {
     let status = loop {
         tokio::select! {
             status = worker.wait() => break status?,
-            passed_on = next_signal(&mut signals) => {
+            received = next_signal(&mut signals) => {
                 if let Some(pid) = pid {
-                    // The worker may be gone by now; its exit is noticed next.
-                    let _ = rustix::process::kill_process(pid, passed_on);
+                    // Fails if the worker has exited, which is noticed next.
+                    let _ = rustix::process::kill_process(pid, received);
                 }
             }
         }
@@ -162,7 +165,7 @@ pub async fn watch_over(serves_many: bool) -> io::Result<WorkerEnded> {
     Ok(WorkerEnded { exit_code: exit_code(status), was_killed: status.signal().is_some() })
 }
 
-/// Waits until this process is asked to stop, by SIGTERM or SIGINT.
+/// Returns a future that waits for SIGTERM or SIGINT.
 ///
 /// # Errors
 /// The signals cannot be caught.
@@ -190,22 +193,22 @@ pub(crate) async fn next_signal(signals: &mut [(Signal, tokio::signal::unix::Sig
     .await
 }
 
-/// Returns the code by which a shell would report this status.
+/// Returns the exit code that a shell would report for this status.
 #[must_use]
 pub fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|s| 128 + s)).unwrap_or(1);
     u8::try_from(code & 0xff).unwrap_or(1)
 }
 
-/// Tells whether there is a terminal: only processes of its foreground group may ask the user there.
+/// Returns whether there is a controlling terminal. Only processes of its foreground group may read from it.
 #[must_use]
 pub fn has_terminal() -> bool {
     std::fs::File::open("/dev/tty").is_ok()
 }
 
-/// Lets go of standard input and output: their ends belong to the worker alone.
+/// Closes standard input and output: with the worker's copies alone, they close when the worker closes them.
 fn release_streams() -> io::Result<()> {
-    let nothing = crate::pipe::nowhere()?;
+    let nothing = crate::pipe::dev_null()?;
     rustix::stdio::dup2_stdin(&nothing)?;
     rustix::stdio::dup2_stdout(&nothing)?;
     Ok(())

@@ -1,9 +1,9 @@
-//! Records one server: starts it or connects to it, relays between it and this process's own streams, and
-//! ends with it.
+//! Records one server: starts it or connects to it, relays between it and this process's standard streams, and ends
+//! when it ends.
 //!
-//! Either side may end first. The host ends by closing its streams or by a signal; the server by exiting.
-//! Whichever it is, what was said is forwarded and recorded, every process behind the server is gone, and
-//! the exit code is the server's.
+//! Either side may end first: the host by closing its streams or by a signal, the server by exiting. In both cases all
+//! messages that were sent are forwarded and recorded, all processes behind the server are ended, and the exit code is
+//! the server's.
 
 use std::ffi::OsString;
 use std::io;
@@ -32,13 +32,13 @@ use crate::pipe::{self, Sink, Source};
 use crate::relay::{Options, Relay, Report};
 use crate::{tree, warden};
 
-/// How long the last words of a server that has exited may take to arrive.
+/// How long the last output of a server that has exited may take to arrive.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// How many lines that were not sent may wait to be noted; a bridge has fewer under way.
+/// How many reports of unsent lines may wait to be noted: more than a bridge has lines under way.
 const UNSENT_MAX: usize = 1024;
 
-/// Why a recording could not run.
+/// Why a server could not be recorded.
 #[derive(Debug, Error)]
 pub enum WrapError {
     /// The server does not start.
@@ -49,16 +49,16 @@ pub enum WrapError {
     Streams(#[from] io::Error),
 }
 
-/// How a recording went.
+/// The result of a recording.
 #[derive(Debug)]
 pub struct Outcome {
     /// The server's exit code, as a shell would report it.
     pub exit_code: u8,
-    /// Why the tape was not sealed; it is whole all the same.
+    /// Why the tape was not sealed; it is complete all the same.
     pub unsealed: Option<SealError>,
 }
 
-/// Runs a server behind this process's standard streams, recording.
+/// Runs and records a server behind this process's standard streams.
 ///
 /// # Errors
 /// The server cannot be started; nothing was relayed then.
@@ -69,59 +69,60 @@ pub async fn run(
     judge: Option<Judge>,
     report: Report,
 ) -> Result<Outcome, WrapError> {
-    let mut signals = passed_on()?;
+    let mut signals = forwarded_signals()?;
     let (program, arguments) = command.split_first().ok_or_else(|| io::Error::other("no command given"))?;
     let Server { mut process, stdin, stdout, stderr } = child::start(program, arguments)?;
     let (from_host, to_host) = (Source::stdin()?, Sink::stdout()?);
-    let complaints = Sink::stderr().ok();
+    let own_stderr = Sink::stderr().ok();
     let relay = Relay::new(options, recording, stdin, to_host, report).judged_by(judge);
 
     let server = process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-    let burial = tokio::spawn(tree::bury_orphans(server));
-    let mut life = WrapState::default();
+    let reaper = tokio::spawn(tree::reap_orphans(server));
+    let mut state = WrapState::default();
     {
         let mut up = pin!(relay.pump(Direction::ClientToServer, from_host));
         let mut down = pin!(relay.pump(Direction::ServerToClient, stdout));
-        let mut aside = pin!(relay.pump_stderr(stderr, complaints));
+        let mut stderr_pump = pin!(relay.pump_stderr(stderr, own_stderr));
         let mut flushing = pin!(relay.keep_flushing());
-        while !life.is_over() {
+        while !state.is_over() {
             tokio::select! {
-                // A source that fails has ended: there is nothing left to relay from it.
-                _ = &mut up, if !life.up_ended => life.up_ended = true,
-                _ = &mut down, if !life.down_ended => life.down_ended = true,
-                _ = &mut aside, if !life.aside_ended => life.aside_ended = true,
-                status = process.wait(), if life.status.is_none() => {
-                    life.status = Some(status?);
-                    life.end_tree(Duration::ZERO, Duration::ZERO);
-                    life.over_at = Some(Instant::now() + DRAIN);
+                // A read that fails means the same as the end of the stream.
+                _ = &mut up, if !state.up_ended => state.up_ended = true,
+                _ = &mut down, if !state.down_ended => state.down_ended = true,
+                _ = &mut stderr_pump, if !state.stderr_ended => state.stderr_ended = true,
+                status = process.wait(), if state.status.is_none() => {
+                    state.status = Some(status?);
+                    // At once: a process that the server left behind would hold its streams open.
+                    state.end_tree(Duration::ZERO, Duration::ZERO);
+                    state.drain_deadline = Some(Instant::now() + DRAIN);
                 }
                 () = &mut flushing => {}
-                received = warden::next_signal(&mut signals) => life.pass_on(received, server),
-                () = relay.client_gone(), if life.up_ended && life.ending.is_none() => {
-                    // Its stream has just ended too: most servers leave by themselves.
-                    life.end_by("the host went away", tree::GRACE);
+                received = warden::next_signal(&mut signals) => state.forward_signal(received, server),
+                () = relay.client_gone(), if state.up_ended && state.ending.is_none() => {
+                    // The server's input has ended as well, upon which most servers exit by themselves.
+                    state.end_by("the host went away", tree::GRACE);
                 }
-                () = until(life.over_at) => {
-                    if life.hurried || !relay.client_is_slow() {
+                () = until(state.drain_deadline) => {
+                    if state.skips_drain || !relay.client_is_slow() {
                         break;
                     }
-                    // Its last words are here, and wait for the host as they would in a pipe.
-                    life.over_at = Some(Instant::now() + DRAIN);
+                    // The output has arrived and waits for a slow host, as it would in a pipe.
+                    state.drain_deadline = Some(Instant::now() + DRAIN);
                 }
             }
         }
     }
-    burial.abort();
-    if let Some(ending) = life.ending.take() {
-        // A panic there has been reported; the warden looks again.
+    reaper.abort();
+    if let Some(ending) = state.ending.take() {
+        // A panic there has been reported; the warden ends what is left.
         let _ = ending.await;
     }
-    let end = life.end();
+    let end = state.end();
     let unsealed = relay.into_recording().finish(&end).err();
-    Ok(Outcome { exit_code: life.status.map_or(1, warden::exit_code), unsealed })
+    Ok(Outcome { exit_code: state.status.map_or(1, warden::exit_code), unsealed })
 }
 
-/// Carries messages between this process's standard streams and a Streamable HTTP server, recording.
+/// Carries and records messages between this process's standard streams and a Streamable HTTP server.
 ///
 /// # Errors
 /// This process's streams cannot be used; nothing was relayed then.
@@ -132,7 +133,8 @@ pub async fn run_remote(
     judge: Option<Judge>,
     report: Report,
 ) -> Result<Outcome, WrapError> {
-    let mut signals = passed_on()?;
+    let mut signals = forwarded_signals()?;
+    // Pipes within this process, because the relay works on descriptors.
     let (to_bridge, bridge_reads) = pipe::to_child()?;
     let (from_bridge, bridge_writes) = pipe::from_child()?;
     let (bridge_reads, bridge_writes) =
@@ -144,12 +146,12 @@ pub async fn run_remote(
     let (tell, mut unsent) = mpsc::channel(UNSENT_MAX);
     let on_sent: OnSent = Box::new(move |line, why_not| {
         if let Some(why) = why_not {
-            // A bridge has fewer lines under way than there is room for.
+            // Never full: a bridge has fewer lines under way than fit.
             let _ = tell.try_send((line, why));
         }
     });
     let mut bridge = tokio::spawn(async move {
-        http::run_telling(endpoint, bridge_reads, bridge_writes, stopped.notified(), on_sent).await
+        http::run(endpoint, bridge_reads, bridge_writes, stopped.notified(), on_sent).await
     });
     let relay = Relay::new(options, recording, to_bridge, to_host, report).judged_by(judge).numbering_lines();
     let (mut up_ended, mut down_ended, mut host_gone) = (false, false, false);
@@ -160,10 +162,10 @@ pub async fn run_remote(
         let mut flushing = pin!(relay.keep_flushing());
         while ended.is_none() || !down_ended {
             tokio::select! {
-                // A source that fails has ended: there is nothing left to relay from it.
+                // A read that fails means the same as the end of the stream.
                 _ = &mut up, if !up_ended => up_ended = true,
                 _ = &mut down, if !down_ended => {
-                    // Nobody hears the server any more, if it has not ended.
+                    // Nothing carries the server's messages to the host any more, so the bridge ends, too.
                     down_ended = true;
                     stop.notify_one();
                 }
@@ -181,6 +183,7 @@ pub async fn run_remote(
             }
         }
     }
+    // Reports that came while the streams ended.
     while let Ok((line, why)) = unsent.try_recv() {
         relay.mark_line_undelivered(line, why);
     }
@@ -196,47 +199,47 @@ pub async fn run_remote(
     Ok(Outcome { exit_code, unsealed: relay.into_recording().finish(&end).err() })
 }
 
-/// Returns the code by which a shell reports a program that a signal ended.
+/// Returns the exit code that a shell reports for a program that a signal ended.
 fn signal_code(signal: Signal) -> u8 {
     u8::try_from(128 + signal.as_raw()).unwrap_or(1)
 }
 
-/// Catches the signals that are passed on.
-fn passed_on() -> io::Result<Vec<(Signal, tokio::signal::unix::Signal)>> {
-    let caught = warden::PASSED_ON.into_iter();
-    caught.map(|passed_on| Ok((passed_on, signal(SignalKind::from_raw(passed_on.as_raw()))?))).collect()
+/// Catches the signals that are forwarded to the server.
+fn forwarded_signals() -> io::Result<Vec<(Signal, tokio::signal::unix::Signal)>> {
+    let caught = warden::FORWARDED_SIGNALS.into_iter();
+    caught.map(|number| Ok((number, signal(SignalKind::from_raw(number.as_raw()))?))).collect()
 }
 
-/// How far the connection has come to its end.
+/// Which parts of the connection have ended.
 #[derive(Default)]
 struct WrapState {
     up_ended: bool,
     down_ended: bool,
-    aside_ended: bool,
+    stderr_ended: bool,
     status: Option<ExitStatus>,
-    /// The ending of the server's processes from here.
+    /// The task that ends the server's processes.
     ending: Option<JoinHandle<()>>,
     reason: Option<String>,
-    over_at: Option<Instant>,
-    /// Whether the host wants an end more than it wants the last words.
-    hurried: bool,
+    drain_deadline: Option<Instant>,
+    /// Whether the host asked for the end by a signal: then a slow host is not waited for.
+    skips_drain: bool,
 }
 
 impl WrapState {
     fn is_over(&self) -> bool {
-        self.status.is_some() && self.down_ended && self.aside_ended
+        self.status.is_some() && self.down_ended && self.stderr_ended
     }
 
-    /// Passes a signal on to the server; with the warden gone, there is nobody left to serve.
-    fn pass_on(&mut self, received: Signal, server: Option<Pid>) {
-        self.hurried |= !matches!(received, Signal::USR1 | Signal::USR2);
+    /// Forwards a signal to the server. If the warden is gone, ends the server instead.
+    fn forward_signal(&mut self, received: Signal, server: Option<Pid>) {
+        self.skips_drain |= !matches!(received, Signal::USR1 | Signal::USR2);
         if self.status.is_some() {
-            self.over_at = Some(Instant::now());
+            self.drain_deadline = Some(Instant::now());
         } else if warden::is_orphaned() {
             self.end_by("the host killed the recorder", Duration::ZERO);
         } else if let Some(server) = server {
             self.reason.get_or_insert_with(|| format!("the host sent signal {}", received.as_raw()));
-            // It may be gone by now; its exit is noticed next.
+            // Fails if the server has exited, which is noticed next.
             let _ = rustix::process::kill_process(server, received);
         }
     }
@@ -246,7 +249,8 @@ impl WrapState {
         self.end_tree(patience, tree::GRACE);
     }
 
-    /// Ends the server's processes while the relay goes on carrying their last words.
+    /// Ends the server's processes in a task, while the relay carries their last output. Replaces a task that is more
+    /// patient.
     fn end_tree(&mut self, patience: Duration, grace: Duration) {
         if let Some(milder) = self.ending.replace(tokio::spawn(tree::end_descendants(patience, grace))) {
             milder.abort();

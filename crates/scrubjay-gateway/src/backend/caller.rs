@@ -1,7 +1,8 @@
-//! Tells a toolset of this process who calls: one connection serves all clients, and a toolset keeps what
-//! it is told by session.
+//! Adds the caller to each request to a toolset of this process: one connection serves all clients, and a toolset keeps
+//! its data by session.
 //!
-//! What a client itself says under the same key is replaced wherever it stands, so none can pass for another.
+//! A value that the client itself put under the same key is replaced wherever it stands, so no client can pass for
+//! another.
 
 use scrubjay_core::message::{self, Splice};
 use scrubjay_core::protocol::meta;
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::session::Call;
 
-/// Returns the parameters of a request with its caller.
+/// Returns the parameters of a request with its caller added.
 pub(super) fn with_caller(call: &Call, params: Option<&str>) -> Option<String> {
     let caller = caller(call).to_string();
     let base = params.filter(|p| *p != "null").unwrap_or("{}");
@@ -21,6 +22,7 @@ pub(super) fn with_caller(call: &Call, params: Option<&str>) -> Option<String> {
     if metas.is_empty() {
         splice = splice.add_member(Some(object), "_meta", &whole);
     }
+    // All of them, since readers differ on which of two equal keys counts.
     for meta in metas {
         let said = message::members_named(Some(meta), meta::CALLER);
         splice = match (meta.get().starts_with('{'), said.is_empty()) {
@@ -32,7 +34,7 @@ pub(super) fn with_caller(call: &Call, params: Option<&str>) -> Option<String> {
     Some(splice.finish())
 }
 
-/// Describes who calls.
+/// Describes the caller of a request, for the toolset.
 pub(crate) fn caller(call: &Call) -> Value {
     let session = call.session.recorded_as();
     let entry = call.recorded.and_then(|place| place.entry);

@@ -1,10 +1,11 @@
 //! Opens a connection to a backend and finds out which era it speaks.
 //!
-//! A backend is spoken to in its client's own era where it can: a modern client's calls go to a connection
-//! that was opened with `server/discover`, a legacy client's to one that was initialized. Where the backend
-//! speaks only the other era, the gateway translates. One process is greeted in both ways where it must be; only
-//! one that dies of the wrong greeting is started again.
+//! A backend is spoken to in its client's own era if it speaks that era: a modern client's calls go to a connection
+//! that was opened with `server/discover`, a legacy client's to one that was opened with `initialize`. If the backend
+//! speaks only the other era, the gateway translates. To find out, one process gets both greetings; it is started
+//! again only if it exits because of the first.
 
+use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,41 +15,102 @@ use scrubjay_core::message;
 use scrubjay_core::protocol::{meta, method, version};
 use scrubjay_core::redact::cut;
 use serde_json::value::RawValue;
+use thiserror::Error;
 
 use super::connecting::Starter;
 use super::connection::{Connection, Incoming, RpcChannel};
 use super::leg_tape::LegTape;
-use super::profile::{Greeting, INSTRUCTIONS_BYTES_MAX};
-use super::{Answer, Backend, Link, Owner, process};
-use crate::bridge::{self, endpoint::Endpoint, http::OnSent};
+use super::process::{self, ProgramError};
+use super::profile::{CapabilitiesTooLong, Greeting, INSTRUCTIONS_BYTES_MAX};
+use super::{Answer, Backend, CallError, Link, Owner};
+use crate::bridge::endpoint::{Endpoint, EndpointError};
+use crate::bridge::{self, http::OnSent};
 use crate::config::BackendLink;
 use crate::delivery::HandedOver;
 use crate::session::{Session, lock};
 
-/// A server that is known to be modern answers within this.
+/// How long a server may take to answer `server/discover` when it is not also sent `initialize`.
 const DISCOVER_MAX: Duration = Duration::from_secs(8);
-/// A server that ignores what it does not know is initialized after this. One that is only slow to start finds both
-/// greetings waiting, and the first that it answers counts.
+/// Some legacy servers ignore methods that they do not know: after this time they are sent `initialize` as well. A
+/// server that is only slow to start finds both greetings, and the first one that it answers counts.
 const PROBE_MAX: Duration = Duration::from_millis(1500);
+/// How long a server may take to answer `initialize`.
 const INITIALIZE_MAX: Duration = Duration::from_secs(20);
-/// How many characters of a server's reason for refusing to greet are passed on.
+/// How many characters of a server's error are kept in the reason for a failed start, which every client gets.
 const REFUSAL_CHARS_MAX: usize = 1000;
 
-/// The capabilities the gateway has towards a backend that serves all clients: what it can pass on to those that
-/// have them.
+/// The capabilities that the gateway declares on a connection that serves all clients: it passes such requests to
+/// clients that support them.
 const CAPABILITIES: &str =
     r#"{"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}},"roots":{"listChanged":true}}"#;
+
+/// Why there is no connection to a backend. The texts end sentences such as `backend "x" is not available: …`.
+#[derive(Debug, Error)]
+pub(crate) enum ConnectError {
+    /// Its program does not run.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// Its address or headers cannot be used.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// No server on HTTPS can be trusted.
+    #[error("the system's certificates cannot be read: {0}")]
+    Certificates(#[source] io::Error),
+    /// It did not answer its greeting.
+    #[error("{}", unavailable_reason(.0))]
+    NoAnswer(#[from] CallError),
+    /// It went away before it learned that the handshake is complete.
+    #[error(transparent)]
+    Unsent(CallError),
+    /// It answered its greeting with an error.
+    #[error("it refuses {method}: {error}")]
+    Refused {
+        /// The greeting.
+        method: &'static str,
+        /// The beginning of the error, as JSON.
+        error: String,
+    },
+    /// It refused both greetings.
+    #[error("{legacy}; and {modern}")]
+    RefusedBoth {
+        /// What came of `initialize`.
+        legacy: Box<Self>,
+        /// What came of `server/discover`.
+        modern: Box<Self>,
+    },
+    /// It answers a modern greeting, and speaks other versions.
+    #[error("it does not speak {}", version::MODERN)]
+    NotModern,
+    /// Its answer cannot be parsed.
+    #[error("its greeting is no JSON: {0}")]
+    NotJson(#[source] serde_json::Error),
+    /// It declares too much.
+    #[error(transparent)]
+    Capabilities(#[from] CapabilitiesTooLong),
+    /// It took too long.
+    #[error("it did not start within {0:?}")]
+    TooSlow(Duration),
+}
+
+/// Returns the reason alone: who reads it knows which backend it is about.
+fn unavailable_reason(error: &CallError) -> String {
+    match error {
+        CallError::Unavailable(_, why) => why.clone(),
+        other => other.to_string(),
+    }
+}
 
 /// Starts a backend and greets it in the first of these eras that it speaks.
 pub(super) async fn start(
     backend: &Backend,
     starter: Starter<'_>,
     eras: &[Era],
-) -> Result<Arc<Connection>, String> {
+) -> Result<Arc<Connection>, ConnectError> {
     let mut start = Handshake { backend, starter, channel: None, is_greeted: false };
     let greeted = match eras {
         [Era::Modern, Era::Legacy] => start.probe().await,
         [Era::Legacy, Era::Modern] => match start.initialize().await {
+            // If both fail, the error in the client's own era is reported.
             Err(refused) => start.discover(DISCOVER_MAX).await.map_err(|_| refused),
             initialized => initialized,
         },
@@ -56,13 +118,13 @@ pub(super) async fn start(
         _ => start.initialize().await,
     };
     if let (Err(why), Some(channel)) = (&greeted, &start.channel) {
-        channel.close(why, true);
+        channel.close(&why.to_string(), true);
     }
     start.is_greeted = greeted.is_ok();
     greeted
 }
 
-/// A start under way; given up, what it started ends.
+/// A start under way; dropped before it succeeds, it closes what it opened.
 struct Handshake<'a> {
     backend: &'a Backend,
     starter: Starter<'a>,
@@ -79,24 +141,30 @@ impl Drop for Handshake<'_> {
 }
 
 impl Handshake<'_> {
-    /// Returns the streams to greet on: those that are open, or new ones.
-    fn channel(&mut self) -> Result<Arc<RpcChannel>, String> {
+    /// Returns the open channel, or opens a new one if the server closed it.
+    fn channel(&mut self) -> Result<Arc<RpcChannel>, ConnectError> {
         if let Some(channel) = self.channel.as_ref().filter(|channel| channel.is_open()) {
             return Ok(channel.clone());
         }
+        // A connection for all clients is recorded on the backend's own tape.
         let session = (!self.backend.is_shared).then_some(self.starter.session);
         let channel = open(self.backend, session)?;
         self.backend.note_start(&channel);
         Ok(self.channel.insert(channel).clone())
     }
 
-    /// Finds out the era: by discovering, and where that is refused or ignored by initializing the same process.
-    async fn probe(&mut self) -> Result<Arc<Connection>, String> {
+    /// Finds out the era: sends `server/discover` and, if that is refused or ignored, `initialize` to the same process.
+    async fn probe(&mut self) -> Result<Arc<Connection>, ConnectError> {
         let channel = self.channel()?;
         let mut discovering = Box::pin(discover(channel, DISCOVER_MAX));
         match tokio::time::timeout(PROBE_MAX, &mut discovering).await {
             Ok(Ok(greeting)) => return Ok(self.settle(greeting, None)),
-            Ok(Err(refused)) => return self.initialize().await.map_err(|e| format!("{e}; and {refused}")),
+            Ok(Err(refused)) => {
+                return self.initialize().await.map_err(|legacy| ConnectError::RefusedBoth {
+                    legacy: Box::new(legacy),
+                    modern: Box::new(refused),
+                });
+            }
             Err(_) => {}
         }
         // It may only be slow: whichever greeting it answers counts.
@@ -111,15 +179,16 @@ impl Handshake<'_> {
         first.map_or_else(|initialized| initialized, |greeting| Ok(self.settle(greeting, None)))
     }
 
-    async fn discover(&mut self, patience: Duration) -> Result<Arc<Connection>, String> {
+    async fn discover(&mut self, patience: Duration) -> Result<Arc<Connection>, ConnectError> {
         let channel = self.channel()?;
         let greeting = discover(channel, patience).await?;
         Ok(self.settle(greeting, None))
     }
 
-    async fn initialize(&mut self) -> Result<Arc<Connection>, String> {
+    async fn initialize(&mut self) -> Result<Arc<Connection>, ConnectError> {
         let channel = self.channel()?;
         let owner = self.backend.owner_for(self.starter.session);
+        // A client's own connection declares what the client itself declared, as without a gateway.
         let (capabilities, info) = match &owner {
             Some(_) => self.client(),
             None => (CAPABILITIES.to_owned(), own_info()),
@@ -131,7 +200,7 @@ impl Handshake<'_> {
             .call(None, method::INITIALIZE, Some(&params(version::LEGACY_NEWEST)), INITIALIZE_MAX)
             .await;
         let answer = match first {
-            // It names the versions it speaks: once more in the best of them.
+            // Its error lists the versions it speaks: tried once more in the newest that we know.
             Ok(Answer::Error(error)) if let Some(version) = supported(&error) => {
                 ask(&channel, method::INITIALIZE, &params(version), INITIALIZE_MAX).await?
             }
@@ -140,11 +209,11 @@ impl Handshake<'_> {
         let greeting = read(channel.clone(), Era::Legacy, &answer)?;
         let connection = self.settle(greeting, owner);
         let greeted = message::notification(method::NOTIFICATIONS_INITIALIZED, None);
-        channel.send(None, greeted).await.map_err(|e| e.to_string())?;
+        channel.send(None, greeted).await.map_err(ConnectError::Unsent)?;
         Ok(connection)
     }
 
-    /// Returns the client's capabilities and name, as a legacy server may see them.
+    /// Returns the client's capabilities and name as a legacy server gets them.
     fn client(&self) -> (String, String) {
         let facts = self.starter.facts;
         let capabilities = match facts.era {
@@ -170,51 +239,52 @@ struct GreetedServer {
     greeting: Greeting,
 }
 
-/// Opens a connection on which nothing has been said.
-pub(super) fn open_as_it_is(backend: &Backend, era: Era) -> Result<Arc<Connection>, String> {
+/// Opens a connection without a handshake.
+pub(super) fn open_without_handshake(backend: &Backend, era: Era) -> Result<Arc<Connection>, ConnectError> {
     let channel = open(backend, None)?;
     channel.settle(era, None);
     Ok(Arc::new(Connection::new(channel, era, "{}")))
 }
 
-/// Opens the streams of a backend and begins to listen; what belongs to no request is on the session's tape.
-fn open(backend: &Backend, session: Option<&Arc<Session>>) -> Result<Arc<RpcChannel>, String> {
+/// Opens the streams of a backend and begins to read. Messages that belong to no request go on the session's tape.
+fn open(backend: &Backend, session: Option<&Arc<Session>>) -> Result<Arc<RpcChannel>, ConnectError> {
     let tape = Arc::new(LegTape::new(backend.recording.clone(), session));
     let mut in_bridge = None;
-    let (program, (incoming, writer), complaints) = match backend.link() {
+    let (program, (incoming, writer), stderr_tail) = match backend.link() {
         Link::Configured(link @ BackendLink::Stdio { .. }) => {
-            let (program, (reader, writer), complaints) = process::start(backend, link, &tape)?;
-            (Some(program), (Incoming::Lines(reader), writer), complaints)
+            let (program, (reader, writer), stderr_tail) = process::start(backend, link, &tape)?;
+            (Some(program), (Incoming::Lines(reader), writer), stderr_tail)
         }
         Link::Configured(BackendLink::Http { url, headers, sse }) => {
             let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-            let endpoint = Endpoint::new(url, headers)
-                .map_err(|e| e.to_string())?
+            let endpoint = Endpoint::new(url, headers)?
                 .with_message_bytes_max(backend.record_options.message_bytes_max)
                 .with_first_transport(*sse);
             let handed_over = Arc::new(Mutex::new(HandedOver::default()));
-            let told = handed_over.clone();
+            let receipts = handed_over.clone();
             let on_sent: OnSent = Box::new(move |number, why_not| {
-                let receipt = lock(&told).take(number);
+                let receipt = lock(&receipts).take(number);
                 match (receipt, why_not) {
                     (Some(receipt), None) => receipt.delivered(),
                     (Some(receipt), Some(why)) => receipt.undelivered(why),
                     (None, _) => {}
                 }
             });
-            let (received, writer) = bridge::http::connect_telling(endpoint, backend.budget.clone(), on_sent)
-                .map_err(|e| format!("the system's certificates cannot be read: {e}"))?;
+            let (received, writer) =
+                bridge::http::connect_reporting(endpoint, backend.budget.clone(), on_sent)
+                    .map_err(ConnectError::Certificates)?;
             in_bridge = Some(handed_over);
-            (None, (Incoming::Received(received), writer), process::Complaints::default())
+            (None, (Incoming::Received(received), writer), process::StderrTail::default())
         }
         Link::Mounted(mount) => {
             let (reader, writer) = mount();
-            (None, (Incoming::Lines(reader), writer), process::Complaints::default())
+            (None, (Incoming::Lines(reader), writer), process::StderrTail::default())
         }
     };
     let ended = program.as_ref().map(|program| program.ended.clone());
-    let channel = RpcChannel::new(backend, (writer, in_bridge), program, complaints, tape);
+    let channel = RpcChannel::new(backend, (writer, in_bridge), program, stderr_tail, tape);
     if let Some(ended) = ended {
+        // The end of the stream is not enough: a process that the program started may hold it open.
         tokio::spawn(RpcChannel::close_after(Arc::downgrade(&channel), ended));
     }
     tokio::spawn(channel.clone().listen(incoming));
@@ -237,18 +307,18 @@ fn own_info() -> String {
     format!(r#"{{"name":"scrubjay","version":"{}"}}"#, env!("CARGO_PKG_VERSION"))
 }
 
-async fn discover(channel: Arc<RpcChannel>, patience: Duration) -> Result<GreetedServer, String> {
+async fn discover(channel: Arc<RpcChannel>, patience: Duration) -> Result<GreetedServer, ConnectError> {
     let params = format!(r#"{{"_meta":{{{}}}}}"#, modern_meta(CAPABILITIES, &own_info()));
     let answer = ask(&channel, method::SERVER_DISCOVER, &params, patience).await?;
     let result = raw(&answer)?;
     let supported = message::elements(message::member(Some(result), "supportedVersions"));
     if !supported.iter().any(|v| v.get() == format!("\"{}\"", version::MODERN)) {
-        return Err(format!("it does not speak {}", version::MODERN));
+        return Err(ConnectError::NotModern);
     }
     read(channel, Era::Modern, &answer)
 }
 
-/// Returns the best other version that both know, where an error lists those its sender speaks.
+/// Returns the newest version that both sides know, if an error lists the versions that its sender speaks.
 fn supported(error: &str) -> Option<&'static str> {
     let error = serde_json::from_str::<&RawValue>(error).ok();
     let listed = message::elements(message::member(message::member(error, "data"), "supported"));
@@ -261,28 +331,29 @@ fn supported(error: &str) -> Option<&'static str> {
 
 async fn ask(
     channel: &Arc<RpcChannel>,
-    method: &str,
+    method: &'static str,
     params: &str,
     timeout: Duration,
-) -> Result<String, String> {
+) -> Result<String, ConnectError> {
     answered(method, channel.call(None, method, Some(params), timeout).await)
 }
 
-fn answered(method: &str, answer: Result<Answer, super::CallError>) -> Result<String, String> {
+fn answered(method: &'static str, answer: Result<Answer, CallError>) -> Result<String, ConnectError> {
     match answer {
         Ok(Answer::Result(result)) => Ok(result),
-        // Kept until it is tried again, for every client.
-        Ok(Answer::Error(error)) => Err(format!("it refuses {method}: {}", cut(&error, REFUSAL_CHARS_MAX))),
-        Err(super::CallError::Unavailable(_, why)) => Err(why),
-        Err(other) => Err(other.to_string()),
+        // Cut, because the back-off keeps it until the next start.
+        Ok(Answer::Error(error)) => {
+            Err(ConnectError::Refused { method, error: cut(&error, REFUSAL_CHARS_MAX).to_owned() })
+        }
+        Err(error) => Err(error.into()),
     }
 }
 
-fn raw(result: &str) -> Result<&RawValue, String> {
-    serde_json::from_str(result).map_err(|e| format!("its greeting is no JSON: {e}"))
+fn raw(result: &str) -> Result<&RawValue, ConnectError> {
+    serde_json::from_str(result).map_err(ConnectError::NotJson)
 }
 
-fn read(channel: Arc<RpcChannel>, era: Era, greeting: &str) -> Result<GreetedServer, String> {
+fn read(channel: Arc<RpcChannel>, era: Era, greeting: &str) -> Result<GreetedServer, ConnectError> {
     let greeting = raw(greeting)?;
     let capabilities = message::member(Some(greeting), "capabilities").map_or("{}", RawValue::get).to_owned();
     let instructions = message::string(message::member(Some(greeting), "instructions"));

@@ -1,7 +1,7 @@
-//! Which tape what passes on a connection goes on, where it belongs to no request of a client.
+//! Chooses the tape for messages of a connection that belong to no request of a client.
 //!
-//! What belongs to one client's connection is on that client's tape, greetings and standard error included;
-//! what belongs to a connection that serves all clients is on the backend's own.
+//! On a connection of one client they go on that client's tape, greetings and standard error included; on a connection
+//! that serves all clients they go on the backend's own tape.
 
 use std::sync::{Arc, Mutex, Weak};
 
@@ -12,16 +12,18 @@ use crate::session::{Session, lock};
 /// The tape of one connection.
 pub(crate) struct LegTape {
     own: Arc<Mutex<Recording>>,
+    /// Weak: a connection does not keep the session of a client alive that has left.
     session: Mutex<Weak<Session>>,
 }
 
 impl LegTape {
-    /// Records for a session, for as long as it lasts, else on the backend's own tape.
+    /// Records on the session's tape while the session lasts, then on the backend's own.
     pub(super) fn new(own: Arc<Mutex<Recording>>, session: Option<&Arc<Session>>) -> Self {
         Self { own, session: Mutex::new(session.map(Arc::downgrade).unwrap_or_default()) }
     }
 
-    /// Records on the backend's own tape from now on: the connection turned out to serve all clients.
+    /// Records on the backend's own tape from now on, because the handshake showed that the connection serves all
+    /// clients.
     pub(super) fn leave_session(&self) {
         *lock(&self.session) = Weak::new();
     }

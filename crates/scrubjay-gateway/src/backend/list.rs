@@ -1,21 +1,21 @@
-//! What a backend offers: one of its lists, as it gave it.
+//! A list of a backend's tools, prompts, resources or resource templates, as the backend sent it.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use serde_json::value::RawValue;
-
 use scrubjay_core::message;
 use scrubjay_core::protocol::method;
+use serde_json::value::RawValue;
 
 use crate::budget::Charge;
 
-/// What an element takes besides its text: its place, and what the allocator adds.
+/// The memory of an element besides its text: two `String`s in a vector, and what the allocator adds.
 const ITEM_BYTES: usize = 96;
-/// What stands for a definition takes this besides the name: a hash, its place, and what the allocator adds.
+/// The memory of a definition's hash besides the name: the hash as text, a node of the map, and what the allocator
+/// adds.
 const HASH_BYTES: usize = 160;
 
-/// What is listed.
+/// The kind of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum ListKind {
     Tools,
@@ -25,7 +25,7 @@ pub(crate) enum ListKind {
 }
 
 impl ListKind {
-    /// How many there are.
+    /// The number of kinds.
     pub(crate) const COUNT: usize = 4;
 
     pub(crate) fn of_list(method: &str) -> Self {
@@ -73,7 +73,7 @@ impl ListKind {
         }
     }
 
-    /// The member of the result that holds the list.
+    /// Returns the member of the result that holds the list.
     pub(crate) fn member(self) -> &'static str {
         match self {
             Self::Tools => "tools",
@@ -83,7 +83,7 @@ impl ListKind {
         }
     }
 
-    /// The member of an element that names it.
+    /// Returns the member of an element that identifies it.
     pub(crate) fn key(self) -> &'static str {
         match self {
             Self::Tools | Self::Prompts => "name",
@@ -92,7 +92,7 @@ impl ListKind {
         }
     }
 
-    /// One word for an element, as people read it.
+    /// Returns the word for an element in texts for people.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Tools => "tool",
@@ -101,7 +101,7 @@ impl ListKind {
         }
     }
 
-    /// Whether the list says what a server can do, not what a client has: then one client's serves another.
+    /// Returns whether the list describes the server, not data of a client: then one client's list is good for another.
     pub(crate) fn is_definition(self) -> bool {
         matches!(self, Self::Tools | Self::Prompts)
     }
@@ -111,29 +111,29 @@ impl ListKind {
 #[derive(Debug, Default)]
 pub(crate) struct BackendList {
     pub(crate) items: Vec<ListItem>,
-    /// What stands for it, once it is whole.
+    /// Its digest, set by `whole`.
     digest: ListDigest,
-    /// Whether it is what an earlier run kept of a list: without its secrets.
+    /// Whether it was stored by an earlier run, and so is redacted.
     is_copy: bool,
-    /// What stands for each definition in it, by name, once somebody wanted to know.
+    /// The hash of each definition in it, by name, computed at first use.
     hashes: OnceLock<Hashes>,
-    /// The room that it takes for as long as anybody has it.
+    /// Its memory, charged for as long as it is in use.
     room: Option<Charge>,
 }
 
-/// What stands for each definition of a list, by its name at its backend.
+/// The hash of each definition of a list, by its name at its backend.
 pub(crate) type Hashes = BTreeMap<String, DefinitionHash>;
 
-/// What stands for a definition.
+/// The hash of a definition.
 #[derive(Debug, Clone)]
 pub(crate) struct DefinitionHash {
-    /// The hash of its text as it came.
+    /// The hash of its original text.
     pub(crate) hash: String,
-    /// Its text, where it is only a redacted copy: then the hash is not that of the original.
+    /// Its text, if it is only a redacted copy: then the hash is not that of the original.
     pub(crate) copy: Option<String>,
 }
 
-/// Stands for a list: two that are equal have the same.
+/// The digest of a list; equal lists have equal digests.
 pub(crate) type ListDigest = [u8; 32];
 
 impl PartialEq for BackendList {
@@ -152,52 +152,54 @@ pub(crate) struct ListItem {
 }
 
 impl BackendList {
-    /// Makes one of its elements.
+    /// Makes a list of these elements.
     pub(crate) fn of(items: Vec<ListItem>) -> Self {
         Self { items, ..Self::default() }
     }
 
-    /// Makes one of what an earlier run kept of it.
+    /// Makes a list that an earlier run stored.
     pub(super) fn copied(items: Vec<ListItem>) -> Self {
         Self { is_copy: true, ..Self::of(items) }
     }
 
-    /// Returns whether it is what an earlier run kept of a list.
+    /// Returns whether an earlier run stored it.
     pub(crate) fn is_copy(&self) -> bool {
         self.is_copy
     }
 
-    /// Returns what stands for each definition in it, which is found out once.
+    /// Returns the hash of each definition in it, computed once.
     pub(crate) fn hashes(&self, find_out: impl FnOnce() -> Hashes) -> &Hashes {
         self.hashes.get_or_init(find_out)
     }
 
-    /// Adds the elements of one page; what has no name cannot be asked for and is left out.
+    /// Adds the elements of one page. Elements without a name are left out: no client could use them.
     pub(crate) fn add_page(&mut self, kind: ListKind, result: &RawValue) {
         for item in message::elements(message::member(Some(result), kind.member())) {
             self.add(kind, item);
         }
     }
 
-    /// Returns how many bytes it takes to keep it.
+    /// Returns how many bytes of memory it takes.
     pub(crate) fn bytes(&self) -> usize {
+        // The name twice: it is also the key of the hash.
         let item = |item: &ListItem| ITEM_BYTES + HASH_BYTES + 2 * item.name.len() + item.raw.len();
         self.items.iter().map(item).sum()
     }
 
-    /// Returns what stands for it.
+    /// Returns its digest.
     pub(crate) fn digest(&self) -> ListDigest {
         self.digest
     }
 
-    /// Completes the list: its digest is taken, and nothing is added any more.
+    /// Completes the list and computes its digest; nothing may be added afterwards.
     pub(super) fn whole(mut self) -> Self {
+        // All empty lists have the default digest, and no memory is charged for them.
         if self.items.is_empty() {
             return self;
         }
         let mut hasher = blake3::Hasher::new();
         for item in &self.items {
-            // The length first: where one ends and the next begins is part of it.
+            // The length goes first: without it, two lists that are cut at different places would have one digest.
             hasher.update(&item.raw.len().to_le_bytes()).update(item.raw.as_bytes());
         }
         self.digest = hasher.finalize().into();
@@ -205,12 +207,12 @@ impl BackendList {
         self
     }
 
-    /// Takes the room for it along.
+    /// Attaches the charge for its memory.
     pub(super) fn in_room(self, room: Option<Charge>) -> Self {
         Self { room, ..self }
     }
 
-    /// Returns whether it may be kept beyond the moment: not where there was no room for it.
+    /// Returns whether it may be stored: only if its memory is charged.
     pub(crate) fn may_be_kept(&self) -> bool {
         self.items.is_empty() || self.room.is_some()
     }

@@ -1,6 +1,7 @@
-//! Starts a backend's program: its own process group, an allowlisted environment, its complaints kept.
+//! Starts a backend's program: its own process group, an allowlisted environment, its standard error recorded.
 
 use std::collections::VecDeque;
+use std::io;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use scrubjay_core::inert::inert;
 use scrubjay_core::redact::{LineContext, cut};
 use scrubjay_tape::clock;
 use scrubjay_tape::recording::Item;
+use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::{oneshot, watch};
@@ -21,7 +23,8 @@ use crate::config::{BackendLink, InheritEnv};
 use crate::session::lock;
 use crate::{tree, warden};
 
-/// Variables any program may need.
+/// The variables that a backend inherits unless its configuration names more: others may hold secrets that are not for
+/// it.
 const BASIC: [&str; 14] = [
     "PATH",
     "HOME",
@@ -38,32 +41,52 @@ const BASIC: [&str; 14] = [
     "XDG_DATA_HOME",
     "XDG_RUNTIME_DIR",
 ];
-/// How many of its last complaints are kept for an error message.
-const COMPLAINTS_MAX: usize = 5;
-/// How many characters of each are kept: every connection keeps some.
-const COMPLAINT_CHARS_KEPT: usize = 2000;
-/// A complaint longer than this is cut.
-const COMPLAINT_BYTES_MAX: usize = 64 * 1024;
+/// How many of its last lines are kept for an error message.
+const STDERR_LINES_KEPT: usize = 5;
+/// How many characters of each are kept: every connection keeps its own.
+const STDERR_LINE_CHARS_KEPT: usize = 2000;
+/// A longer line is recorded in parts.
+const STDERR_LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// How long a program gets to exit after each signal.
+/// How long a program gets to exit after its input has ended, and again after each signal.
 const LEAVE_MAX: Duration = Duration::from_millis(500);
 
-/// Where a line is cut, a word this long stays whole: a secret that was cut in two would be recognised in neither half.
+/// A line is cut between words, unless a word is longer than this: a secret that is cut in two would be recognised in
+/// neither half.
 const WORD_BYTES_MAX: usize = 4096;
 
-/// The last lines a backend wrote to its standard error, without secrets: clients hear them when it ends.
-pub(crate) type Complaints = Arc<Mutex<VecDeque<String>>>;
+/// The last lines that a backend wrote to its standard error, redacted: they are part of the error when it has ended.
+pub(crate) type StderrTail = Arc<Mutex<VecDeque<String>>>;
 
-/// A backend's program; dropped, it ends and what it started with it.
+/// Why the program of a backend does not run.
+#[derive(Debug, Error)]
+pub(crate) enum ProgramError {
+    /// The backend is reached in another way.
+    #[error("it is no program")]
+    NoProgram,
+    /// The system does not start it.
+    #[error("cannot start \"{program}\": {source}")]
+    Spawn {
+        /// As configured.
+        program: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// It runs without the streams that were asked for.
+    #[error("its streams could not be opened")]
+    NoStreams,
+}
+
+/// A backend's program; dropped, it ends with all processes that it started.
 pub(super) struct Program {
-    /// How it ended, once it has.
+    /// Its exit status, once it has one.
     pub(super) ended: watch::Receiver<Option<Exit>>,
     group: Option<Pid>,
     _end: oneshot::Sender<()>,
 }
 
 impl Program {
-    /// Returns how much processor time it and what it started have used, in the system's ticks.
+    /// Returns how much processor time its process group has used, in the system's ticks.
     pub(super) fn busy_ticks(&self) -> Option<u64> {
         self.group.map(tree::ticks_of_group)
     }
@@ -89,23 +112,24 @@ impl std::fmt::Display for Exit {
     }
 }
 
-/// Watches over a program until it has ended or nobody needs it any more, and leaves nothing of it behind.
-fn watch_over(mut child: Child) -> Program {
+/// Waits in a task until a program has ended or its [`Program`] is dropped, and then ends its process group.
+fn supervise(mut child: Child) -> Program {
     let (ended, how) = watch::channel(None);
-    let (end, told_to_end) = oneshot::channel::<()>();
+    let (end, end_requested) = oneshot::channel::<()>();
     let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
     tokio::spawn(async move {
         let status = tokio::select! {
             status = child.wait() => status.ok(),
-            // Its input has ended too; most programs leave then.
-            _ = told_to_end => tokio::time::timeout(LEAVE_MAX, child.wait()).await.ok().and_then(Result::ok),
+            // Its input has ended too, upon which most programs exit without a signal.
+            _ = end_requested => tokio::time::timeout(LEAVE_MAX, child.wait()).await.ok().and_then(Result::ok),
         };
         if let Some(status) = status {
             ended.send_replace(Some(Exit(status)));
         }
+        // Also after it has exited: what it started is in the same group, and may still run.
         for signal in [Signal::TERM, Signal::KILL] {
             let Some(group) = group.filter(|group| is_alive(*group)) else { return };
-            // It may be gone by now.
+            // Fails if the group has ended meanwhile.
             let _ = rustix::process::kill_process_group(group, signal);
             let _ = tokio::time::timeout(LEAVE_MAX, child.wait()).await;
         }
@@ -113,7 +137,8 @@ fn watch_over(mut child: Child) -> Program {
     Program { ended: how, group, _end: end }
 }
 
-/// Tells whether some process below this one is of a group.
+/// Returns whether a descendant of this process belongs to a group. Descendants only: once the group has ended, its
+/// number may belong to a stranger's.
 fn is_alive(group: Pid) -> bool {
     tree::descendants().into_iter().any(|process| rustix::process::getpgid(Some(process)) == Ok(group))
 }
@@ -123,9 +148,9 @@ pub(super) fn start(
     backend: &Backend,
     link: &BackendLink,
     tape: &Arc<LegTape>,
-) -> Result<(Program, Streams, Complaints), String> {
+) -> Result<(Program, Streams, StderrTail), ProgramError> {
     let BackendLink::Stdio { command: program, args, env, inherit_env } = link else {
-        return Err("it is no program".to_owned());
+        return Err(ProgramError::NoProgram);
     };
     let mut command = std::process::Command::new(program);
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -140,21 +165,23 @@ pub(super) fn start(
     if let Some(workspace) = backend.workspace() {
         command.current_dir(workspace);
     }
+    // A group of its own, so that it can be ended with all that it started, and gets no signals from our terminal.
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     let mut command = Command::from(command);
     command.kill_on_drop(true);
-    let mut child = command.spawn().map_err(|e| format!("cannot start \"{program}\": {e}"))?;
+    let spawned = command.spawn();
+    let mut child = spawned.map_err(|source| ProgramError::Spawn { program: program.clone(), source })?;
     warden::restore_open_files(child.id().and_then(|id| Pid::from_raw(id.cast_signed())));
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-    let complaints = Complaints::default();
+    let stderr_tail = StderrTail::default();
     if let Some(stderr) = child.stderr.take() {
-        tokio::spawn(keep_complaints(stderr, backend.id.clone(), complaints.clone(), tape.clone()));
+        tokio::spawn(record_stderr(stderr, backend.id.clone(), stderr_tail.clone(), tape.clone()));
     }
     match (stdin, stdout) {
         (Some(stdin), Some(stdout)) => {
-            Ok((watch_over(child), (Box::new(stdout), Box::new(stdin)), complaints))
+            Ok((supervise(child), (Box::new(stdout), Box::new(stdin)), stderr_tail))
         }
-        _ => Err("its streams could not be opened".to_owned()),
+        _ => Err(ProgramError::NoStreams),
     }
 }
 
@@ -165,10 +192,10 @@ fn inherits(rule: &InheritEnv, name: &std::ffi::OsStr) -> bool {
         || matches!(rule, InheritEnv::Named(names) if names.iter().any(|n| n == name))
 }
 
-async fn keep_complaints(
+async fn record_stderr(
     stderr: tokio::process::ChildStderr,
     backend: String,
-    complaints: Complaints,
+    stderr_tail: StderrTail,
     tape: Arc<LegTape>,
 ) {
     let mut reader = BufReader::new(stderr);
@@ -177,11 +204,11 @@ async fn keep_complaints(
     loop {
         std::mem::swap(&mut line, &mut rest);
         rest.clear();
-        let limited = &mut tokio::io::AsyncReadExt::take(&mut reader, COMPLAINT_BYTES_MAX as u64);
+        let limited = &mut tokio::io::AsyncReadExt::take(&mut reader, STDERR_LINE_BYTES_MAX as u64);
         match limited.read_until(b'\n', &mut line).await {
             Ok(0) | Err(_) if line.is_empty() => return,
             Ok(0) | Err(_) => {}
-            Ok(_) if line.len() >= COMPLAINT_BYTES_MAX => rest = last_word(&mut line),
+            Ok(_) if line.len() >= STDERR_LINE_BYTES_MAX => rest = last_word(&mut line),
             Ok(_) => {}
         }
         let text = line.trim_ascii_end();
@@ -189,14 +216,15 @@ async fn keep_complaints(
         let recording = tape.recording();
         let recorded = lock(&recording).record(clock::now(), std::iter::once(item));
         if let Err(e) = recorded {
+            // It is read on all the same: a full pipe would stop the backend.
             lock(&recording).note_gap(1, text.len() as u64, true, &e);
         }
         let redactor = lock(&recording).redactor();
         let text = String::from_utf8_lossy(lines.redact(&redactor, text).as_bytes()).into_owned();
-        tracing::debug!(backend, stderr = %inert(&text), "backend complains");
-        let text = cut(&text, COMPLAINT_CHARS_KEPT).to_owned();
-        let mut kept = lock(&complaints);
-        if kept.len() == COMPLAINTS_MAX {
+        tracing::debug!(backend, stderr = %inert(&text), "the backend wrote to standard error");
+        let text = cut(&text, STDERR_LINE_CHARS_KEPT).to_owned();
+        let mut kept = lock(&stderr_tail);
+        if kept.len() == STDERR_LINES_KEPT {
             kept.pop_front();
         }
         kept.push_back(text);
@@ -205,7 +233,7 @@ async fn keep_complaints(
     }
 }
 
-/// Takes the last word off a line that was cut, unless it is too long for one.
+/// Takes the incomplete last word off a line that was cut, unless it is longer than `WORD_BYTES_MAX`.
 fn last_word(line: &mut Vec<u8>) -> Vec<u8> {
     if line.ends_with(b"\n") {
         return Vec::new();

@@ -1,7 +1,7 @@
-//! What is known of a backend: the eras it speaks, how it greets, and the lists it gave last.
+//! What is known of a backend: the eras it speaks, its greetings, and its newest lists.
 //!
-//! Part of it outlives the process (`profile_store.rs`), so that a client can be greeted, and a name be told from
-//! another's, before a server has started.
+//! Part of it is stored from run to run (`profile_store.rs`), so that the gateway can greet a client, and knows whose
+//! tool a name is, before a server has started.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -10,38 +10,47 @@ use scrubjay_core::envelope::Era;
 use scrubjay_core::redact::cut;
 use scrubjay_tape::clock;
 use serde_json::{Value, json};
+use thiserror::Error;
 
 use super::list::{BackendList, ListDigest, ListItem, ListKind};
 use crate::budget::{Account, Use};
 use crate::profile_store::ProfileStore;
 use crate::session::lock;
 
-/// How a backend greets in one era.
+/// What a backend says of itself in one era.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Greeting {
-    /// What it offers, as JSON.
+    /// Its capabilities, as JSON.
     pub(crate) capabilities: String,
-    /// What it tells a client to do, where it does.
+    /// Its instructions to clients, if it has any.
     pub(crate) instructions: Option<String>,
-    /// Whether it is what an earlier run kept of it: without its secrets.
+    /// Whether it was stored by an earlier run, and so is redacted.
     pub(crate) is_copy: bool,
 }
 
-/// How many bytes of capabilities a backend may declare. One that declares more is not used.
+/// How many bytes of capabilities a backend may declare; one that declares more is not used, since JSON cannot be cut.
 const CAPABILITIES_BYTES_MAX: usize = 64 * 1024;
 /// How many bytes of instructions are passed on; the rest is cut.
 pub(super) const INSTRUCTIONS_BYTES_MAX: usize = 64 * 1024;
-/// How many of those bytes are for the note that says the rest was cut.
+/// How many of those bytes are reserved for the note that the rest was cut.
 const CUT_BYTES: usize = 80;
 
+/// A backend declares more capabilities than are kept.
+#[derive(Debug, Error)]
+#[error("its capabilities have {bytes} bytes, and may have {CAPABILITIES_BYTES_MAX}")]
+pub(crate) struct CapabilitiesTooLong {
+    bytes: usize,
+}
+
 impl Greeting {
-    /// Takes what a backend says of itself, as much as may be kept.
-    pub(super) fn new(capabilities: String, instructions: Option<String>) -> Result<Self, String> {
+    /// Takes a backend's capabilities and instructions, cutting the latter to what may be kept.
+    pub(super) fn new(
+        capabilities: String,
+        instructions: Option<String>,
+    ) -> Result<Self, CapabilitiesTooLong> {
         let bytes = capabilities.len();
         if bytes > CAPABILITIES_BYTES_MAX {
-            return Err(format!(
-                "its capabilities have {bytes} bytes, and may have {CAPABILITIES_BYTES_MAX}"
-            ));
+            return Err(CapabilitiesTooLong { bytes });
         }
         Ok(Self { capabilities, instructions: instructions.map(Self::shortened), is_copy: false })
     }
@@ -51,7 +60,7 @@ impl Greeting {
             return text;
         }
         let end = text.floor_char_boundary(INSTRUCTIONS_BYTES_MAX - CUT_BYTES);
-        // Between words where there are any: half a secret would be recognised by nobody.
+        // Cut between words if there are any: the redactor does not recognise half a secret.
         let beginning = cut(&text, text[..end].chars().count());
         format!("{beginning} [cut by scrubjay: {} bytes of {}]", beginning.len(), text.len())
     }
@@ -61,34 +70,35 @@ impl Greeting {
 pub(crate) struct BackendProfile {
     facts: Mutex<ProfileData>,
     memory: OnceLock<(Arc<ProfileStore>, String)>,
-    /// The room for its lists.
+    /// Where the memory of its lists is charged.
     account: Arc<Account>,
-    /// The lists that anybody has, so that those that are equal are kept once; copies apart.
+    /// The lists that are in use anywhere, so that equal ones are kept once: every client may have its own connection.
+    /// Copies from earlier runs have entries of their own.
     shared: Mutex<HashMap<(ListKind, bool, ListDigest), Weak<BackendList>>>,
 }
 
 #[derive(Clone, Default)]
 struct ProfileData {
-    /// Whether it speaks each era.
+    /// Whether it speaks each era, by `Era as usize`.
     speaks: [Option<bool>; 2],
     greetings: [Option<Greeting>; 2],
     lists: HashMap<(bool, ListKind), Arc<BackendList>>,
-    /// Whether a client waited for its greeting or a list that did not come.
+    /// Whether a client waited in vain for its greeting or a list.
     kept_waiting: bool,
 }
 
 impl BackendProfile {
-    /// Knows nothing yet; what it will is kept in this room.
+    /// Makes an empty one; its lists are charged to this account.
     pub(super) fn new(account: Arc<Account>) -> Self {
         Self { facts: Mutex::default(), memory: OnceLock::new(), account, shared: Mutex::default() }
     }
 
-    /// Takes up what an earlier run knew, and keeps what this one learns.
+    /// Loads what an earlier run stored, and stores what this one learns.
     pub(super) fn remember_in(&self, memory: Arc<ProfileStore>, name: String) {
         if let Some(remembered) = memory.load(&name) {
             *lock(&self.facts) = ProfileData::read(&remembered, |kind, offer| self.share(kind, offer));
         }
-        // There is one memory, given once.
+        // Fails only if it was set before, and then to the same store.
         let _ = self.memory.set((memory, name));
     }
 
@@ -100,19 +110,19 @@ impl BackendProfile {
         lock(&self.facts).speaks[era as usize] = Some(speaks);
     }
 
-    /// Forgets which eras it speaks: it did not start as it did before, so it may have changed.
+    /// Forgets which eras it speaks: a server that starts differently may be another version.
     pub(super) fn forget_eras(&self) {
         lock(&self.facts).speaks = Default::default();
     }
 
-    /// Forgets what it offers: rules may hide some of it now.
+    /// Forgets its greetings and lists: after a change of rules, parts of them may be hidden.
     pub(crate) fn forget_offers(&self) {
         let mut facts = lock(&self.facts);
         facts.greetings = Default::default();
         facts.lists.clear();
     }
 
-    /// Returns how it greets, in this era or, where that is not known, in the other.
+    /// Returns its greeting in this era or, if that is not known, in the other.
     pub(crate) fn greeting(&self, era: Era) -> Option<(Era, Greeting)> {
         let facts = lock(&self.facts);
         let other = if era == Era::Modern { Era::Legacy } else { Era::Modern };
@@ -123,27 +133,29 @@ impl BackendProfile {
     pub(super) fn learn_greeting(&self, era: Era, greeting: Greeting) {
         let mut facts = lock(&self.facts);
         facts.kept_waiting = false;
+        // A copy of the same greeting counts as the same: the file has it already.
         let is_same = |before: &Greeting| Greeting { is_copy: false, ..before.clone() } == greeting;
         let is_news = !facts.greetings[era as usize].as_ref().is_some_and(is_same);
         facts.greetings[era as usize] = Some(greeting);
+        // `save` locks it again.
         drop(facts);
         if is_news {
             self.save();
         }
     }
 
-    /// Returns the newest list of definitions that any client was given.
+    /// Returns the newest list of definitions that any client got.
     pub(crate) fn list(&self, era: Era, kind: ListKind) -> Option<Arc<BackendList>> {
         lock(&self.facts).lists.get(&(era == Era::Modern, kind)).cloned()
     }
 
-    /// Returns whether a list of this kind is known, whichever era it was given in.
+    /// Returns whether a list of this kind is known, in either era.
     pub(crate) fn has_list(&self, kind: ListKind) -> bool {
         lock(&self.facts).lists.keys().any(|(_, known)| *known == kind)
     }
 
-    /// Returns the one copy of a list that is kept: this one, with the room that it takes, or an equal one that somebody
-    /// has. Where there is no room it may not be kept.
+    /// Returns an equal list that is in use, or else this one with its memory charged. If there is no room for it, it
+    /// is returned all the same, and `may_be_kept` says no.
     pub(crate) fn share(&self, kind: ListKind, offer: BackendList) -> Arc<BackendList> {
         let offer = offer.whole();
         let mut shared = lock(&self.shared);
@@ -153,6 +165,7 @@ impl BackendProfile {
         }
         let room = self.account.charge(Use::BackendList, offer.bytes()).ok();
         let offer = Arc::new(offer.in_room(room));
+        // Entries of lists that are not in use any more are removed where the map grows.
         shared.retain(|_, offer| offer.strong_count() > 0);
         shared.insert(key, Arc::downgrade(&offer));
         offer
@@ -174,7 +187,7 @@ impl BackendProfile {
         self.save();
     }
 
-    /// Notes that a client waited and got nothing: the next one does not wait as long.
+    /// Notes that a client waited in vain: the next one does not wait as long.
     pub(crate) fn keeps_waiting(&self) {
         let before = std::mem::replace(&mut lock(&self.facts).kept_waiting, true);
         if !before {
@@ -182,7 +195,7 @@ impl BackendProfile {
         }
     }
 
-    /// Returns whether the last client that waited for it got nothing.
+    /// Returns whether the last client that waited for it waited in vain.
     pub(crate) fn kept_waiting(&self) -> bool {
         lock(&self.facts).kept_waiting
     }
@@ -194,7 +207,7 @@ impl BackendProfile {
     }
 }
 
-/// A week: a server that was updated since may speak more eras, and is asked again.
+/// For how long the eras of an earlier run count: after a week the server may have been updated, and is asked again.
 const ERAS_FOR_S: u64 = 7 * 24 * 3600;
 const ERAS: [(Era, &str); 2] = [(Era::Legacy, "legacy"), (Era::Modern, "modern")];
 const KINDS: [ListKind; 2] = [ListKind::Tools, ListKind::Prompts];
@@ -220,7 +233,7 @@ impl ProfileData {
         all
     }
 
-    /// Reads what was written; lists that there is no room for are left out.
+    /// Reads what `write` made; anything else in the file is ignored, and so are lists that there is no room for.
     fn read(all: &Value, share: impl Fn(ListKind, BackendList) -> Arc<BackendList>) -> Self {
         let mut facts =
             Self { kept_waiting: all["keptWaiting"].as_bool().unwrap_or_default(), ..Self::default() };
@@ -284,7 +297,7 @@ mod tests {
     fn a_backend_may_say_only_so_much_of_itself() {
         let long = |c: &str| c.repeat(INSTRUCTIONS_BYTES_MAX);
         let refused = Greeting::new(long("x"), None).and(Greeting::new(long("xx"), None));
-        assert!(refused.expect_err("too long").contains("may have 65536"));
+        assert!(refused.expect_err("too long").to_string().contains("may have 65536"));
         for text in [long("x") + "y", long("ä"), long("word ")] {
             let cut = Greeting::new(String::new(), Some(text.clone())).expect("it is cut");
             let cut = cut.instructions.expect("it has some");

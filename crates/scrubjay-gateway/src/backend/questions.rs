@@ -1,7 +1,7 @@
-//! What a legacy backend asked a client that cannot be sent requests, until a request of that client takes it along.
+//! Questions of a legacy backend to a modern client, which cannot be sent requests.
 //!
-//! A modern client is asked by the result of a call. So a question waits here for the next call that may demand
-//! input; which of several calls under way takes it does not matter, for all are of one client.
+//! A modern client is asked by the result of a call (`input_required`). So a question waits here for the next call
+//! that may demand input. It does not matter which of several calls takes it: all belong to the same client.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,26 +12,28 @@ use tokio::sync::{Notify, watch};
 
 use crate::session::{Demand, lock};
 
-/// How many questions may wait.
+/// The most questions that wait on a connection; the backend gets an error for any other.
 const WAITING_MAX: usize = 16;
+/// How long a server gets to act on an answer before the next call is sent to it.
 const ACT_ON_ANSWER: Duration = Duration::from_millis(100);
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How often a waiting call checks for questions without being notified.
+const RECHECK: Duration = Duration::from_secs(1);
 
 /// A question that waits.
 #[derive(Debug)]
 struct WaitingQuestion {
     demand: Demand,
-    /// Whether it was asked while no call was under way that it could be part of.
+    /// Whether it came while no call was under way that it could be part of.
     outside_calls: bool,
 }
 
-/// Which call takes questions along.
+/// What a call that takes questions is like.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QuestionTaker {
     /// Whether it has taken one before.
     pub(crate) was_asked: bool,
-    /// Whether it also takes what was asked outside calls: calls of tools do, but who reads a resource expects to
-    /// read it.
+    /// Whether it also takes questions from outside calls. Tool calls do; a client that reads a resource expects its
+    /// contents.
     pub(crate) takes_all: bool,
 }
 
@@ -39,13 +41,14 @@ pub(crate) struct QuestionTaker {
 #[derive(Debug)]
 pub(crate) struct Questions {
     waiting: Mutex<VecDeque<WaitingQuestion>>,
-    /// Notifies a call that has taken no question yet; the counter is how many of those wait.
+    /// Notifies a call that has taken no question yet; `fresh_calls` counts those that wait.
     fresh: Notify,
     fresh_calls: AtomicUsize,
     /// Notifies a call that has taken one before.
     again: Notify,
-    /// How many that were asked outside any call have no answer yet: a call should not run ahead of them.
+    /// How many questions from outside calls have no answer yet: a call must not overtake the answers.
     unsettled: watch::Sender<usize>,
+    /// How many questions ever came.
     asked: AtomicUsize,
     arrived: Notify,
 }
@@ -65,7 +68,7 @@ impl Default for Questions {
 }
 
 impl Questions {
-    /// Lets a question wait; gives it back where too many do.
+    /// Adds a question; gives it back if there are too many.
     pub(crate) fn put(&self, demand: Demand, outside_calls: bool) -> Result<(), Demand> {
         let mut waiting = lock(&self.waiting);
         if waiting.len() >= WAITING_MAX {
@@ -73,12 +76,13 @@ impl Questions {
         }
         waiting.push_back(WaitingQuestion { demand, outside_calls });
         drop(waiting);
-        self.tell_a_call();
+        self.wake_a_call();
         Ok(())
     }
 
-    /// Wakes the newest call that was not asked yet, which is the likeliest to be the one it is for; else another.
-    fn tell_a_call(&self) {
+    /// Wakes the newest call that has taken no question yet, since the question is most likely about that one; else
+    /// another.
+    fn wake_a_call(&self) {
         if self.fresh_calls.load(Ordering::Acquire) > 0 {
             self.fresh.notify_last();
         } else {
@@ -86,7 +90,7 @@ impl Questions {
         }
     }
 
-    /// Returns the next question that its backend still wants answered, waiting for one.
+    /// Waits for a question whose backend still wants an answer, and returns it.
     pub(crate) async fn take(&self, taker: QuestionTaker) -> Demand {
         let is_fresh = !taker.was_asked && taker.takes_all;
         let _counted = is_fresh.then(|| FreshCallGuard::new(&self.fresh_calls));
@@ -95,26 +99,28 @@ impl Questions {
             if let Some(demand) = self.try_take(taker) {
                 return demand;
             }
-            // Looks by itself now and then: the call that was told may have ended at that moment.
-            let _ = tokio::time::timeout(LOOK_AGAIN, news.notified()).await;
+            // Checked at intervals too: the call that was notified may have ended at that moment.
+            let _ = tokio::time::timeout(RECHECK, news.notified()).await;
         }
     }
 
-    /// Returns the next question, if one waits.
+    /// Returns the next question, if there is one.
     pub(crate) fn try_take(&self, taker: QuestionTaker) -> Option<Demand> {
         let mut waiting = lock(&self.waiting);
+        // Nobody waits for the answers to these any more.
         waiting.retain(|asked| !asked.demand.reply.is_closed());
         let next = waiting.iter().position(|asked| taker.takes_all || !asked.outside_calls)?;
         let taken = waiting.remove(next).map(|asked| asked.demand);
         let more = !waiting.is_empty();
         drop(waiting);
+        // Several questions may have left a single notification.
         if more {
-            self.tell_a_call();
+            self.wake_a_call();
         }
         taken
     }
 
-    /// Counts a question from the moment it is asked until it is answered.
+    /// Counts a question until the guard is dropped, when it is answered.
     pub(super) fn begin(self: &Arc<Self>, outside_calls: bool) -> OpenQuestion {
         self.asked.fetch_add(1, Ordering::AcqRel);
         if outside_calls {
@@ -124,7 +130,7 @@ impl Questions {
         OpenQuestion { questions: self.clone(), outside_calls }
     }
 
-    /// Waits until something has been asked.
+    /// Waits until a question has come, ever.
     pub(super) async fn first(&self) {
         let arrived = self.arrived.notified();
         tokio::pin!(arrived);
@@ -135,14 +141,14 @@ impl Questions {
         }
     }
 
-    /// Waits until everything that was asked outside calls is answered, and the server had a moment to act on it:
-    /// it does not tell when it has, and a call right behind the answer would overtake that.
+    /// Waits until all questions from outside calls are answered, and the server had a moment to act on the answers:
+    /// it does not report when it has, and a call right behind an answer would find the old state.
     pub(crate) async fn settled(&self) {
         let mut unsettled = self.unsettled.subscribe();
         if *unsettled.borrow_and_update() == 0 {
             return;
         }
-        // The sender lives as long as this does.
+        // Cannot fail: the sender is a field of this.
         let _ = unsettled.wait_for(|count| *count == 0).await;
         tokio::time::sleep(ACT_ON_ANSWER).await;
     }

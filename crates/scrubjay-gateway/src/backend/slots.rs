@@ -13,18 +13,21 @@ use tokio::time::Instant;
 use super::connection::Connection;
 use crate::session::lock;
 
+/// Doubled with each failure after the first.
 const BACK_OFF_MIN: Duration = Duration::from_millis(250);
+/// A server that was repaired is found within this time.
 const BACK_OFF_MAX: Duration = Duration::from_secs(30);
-/// With all slots taken, a client that used its connection this recently keeps it.
+/// With all slots taken, a connection loses its slot only if it was unused for this long: a client in the middle of its
+/// work keeps what the server holds for it.
 const EVICT_AFTER: Duration = Duration::from_secs(5);
 
-/// Whose a connection is; `None` where it serves all clients.
+/// The client that owns a connection; `None` where it serves all clients.
 pub(crate) type Owner = Option<Arc<str>>;
 
-/// The place for one connection.
+/// A slot for one connection.
 #[derive(Default)]
 pub(super) struct ConnectionSlot {
-    /// Held while a connection is being opened.
+    /// Locked while a connection is being opened: the others wait for the same one.
     pub(super) starting: tokio::sync::Mutex<BackOff>,
     open: Mutex<Option<Arc<Connection>>>,
 }
@@ -35,12 +38,12 @@ impl ConnectionSlot {
         lock(&self.open).as_ref().filter(|connection| connection.is_open()).cloned()
     }
 
-    /// Returns whether it holds a connection that has closed by itself.
+    /// Returns whether the connection in it has closed by itself.
     pub(super) fn has_closed(&self) -> bool {
         lock(&self.open).as_ref().is_some_and(|connection| !connection.is_open())
     }
 
-    /// Takes away a connection that has closed.
+    /// Removes a connection that has closed.
     pub(super) fn take_closed(&self) -> Option<Arc<Connection>> {
         lock(&self.open).take_if(|connection| !connection.is_open())
     }
@@ -56,15 +59,16 @@ impl ConnectionSlot {
         connection
     }
 
-    /// Tells why it holds no open connection, as far as that is known.
+    /// Returns why it holds no open connection, if that is known.
     pub(super) fn why_empty(&self) -> Option<String> {
+        // Never waits: a person asks for the state, and a start may take as long as `START_MAX`.
         let Ok(back_off) = self.starting.try_lock() else { return Some("it is being started".to_owned()) };
         let closed = lock(&self.open).as_ref().map(|connection| connection.why_closed());
-        closed.or_else(|| back_off.why())
+        closed.or_else(|| back_off.last_failure())
     }
 }
 
-/// A pause after failures, longer with each.
+/// The pause after failed starts, longer with each.
 #[derive(Default)]
 pub(super) struct BackOff {
     failures: u32,
@@ -72,26 +76,27 @@ pub(super) struct BackOff {
 }
 
 impl BackOff {
-    /// Notes a failure. The first is forgiven at once: a server may just have been restarted.
-    pub(super) fn begin(&mut self, why: String) {
+    /// Notes a failure. After the first there is no pause: the server may just have been restarted.
+    pub(super) fn note_failure(&mut self, why: String) {
         self.failures += 1;
         let pause = match self.failures {
             1 => Duration::ZERO,
+            // The bound keeps the shift from overflowing; the pause has long reached its maximum by then.
             n => BACK_OFF_MIN.saturating_mul(1 << n.min(10)).min(BACK_OFF_MAX),
         };
         self.until = Some((Instant::now() + pause, why));
     }
 
-    pub(super) fn end(&mut self) {
+    pub(super) fn reset(&mut self) {
         *self = Self::default();
     }
 
-    /// Returns why nobody should try again yet.
-    pub(super) fn is_due(&self) -> Option<&str> {
+    /// Returns the last failure while its pause lasts.
+    pub(super) fn blocked_by(&self) -> Option<&str> {
         self.until.as_ref().filter(|(until, _)| Instant::now() < *until).map(|(_, why)| why.as_str())
     }
 
-    fn why(&self) -> Option<String> {
+    fn last_failure(&self) -> Option<String> {
         self.until.as_ref().map(|(_, why)| why.clone())
     }
 }
@@ -109,13 +114,14 @@ impl ConnectionSlots {
         lock(&self.legacy).get(owner)?.open()
     }
 
-    /// Returns the place for an owner's legacy connection; `None` where all are taken by others.
+    /// Returns the slot for an owner's legacy connection; `None` while other clients have all of them.
     pub(super) fn legacy_slot(&self, owner: &Owner, slots_max: usize) -> Option<Arc<ConnectionSlot>> {
         let mut legacy = lock(&self.legacy);
         if let Some(slot) = legacy.get(owner) {
             return Some(slot.clone());
         }
         if legacy.len() >= slots_max {
+            // A slot whose lock is taken has a start under way, which would end in a slot that nobody finds.
             legacy.retain(|_, slot| slot.open().is_some() || slot.starting.try_lock().is_err());
         }
         if legacy.len() >= slots_max {
@@ -124,23 +130,23 @@ impl ConnectionSlots {
             let (_, evicted) = longest.filter(|(idle, _)| *idle >= EVICT_AFTER)?;
             let closed = legacy.remove(&evicted).and_then(|slot| slot.open());
             if let Some(connection) = closed {
-                connection.take_away("another client needed its place, and it was not in use");
+                connection.revoke("another client needed its place, and it was not in use");
             }
         }
         Some(legacy.entry(owner.clone()).or_default().clone())
     }
 
-    /// Returns whether a place is still its owner's: one that was given up is known to nobody who could end what is in it.
+    /// Returns whether a slot is still its owner's. After `remove` nobody could close a connection that is put into it.
     pub(super) fn holds(&self, owner: &Owner, slot: &Arc<ConnectionSlot>) -> bool {
         lock(&self.legacy).get(owner).is_some_and(|held| Arc::ptr_eq(held, slot))
     }
 
-    /// Gives up the place of an owner; returns the connection that was in it.
+    /// Removes the slot of an owner; returns the connection that was in it.
     pub(super) fn remove(&self, owner: &Owner) -> Option<Arc<Connection>> {
         lock(&self.legacy).remove(owner)?.open()
     }
 
-    /// Gives up the slots whose connections were not used for a while.
+    /// Removes the slots of clients whose connections were not used for this long, and returns those connections.
     pub(super) fn remove_idle(&self, silence: Duration) -> Vec<Arc<Connection>> {
         let mut idle = Vec::new();
         lock(&self.legacy).retain(|owner, slot| match slot.open() {
@@ -166,7 +172,7 @@ impl ConnectionSlots {
         shared.chain(self.legacy(&Some(client.clone()))).collect()
     }
 
-    /// Tells why there is no connection, as far as that is known.
+    /// Returns why there is no connection, if that is known.
     pub(super) fn why_none(&self) -> Option<String> {
         let legacy: Vec<_> = lock(&self.legacy).values().cloned().collect();
         legacy.iter().chain([&self.modern]).find_map(|slot| slot.why_empty())

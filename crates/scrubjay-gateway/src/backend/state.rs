@@ -1,24 +1,24 @@
-//! How a backend is, told without waiting for it.
+//! The state of a backend, read without waiting for it.
 
 use super::{Backend, BackendLink, Link};
 
-/// How a backend is.
+/// The state of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BackendState {
-    /// Whether somebody could be answered by it now.
-    pub is_ready: bool,
-    /// What stands behind it: `stdio`, `http` or `toolset`.
-    pub kind: &'static str,
-    /// Why it is not ready, where that is known. These are its own words too, and not redacted.
-    pub why: Option<String>,
+pub(crate) struct BackendState {
+    /// Whether a connection to it is open.
+    pub(crate) is_ready: bool,
+    /// How it is reached: `stdio`, `http` or `toolset`.
+    pub(crate) kind: &'static str,
+    /// Why it is not ready, if that is known. It may quote the server, and is not redacted.
+    pub(crate) why: Option<String>,
     /// How many connections to it are open.
-    pub connections: usize,
+    pub(crate) connections: usize,
 }
 
 impl Backend {
-    /// Tells how it is.
+    /// Returns its state.
     #[must_use]
-    pub fn state(&self) -> BackendState {
+    pub(crate) fn state(&self) -> BackendState {
         let connections = self.open_connections().len();
         let is_ready = connections > 0;
         let kind = match self.link() {

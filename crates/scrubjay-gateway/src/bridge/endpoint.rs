@@ -1,4 +1,4 @@
-//! Where a server is and what is sent with every request to it; checked before anything is sent.
+//! The address of a server and the headers for every request to it, checked before anything is sent.
 
 use std::{fmt, io};
 
@@ -7,13 +7,13 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use scrubjay_http::Client;
 use thiserror::Error;
 
-/// No message may be longer, unless told otherwise.
+/// The longest message, unless the configuration sets another limit.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
 /// How many idle connections to a server are kept.
 const IDLE_CONNECTIONS_MAX: usize = 16;
 
-/// Headers that are ours to set.
+/// Headers that the bridge sets itself.
 const RESERVED: [&str; 14] = [
     "accept",
     "connection",
@@ -37,11 +37,11 @@ pub struct Endpoint {
     pub(crate) url: Uri,
     pub(crate) headers: HeaderMap,
     pub(super) message_bytes_max: usize,
-    /// Whether it is known to speak the first HTTP transport.
+    /// Whether the user says that it speaks the first HTTP transport.
     pub(super) first_transport: bool,
 }
 
-/// Why an address or a header cannot be used. Values of headers do not show.
+/// Why an address or a header cannot be used. The texts never contain a header's value, which may be a secret.
 #[derive(Debug, Error)]
 pub enum EndpointError {
     /// Not an address.
@@ -71,6 +71,7 @@ impl Endpoint {
         headers: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self, EndpointError> {
         let bad = || EndpointError::Url(url.to_owned());
+        // Before the address is parsed: the error about an address that cannot be parsed quotes it.
         if url.split_once("://").is_some_and(|(_, rest)| {
             rest.split(['/', '?', '#']).next().is_some_and(|authority| authority.contains('@'))
         }) {
@@ -85,14 +86,14 @@ impl Endpoint {
         Ok(Self { url: uri, headers, message_bytes_max: MESSAGE_BYTES_MAX, first_transport: false })
     }
 
-    /// Sets how long a message may be.
+    /// Sets the length of the longest message.
     #[must_use]
     pub fn with_message_bytes_max(mut self, message_bytes_max: usize) -> Self {
         self.message_bytes_max = message_bytes_max;
         self
     }
 
-    /// Sets whether it speaks the first HTTP transport, with one event stream (`sse`); else that is found out.
+    /// Sets whether it speaks the first HTTP transport, with one event stream (`sse`); otherwise the bridge finds out.
     #[must_use]
     pub fn with_first_transport(mut self, first_transport: bool) -> Self {
         self.first_transport = first_transport;
@@ -124,6 +125,7 @@ fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), Endpoint
         return Err(EndpointError::Reserved(name.to_owned()));
     }
     let mut value = HeaderValue::from_str(value).map_err(|_| EndpointError::Value(name.to_owned()))?;
+    // Keeps it out of debug output.
     value.set_sensitive(true);
     Ok((parsed, value))
 }

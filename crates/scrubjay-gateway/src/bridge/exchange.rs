@@ -1,65 +1,54 @@
-//! One message sent and everything that comes back for it: JSON, events, or a refusal in words.
+//! Sends one message and passes on everything that comes back for it: JSON, events, or an HTTP error.
 //!
-//! A legacy event stream that breaks before the answer is taken up again where it broke. Whatever happens,
-//! every request of the message is answered once: by the server, or by an error that says why not.
+//! A legacy event stream that breaks before the answer is resumed where it broke. Every request of the message is
+//! answered exactly once: by the server, or by an error that says why the server did not.
 
+mod answer;
 mod first_transport;
+mod stream;
 
 use std::sync::Mutex;
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use scrubjay_core::entry::WhyUndelivered;
 use scrubjay_core::envelope::{Envelope, MessageKind};
-use scrubjay_core::framing::one_line;
 use scrubjay_core::protocol::method;
-use scrubjay_http::root_cause;
-use tokio::sync::{Notify, SemaphorePermit};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
+pub(super) use self::stream::{listen_to_standing_stream, next_data};
 use super::first_transport::FirstTransport;
 use super::http::{Bridge, BridgeEnd};
 use super::outgoing::SESSION;
 use super::refusal::{HttpAnswer, excerpt};
-use super::sse::{Event, Parser};
-use super::waiting::{BridgedLine, UnansweredRequests, is_message};
-use crate::budget::{Charge, Use};
+use super::unanswered::{UnansweredRequests, is_message};
 use crate::session::lock;
 
-/// How many bytes the name of a session may have.
+/// The longest session id that is taken from a server, in bytes: it is kept as long as the connection.
 const SESSION_BYTES_MAX: usize = 4096;
-/// How long a server may say nothing at all.
+/// How long a server may send nothing at all.
 const SILENCE_MAX: Duration = Duration::from_secs(300);
-/// An answer beyond this counts as large; few of those are read at once.
+/// A larger answer needs one of the `LARGE_ANSWERS_MAX` permits while it is read.
 const LARGE_BYTES: usize = 1 << 20;
-/// How many times in a row resuming a broken stream may fail.
-const RESUMES_MAX: u32 = 5;
-const RESUME_PAUSE: Duration = Duration::from_secs(1);
-const RESUME_PAUSE_MIN: Duration = Duration::from_millis(100);
-const RESUME_PAUSE_MAX: Duration = Duration::from_secs(30);
-const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-
-/// How long an answer waits for room.
+/// How long an answer waits for memory.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(10);
-
-/// What a large answer holds while it is dealt with: its turn among others, and its room.
-type LargeAnswerPermit<'a> = (Option<SemaphorePermit<'a>>, Charge);
 
 /// Why a message was not answered by its server.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The client called it off: nobody waits.
+    /// The client cancelled it, and waits for no answer.
     Cancelled,
-    /// In words, with what the server answered over HTTP where it did.
-    Said(String, Option<Box<HttpAnswer>>),
+    /// The reason, with the HTTP answer if there was one.
+    Unanswered(String, Option<Box<HttpAnswer>>),
 }
 
 impl Failure {
-    fn said(why: impl Into<String>) -> Self {
-        Self::Said(why.into(), None)
+    fn unanswered(why: impl Into<String>) -> Self {
+        Self::Unanswered(why.into(), None)
     }
 }
 
@@ -67,19 +56,19 @@ impl Failure {
 pub(super) struct Exchange<'a> {
     pub(super) bridge: &'a Bridge,
     pub(super) message: &'a Envelope,
-    /// The message's number on the stream to the bridge, until it was told what became of it; none where the exchange
-    /// only listens.
+    /// The message's number in the stream to the bridge, until its delivery is reported; `None` if the exchange only
+    /// listens.
     number: Mutex<Option<u64>>,
     waiting: UnansweredRequests,
     /// Notified when the client cancels the message.
     cancelled: &'a Notify,
     deadline: Option<Instant>,
-    /// Whether nobody needs what follows the answer.
-    only_answer: bool,
+    /// Whether the stream is left at the answer, because nobody needs what follows.
+    ends_with_answer: bool,
     is_modern: bool,
     session_lost: bool,
-    /// The request whose stream this is, by number.
-    on: Option<u64>,
+    /// The id of the request, if it is a number: lines on its stream are passed on with it.
+    stream_of: Option<u64>,
 }
 
 impl<'a> Exchange<'a> {
@@ -89,10 +78,10 @@ impl<'a> Exchange<'a> {
 
     fn listening(bridge: &'a Bridge, message: &'a Envelope, cancelled: &'a Notify) -> Self {
         let waiting = UnansweredRequests::for_requests(message);
-        let is_modern = lock(&bridge.talk).modern_version(message).is_some();
-        let (deadline, only_answer, session_lost) = (None, false, false);
-        let on = message.id.as_ref().filter(|_| message.kind == MessageKind::Request);
-        let on = on.and_then(|id| id.as_raw().parse().ok());
+        let is_modern = lock(&bridge.protocol).modern_version(message).is_some();
+        let (deadline, ends_with_answer, session_lost) = (None, false, false);
+        let stream_of = message.id.as_ref().filter(|_| message.kind == MessageKind::Request);
+        let stream_of = stream_of.and_then(|id| id.as_raw().parse().ok());
         let number = Mutex::default();
         Self {
             bridge,
@@ -101,40 +90,40 @@ impl<'a> Exchange<'a> {
             waiting,
             cancelled,
             deadline,
-            only_answer,
+            ends_with_answer,
             is_modern,
             session_lost,
-            on,
+            stream_of,
         }
     }
 
-    /// Bounds the exchange in time, and ends it with the answer.
-    pub(super) fn brief(mut self, limit: Duration) -> Self {
+    /// Limits the exchange in time, and ends it with the answer.
+    pub(super) fn bounded(mut self, limit: Duration) -> Self {
         self.deadline = Some(Instant::now() + limit);
-        self.only_answer = true;
+        self.ends_with_answer = true;
         self
     }
 
-    /// Sends the message and carries everything back; returns whether the server took it.
+    /// Sends the message and passes on what comes back; returns whether the server accepted it.
     pub(super) async fn run(mut self, body: Bytes) -> bool {
         let posted = self.post(body).await;
         self.was_sent(None);
         let taken = self.settle(posted).await;
         if self.session_lost {
-            // This stream is over; a client that learns so may open another.
+            // The end of the stream tells the client, which may begin another session.
             self.bridge.end(BridgeEnd::SessionLost);
         }
         taken
     }
 
-    /// Answers the requests that still wait, in the server's place.
+    /// Answers the requests that still wait, instead of the server.
     async fn settle(&mut self, posted: Result<(), Failure>) -> bool {
         let failure = match posted {
-            Ok(()) if self.waiting.is_over() => return true,
-            Ok(()) => Failure::said("the server accepted the request, but gave no answer"),
+            Ok(()) if self.waiting.is_empty() => return true,
+            Ok(()) => Failure::unanswered("the server accepted the request, but gave no answer"),
             Err(failure) => failure,
         };
-        if let Failure::Said(why, answered) = &failure {
+        if let Failure::Unanswered(why, answered) = &failure {
             for id in self.waiting.give_up() {
                 self.bridge.refuse(id.as_raw(), why, answered.as_deref()).await;
             }
@@ -144,17 +133,17 @@ impl<'a> Exchange<'a> {
     }
 
     async fn post(&mut self, body: Bytes) -> Result<(), Failure> {
-        if self.bridge.endpoint.first_transport || self.bridge.first.initialized() {
+        if self.bridge.endpoint.first_transport || self.bridge.first_transport.initialized() {
             let open =
                 || async { Ok(FirstTransport::begin(self.bridge, self.open_first_transport().await?)) };
-            let first = self.bridge.first.get_or_try_init(open).await?.clone();
+            let first = self.bridge.first_transport.get_or_try_init(open).await?.clone();
             return self.post_to(&first, body).await;
         }
         let opens = self.message.method.as_deref() == Some(method::INITIALIZE);
         let request = self.post_request(body.clone());
         let response = self.send(request).await?;
         if opens && response.status().is_success() {
-            lock(&self.bridge.talk).session = session_of(&response);
+            lock(&self.bridge.protocol).session = session_of(&response);
         }
         if response.status().is_success() && is_event_stream(&response) {
             return self.follow(response.into_body()).await;
@@ -163,22 +152,25 @@ impl<'a> Exchange<'a> {
         let redirect = response.status().is_redirection().then(|| redirect_text(&response));
         self.session_lost = response.status() == StatusCode::NOT_FOUND && self.names_session();
         let (text, _permit) = self.collect(response.into_body()).await?;
-        // A server that refuses this greeting, and not in JSON-RPC, may speak the first transport.
+        // A server that refuses `initialize`, and not in JSON-RPC, may speak the first transport.
         if opens && may_be_first(answered.status) && !is_message(&Envelope::parse(&text)) {
             match self.open_first_transport().await {
                 Ok(opened) => {
                     let begin = || async { FirstTransport::begin(self.bridge, opened) };
-                    let first = self.bridge.first.get_or_init(begin).await.clone();
+                    let first = self.bridge.first_transport.get_or_init(begin).await.clone();
                     return self.post_to(&first, body).await;
                 }
                 Err(Failure::Cancelled) => return Err(Failure::Cancelled),
-                Err(Failure::Said(why, _)) => tracing::debug!(why, "the server has no event stream either"),
+                Err(Failure::Unanswered(why, _)) => {
+                    tracing::debug!(why, "the server has no event stream either")
+                }
             }
         }
         self.take_text(answered, redirect, text).await
     }
 
-    /// Tells, once, what became of the message: the first request of an exchange carries it, or opens what it is sent to.
+    /// Reports, once, whether the message was sent. The first HTTP request of an exchange carries the message or opens
+    /// the stream it goes to, so its outcome counts.
     fn was_sent(&self, why_not: Option<WhyUndelivered>) {
         let number = lock(&self.number).take();
         if let Some(number) = number {
@@ -187,7 +179,7 @@ impl<'a> Exchange<'a> {
     }
 
     fn post_request(&self, body: Bytes) -> Request<Full<Bytes>> {
-        let mut headers = lock(&self.bridge.talk).headers(self.message);
+        let mut headers = lock(&self.bridge.protocol).headers(self.message);
         if self.is_modern {
             headers.extend(lock(&self.bridge.mirrored).headers(self.message, &body));
         }
@@ -206,18 +198,19 @@ impl<'a> Exchange<'a> {
             Ok(answered) => {
                 match &answered {
                     Ok(_) if !is_post => {}
+                    // Nothing was sent. After any other failure the server may have got it, which counts as sent.
                     Err(failure) if failure.is_unreachable || !is_post => {
                         self.was_sent(Some(WhyUndelivered::ServerUnreachable));
                     }
                     _ => self.was_sent(None),
                 }
-                answered.map_err(|failure| Failure::said(failure.to_string()))
+                answered.map_err(|failure| Failure::unanswered(failure.to_string()))
             }
-            Err(_) => Err(Failure::said(format!("the server said nothing for {SILENCE_MAX:?}"))),
+            Err(_) => Err(Failure::unanswered(format!("the server said nothing for {SILENCE_MAX:?}"))),
         }
     }
 
-    /// Waits for something of the server's, unless the client or the clock ends it.
+    /// Waits for the server, unless the client cancels or the deadline passes.
     async fn unless_stopped<T>(&self, future: impl Future<Output = T>) -> Result<T, Failure> {
         let deadline = async {
             match self.deadline {
@@ -228,250 +221,23 @@ impl<'a> Exchange<'a> {
         tokio::select! {
             done = future => Ok(done),
             () = self.cancelled.notified() => Err(Failure::Cancelled),
-            () = deadline => Err(Failure::said("the server did not answer in time")),
+            () = deadline => Err(Failure::unanswered("the server did not answer in time")),
         }
     }
 
     fn names_session(&self) -> bool {
         let legacy = !self.is_modern && self.message.method.as_deref() != Some(method::INITIALIZE);
-        legacy && lock(&self.bridge.talk).session.is_some()
-    }
-
-    /// Reads an answer that is no stream; returns it with what it holds while it is dealt with.
-    async fn collect(&self, mut body: Incoming) -> Result<(Vec<u8>, LargeAnswerPermit<'a>), Failure> {
-        let bridge = self.bridge;
-        let (mut text, mut permit) = (Vec::new(), None);
-        let mut room = bridge.budget.nothing(Use::Backend, true);
-        loop {
-            let frame = tokio::time::timeout(SILENCE_MAX, body.frame());
-            let frame = match self.unless_stopped(frame).await? {
-                Ok(None) => return Ok((text, (permit, room))),
-                Ok(Some(Ok(frame))) => frame,
-                Ok(Some(Err(e))) => {
-                    let why = root_cause(&e);
-                    return Err(Failure::said(format!("the server's answer broke off: {why}")));
-                }
-                Err(_) => return Err(Failure::said(format!("the server said nothing for {SILENCE_MAX:?}"))),
-            };
-            let Ok(data) = frame.into_data() else { continue };
-            if text.len() + data.len() > self.bridge.endpoint.message_bytes_max {
-                return Err(self.too_long());
-            }
-            text.extend_from_slice(&data);
-            if text.len() > LARGE_BYTES && permit.is_none() {
-                permit = self.unless_stopped(bridge.large.acquire()).await?.ok();
-            }
-            room.resize_within(text.len(), ROOM_WAIT_MAX)
-                .await
-                .map_err(|full| Failure::said(full.to_string()))?;
-        }
-    }
-
-    fn too_long(&self) -> Failure {
-        let limit = self.bridge.endpoint.message_bytes_max;
-        Failure::said(format!("the server's answer is longer than the limit of {limit} bytes"))
-    }
-
-    /// Takes an answer that is not a stream of events.
-    async fn take_text(
-        &mut self,
-        mut answered: HttpAnswer,
-        redirect: Option<String>,
-        mut text: Vec<u8>,
-    ) -> Result<(), Failure> {
-        let trimmed = text.trim_ascii();
-        if trimmed.len() < text.len() {
-            text = trimmed.to_vec();
-        }
-        one_line(&mut text);
-        let status = answered.status;
-        let envelope = Envelope::parse(&text);
-        let asked = !self.waiting.is_over() || self.message.kind == MessageKind::Opaque;
-        let passes = if status.is_success() {
-            is_message(&envelope)
-        } else {
-            // Nobody waits for the refusal of a notification.
-            let is_verdict = matches!(envelope.kind, MessageKind::Error | MessageKind::Batch);
-            asked && is_verdict && is_message(&envelope)
-        };
-        if passes {
-            self.pass(&text, !status.is_success()).await;
-            return Ok(());
-        }
-        if status.is_success() && (text.is_empty() || !asked) {
-            return Ok(());
-        }
-        let why = match &redirect {
-            Some(redirect) => redirect.clone(),
-            None if status.is_success() => {
-                format!("the server answered with something that is no message{}", excerpt(&text))
-            }
-            None => format!("{}{}", answered.refusal_text(), excerpt(&text)),
-        };
-        // The page of a redirect repeats where it leads, and that may hold a secret.
-        if redirect.is_none() {
-            answered.keep_body(&text);
-        }
-        if !asked {
-            tracing::warn!(method = self.message.method, why, "a message was refused by its server");
-        }
-        Err(Failure::Said(why, Some(Box::new(answered))))
-    }
-
-    /// Reads a stream of events until all is answered and said, taking it up again where it breaks.
-    async fn follow(&mut self, mut body: Incoming) -> Result<(), Failure> {
-        let mut parser = Parser::new(self.bridge.endpoint.message_bytes_max);
-        let mut failures = 0;
-        loop {
-            let before = parser.last_id().map(str::to_owned);
-            let broken = self.read_events(&mut body, &mut parser).await?;
-            if self.waiting.is_over() {
-                return Ok(());
-            }
-            failures = if broken && parser.last_id() == before.as_deref() { failures + 1 } else { 0 };
-            parser.restart();
-            body = loop {
-                if self.is_modern || parser.last_id().is_none() || failures > RESUMES_MAX {
-                    return Err(Failure::said("the server closed the stream before it answered"));
-                }
-                let pause = pause(parser.retry(), failures);
-                self.unless_stopped(tokio::time::sleep(pause)).await?;
-                match self.open_stream(parser.last_id()).await {
-                    Ok(body) => break body,
-                    Err(Failure::Said(_, None)) => failures += 1,
-                    Err(failure) => return Err(failure),
-                }
-            };
-        }
-    }
-
-    /// Opens the server's own stream, or takes one up after an event.
-    async fn open_stream(&self, last_event_id: Option<&str>) -> Result<Incoming, Failure> {
-        let mut headers = lock(&self.bridge.talk).session_headers();
-        if let Some(id) = last_event_id.and_then(|id| HeaderValue::from_str(id).ok()) {
-            headers.insert(LAST_EVENT_ID, id);
-        }
-        let mut request = self.bridge.request(Method::GET, headers, Bytes::new());
-        request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
-        let response = self.send(request).await?;
-        if response.status().is_success() && is_event_stream(&response) {
-            return Ok(response.into_body());
-        }
-        let status = response.status();
-        let why = format!("the server does not take up a broken stream: it answered HTTP {status}");
-        Err(Failure::Said(why, Some(Box::new(HttpAnswer::of(&response)))))
-    }
-
-    /// Passes events on until the stream ends; returns whether it broke.
-    async fn read_events(&mut self, body: &mut Incoming, parser: &mut Parser) -> Result<bool, Failure> {
-        let bridge = self.bridge;
-        let mut permit = None;
-        let mut room = bridge.budget.nothing(Use::Backend, true);
-        loop {
-            let data = match self.unless_stopped(next_data(body)).await? {
-                None => return Ok(false),
-                Some(Err(())) => return Ok(true),
-                Some(Ok(data)) => data,
-            };
-            for event in parser.feed(&data) {
-                match event {
-                    Event::Message(line) => self.pass(&line, false).await,
-                    Event::Endpoint(_) => {}
-                    Event::TooLong(bytes) => {
-                        tracing::warn!(bytes, "an event of the server is too long, and was dropped");
-                        if !self.waiting.is_over() {
-                            return Err(self.too_long());
-                        }
-                    }
-                }
-                if self.only_answer && self.waiting.is_over() {
-                    return Ok(false);
-                }
-            }
-            if parser.held_bytes() <= LARGE_BYTES {
-                permit = None;
-            } else if permit.is_none() {
-                permit = self.unless_stopped(bridge.large.acquire()).await?.ok();
-            }
-            let held = room.resize_within(parser.held_bytes(), ROOM_WAIT_MAX).await;
-            held.map_err(|full| Failure::said(full.to_string()))?;
-        }
-    }
-
-    /// Passes a line of the server on to the client.
-    async fn pass(&mut self, line: &[u8], verdict: bool) {
-        let line = match self.waiting.take(line, verdict) {
-            BridgedLine::Line(line) => line,
-            BridgedLine::NoAnswer(id) => {
-                let why = format!("the server's answer is no JSON-RPC message{}", excerpt(line));
-                return self.bridge.refuse(id.as_raw(), &why, None).await;
-            }
-        };
-        let opens = self.message.method.as_deref() == Some(method::INITIALIZE);
-        if opens || (self.is_modern && !lock(&self.bridge.talk).answers_modern) {
-            let answer = Envelope::parse(&line);
-            if answer.kind == MessageKind::Response && answer.id == self.message.id {
-                let mut talk = lock(&self.bridge.talk);
-                talk.answers_modern |= self.is_modern;
-                talk.version = if opens { answer.protocol_version } else { talk.version.take() };
-            }
-        }
-        if self.is_modern && self.message.method.as_deref() == Some(method::TOOLS_LIST) {
-            lock(&self.bridge.mirrored).learn(&line);
-        }
-        self.bridge.emit(&line, self.on).await;
+        legacy && lock(&self.bridge.protocol).session.is_some()
     }
 }
 
-/// Listens to what a legacy server says by itself, for as long as it lets us.
-pub(super) async fn listen_aside(bridge: &Bridge) {
-    let (nothing, never) = (Envelope::default(), Notify::new());
-    let mut listener = Exchange::listening(bridge, &nothing, &never);
-    let mut parser = Parser::new(bridge.endpoint.message_bytes_max);
-    let mut failures = 0;
-    loop {
-        match listener.open_stream(parser.last_id()).await {
-            Ok(mut body) => {
-                failures = 0;
-                // Broken or ended, it is opened again.
-                let _ = listener.read_events(&mut body, &mut parser).await;
-                parser.restart();
-            }
-            // It offers no stream, or no longer.
-            Err(Failure::Cancelled | Failure::Said(_, Some(_))) => return,
-            Err(Failure::Said(_, None)) => failures += 1,
-        }
-        tokio::time::sleep(pause(parser.retry(), failures)).await;
-    }
-}
-
-/// Waits as long as the server wants, and longer with each failure.
-fn pause(wanted: Option<Duration>, failures: u32) -> Duration {
-    let pause = wanted.unwrap_or(RESUME_PAUSE).max(RESUME_PAUSE_MIN);
-    pause.saturating_mul(1 << failures.min(5)).min(RESUME_PAUSE_MAX)
-}
-
-/// Reads more of a body; an error says that it broke.
-pub(super) async fn next_data(body: &mut Incoming) -> Option<Result<Bytes, ()>> {
-    loop {
-        match body.frame().await? {
-            Err(_) => return Some(Err(())),
-            Ok(frame) => {
-                if let Ok(data) = frame.into_data() {
-                    return Some(Ok(data));
-                }
-            }
-        }
-    }
-}
-
-/// Tells whether a status is one that servers of the first transport refuse a POST to their stream with.
+/// Returns whether servers of the first transport refuse a POST to their stream with this status.
 fn may_be_first(status: StatusCode) -> bool {
     matches!(status, StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED)
 }
 
-/// Returns the session that a server opened. It stays as long as the connection, so one with a name of many bytes is
-/// not taken, and what is taken does not hold on to the other headers.
+/// Returns the id of the session that a server opened. It is copied: the header shares its buffer with the whole
+/// response.
 fn session_of(response: &Response<Incoming>) -> Option<HeaderValue> {
     let session = response.headers().get(SESSION)?.as_bytes();
     if session.len() > SESSION_BYTES_MAX {
@@ -489,7 +255,7 @@ fn is_event_stream(response: &Response<Incoming>) -> bool {
 
 fn redirect_text(response: &Response<Incoming>) -> String {
     let to = response.headers().get(header::LOCATION).map(|to| to.as_bytes()).unwrap_or_default();
-    // What follows a question mark may be a secret.
+    // A query or fragment may hold a secret.
     let to = to.split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
     let status = response.status();
     format!("the server answered HTTP {status}{}: redirects are not followed", excerpt(to))

@@ -1,8 +1,8 @@
-//! The first HTTP transport of MCP (2024-11-05): one event stream for everything the server says.
+//! The first HTTP transport of MCP (2024-11-05): one event stream for all messages of the server.
 //!
-//! The server's address is opened with GET; its first event, `endpoint`, names where messages are POSTed, and
-//! all answers come on the stream. A server that refuses to have `initialize` POSTed to its address may be
-//! one of these. Messages go nowhere but to the origin the user named.
+//! The stream is opened with GET; its first event, `endpoint`, names the address for POSTs, and all answers come on
+//! the stream. A server that refuses a POST of `initialize` may speak this transport. Messages go only to the origin
+//! that the user named.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,30 +17,30 @@ use super::exchange::next_data;
 use super::http::{Bridge, BridgeEnd};
 use super::refusal::excerpt;
 use super::sse::{Event, Parser};
-use super::waiting::{BridgedLine, UnansweredRequests};
+use super::unanswered::{BridgedLine, UnansweredRequests};
 use crate::session::lock;
 
-/// How long a server may take to say where messages go.
+/// How long a server may take to name the address for messages.
 pub(super) const ENDPOINT_MAX: Duration = Duration::from_secs(10);
 
 /// The one stream of such a server.
 #[derive(Debug)]
 pub(super) struct FirstTransport {
-    /// Where messages go.
+    /// The address for messages.
     pub(super) post: Uri,
-    /// What is not answered yet.
+    /// The requests of all exchanges that have no answer yet.
     pub(super) waiting: Mutex<UnansweredRequests>,
-    /// Notified when an answer came.
+    /// Notified of each answer.
     pub(super) answered: Notify,
     reader: Mutex<Option<AbortHandle>>,
 }
 
-/// A stream whose first event was read.
+/// A stream whose first event has been read.
 pub(super) struct OpenedStream {
     pub(super) post: Uri,
     pub(super) body: Incoming,
     pub(super) parser: Parser,
-    /// Events that came along with the first.
+    /// Events that arrived together with the first.
     pub(super) more: Vec<Event>,
 }
 
@@ -52,6 +52,7 @@ impl FirstTransport {
         let this = Arc::new(Self { post, waiting, answered, reader });
         let (own, listener) = (bridge.own.clone(), this.clone());
         let reader = tokio::spawn(async move {
+            // Fails only if the bridge ended before this task ran.
             if let Some(bridge) = own.upgrade() {
                 listen(&bridge, &listener, body, parser, more).await;
             }
@@ -60,7 +61,7 @@ impl FirstTransport {
         this
     }
 
-    /// Leaves the stream: that ends the session.
+    /// Closes the stream, which ends the session.
     pub(super) fn leave(&self) {
         if let Some(reader) = lock(&self.reader).take() {
             reader.abort();
@@ -83,6 +84,7 @@ async fn listen(
                 Event::TooLong(bytes) => {
                     tracing::warn!(bytes, "an event of the server is too long, and was dropped");
                     let why = format!("the server's answer of {bytes} bytes is longer than the limit");
+                    // With several requests open it is not known which one it answers.
                     let only = lock(&this.waiting).only();
                     if let Some(id) = only {
                         bridge.refuse(id.as_raw(), &why, None).await;
@@ -109,9 +111,9 @@ async fn hear(bridge: &Bridge, this: &FirstTransport, line: &[u8]) {
     match taken {
         BridgedLine::Line(line) => {
             let answer = Envelope::parse(&line);
-            if answer.kind == MessageKind::Response && lock(&bridge.talk).version.is_none() {
-                // Only the answer to `initialize` states one.
-                lock(&bridge.talk).version = answer.protocol_version;
+            if answer.kind == MessageKind::Response && lock(&bridge.protocol).version.is_none() {
+                // Only the answer to `initialize` has one.
+                lock(&bridge.protocol).version = answer.protocol_version;
             }
             bridge.emit(&line, None).await;
         }
@@ -123,7 +125,7 @@ async fn hear(bridge: &Bridge, this: &FirstTransport, line: &[u8]) {
     this.answered.notify_waiters();
 }
 
-/// Finds where messages go: `named` as seen from the stream's address. Only the same origin will do.
+/// Returns the address for messages: `named`, relative to the stream's address, if it has the same origin.
 pub(super) fn resolve(stream: &Uri, named: &[u8]) -> Option<Uri> {
     let named = std::str::from_utf8(named).ok()?.trim();
     let origin = format!("{}://{}", stream.scheme_str()?, stream.authority()?);
@@ -141,7 +143,7 @@ pub(super) fn resolve(stream: &Uri, named: &[u8]) -> Option<Uri> {
             let same = named.scheme() == stream.scheme()
                 && host(&named) == host(stream)
                 && port(&named) == port(stream);
-            // A name and a password before the host would not be the user's.
+            // A user name and password before the host would not come from the user.
             let plain = !named.authority()?.as_str().contains('@');
             return Some(named).filter(|_| same && plain);
         }

@@ -1,7 +1,7 @@
-//! The bridge itself: lines in, messages sent; what comes back, lines out.
+//! The bridge itself: reads lines, POSTs them, and writes what comes back as lines.
 //!
-//! Requests run side by side. What opens a legacy session is sent alone, and messages without an answer one
-//! after the other, so that the server hears them in the client's order.
+//! Requests run concurrently. The greeting of a legacy session is sent alone, and messages without an answer one after
+//! the other, so that the server gets them in the client's order.
 
 use std::collections::HashMap;
 use std::io;
@@ -23,49 +23,52 @@ use tokio::sync::{Notify, OnceCell, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::endpoint::Endpoint;
-use super::exchange::{Exchange, listen_aside};
+use super::exchange::{Exchange, listen_to_standing_stream};
 use super::first_transport::FirstTransport;
 use super::mirrored::MirroredHeaders;
 use super::outgoing::NegotiatedProtocol;
-use super::received::{Received, Sink};
+use super::received::{BridgeOutput, ReceivedLine};
 use super::refusal::HttpAnswer;
 use crate::budget::{Budget, Charge, MemoryLimits, Use};
 use crate::session::lock;
 
-/// How many requests may be under way.
+/// The most requests under way; others get an error.
 const REQUESTS_MAX: usize = 256;
-/// How many messages without an answer may wait for their turn.
-const QUIET_MAX: usize = 64;
-/// How many large answers are read at once.
-const LARGE_MAX: usize = 4;
-/// How much a client and the bridge may be apart.
+/// The most messages without an answer in the queue; the client is not read beyond that.
+const ONE_WAY_MAX: usize = 64;
+/// How many large answers are read at the same time.
+const LARGE_ANSWERS_MAX: usize = 4;
+/// The size of the buffer between a client in this process and the bridge.
 const STREAM_BYTES: usize = 256 * 1024;
+/// How long the greeting may take, while nothing else is sent.
 const INITIALIZE_MAX: Duration = Duration::from_secs(60);
-const QUIET_ONE_MAX: Duration = Duration::from_secs(30);
-/// How long answers are waited for once the client says nothing more.
+/// How long a message without an answer may take to be sent: those behind it wait.
+const ONE_WAY_TIME_MAX: Duration = Duration::from_secs(30);
+/// How long answers are waited for after the client has closed its stream.
 const DRAIN: Duration = Duration::from_secs(10);
-const GOODBYE_MAX: Duration = Duration::from_secs(2);
+/// How long the end of a bridge may wait for the server to end the session.
+const END_SESSION_MAX: Duration = Duration::from_secs(2);
 
-/// Why a bridge came to its end.
+/// Why a bridge ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BridgeEnd {
-    /// The client closed its stream, or was told to stop.
+pub(crate) enum BridgeEnd {
+    /// The client closed its stream, or the caller stopped the bridge.
     ByClient,
-    /// The client does not read any more.
+    /// The client stopped reading.
     Unread,
-    /// The server does not know the session any more.
+    /// The server has ended the session.
     SessionLost,
 }
 
-/// Hears what became of each line, by its number on the stream to the bridge: it was sent, or why not.
+/// Reports for each line, by its number in the stream to the bridge, whether it was sent or why not.
 pub(crate) type OnSent = Box<dyn Fn(u64, Option<WhyUndelivered>) + Send + Sync>;
 
-/// How many bridges of this process have not ended.
+/// How many bridges of this process are open.
 static OPEN: LazyLock<watch::Sender<usize>> = LazyLock::new(|| watch::Sender::new(0));
 
-/// Waits until all bridges of this process have ended, but not longer than `limit`; returns whether they have.
+/// Waits until all bridges of this process have ended, at most for `limit`; returns whether they have.
 ///
-/// A process that exits before leaves sessions behind at its servers.
+/// Without this, a process that exits leaves open sessions at its servers.
 pub async fn all_ended(limit: Duration) -> bool {
     let mut open = OPEN.subscribe();
     tokio::time::timeout(limit, open.wait_for(|open| *open == 0)).await.is_ok()
@@ -90,83 +93,74 @@ impl Drop for OpenBridgeCount {
 pub(super) struct Bridge {
     pub(super) endpoint: Endpoint,
     pub(super) client: Client,
-    pub(super) talk: Mutex<NegotiatedProtocol>,
+    pub(super) protocol: Mutex<NegotiatedProtocol>,
     pub(super) mirrored: Mutex<MirroredHeaders>,
-    /// Held while a large answer is read.
-    pub(super) large: Semaphore,
-    sink: Sink,
-    /// What is kept in memory: messages that the server has not answered, answers that are being read.
+    /// Permits to read a large answer.
+    pub(super) large_answers: Semaphore,
+    output: BridgeOutput,
+    /// Where the memory of requests without an answer, and of answers that are being read, is charged.
     pub(super) budget: Budget,
     pub(super) on_sent: OnSent,
-    /// The stream of a server that speaks the first HTTP transport, once it is known to.
-    pub(super) first: OnceCell<Arc<FirstTransport>>,
-    /// This bridge, for what listens beside it.
+    /// The stream of a server that speaks the first HTTP transport, once it is open.
+    pub(super) first_transport: OnceCell<Arc<FirstTransport>>,
+    /// This bridge, for tasks that read its streams.
     pub(super) own: Weak<Self>,
-    /// The modern requests under way, and how to call them off.
+    /// The modern requests under way; a notification cancels one.
     calls: Mutex<HashMap<JsonId, Arc<Notify>>>,
     ended: Mutex<Option<BridgeEnd>>,
     end: Notify,
-    _counted: OpenBridgeCount,
+    _open_count: OpenBridgeCount,
 }
 
-/// What runs beside the reading.
+/// The tasks beside the one that reads lines.
 #[derive(Default)]
 struct Tasks {
     requests: JoinSet<()>,
-    /// Those that have no end of their own.
+    /// Those that run until the bridge ends.
     standing: JoinSet<()>,
 }
 
-/// A message without an answer that waits for its turn.
+/// A message without an answer, in the queue.
 struct QueuedMessage {
-    /// Its number on the stream to the bridge.
+    /// Its number in the stream to the bridge.
     number: u64,
     line: Bytes,
     message: Envelope,
-    /// The room it takes while it waits.
+    /// Its memory, charged while it waits.
     room: Charge,
 }
 
-/// Presents an HTTP server as a stream of lines to write and a queue of what it says.
+/// Presents an HTTP server as a stream to write lines to, and a queue of the lines it sends.
 ///
 /// # Errors
 /// The system's certificates cannot be read.
 pub fn connect(
     endpoint: Endpoint,
     budget: Budget,
-) -> io::Result<(mpsc::Receiver<Received>, Box<dyn AsyncWrite + Send + Unpin>)> {
-    connect_telling(endpoint, budget, Box::new(|_, _| ()))
+) -> io::Result<(mpsc::Receiver<ReceivedLine>, Box<dyn AsyncWrite + Send + Unpin>)> {
+    connect_reporting(endpoint, budget, Box::new(|_, _| ()))
 }
 
-/// Like [`connect`], and tells what became of each line.
-pub(crate) fn connect_telling(
+/// Like [`connect`], and reports whether each line was sent.
+pub(crate) fn connect_reporting(
     endpoint: Endpoint,
     budget: Budget,
     on_sent: OnSent,
-) -> io::Result<(mpsc::Receiver<Received>, Box<dyn AsyncWrite + Send + Unpin>)> {
+) -> io::Result<(mpsc::Receiver<ReceivedLine>, Box<dyn AsyncWrite + Send + Unpin>)> {
     let client = endpoint.client()?;
     let (writer, theirs_to_read) = tokio::io::duplex(STREAM_BYTES);
-    let (sink, received) = Sink::queue();
-    let bridge = Bridge::new(endpoint, client, sink, budget, on_sent);
+    let (output, received) = BridgeOutput::queue();
+    let bridge = Bridge::new(endpoint, client, output, budget, on_sent);
     tokio::spawn(bridge.run(theirs_to_read, std::future::pending()));
     Ok((received, Box::new(writer)))
 }
 
-/// Carries lines between these ends and a server, until the client's end or the future `stop` is done.
+/// Carries lines between these streams and a server, until the client's stream ends or the future `stop` is ready;
+/// reports whether each line was sent.
 ///
 /// # Errors
 /// The system's certificates cannot be read.
-pub async fn run(
-    endpoint: Endpoint,
-    reader: impl AsyncRead + Send + Unpin,
-    writer: impl AsyncWrite + Send + Unpin + 'static,
-    stop: impl Future<Output = ()> + Send,
-) -> io::Result<BridgeEnd> {
-    run_telling(endpoint, reader, writer, stop, Box::new(|_, _| ())).await
-}
-
-/// Like [`run`], and tells what became of each line.
-pub(crate) async fn run_telling(
+pub(crate) async fn run(
     endpoint: Endpoint,
     reader: impl AsyncRead + Send + Unpin,
     writer: impl AsyncWrite + Send + Unpin + 'static,
@@ -177,27 +171,33 @@ pub(crate) async fn run_telling(
     let usual = MemoryLimits::default();
     let least = endpoint.message_bytes_max.saturating_mul(MemoryLimits::MESSAGES_MIN);
     let budget = Budget::new(MemoryLimits { process_bytes_max: usual.process_bytes_max.max(least), ..usual });
-    let sink = Sink::stream(Box::new(writer));
-    Ok(Bridge::new(endpoint, client, sink, budget, on_sent).run(reader, stop).await)
+    let output = BridgeOutput::stream(Box::new(writer));
+    Ok(Bridge::new(endpoint, client, output, budget, on_sent).run(reader, stop).await)
 }
 
 impl Bridge {
-    fn new(endpoint: Endpoint, client: Client, sink: Sink, budget: Budget, on_sent: OnSent) -> Arc<Self> {
+    fn new(
+        endpoint: Endpoint,
+        client: Client,
+        output: BridgeOutput,
+        budget: Budget,
+        on_sent: OnSent,
+    ) -> Arc<Self> {
         Arc::new_cyclic(|own| Self {
             endpoint,
             client,
-            talk: Mutex::default(),
+            protocol: Mutex::default(),
             mirrored: Mutex::default(),
-            large: Semaphore::new(LARGE_MAX),
-            sink,
+            large_answers: Semaphore::new(LARGE_ANSWERS_MAX),
+            output,
             budget,
             on_sent,
-            first: OnceCell::new(),
+            first_transport: OnceCell::new(),
             own: own.clone(),
             calls: Mutex::default(),
             ended: Mutex::default(),
             end: Notify::new(),
-            _counted: OpenBridgeCount::new(),
+            _open_count: OpenBridgeCount::new(),
         })
     }
 
@@ -207,15 +207,15 @@ impl Bridge {
         stop: impl Future<Output = ()> + Send,
     ) -> BridgeEnd {
         let mut tasks = Tasks::default();
-        let (quiet, waiting) = mpsc::channel(QUIET_MAX);
-        tasks.requests.spawn(self.clone().send_quietly(waiting));
+        let (one_way, waiting) = mpsc::channel(ONE_WAY_MAX);
+        tasks.requests.spawn(self.clone().send_one_way(waiting));
         let mut stop = std::pin::pin!(stop);
         let whole = async {
-            self.read(reader, &mut tasks, quiet).await;
-            // What has no end of its own does not hold up the end.
+            self.read(reader, &mut tasks, one_way).await;
+            // These would never end by themselves.
             tasks.standing.abort_all();
             let drained = async { while tasks.requests.join_next().await.is_some() {} };
-            // A client that has no answer by then has given up.
+            // A client that closed its stream waits no longer than this for answers.
             let _ = tokio::time::timeout(DRAIN, drained).await;
         };
         tokio::select! {
@@ -224,10 +224,10 @@ impl Bridge {
             () = self.end.notified() => {}
         }
         drop(tasks);
-        if let Some(first) = self.first.get() {
+        if let Some(first) = self.first_transport.get() {
             first.leave();
         }
-        self.say_goodbye().await;
+        self.end_session().await;
         lock(&self.ended).unwrap_or(BridgeEnd::ByClient)
     }
 
@@ -235,12 +235,12 @@ impl Bridge {
         self: &Arc<Self>,
         mut reader: impl AsyncRead + Send + Unpin,
         tasks: &mut Tasks,
-        quiet: mpsc::Sender<QueuedMessage>,
+        one_way: mpsc::Sender<QueuedMessage>,
     ) {
         let mut next = 0;
         let mut framer = Framer::new(self.endpoint.message_bytes_max);
         loop {
-            // A stream that cannot be read has ended.
+            // A read that fails means the same as the end of the stream.
             let read = reader.read_buf(framer.room()).await.unwrap_or(0);
             loop {
                 let lines: Vec<Bytes> = match if read == 0 { framer.finish() } else { framer.step() } {
@@ -261,10 +261,10 @@ impl Bridge {
                     let number = next;
                     next += 1;
                     if line.trim_ascii().is_empty() {
-                        // There is nothing in it that a server could be told.
+                        // An empty line is no message: there is nothing to send.
                         (self.on_sent)(number, None);
                     } else {
-                        self.dispatch(number, line, tasks, &quiet).await;
+                        self.dispatch(number, line, tasks, &one_way).await;
                     }
                 }
             }
@@ -280,35 +280,37 @@ impl Bridge {
         number: u64,
         line: Bytes,
         tasks: &mut Tasks,
-        quiet: &mpsc::Sender<QueuedMessage>,
+        one_way: &mpsc::Sender<QueuedMessage>,
     ) {
         while tasks.requests.try_join_next().is_some() || tasks.standing.try_join_next().is_some() {}
         let message = Envelope::parse(&line);
         match (message.kind, message.method.as_deref()) {
             (MessageKind::Request, Some(method::INITIALIZE)) => {
-                // Everything after it needs what it agrees on.
+                // Awaited here: later messages need the session and version that it agrees on.
                 let never = Notify::new();
-                Exchange::new(self, number, &message, &never).brief(INITIALIZE_MAX).run(line).await;
+                Exchange::new(self, number, &message, &never).bounded(INITIALIZE_MAX).run(line).await;
             }
             (MessageKind::Notification, Some(method::NOTIFICATIONS_INITIALIZED)) => {
                 let never = Notify::new();
-                let sent = Exchange::new(self, number, &message, &never).brief(QUIET_ONE_MAX);
+                let sent = Exchange::new(self, number, &message, &never).bounded(ONE_WAY_TIME_MAX);
                 let sent = sent.run(line).await;
-                // A server of the first transport has said where its one stream is.
-                if sent && lock(&self.talk).version.is_some() && !self.first.initialized() {
+                // A server of the first transport has no other stream than the one that is open.
+                if sent && lock(&self.protocol).version.is_some() && !self.first_transport.initialized() {
                     let bridge = self.clone();
-                    tasks.standing.spawn(async move { listen_aside(&bridge).await });
+                    tasks.standing.spawn(async move { listen_to_standing_stream(&bridge).await });
                 }
             }
-            (MessageKind::Notification, Some(method::NOTIFICATIONS_CANCELLED)) if self.call_off(&message) => {
-                // By leaving the request's stream.
+            (MessageKind::Notification, Some(method::NOTIFICATIONS_CANCELLED))
+                if self.cancel_call(&message) =>
+            {
+                // Done by closing the request's stream, so there is nothing to send.
                 (self.on_sent)(number, None);
             }
             (MessageKind::Notification | MessageKind::Response | MessageKind::Error, _) => {
-                // Waits for room: the client is to slow down, and nothing is lost.
+                // Waiting for room stops the reading, which slows the client instead of dropping its messages.
                 let mut room = self.budget.nothing(Use::Backend, true);
-                match room.resize_within(line.len(), QUIET_ONE_MAX).await {
-                    Ok(()) => drop(quiet.send(QueuedMessage { number, line, message, room }).await),
+                match room.resize_within(line.len(), ONE_WAY_TIME_MAX).await {
+                    Ok(()) => drop(one_way.send(QueuedMessage { number, line, message, room }).await),
                     Err(full) => {
                         tracing::warn!(error = %full, "a message did not reach the server");
                         (self.on_sent)(number, Some(WhyUndelivered::DroppedByLimit));
@@ -319,7 +321,7 @@ impl Bridge {
         }
     }
 
-    /// Sends what may be answered, beside everything else.
+    /// Sends a message that may be answered, in a task of its own.
     async fn begin(self: &Arc<Self>, number: u64, line: Bytes, message: Envelope, tasks: &mut Tasks) {
         if tasks.requests.len() + tasks.standing.len() > REQUESTS_MAX {
             (self.on_sent)(number, Some(WhyUndelivered::DroppedByLimit));
@@ -336,10 +338,10 @@ impl Bridge {
                 return;
             }
         };
-        let modern = lock(&self.talk).modern_version(&message);
+        let modern = lock(&self.protocol).modern_version(&message);
         let cancelled = Arc::new(Notify::new());
         if let (Some(version), Some(id)) = (modern, &message.id) {
-            lock(&self.talk).modern = Some(version);
+            lock(&self.protocol).modern = Some(version);
             lock(&self.calls).insert(id.clone(), cancelled.clone());
         }
         let stands = message.method.as_deref() == Some(method::SUBSCRIPTIONS_LISTEN);
@@ -349,7 +351,7 @@ impl Bridge {
             drop(room);
             if let Some(id) = &message.id {
                 let mut calls = lock(&bridge.calls);
-                // Another of the same id may have taken its place.
+                // A later request may have used the same id.
                 if calls.get(id).is_some_and(|own| Arc::ptr_eq(own, &cancelled)) {
                     calls.remove(id);
                 }
@@ -362,21 +364,21 @@ impl Bridge {
         };
     }
 
-    /// Calls a modern request off by leaving its stream; returns whether nothing needs to be sent.
-    fn call_off(&self, message: &Envelope) -> bool {
+    /// Cancels a modern request by closing its stream; returns whether no notification has to be sent.
+    fn cancel_call(&self, message: &Envelope) -> bool {
         let call = message.ties.cancels.as_ref().and_then(|id| lock(&self.calls).remove(id));
         let is_modern = call.is_some();
         if let Some(cancelled) = call {
             cancelled.notify_one();
         }
-        // A modern server is never told otherwise: what is not under way has been answered.
-        is_modern || lock(&self.talk).version.is_none()
+        // A modern server gets no such notification: a request that is not under way has been answered.
+        is_modern || lock(&self.protocol).version.is_none()
     }
 
-    async fn send_quietly(self: Arc<Self>, mut waiting: mpsc::Receiver<QueuedMessage>) {
+    async fn send_one_way(self: Arc<Self>, mut waiting: mpsc::Receiver<QueuedMessage>) {
         while let Some(QueuedMessage { number, line, message, room: _room }) = waiting.recv().await {
             let never = Notify::new();
-            Exchange::new(&self, number, &message, &never).brief(QUIET_ONE_MAX).run(line).await;
+            Exchange::new(&self, number, &message, &never).bounded(ONE_WAY_TIME_MAX).run(line).await;
         }
     }
 
@@ -391,14 +393,14 @@ impl Bridge {
         request
     }
 
-    /// Passes a line on to the client, with the request on whose stream it came.
-    pub(super) async fn emit(&self, line: &[u8], on: Option<u64>) {
-        if !self.sink.put(line, on).await {
+    /// Passes a line to the client, with the id of the request on whose stream it came.
+    pub(super) async fn emit(&self, line: &[u8], stream_of: Option<u64>) {
+        if !self.output.put(line, stream_of).await {
             self.end(BridgeEnd::Unread);
         }
     }
 
-    /// Answers a request in the server's place.
+    /// Answers a request with an error, instead of the server.
     pub(super) async fn refuse(&self, id: &str, why: &str, answered: Option<&HttpAnswer>) {
         let data = answered.map(HttpAnswer::data);
         let error = message::error(code::INTERNAL, why, data.as_ref());
@@ -410,16 +412,16 @@ impl Bridge {
         self.end.notify_one();
     }
 
-    /// Ends the legacy session, where there is one that may still be known.
-    async fn say_goodbye(&self) {
+    /// Ends the legacy session, unless the server has ended it.
+    async fn end_session(&self) {
         if *lock(&self.ended) == Some(BridgeEnd::SessionLost) {
             return;
         }
-        let talk = lock(&self.talk).clone();
-        if talk.session.is_some() {
-            let request = self.request(Method::DELETE, talk.session_headers(), Bytes::new());
-            // A server need not listen to this, and we are leaving.
-            let _ = tokio::time::timeout(GOODBYE_MAX, self.client.send(request)).await;
+        let protocol = lock(&self.protocol).clone();
+        if protocol.session.is_some() {
+            let request = self.request(Method::DELETE, protocol.session_headers(), Bytes::new());
+            // A server may refuse it (HTTP 405), and the bridge ends in any case.
+            let _ = tokio::time::timeout(END_SESSION_MAX, self.client.send(request)).await;
         }
     }
 }

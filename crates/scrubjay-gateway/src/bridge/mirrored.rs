@@ -1,7 +1,7 @@
-//! Arguments that a modern server wants repeated in headers (`x-mcp-header` in a tool's schema).
+//! Repeats arguments in headers where a modern server wants that (`x-mcp-header` in a tool's schema). Pure.
 //!
-//! Learned from the lists of tools that pass by: a client on a stream of lines sends no headers, and a
-//! server refuses a call without them. Pure.
+//! The tools are learned from the lists that the bridge passes on: a client on a stream of lines sends no headers, and
+//! the server refuses a call without them.
 
 use std::collections::HashMap;
 
@@ -14,21 +14,23 @@ use serde_json::value::RawValue;
 
 use super::outgoing::safe;
 
+/// The member of a property's schema that names the header.
 const MARK: &str = "x-mcp-header";
-/// Tools beyond this are called without such headers.
+/// The most tools that are remembered; others are called without such headers.
 const TOOLS_MAX: usize = 10_000;
 
 /// The arguments that go into headers, by tool.
 #[derive(Debug, Default)]
 pub(super) struct MirroredHeaders {
-    /// By tool: where the argument is, and what its header is called.
+    /// By tool: the path of each argument, and its header.
     tools: HashMap<String, Vec<(Vec<String>, HeaderName)>>,
 }
 
 impl MirroredHeaders {
-    /// Takes note of a list of tools.
+    /// Learns from a list of tools.
     pub(super) fn learn(&mut self, answer: &[u8]) {
         let Ok(text) = std::str::from_utf8(answer) else { return };
+        // Most servers have none: their lists need not be parsed.
         if self.tools.is_empty() && !text.contains(MARK) {
             return;
         }
@@ -45,7 +47,7 @@ impl MirroredHeaders {
         }
     }
 
-    /// Returns the headers that repeat what the call says.
+    /// Returns the headers that repeat the arguments of a call.
     pub(super) fn headers(&self, message: &Envelope, body: &[u8]) -> HeaderMap {
         let called = message.name.as_ref().filter(|_| message.method.as_deref() == Some(method::TOOLS_CALL));
         let Some(marked) = called.and_then(|tool| self.tools.get(tool)) else { return HeaderMap::new() };
@@ -59,7 +61,7 @@ impl MirroredHeaders {
     }
 }
 
-/// Finds marked properties that can be reached by names alone.
+/// Finds marked properties that are reached by property names alone, not through arrays or alternatives.
 fn collect(schema: &Value, path: &mut Vec<String>, marked: &mut Vec<(Vec<String>, HeaderName)>) {
     for (key, property) in schema["properties"].as_object().into_iter().flatten() {
         path.push(key.clone());
@@ -72,7 +74,7 @@ fn collect(schema: &Value, path: &mut Vec<String>, marked: &mut Vec<(Vec<String>
     }
 }
 
-/// Spells a plain value as a header does.
+/// Returns the text of a string, number or boolean for a header.
 pub(crate) fn spelled(value: &RawValue) -> Option<String> {
     match value.get().bytes().next()? {
         b'"' => message::string(Some(value)),

@@ -1,4 +1,4 @@
-//! What the headers of a message to a Streamable HTTP server say. Pure: decided by the message's own text.
+//! The headers of a message to a Streamable HTTP server, derived from the message. Pure.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -11,14 +11,14 @@ const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
 
-/// What has been agreed with the server.
+/// The sessions and versions agreed with the server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NegotiatedProtocol {
-    /// The legacy session's handle.
+    /// The id of the legacy session.
     pub(super) session: Option<HeaderValue>,
     /// The legacy version agreed on.
     pub(super) version: Option<String>,
-    /// The modern version that was spoken last.
+    /// The modern version of the last request.
     pub(super) modern: Option<String>,
     /// Whether the server has answered a modern request.
     pub(super) answers_modern: bool,
@@ -28,17 +28,18 @@ impl NegotiatedProtocol {
     /// Returns the modern version a message belongs to; legacy messages have none.
     pub(super) fn modern_version(&self, message: &Envelope) -> Option<String> {
         if message.era == Some(Era::Modern) {
-            // Within a legacy session, a server that never spoke otherwise needs the session's name.
+            // In a legacy session, a server that never answered a modern request needs the session's header on every
+            // message.
             let probes = message.method.as_deref() == Some(method::SERVER_DISCOVER);
             let modern = self.answers_modern || self.version.is_none() || probes;
             return message.protocol_version.clone().filter(|_| modern);
         }
-        // A notification does not say; without a legacy session it can only be modern.
+        // A notification does not name its version; without a legacy session it must be modern.
         let unsaid = message.kind != MessageKind::Request && self.version.is_none();
         self.modern.clone().filter(|_| unsaid)
     }
 
-    /// Returns the headers that say what the message is.
+    /// Returns the headers for a message.
     pub(super) fn headers(&self, message: &Envelope) -> HeaderMap {
         let mut headers = HeaderMap::new();
         if let Some(version) = self.modern_version(message) {
@@ -71,7 +72,7 @@ fn name(message: &Envelope) -> Option<&str> {
     }
 }
 
-/// Writes a value so that a header can hold it.
+/// Encodes a value for a header: as it is or, if it has other than visible ASCII characters, as Base64.
 pub(crate) fn safe(value: &str) -> HeaderValue {
     let plain = value.bytes().all(|b| matches!(b, 0x20..=0x7e))
         && value.trim() == value
@@ -84,8 +85,8 @@ pub(crate) fn safe(value: &str) -> HeaderValue {
 mod tests {
     use super::*;
 
-    fn check(talk: &NegotiatedProtocol, message: &str, expected: &[(&str, &str)]) {
-        let headers = talk.headers(&Envelope::parse(message.as_bytes()));
+    fn check(protocol: &NegotiatedProtocol, message: &str, expected: &[(&str, &str)]) {
+        let headers = protocol.headers(&Envelope::parse(message.as_bytes()));
         let mut said: Vec<(&str, &str)> =
             headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
         said.sort_unstable();
@@ -94,13 +95,14 @@ mod tests {
 
     #[test]
     fn modern_headers_say_what_the_body_says() {
-        let talk = NegotiatedProtocol { modern: Some("2026-07-28".into()), ..NegotiatedProtocol::default() };
+        let protocol =
+            NegotiatedProtocol { modern: Some("2026-07-28".into()), ..NegotiatedProtocol::default() };
         let modern = |method: &str, more: &str| {
             let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#;
             format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{more}{meta}}}}}"#)
         };
         let version = ("mcp-protocol-version", "2026-07-28");
-        check(&talk, &modern("tools/list", ""), &[("mcp-method", "tools/list"), version]);
+        check(&protocol, &modern("tools/list", ""), &[("mcp-method", "tools/list"), version]);
         for (method, more, name) in [
             ("tools/call", r#""name":"add","#, "add"),
             ("prompts/get", r#""name":"=?base64?x","#, "=?base64?PT9iYXNlNjQ/eA==?="),
@@ -108,28 +110,28 @@ mod tests {
             ("tasks/get", r#""taskId":" t","#, "=?base64?IHQ=?="),
         ] {
             let message = modern(method, more);
-            check(&talk, &message, &[("mcp-method", method), ("mcp-name", name), version]);
+            check(&protocol, &message, &[("mcp-method", method), ("mcp-name", name), version]);
         }
         let note = r#"{"jsonrpc":"2.0","method":"notifications/x"}"#;
-        check(&talk, note, &[("mcp-method", "notifications/x"), version]);
+        check(&protocol, note, &[("mcp-method", "notifications/x"), version]);
     }
 
     #[test]
     fn legacy_headers_name_the_session() {
-        let talk = NegotiatedProtocol {
+        let protocol = NegotiatedProtocol {
             session: Some(HeaderValue::from_static("s")),
             version: Some("2025-06-18".into()),
             modern: Some("2026-07-28".into()),
             answers_modern: false,
         };
         let both = [("mcp-protocol-version", "2025-06-18"), ("mcp-session-id", "s")];
-        check(&talk, r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}"#, &both);
-        check(&talk, r#"{"jsonrpc":"2.0","method":"notifications/x"}"#, &both);
+        check(&protocol, r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}"#, &both);
+        check(&protocol, r#"{"jsonrpc":"2.0","method":"notifications/x"}"#, &both);
         let passed_on = r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
-        check(&talk, passed_on, &both);
-        let both_eras = NegotiatedProtocol { answers_modern: true, ..talk.clone() };
+        check(&protocol, passed_on, &both);
+        let both_eras = NegotiatedProtocol { answers_modern: true, ..protocol.clone() };
         check(&both_eras, passed_on, &[("mcp-method", "m"), ("mcp-protocol-version", "2026-07-28")]);
-        check(&talk, r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#, &[]);
+        check(&protocol, r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#, &[]);
         check(&NegotiatedProtocol::default(), r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#, &[]);
     }
 }

@@ -1,22 +1,24 @@
-//! Words an error from a server's HTTP answer that is no JSON-RPC message. Pure.
+//! Makes an error from an HTTP answer that is no JSON-RPC message. Pure.
 //!
-//! A client on a stream of lines sees no status and no header, so the error it gets repeats them. Only what
-//! a challenge tells everybody is repeated of it: nonces and tokens stay out of answers and tapes.
+//! A client on a stream of lines sees no status and no headers, so the error repeats them. Of an authentication
+//! challenge it repeats only the parameters for people: nonces and tokens stay out of answers and tapes.
 
 use hyper::header::{HeaderMap, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
 use scrubjay_core::inert::inert_bytes;
 use serde_json::{Value, json};
 
-/// How much of a body is repeated in a sentence.
+/// How many bytes of a body are quoted in the message of an error.
 const EXCERPT_BYTES_MAX: usize = 200;
-/// How much of a body is repeated in an error's data: an OAuth error or a short page fits.
+/// How many bytes of a body are repeated in an error's data: an OAuth error or a short page fits.
 const BODY_BYTES_MAX: usize = 1024;
+/// How many bytes of the challenges are repeated.
 const CHALLENGE_BYTES_MAX: usize = 1024;
-/// The parameters of a challenge that are meant to be read.
-const TOLD: [&str; 6] = ["realm", "scope", "error", "error_description", "error_uri", "resource_metadata"];
+/// The parameters of a challenge that are meant for people or clients to read.
+const READABLE: [&str; 6] =
+    ["realm", "scope", "error", "error_description", "error_uri", "resource_metadata"];
 
-/// The outside of a server's answer.
+/// What an error repeats of an HTTP answer.
 #[derive(Debug)]
 pub(super) struct HttpAnswer {
     pub(super) status: StatusCode,
@@ -35,7 +37,7 @@ impl HttpAnswer {
         self.body = (!beginning.is_empty()).then(|| inert_bytes(beginning));
     }
 
-    /// Says that the server refused.
+    /// Returns the sentence that says how the server refused.
     pub(super) fn refusal_text(&self) -> String {
         let status = self.status;
         match (status, &self.challenge) {
@@ -69,7 +71,7 @@ pub(super) fn excerpt(text: &[u8]) -> String {
     format!(": {}", inert_bytes(&text[..text.len().min(EXCERPT_BYTES_MAX)]))
 }
 
-/// Returns the part of a challenge that may be repeated: its schemes, and what is meant to be read.
+/// Returns the part of the challenges that may be repeated: schemes and `READABLE` parameters.
 fn challenge(headers: &HeaderMap) -> Option<String> {
     let mut kept: Vec<String> = Vec::new();
     for piece in headers.get_all(WWW_AUTHENTICATE).iter().flat_map(|value| pieces(value.as_bytes())) {
@@ -83,9 +85,9 @@ fn challenge(headers: &HeaderMap) -> Option<String> {
             kept.push(scheme.to_owned());
         }
         let name = parameter.split('=').next().unwrap_or_default().trim().to_ascii_lowercase();
-        if let Some(last) = kept.last_mut().filter(|_| TOLD.contains(&name.as_str())) {
+        if let Some(last) = kept.last_mut().filter(|_| READABLE.contains(&name.as_str())) {
             let space = if last.contains(' ') { ", " } else { " " };
-            // What follows a question mark may be a secret.
+            // A query may hold a secret.
             let told = parameter.split_once('?').map(|(told, _)| format!("{told}\""));
             *last += &format!("{space}{}", told.as_deref().unwrap_or(parameter));
         }
@@ -96,7 +98,7 @@ fn challenge(headers: &HeaderMap) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Cuts at the commas that stand in no quotes.
+/// Splits at the commas outside quotes.
 fn pieces(value: &[u8]) -> Vec<&[u8]> {
     let (mut quoted, mut escaped) = (false, false);
     let cut = |byte: &u8| {

@@ -1,36 +1,36 @@
-//! Reads server-sent events from bytes as they arrive. Pure: bytes in, events out.
+//! Parses server-sent events from bytes as they arrive. Pure.
 //!
-//! Only `message` and `endpoint` events count. An id counts once its event is complete: a stream that breaks within an
-//! event is taken up before it.
+//! Events other than `message` and `endpoint` are ignored. An id counts once its event is complete, so a stream that
+//! breaks within an event is resumed before that event.
 
 use std::time::Duration;
 
-/// No longer name is remembered.
+/// The longest line that sets an id, in bytes; a longer one is ignored.
 const ID_BYTES_MAX: usize = 4096;
 
-/// What a complete event amounts to.
+/// A complete event.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// The data of a message, on one line.
     Message(Vec<u8>),
-    /// Where a server of the first HTTP transport takes messages.
+    /// The address for messages, from a server of the first HTTP transport.
     Endpoint(Vec<u8>),
-    /// A message beyond the limit; it was not kept.
+    /// A message beyond the limit, by its length; its text was dropped.
     TooLong(u64),
 }
 
-/// The reader of one stream, or of one stream and those that take it up.
+/// The parser of one stream, and of those that resume it.
 #[derive(Debug)]
 pub(crate) struct Parser {
     limit: usize,
-    /// The part of a line that has arrived.
+    /// The beginning of a line whose end has not arrived.
     line: Vec<u8>,
-    /// Bytes of the line that were not kept.
+    /// How many bytes of the line were dropped.
     skipped: u64,
     after_cr: bool,
     at_start: bool,
     data: Option<Vec<u8>>,
-    /// Bytes of this event, where it is too long.
+    /// The length of this event, if it is too long.
     too_long: u64,
     kind: Vec<u8>,
     id: Option<String>,
@@ -55,7 +55,7 @@ impl Parser {
         }
     }
 
-    /// Forgets an event that did not end; what was learned stays.
+    /// Drops an incomplete event; keeps the last id and the pause.
     pub(crate) fn restart(&mut self) {
         let (last_id, retry) = (self.last_id.take(), self.retry);
         *self = Self { last_id, retry, ..Self::new(self.limit) };
@@ -66,12 +66,12 @@ impl Parser {
         self.last_id.as_deref()
     }
 
-    /// Returns how long the server wants us to wait before taking a stream up again.
+    /// Returns the pause that the server wants before a stream is resumed.
     pub(crate) fn retry(&self) -> Option<Duration> {
         self.retry
     }
 
-    /// Returns how much is held back because its event is not complete.
+    /// Returns how many bytes of an incomplete event are in memory.
     pub(crate) fn held_bytes(&self) -> usize {
         self.line.len() + self.data.as_ref().map_or(0, Vec::len)
     }
@@ -80,6 +80,7 @@ impl Parser {
     pub(crate) fn feed(&mut self, mut bytes: &[u8]) -> Vec<Event> {
         let mut events = Vec::new();
         while !bytes.is_empty() {
+            // The line feed of a CR LF, which may come with the next bytes.
             if std::mem::take(&mut self.after_cr) && bytes[0] == b'\n' {
                 bytes = &bytes[1..];
                 continue;
@@ -97,7 +98,7 @@ impl Parser {
     }
 
     fn keep(&mut self, bytes: &[u8]) {
-        // A field's name and its space come on top of a message of the full length.
+        // 16: the name of the field and what separates it from a message of the full length.
         if self.line.len() + bytes.len() > self.limit + 16 {
             self.skipped += bytes.len() as u64;
         } else {
@@ -107,6 +108,7 @@ impl Parser {
 
     fn end_line(&mut self) -> Option<Event> {
         let mut line = std::mem::take(&mut self.line);
+        // A byte order mark at the beginning of the stream is not part of it.
         if std::mem::take(&mut self.at_start) && line.starts_with(b"\xef\xbb\xbf") {
             line.drain(..3);
         }
@@ -133,6 +135,7 @@ impl Parser {
                 self.add_data(line);
             }
             b"event" => self.kind = line.split_off(value_at),
+            // The specification ignores an id with a NUL.
             b"id" if line.len() <= ID_BYTES_MAX && !line.contains(&0) => {
                 self.id = String::from_utf8(line.split_off(value_at)).ok();
             }
@@ -150,7 +153,8 @@ impl Parser {
             self.too_long += (held + value.len()) as u64;
             self.data = None;
         } else if let Some(data) = &mut self.data {
-            // Between the tokens of JSON, a line break is as good as a space.
+            // A space stands for the line break, so that the message stays on one line: JSON has no raw line breaks in
+            // strings.
             data.push(b' ');
             data.extend_from_slice(&value);
         } else {

@@ -1,4 +1,4 @@
-//! What one server said, what of it is approved, and what follows. Pure.
+//! The definitions of one server: what was seen, what is approved, and what is held back. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,30 +7,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Quarantine;
 
-/// How many definitions of one server are remembered. Where definitions can be held back, the others are.
+/// The most definitions of a server that are remembered. With quarantine, all others are held back.
 const ENTRIES_MAX: usize = 4096;
-/// One with a longer name is not remembered either.
+/// The longest name of a definition that is remembered, in bytes.
 const NAME_BYTES_MAX: usize = 1024;
-/// A longer definition is not kept as text: then a person sees that it changed, and not how.
+/// The longest definition whose text is stored, in bytes. Of a longer one a person sees that it changed, but not how.
 const TEXT_BYTES_MAX: usize = 256 << 10;
-/// Nor are those that all texts of a server together have no room for.
+/// The most bytes of all texts of a server; further texts are not stored.
 const TEXTS_BYTES_MAX: usize = 8 << 20;
 
 const ALL: [DefinitionKind; 3] = [DefinitionKind::Tool, DefinitionKind::Prompt, DefinitionKind::Instructions];
 
-/// What is defined.
+/// The kind of a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DefinitionKind {
     /// A tool.
     Tool,
     /// A prompt.
     Prompt,
-    /// What the server tells every client to do.
+    /// The server's instructions to every client.
     Instructions,
 }
 
 impl DefinitionKind {
-    /// Returns the word that people and files know it by.
+    /// Returns its name in files and for people.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -49,42 +49,42 @@ impl DefinitionKind {
     }
 }
 
-/// What is kept of one server.
+/// The definitions of one server, as they are stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerDefinitions {
-    /// The id it goes by.
+    /// The id of the backend.
     pub backend: String,
-    /// What is started or reached, for people.
+    /// Its command or address, redacted, for people.
     pub described: String,
-    /// What the last gateway that saw it held back: `scrubjay trust` may be run with another configuration.
+    /// The quarantine setting of the last gateway that saw it: `scrubjay trust` may be run with another configuration.
     #[serde(default)]
     pub quarantine: Quarantine,
-    /// Which of its lists were looked at, as words of [`DefinitionKind`]: an empty one, too, and one that it does not offer.
-    /// A file from before this was kept is of a server that is known.
+    /// The kinds, as words of [`DefinitionKind`], whose list was seen, even if it was empty or is not offered. Files
+    /// from before this member existed count all kinds as seen.
     #[serde(default = "all_words")]
     looked_at: BTreeSet<String>,
-    /// Of which lists it is settled what counts as approved without a person.
+    /// The kinds for which it is settled which definitions count as approved without a person.
     #[serde(default)]
     pinned: BTreeSet<String>,
-    /// Each definition, by what it is and its name.
+    /// The definitions, by kind and name.
     entries: BTreeMap<String, DefinitionHistory>,
-    /// Definitions by their hash, redacted.
+    /// The redacted texts, by hash.
     texts: BTreeMap<String, String>,
-    /// What redaction took out of them, by their hash: a line for each stretch.
+    /// What was redacted, by hash: a line for each stretch.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     removed: BTreeMap<String, Vec<String>>,
 }
 
-/// What is known of one definition.
+/// What was seen and approved of one definition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct DefinitionHistory {
-    /// The newest, by the era it was said in: a server may say the same in other words in another era.
+    /// The newest hash, by era: a server may word the same definition differently in each era.
     seen: BTreeMap<String, String>,
-    /// Those that may be used where some are held back.
+    /// The hashes that are not held back.
     approved: BTreeMap<String, Approver>,
-    /// How often it changed.
+    /// The number of changes.
     #[serde(default)]
     changes: u64,
 }
@@ -93,22 +93,22 @@ pub struct DefinitionHistory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Approver {
-    /// Nobody: it was there when the server was first seen.
+    /// Nobody: it was part of the first list that was seen.
     FirstSight,
     /// A person.
     Person,
 }
 
-/// A definition as a server said it.
+/// A definition in a list that a server sent.
 #[derive(Clone, Debug)]
 pub struct ObservedDefinition {
     /// Its name.
     pub name: String,
-    /// What stands for it: made of what it says with its secrets.
+    /// The hash of its original text, secrets included.
     pub hash: String,
-    /// What it says, redacted.
+    /// Its text, redacted.
     pub text: String,
-    /// What redaction took out of it: a line for each stretch.
+    /// What was redacted: a line for each stretch.
     pub removed: Vec<String>,
 }
 
@@ -118,21 +118,21 @@ impl ObservedDefinition {
     }
 }
 
-/// Something that is not as it was.
+/// A definition that is new or has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefinitionChange {
     /// Its name.
     pub name: String,
-    /// What stood for it before; none where it is new at a server that is known.
+    /// Its hash before; `None` if it is new at a known server.
     pub before: Option<String>,
-    /// What stands for it now.
+    /// Its hash now.
     pub after: String,
 }
 
 /// Why a definition is held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldReason {
-    /// It is not what was approved.
+    /// It differs from what was approved.
     Changed,
     /// It was not there before.
     New,
@@ -143,7 +143,7 @@ pub enum HeldReason {
 }
 
 impl HeldReason {
-    /// Says it, to follow what it is about.
+    /// Returns it as the end of a sentence that names the definition.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -158,31 +158,31 @@ impl HeldReason {
 /// A definition that waits for a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingDefinition {
-    /// What it is.
+    /// Its kind.
     pub what: DefinitionKind,
     /// Its name.
     pub name: String,
-    /// What was approved last, where anything was and is known.
+    /// What was approved, if its text is stored.
     pub old: Option<DefinitionText>,
-    /// What it says now, in as many ways as there are eras in which it differs.
+    /// Its texts now that are not approved: one, or one for each era.
     pub new: Vec<DefinitionText>,
     /// Whether it was approved before.
     pub is_change: bool,
 }
 
-/// A definition as a person sees it.
+/// A definition as it is shown to a person.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DefinitionText {
-    /// What stands for it, and is approved if the person says so.
+    /// Its hash, which is what the person approves.
     pub hash: String,
-    /// What it says, redacted; nothing where it was too long to be kept.
+    /// Its text, redacted; empty if it was too long to be stored.
     pub text: String,
-    /// What redaction took out of it: a line for each stretch.
+    /// What was redacted: a line for each stretch.
     pub removed: Vec<String>,
 }
 
 impl ServerDefinitions {
-    /// Takes a list as a server gave it; returns what is not as it was.
+    /// Takes the newest list of a server; returns what has changed.
     pub fn observe(
         &mut self,
         era: Era,
@@ -199,12 +199,14 @@ impl ServerDefinitions {
         for item in items {
             let key = what.key(&item.name);
             let is_new = !self.entries.contains_key(&key);
+            // What is not remembered is `Unknown`, and held back wherever anything is.
             if is_new && (self.entries.len() >= ENTRIES_MAX || key.len() > NAME_BYTES_MAX) {
                 continue;
             }
             let entry = self.entries.entry(key).or_default();
-            let before = entry.seen.insert(spoken(era).to_owned(), item.hash.clone());
+            let before = entry.seen.insert(era_word(era).to_owned(), item.hash.clone());
             if is_first && mode == Quarantine::Changed {
+                // A person's approval is not replaced by a weaker one.
                 entry.approved.entry(item.hash.clone()).or_insert(Approver::FirstSight);
             }
             let is_change = before.as_ref().is_some_and(|before| *before != item.hash);
@@ -217,7 +219,7 @@ impl ServerDefinitions {
         changes
     }
 
-    /// Tells whether a list says nothing that was not said before, and nothing is to be noted for the setting.
+    /// Returns whether `observe` would change nothing, so that the file need not be locked and written.
     pub(crate) fn has_seen<'a>(
         &self,
         era: Era,
@@ -227,7 +229,7 @@ impl ServerDefinitions {
     ) -> bool {
         let is_same = |(name, hash): (&str, &str)| {
             let entry = self.entries.get(&what.key(name));
-            entry.is_some_and(|entry| entry.seen.get(spoken(era)).is_some_and(|seen| seen == hash))
+            entry.is_some_and(|entry| entry.seen.get(era_word(era)).is_some_and(|seen| seen == hash))
         };
         said.all(is_same)
             && self.quarantine == mode
@@ -235,8 +237,9 @@ impl ServerDefinitions {
             && (mode != Quarantine::Changed || self.pinned.contains(what.word()))
     }
 
-    /// Takes what was last seen of a server as approved, where nothing was yet: it was trusted so far. Only once: what
-    /// comes later, be it the first of its kind, waits for a person.
+    /// Approves what was last seen of a kind, unless something of it is approved: without quarantine it was trusted so
+    /// far. Only once for each kind: a definition that comes later waits for a person, even if it is the first of its
+    /// kind.
     fn pin(&mut self, what: DefinitionKind) {
         if !self.pinned.insert(what.word().to_owned()) {
             return;
@@ -251,12 +254,14 @@ impl ServerDefinitions {
         }
     }
 
-    /// Keeps what a definition says, where there is room for it among the texts, which take so many bytes.
+    /// Stores the text of a definition if there is room. `texts_bytes` is the size of all texts, and `is_tidy` whether
+    /// unused ones were removed, which happens once for each list.
     fn keep_text(&mut self, item: &ObservedDefinition, texts_bytes: &mut usize, is_tidy: &mut bool) {
         let bytes = item.bytes();
         if item.text.len() > TEXT_BYTES_MAX || self.texts.contains_key(&item.hash) {
             return;
         }
+        // Once for each list, because it walks all entries.
         if *texts_bytes + bytes > TEXTS_BYTES_MAX && !*is_tidy {
             self.forget_unused_texts();
             (*is_tidy, *texts_bytes) = (true, self.texts_bytes());
@@ -270,17 +275,17 @@ impl ServerDefinitions {
         }
     }
 
-    /// Returns what stands for the definition of which this is a redacted copy, as far as it is known: the newest or,
-    /// where that says something else, one that was approved.
+    /// Returns the hash of the definition of which `copy` is the redacted text, if it is stored: the newest or, if
+    /// that differs, one that was approved.
     pub(crate) fn hash_of_copy(&self, what: DefinitionKind, name: &str, copy: &str) -> Option<&str> {
         let entry = self.entries.get(&what.key(name))?;
         let is_same = |hash: &&String| self.texts.get(*hash).is_some_and(|text| text == copy);
         entry.seen.values().chain(entry.approved.keys()).find(is_same).map(String::as_str)
     }
 
-    /// Says why a definition is held back that says what stands for it, where it is.
+    /// Returns why the definition with this hash is held back, if it is.
     #[must_use]
-    pub fn why_held(
+    pub(crate) fn why_held(
         &self,
         what: DefinitionKind,
         name: &str,
@@ -301,7 +306,7 @@ impl ServerDefinitions {
         })
     }
 
-    /// Lists what waits for a person.
+    /// Lists the definitions that wait for a person.
     #[must_use]
     pub fn pending(&self, mode: Quarantine) -> Vec<PendingDefinition> {
         let mut all = Vec::new();
@@ -316,7 +321,7 @@ impl ServerDefinitions {
             if new.is_empty() {
                 continue;
             }
-            // What a person approved counts before what was merely there.
+            // What a person approved is shown rather than what was approved at first sight.
             let person = entry.approved.iter().find(|(_, by)| **by == Approver::Person);
             let old = person.or_else(|| entry.approved.iter().next()).map(|(hash, _)| hash);
             all.push(PendingDefinition {
@@ -338,13 +343,14 @@ impl ServerDefinitions {
         }
     }
 
-    /// Approves a definition that says what a person was shown; returns whether that, and nothing else, is what it says
-    /// now. What was approved before, and is not said any more, is not approved any more.
+    /// Approves what a person was shown. Does nothing and returns false if the server sends something else by now.
+    /// Afterwards only the current texts are approved: an older text that comes back waits for a person again.
     pub fn approve(&mut self, what: DefinitionKind, name: &str, shown: &[DefinitionText]) -> bool {
         let Some(entry) = self.entries.get_mut(&what.key(name)) else { return false };
         let was_shown = |hash: &String| shown.iter().any(|shown| shown.hash == *hash);
         let is_said = |shown: &DefinitionText| entry.seen.values().any(|hash| *hash == shown.hash);
         let is_known = |hash: &String| entry.approved.contains_key(hash) || was_shown(hash);
+        // The server may have sent another list while the person was reading.
         if !shown.iter().all(is_said) || !entry.seen.values().all(is_known) {
             return false;
         }
@@ -352,13 +358,13 @@ impl ServerDefinitions {
         true
     }
 
-    /// Returns how many definitions are known, and how many changes of them were seen.
+    /// Returns the number of definitions, and of their changes.
     #[must_use]
     pub fn counts(&self) -> (usize, u64) {
         (self.entries.len(), self.entries.values().map(|entry| entry.changes).sum())
     }
 
-    /// Tells whether anything of it was approved, by a person or at first sight.
+    /// Returns whether anything is approved, by a person or at first sight.
     #[must_use]
     pub fn has_approvals(&self) -> bool {
         self.entries.values().any(|entry| !entry.approved.is_empty())
@@ -373,7 +379,7 @@ impl ServerDefinitions {
         self.texts.values().chain(removed).map(String::len).sum()
     }
 
-    /// Forgets texts that nothing refers to any more.
+    /// Removes texts whose hash is neither current nor approved.
     pub(super) fn forget_unused_texts(&mut self) {
         let used: BTreeSet<&String> = self
             .entries
@@ -399,6 +405,6 @@ fn all_words() -> BTreeSet<String> {
     ALL.into_iter().map(|what| what.word().to_owned()).collect()
 }
 
-fn spoken(era: Era) -> &'static str {
+fn era_word(era: Era) -> &'static str {
     if era == Era::Modern { "modern" } else { "legacy" }
 }

@@ -1,11 +1,11 @@
-//! A definition in one spelling, so that a server that writes its keys in another order has changed nothing.
+//! Writes a definition in a canonical form, so that keys in another order do not count as a change.
 //!
-//! Members that are given twice are all kept: readers differ on which of them counts, so each is part of what is said.
+//! Members with the same key are all kept: readers differ on which of them counts, so each is part of the definition.
 
 use scrubjay_core::message::all_members;
 use serde_json::value::RawValue;
 
-/// Deeper values stand as they are written.
+/// Deeper values are copied as they are: the recursion must not exhaust the stack.
 const DEPTH_MAX: usize = 100;
 
 /// Writes JSON with the members of every object in the order of their keys, and no white space.
@@ -46,7 +46,7 @@ fn write(value: &RawValue, depth: usize, out: &mut String) {
             }
             out.push(']');
         }
-        // The same characters may be escaped or not.
+        // Decoded and written again, since the same characters may be escaped or not.
         Some(b'"') => match serde_json::from_str::<String>(text) {
             Ok(string) => out.push_str(&serde_json::Value::from(string).to_string()),
             Err(_) => out.push_str(text),

@@ -1,4 +1,4 @@
-//! What is held back, by what was seen and approved before.
+//! Which definitions are held back, depending on what was seen and approved before.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -20,7 +20,7 @@ fn hash(text: &str) -> String {
     item("", text).hash
 }
 
-/// What a person who looked saw.
+/// A definition as it was shown to a person.
 fn shown(text: &str) -> [DefinitionText; 1] {
     [DefinitionText { hash: hash(text), text: text.to_owned(), removed: Vec::new() }]
 }
@@ -67,7 +67,7 @@ fn what_changed_waits_until_a_person_approves_it() {
     assert_eq!(server.why_held(DefinitionKind::Tool, "c", &hash("1"), Changed), Some(HeldReason::New));
     let waiting = &server.pending(Changed)[0];
     assert_eq!((waiting.old.as_slice(), waiting.new.as_slice()), (&shown("1")[..], &shown("2")[..]));
-    // What it was before is still approved.
+    // The old text is still approved.
     see(&mut server, Changed, &[("a", "1")]);
     assert_eq!(held(&server, Changed), ["c"]);
     see(&mut server, Changed, &[("a", "2")]);
@@ -80,7 +80,7 @@ fn what_changed_waits_until_a_person_approves_it() {
             && !server.approve(DefinitionKind::Tool, "nobody", &shown("2"))
     );
     assert_eq!(held(&server, Changed), ["c"]);
-    // And now it is not.
+    // With the new text approved, the old one no longer is.
     see(&mut server, Changed, &[("a", "1")]);
     assert_eq!(held(&server, Changed), ["a", "c"]);
 }
@@ -95,7 +95,7 @@ fn a_server_that_nobody_approved_waits_on_request() {
     assert_eq!(held(&server, New), ["b"]);
     see(&mut server, New, &[("a", "2")]);
     assert_eq!(server.why_held(DefinitionKind::Tool, "a", &hash("2"), New), Some(HeldReason::Changed));
-    // What was only there when it was first seen was not approved by anybody.
+    // Approval at first sight does not count with `New`.
     let mut server = ServerDefinitions::default();
     see(&mut server, Changed, &[("a", "1")]);
     assert_eq!((held(&server, Changed).len(), held(&server, New).len()), (0, 1));
@@ -107,7 +107,7 @@ fn what_was_seen_before_the_setting_counts_as_approved() {
     see(&mut server, Off, &[("a", "1"), ("b", "1")]);
     see(&mut server, Changed, &[("a", "2"), ("b", "1")]);
     assert_eq!(held(&server, Changed), ["a"]);
-    // A run without the setting takes nothing back.
+    // A run without quarantine leaves approvals as they are.
     see(&mut server, Off, &[("a", "3"), ("b", "2")]);
     assert_eq!(held(&server, Changed), ["a", "b"]);
 }
@@ -116,7 +116,7 @@ fn what_was_seen_before_the_setting_counts_as_approved() {
 fn the_first_of_a_kind_at_a_known_server_is_held_and_stays_held() {
     for before in [Changed, Off] {
         let mut server = ServerDefinitions::default();
-        // It was looked at, and said nothing.
+        // Its list was seen, and was empty.
         see(&mut server, before, &[]);
         server.quarantine = Changed;
         assert_eq!(see(&mut server, Changed, &[("evil", "1")]), ["evil"], "it is new, and told");
@@ -132,13 +132,13 @@ fn the_first_of_a_kind_at_a_known_server_is_held_and_stays_held() {
         }
         assert_eq!(server.why_held(DefinitionKind::Tool, "evil", &hash("1"), Changed), Some(HeldReason::New));
     }
-    // An empty list is news until it was looked at.
+    // An empty list changes the file, too, when it is seen for the first time.
     let mut server = ServerDefinitions::default();
     server.quarantine = Changed;
     assert!(!server.has_seen(Era::Legacy, DefinitionKind::Prompt, std::iter::empty(), Changed));
     server.observe(Era::Legacy, DefinitionKind::Prompt, &[], Changed);
     assert!(server.has_seen(Era::Legacy, DefinitionKind::Prompt, std::iter::empty(), Changed));
-    // A list that nobody looked at yet is first seen, be others known or not.
+    // A list that is seen for the first time is trusted, even if other kinds of this server are known.
     assert!(see(&mut server, Changed, &[("a", "1")]).is_empty() && held(&server, Changed).is_empty());
 }
 
@@ -208,7 +208,7 @@ fn what_is_kept_is_private_redacted_and_another_servers_apart() {
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&place), mode(&place.join(&name))), (0o700, 0o600));
     assert_eq!(store.list().unwrap().len(), 1);
-    // One that is damaged is neither believed nor overwritten.
+    // A damaged file is neither used nor overwritten.
     fs::write(place.join(&name), "{").unwrap();
     assert!(matches!(store.update(&name, |_| ()), Err(DefinitionsError::Damaged { .. })));
     assert_eq!(fs::read_to_string(place.join(&name)).unwrap(), "{");
@@ -256,9 +256,9 @@ fn a_change_within_what_is_taken_for_a_secret_is_a_change_and_shows() {
     assert_ne!(old.removed, new.removed);
     assert!(new.removed[0].starts_with("private-key at byte 4, "), "{new:?}");
     assert!(new.removed[0].contains(" bytes, #") && !format!("{server:?}").contains("id_rsa"));
-    // What was shown was the harmless one: the other, which reads the same, is not approved with it.
+    // The person was shown the harmless one: the other one, whose redacted text is the same, is not approved with it.
     assert!(!server.approve(DefinitionKind::Tool, "a", std::slice::from_ref(old)));
-    // A copy that an earlier run kept of the one or the other stands for the newest.
+    // A redacted copy from an earlier run, of either one, stands for the newest.
     assert_eq!(server.hash_of_copy(DefinitionKind::Tool, "a", &harmless.text), Some(&*evil.hash));
     assert_eq!(server.hash_of_copy(DefinitionKind::Tool, "a", "another text"), None);
 }

@@ -81,7 +81,7 @@ impl Gateway {
             match before {
                 // A toolset keeps its id, as it does at the start.
                 Some(own) if own.is_own => continue,
-                Some(same) if same.is_as(config) => {
+                Some(same) if same.has_config(config) => {
                     all.push(same.clone());
                     continue;
                 }

@@ -325,7 +325,7 @@ impl Gateway {
         backend: &Backend,
         connection: &Arc<Connection>,
     ) {
-        if !connection.begin_to_attend() {
+        if !connection.mark_watched() {
             return;
         }
         self.observe_greeting(session, backend, connection);

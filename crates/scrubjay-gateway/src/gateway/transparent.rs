@@ -202,7 +202,7 @@ impl Gateway {
                 .known_as(transparent.server.display_name.clone())
                 .belonging_to(owner.cloned())
                 .ruled_by(self.rules.clone());
-        let connection = backend.open_as_it_is(era)?;
+        let connection = backend.open_without_handshake(era).map_err(|e| e.to_string())?;
         Ok(ServerRun { backend: Arc::new(backend), connection })
     }
 

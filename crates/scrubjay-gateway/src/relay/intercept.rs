@@ -1,8 +1,8 @@
-//! The relay with rules in force: line by line, in the order in which they came.
+//! The relay with rules in force: it passes lines one by one, in the order in which they came.
 //!
-//! Everything that comes of a line is recorded together, before any of it moves. A line that waits holds up
-//! those behind it; it waits no longer than its peers are there. Where a rule is about the connection, every line
-//! goes on with one line feed at its end, however it came: a carriage return is a line end to some readers.
+//! A line and everything the rules make of it are recorded together, before any of it is sent. A delayed line holds up
+//! those behind it, until its receiver has left. If a rule applies to the connection, every line is forwarded with a
+//! single line feed at its end, however it came: a carriage return is a line end to some readers.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use scrubjay_core::framing::LineBatch;
 use scrubjay_core::rules::{Judge, Judgement, Onward};
 use scrubjay_tape::clock::Moment;
 
-use super::unsent::{Messages, Unsent};
+use super::pending_write::{Messages, PendingWrite};
 use super::{ReceiverGone, Relay};
 use crate::ruled_line;
 
 impl Relay {
-    /// Judges what arrived together, records it, and passes on what is to go on.
+    /// Judges and records lines that arrived together, and sends what the rules make of them.
     pub(super) async fn pass_judged(
         &self,
         judge: &RefCell<Judge>,
@@ -43,22 +43,23 @@ impl Relay {
                 );
                 (recorded, numbers)
             };
-            let mut ready = self.ready(direction, (line.bytes, end), judgement, numbers);
-            if let Err(e) = self.settle(recorded).await {
-                ready.is_off_tape();
+            // Before the wait for the disk: dropped there, the messages are marked as undelivered.
+            let mut ready = self.prepare(direction, (line.bytes, end), judgement, numbers);
+            if let Err(e) = self.await_durability(recorded).await {
+                ready.forget_entries();
                 if !self.note_failure(1, line.bytes.len() as u64, &e) {
-                    self.tell_not_recorded(direction, line.bytes, &e).await?;
+                    self.answer_not_recorded(direction, line.bytes, &e).await?;
                     continue;
                 }
             }
-            self.hold(direction, ready.delay).await;
-            ready.act().await?;
+            self.wait_out_delay(direction, ready.delay).await;
+            ready.send().await?;
         }
         Ok(())
     }
 
-    /// Prepares what comes of a line; given up from here on, the tape says that it was not delivered.
-    fn ready(
+    /// Prepares the messages that a line becomes. Dropped unsent, they are marked on the tape as undelivered.
+    fn prepare(
         &self,
         direction: Direction,
         (line, end): (&[u8], &[u8]),
@@ -71,28 +72,29 @@ impl Relay {
             Onward::Nothing => None,
         };
         let back = judgement.back.map(|back| [&back[..], b"\n"].concat());
-        let unsent = |bytes: Vec<u8>, direction, number| {
-            (Unsent::new(self, direction, number, Messages::One(bytes.len())), bytes)
+        let pending_write = |bytes: Vec<u8>, direction, number| {
+            (PendingWrite::new(self, direction, number, Messages::One(bytes.len())), bytes)
         };
         RuledMessage {
             delay: judgement.delay,
-            onward: onward.map(|bytes| unsent(bytes, direction, onward_number)),
-            back: back.map(|bytes| unsent(bytes, direction.reversed(), back_number)),
+            onward: onward.map(|bytes| pending_write(bytes, direction, onward_number)),
+            back: back.map(|bytes| pending_write(bytes, direction.reversed(), back_number)),
         }
     }
 
-    /// Waits; not for a peer that has left, and not on the way to one.
-    async fn hold(&self, direction: Direction, delay: Duration) {
+    /// Waits out a delay, or until the receiver, or the client that a server would answer, has left.
+    async fn wait_out_delay(&self, direction: Direction, delay: Duration) {
         if delay.is_zero() {
             return;
         }
         let to_client = direction == Direction::ServerToClient;
-        let _held = to_client.then(|| HeldCount::new(&self.held));
+        let _delayed = to_client.then(|| DelayedCount::new(&self.delayed_to_client));
+        // On the way to the client a server that has exited does not matter: its last output is still delivered.
         let server_gone = async {
             match self.to_server.sink() {
                 _ if to_client => std::future::pending().await,
-                // An end that cannot be watched is as good as gone.
-                Some(sink) => drop(sink.abandoned().await),
+                // An end that cannot be polled counts as closed.
+                Some(sink) => drop(sink.reader_gone().await),
                 None => {}
             }
         };
@@ -104,39 +106,39 @@ impl Relay {
     }
 }
 
-/// What comes of a line that was judged and recorded.
+/// The messages that a line becomes, judged and recorded: one onward, one back to its sender, or both.
 struct RuledMessage<'a> {
     delay: Duration,
-    onward: Option<(Unsent<'a>, Vec<u8>)>,
-    back: Option<(Unsent<'a>, Vec<u8>)>,
+    onward: Option<(PendingWrite<'a>, Vec<u8>)>,
+    back: Option<(PendingWrite<'a>, Vec<u8>)>,
 }
 
 impl RuledMessage<'_> {
-    fn is_off_tape(&mut self) {
-        for (unsent, _) in self.onward.iter_mut().chain(&mut self.back) {
-            unsent.is_off_tape();
+    fn forget_entries(&mut self) {
+        for (pending_write, _) in self.onward.iter_mut().chain(&mut self.back) {
+            pending_write.forget_entries();
         }
     }
 
-    async fn act(self) -> Result<(), ReceiverGone> {
-        for (unsent, bytes) in self.onward.into_iter().chain(self.back) {
-            unsent.write(&bytes).await?;
+    async fn send(self) -> Result<(), ReceiverGone> {
+        for (pending_write, bytes) in self.onward.into_iter().chain(self.back) {
+            pending_write.write(&bytes).await?;
         }
         Ok(())
     }
 }
 
-/// Counts a message that is held back on its way to the client.
-struct HeldCount<'a>(&'a std::cell::Cell<usize>);
+/// Counts a delayed message on its way to the client.
+struct DelayedCount<'a>(&'a std::cell::Cell<usize>);
 
-impl<'a> HeldCount<'a> {
+impl<'a> DelayedCount<'a> {
     fn new(count: &'a std::cell::Cell<usize>) -> Self {
         count.set(count.get() + 1);
         Self(count)
     }
 }
 
-impl Drop for HeldCount<'_> {
+impl Drop for DelayedCount<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }

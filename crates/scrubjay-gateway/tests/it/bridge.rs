@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use scrubjay_gateway::bridge::endpoint::Endpoint;
 use scrubjay_gateway::bridge::http::connect;
-use scrubjay_gateway::bridge::received::Received;
+use scrubjay_gateway::bridge::received::ReceivedLine;
 use scrubjay_gateway::budget::{Budget, MemoryLimits};
 use serde_json::Value;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
@@ -17,7 +17,7 @@ use crate::scripted::{Act, Asked, Scripted, broken_events, events, json, whole};
 const LIMIT: Duration = Duration::from_secs(20);
 
 pub(crate) struct Client {
-    received: mpsc::Receiver<Received>,
+    received: mpsc::Receiver<ReceivedLine>,
     writer: Option<Box<dyn AsyncWrite + Send + Unpin>>,
 }
 
@@ -45,7 +45,7 @@ impl Client {
     async fn hear_on(&mut self) -> Option<(String, Option<u64>)> {
         let heard = tokio::time::timeout(LIMIT, self.received.recv()).await;
         let heard = heard.expect("an answer in time")?;
-        Some((String::from_utf8(heard.line).expect("text"), heard.on))
+        Some((String::from_utf8(heard.line).expect("text"), heard.stream_of))
     }
 
     /// Says a request and returns the next line.

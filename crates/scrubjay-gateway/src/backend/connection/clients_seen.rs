@@ -1,21 +1,21 @@
 //! Which clients a connection has served so far.
 //!
-//! A server may say something for a call long after that call is over. So on a connection that serves all clients, what
-//! nothing tells whose it is belongs to a client only if no other has ever spoken on it.
+//! A server may send a message about a call long after that call is over. So on a connection that serves all clients, a
+//! message that names no call belongs to a client only if no other client has ever spoken on it.
 
 use std::sync::Arc;
 
 use crate::session::Session;
 
-/// The clients that have spoken on a connection: as much of them as matters.
+/// The clients that have spoken on a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClientsSeen {
-    /// Nobody yet.
+    /// None yet.
     #[default]
     Nobody,
-    /// This one alone.
+    /// One client.
     One(Arc<str>),
-    /// More than one, or some that cannot be told apart.
+    /// More than one, or clients that cannot be told apart.
     Several,
 }
 

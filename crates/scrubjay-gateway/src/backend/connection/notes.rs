@@ -1,4 +1,4 @@
-//! What is noted of a connection on its tape.
+//! Notes about a connection on its tape.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::backend::process::Exit;
 use crate::session::{Session, lock};
 
 impl RpcChannel {
-    /// Puts on tape that only a part of something that the backend says of itself is passed on.
+    /// Records that a text of the backend about itself was cut to a limit.
     pub(in crate::backend) fn note_cut(&self, what: &str, bytes: usize, bytes_max: usize) {
         tracing::warn!(
             backend = self.backend,
@@ -25,10 +25,11 @@ impl RpcChannel {
         self.note(note.to_string().as_bytes());
     }
 
-    /// Puts on tape that this connection is over, when that happens and not when somebody next needs it.
+    /// Records the end of this connection. At once, not when the connection is next needed, so that the tape has the
+    /// time and the calls that were under way.
     pub(super) fn note_end(&self, why: &str, exit: Option<Exit>) {
         let busy = self.busy();
-        let stderr: Vec<String> = lock(&self.complaints).iter().cloned().collect();
+        let stderr: Vec<String> = lock(&self.stderr_tail).iter().cloned().collect();
         let ended = BackendEnded {
             backend: self.backend.clone(),
             connection: self.number,
@@ -40,14 +41,26 @@ impl RpcChannel {
         };
         self.note(&ended.note());
         if self.owner().is_none() {
-            // On the tape of everybody who waits for it, too, once each.
-            let mut told: Vec<&Arc<Session>> = Vec::new();
+            // Also on the tape of each session with a call under way, once.
+            let mut noted: Vec<&Arc<Session>> = Vec::new();
             for session in busy.iter().map(|call| &call.session) {
-                if !told.iter().any(|one| Arc::ptr_eq(one, session)) {
+                if !noted.iter().any(|one| Arc::ptr_eq(one, session)) {
                     session.record_ended(&ended);
-                    told.push(session);
+                    noted.push(session);
                 }
             }
+        }
+    }
+
+    /// Records that a message of the backend, which is on its tape, was not passed on for want of memory.
+    pub(super) fn note_dropped(&self, bytes: usize, key: &str) {
+        let note = serde_json::json!({
+            "event": "undelivered", "why": "dropped by limit", "limit": key, "messages": 1, "bytes": bytes,
+        });
+        let note = note.to_string();
+        let item = Item::new(EntryKind::Note, Direction::ServerToClient, Terminator::Eof, note.as_bytes());
+        if let Err(e) = self.record_item(item) {
+            tracing::error!(backend = self.backend, error = %e, "a note could not be recorded");
         }
     }
 

@@ -1,29 +1,31 @@
 //! Applies rules to the lines between the gateway and a backend. Every line passes here.
 //!
-//! What belongs to several clients goes over one connection, so a message that waits holds up no other.
+//! One connection may serve several clients, so a message that a rule delays holds up no other.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use scrubjay_core::entry::WhyUndelivered::ServerLeft;
 use scrubjay_core::entry::{Direction, Terminator};
-use scrubjay_tape::recording::{Item, RecordError};
-
 use scrubjay_core::message::{self, Parts};
 use scrubjay_core::protocol::code;
+use scrubjay_tape::recording::{Item, RecordError};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::{CallError, PendingCall, QUEUE_WAIT_MAX, RpcChannel};
-use crate::backend::Answer;
+use super::channel::{PendingCall, RpcChannel};
+use crate::backend::{Answer, CallError};
 use crate::budget::{Charge, Full, Queued, Use};
 use crate::delivery::{Outgoing, Receipt};
 use crate::record_first::record_first_marking;
 use crate::ruled_line::{self, RuledLine};
 use crate::session::{Call, HELD_MAX, lock};
 
-/// What the limit of what waits for one client is called on tapes.
+/// How long a line may wait for memory because its backend does not read. Calls have deadlines of their own.
+const QUEUE_WAIT_MAX: Duration = Duration::from_secs(300);
+/// The name of the limit on delayed messages of one client, on tapes.
 const HELD_KEY: &str = "messages that delay rules hold back";
 
-/// Why something that rules hold back cannot wait.
+/// Why a message that rules delay cannot wait.
 pub(super) struct HoldRefused {
     key: &'static str,
     why: String,
@@ -41,13 +43,13 @@ impl RpcChannel {
         RuledLine { came: line, judgement }
     }
 
-    /// Judges what a backend said, by the bytes it said; a byte order mark before it reaches nobody else.
+    /// Judges a line from a backend by its bytes as they came, without a byte order mark, which is not passed on.
     pub(super) fn judge_inbound(&self, bytes: &[u8], line: String) -> RuledLine {
         let said = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
         RuledLine { judgement: self.judge.line(Direction::ServerToClient, said), came: line }
     }
 
-    /// Records what was judged, and sends a line to the backend before anything else is recorded.
+    /// Records what was judged, and queues a line to the backend before anything else is recorded.
     pub(super) fn record_then(
         &self,
         direction: Direction,
@@ -55,31 +57,32 @@ impl RpcChannel {
         line: &RuledLine,
         leaving: Option<(mpsc::Permit<'_, Outgoing>, Queued)>,
     ) -> Result<(), RecordError> {
-        let operation = call.and_then(|call| call.recorded).map(|place| place.number);
+        let operation = call.and_then(|call| call.recorded).map(|entry| entry.number);
         let items = ruled_line::items(direction, Terminator::Lf, line.came.as_bytes(), &line.judgement);
         let of_backend = |item| Item { via: Some(self.leg()), operation, ..item };
         let items: Vec<Item<'_>> = items.into_iter().map(of_backend).collect();
-        // What goes to the backend is what the client's side said, or what rules answer the backend.
+        // The entry of the line that goes to the backend: the client's message, or the answer of the rules to the
+        // backend.
         let marked = match direction {
             Direction::ClientToServer => ruled_line::onward_index(&line.judgement),
             Direction::ServerToClient => ruled_line::back_index(&line.judgement),
         };
         let recording = call.map_or_else(|| self.tape.recording(), |call| call.session.recording());
         record_first_marking(&recording, self.record_options, &items, marked, |kept| {
-            if let Some((place, leaving)) = leaving {
+            if let Some((permit, leaving)) = leaving {
                 let receipt = match call {
                     Some(call) => call.session.receipt(kept, ServerLeft),
                     None => kept.map(|kept| Receipt::new(recording.clone(), kept.mark, ServerLeft)),
                 };
-                place.send(Outgoing::queued(leaving, receipt));
+                permit.send(Outgoing::queued(leaving, receipt));
             }
         })
         .map(|_| ())
     }
 
-    /// Deals with what a backend said and nobody is to hear; a request gets the answer that the rules give.
-    pub(super) async fn deal_with_stopped(&self, line: &RuledLine, on: Option<u64>) {
-        let only = self.belongs_to(&self.callers(on), on);
+    /// Records a message of the backend that the rules stopped, and sends the backend their answer if it is a request.
+    pub(super) async fn finish_stopped(&self, line: &RuledLine, stream_of: Option<u64>) {
+        let only = self.belongs_to(&self.callers(stream_of), stream_of);
         let recorded = match line.judgement.back.as_deref() {
             Some(back) => {
                 let leaving = String::from_utf8_lossy(back).into_owned();
@@ -90,25 +93,26 @@ impl RpcChannel {
                 .map_err(|e| CallError::NotRecorded(e.to_string())),
         };
         if let Err(e) = recorded {
-            tracing::error!(backend = self.backend, error = %e, "what rules stopped could not be dealt with");
+            tracing::error!(backend = self.backend, error = %e, "cannot record or answer a message that rules stopped");
         }
     }
 
-    /// Takes a place for something a backend said that waits because of the rules. On a connection of one client's own the
-    /// backend is not heard before there is one; where it serves others, nobody waits for the places of one client.
+    /// Takes a permit for a message of the backend that rules delay. On a connection of a single client this waits,
+    /// and the backend is not read; on one that serves several it fails, so that the reading does not wait for one of
+    /// them.
     pub(super) async fn hold_permit(
         &self,
         line: &RuledLine,
         call: Option<&Arc<Call>>,
     ) -> Result<(Option<OwnedSemaphorePermit>, Charge), HoldRefused> {
         let room = self.budget.charge(Use::Backend, line.came.len())?;
-        if self.is_one_clients() {
-            // Never closed.
+        if self.has_one_client() {
+            // The semaphore is never closed.
             return Ok((self.held.clone().acquire_owned().await.ok(), room));
         }
-        let places = call.map_or(&self.held, |call| &call.session.held);
-        match places.clone().try_acquire_owned() {
-            Ok(place) => Ok((Some(place), room)),
+        let permits = call.map_or(&self.held, |call| &call.session.held);
+        match permits.clone().try_acquire_owned() {
+            Ok(permit) => Ok((Some(permit), room)),
             Err(_) => {
                 let why = format!("{HELD_MAX} others for this client wait already, because rules delay them");
                 Err(HoldRefused { key: HELD_KEY, why })
@@ -116,26 +120,26 @@ impl RpcChannel {
         }
     }
 
-    /// Deals with what cannot wait though rules say so: it is on tape and goes no further, and who waits for it gets an
-    /// error.
+    /// Refuses a message that rules delay and that cannot wait: it is recorded and not passed on, and its call or the
+    /// backend gets an error.
     pub(super) async fn refuse_held(
         self: &Arc<Self>,
         line: &RuledLine,
         call: Option<Arc<Call>>,
         pending: Option<PendingCall>,
-        no_place: &HoldRefused,
+        refused: &HoldRefused,
     ) {
         if let Err(e) = self.record_then(Direction::ServerToClient, call.as_ref(), line, None) {
             tracing::error!(backend = self.backend, error = %e, "cannot record what the backend said");
         }
         let bytes = line.came.len();
         match &call {
-            Some(call) => call.session.note_dropped(1, bytes, no_place.key),
-            None => self.note_dropped(bytes, no_place.key),
+            Some(call) => call.session.note_dropped(1, bytes, refused.key),
+            None => self.note_dropped(bytes, refused.key),
         }
-        let why = format!("this was not passed on: {}", no_place.why);
+        let why = format!("this was not passed on: {}", refused.why);
         if let Some(pending) = pending {
-            // The caller may have left.
+            // Fails if the caller was dropped.
             let _ = pending.reply.send(Answer::error(code::INTERNAL, &why));
             return;
         }
@@ -143,18 +147,20 @@ impl RpcChannel {
         let asked = Parts::of(&text).ok().filter(|parts| parts.method.is_some()).and_then(|parts| parts.id);
         let Some(id) = asked else { return };
         let refusal = message::raw_error(id.get(), &message::error(code::INTERNAL, &why, None));
-        // The backend is not read while `OPEN_ENDS_MAX` questions have no answer: each of them is a task that waits.
-        let Ok(end) = self.open_ends.clone().acquire_owned().await else { return };
+        // With `SIDE_TASKS_MAX` questions open this waits, and the backend is not read: each question is a task in
+        // memory.
+        let Ok(permit) = self.side_tasks.clone().acquire_owned().await else { return };
         let channel = self.clone();
         tokio::spawn(async move {
             if let Err(e) = channel.send(call.as_ref(), refusal).await {
                 tracing::warn!(backend = channel.backend, error = %e, "an answer did not reach the backend");
             }
-            drop(end);
+            drop(permit);
         });
     }
 
-    /// Records what was judged and sends a line to the backend, in one step: lines leave in the order of the tape.
+    /// Waits for room in the queue to the backend, then records and queues in one step, so that lines leave in the
+    /// order of the tape.
     pub(super) async fn record_and_send(
         &self,
         direction: Direction,
@@ -175,8 +181,8 @@ impl RpcChannel {
             }
             None => None,
         };
-        let place = lines.reserve().await.map_err(|_| gone())?;
-        let leaving = leaving.map(|leaving| (place, leaving));
+        let permit = lines.reserve().await.map_err(|_| gone())?;
+        let leaving = leaving.map(|leaving| (permit, leaving));
         self.record_then(direction, call, line, leaving).map_err(|e| CallError::NotRecorded(e.to_string()))
     }
 }

@@ -1,4 +1,4 @@
-//! Lists that are being read from a connection: who asks for one meanwhile waits for the same answer.
+//! Reads a list once for all who ask for it at the same time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -8,21 +8,21 @@ use tokio::sync::watch;
 use crate::backend::list::{BackendList, ListKind};
 use crate::session::lock;
 
-/// What came of reading a list: the list, or why there is none.
+/// A list, or why it could not be read.
 pub(crate) type ListResult = Result<Arc<BackendList>, String>;
 
 /// The kind, and the session where the list may differ between sessions.
 type Key = (ListKind, Option<String>);
 
-/// The lists under way.
+/// The lists that are being read.
 type UnderWay = Mutex<HashMap<Key, watch::Receiver<Option<ListResult>>>>;
 
-/// The lists under way; what has landed is kept by nobody but those who wait for it.
+/// The lists that are being read from a connection. A list that has been read is not kept here.
 #[derive(Default)]
 pub(crate) struct SingleFlight(Arc<UnderWay>);
 
 impl SingleFlight {
-    /// Reads a list, unless somebody does already: then returns what comes of that.
+    /// Reads a list, or waits for the result if it is being read already.
     pub(crate) async fn join(
         &self,
         key: Key,
@@ -39,6 +39,7 @@ impl SingleFlight {
                     tokio::spawn(async move {
                         let came =
                             reading.await.unwrap_or_else(|_| Err("reading the list failed".to_owned()));
+                        // Removed first: a request that comes from now on reads the list again.
                         lock(&under_way).remove(&own);
                         land.send_replace(Some(came));
                     });

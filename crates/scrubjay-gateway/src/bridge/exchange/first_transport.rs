@@ -1,4 +1,4 @@
-//! One message sent to a server of the first HTTP transport: it is answered on the one stream, not here.
+//! Sends a message to a server of the first HTTP transport, which answers on its one stream and not to the POST.
 
 use http_body_util::Full;
 use hyper::Request;
@@ -13,7 +13,7 @@ use crate::session::lock;
 impl Exchange<'_> {
     /// Sends the message to a server of the first transport, and waits until it is answered on the stream.
     pub(super) async fn post_to(&mut self, first: &FirstTransport, body: Bytes) -> Result<(), Failure> {
-        // The answer may be there before the POST is.
+        // Added first: the answer may come on the stream before the POST is answered.
         lock(&first.waiting).add(&self.waiting);
         let mut request = self.post_request(body);
         *request.uri_mut() = first.post.clone();
@@ -40,7 +40,7 @@ impl Exchange<'_> {
         loop {
             let answered = first.answered.notified();
             tokio::pin!(answered);
-            // Enabled before looking: what is answered in between is not missed.
+            // Enabled before the check, so that an answer in between is not missed.
             answered.as_mut().enable();
             if !lock(&first.waiting).shares(&self.waiting) {
                 return Ok(());
@@ -49,7 +49,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Opens the stream of a server of the first transport, and reads where messages go.
+    /// Opens the stream of a server of the first transport, and reads the address for messages from its first event.
     pub(super) async fn open_first_transport(&self) -> Result<OpenedStream, Failure> {
         let mut body = self.open_stream(None).await?;
         let mut parser = Parser::new(self.bridge.endpoint.message_bytes_max);
@@ -65,11 +65,11 @@ impl Exchange<'_> {
         };
         let first = self.unless_stopped(tokio::time::timeout(ENDPOINT_MAX, first)).await?;
         let Ok(Some((Event::Endpoint(named), more))) = first else {
-            return Err(Failure::said("the server's stream does not begin with an endpoint"));
+            return Err(Failure::unanswered("the server's stream does not begin with an endpoint"));
         };
         let Some(post) = resolve(&self.bridge.endpoint.url, &named) else {
             let why = format!("the server wants messages sent to another origin{}", excerpt(&named));
-            return Err(Failure::said(why));
+            return Err(Failure::unanswered(why));
         };
         Ok(OpenedStream { post, body, parser, more })
     }

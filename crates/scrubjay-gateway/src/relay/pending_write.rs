@@ -1,7 +1,7 @@
-//! What was recorded and is being written: dropped before all of it went out, the tape says what did not.
+//! A write of recorded messages; dropped before it is complete, it marks the rest on the tape as undelivered.
 //!
-//! A write ends early when its receiver is gone, and is given up half-way when the relay ends. In both cases the
-//! messages that were not written whole are noted as undelivered. While all goes well this does nothing.
+//! A write fails when its receiver is gone, and is dropped half-way when the relay ends. In both cases the messages
+//! that were not written completely are marked.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use super::{ReceiverGone, Relay};
 /// The messages of one write.
 #[derive(Clone, Copy)]
 pub(super) enum Messages<'a> {
-    /// Lines that arrived together, recorded together and written as they came.
+    /// Lines that arrived, were recorded and are written together.
     Batch(LineBatch<'a>),
     /// One message of this many bytes.
     One(usize),
@@ -29,7 +29,7 @@ impl Messages<'_> {
         }
     }
 
-    /// Returns how many of them are complete within this many bytes.
+    /// Returns how many of them are complete after this many bytes.
     fn whole_in(self, written: usize) -> u64 {
         match self {
             Self::One(bytes) => u64::from(bytes <= written),
@@ -44,11 +44,11 @@ impl Messages<'_> {
     }
 }
 
-/// Which entries the lines of a stream are; the oldest are forgotten.
+/// The entries of the newest lines of a stream.
 #[derive(Debug, Default)]
 pub(super) struct NumberedLines {
     next: u64,
-    /// The first line of each write, its entry, and how many lines it has.
+    /// For each write: its first line, the entry of that line, and the number of lines.
     writes: VecDeque<(u64, u64, u64)>,
 }
 
@@ -60,6 +60,7 @@ impl NumberedLines {
         if let Some(first) = first {
             self.writes.push_back((self.next, first, count));
         }
+        // Lines without an entry count as well: the bridge numbers every line.
         self.next += count;
         if self.writes.len() > WRITES_MAX {
             self.writes.pop_front();
@@ -72,20 +73,21 @@ impl NumberedLines {
     }
 }
 
-/// A write of recorded messages that is not done.
-pub(super) struct Unsent<'a> {
+/// A write of recorded messages that is not complete.
+pub(super) struct PendingWrite<'a> {
     relay: &'a Relay,
     direction: Direction,
-    /// The number of the first entry; none where they are on no tape.
+    /// The number of the first entry; `None` if they are not on a tape.
     first: Option<u64>,
     messages: Messages<'a>,
     written: Cell<usize>,
-    /// Whether there is nothing to note.
+    /// Whether everything was written.
     is_done: bool,
+    /// Whether the receiver is gone.
     is_gone: bool,
 }
 
-impl<'a> Unsent<'a> {
+impl<'a> PendingWrite<'a> {
     pub(super) fn new(
         relay: &'a Relay,
         direction: Direction,
@@ -96,12 +98,12 @@ impl<'a> Unsent<'a> {
         Self { relay, direction, first, messages, written, is_done: false, is_gone: false }
     }
 
-    /// Notes that they are on no tape after all.
-    pub(super) fn is_off_tape(&mut self) {
+    /// Notes that the messages are not on the tape after all: there is nothing to mark.
+    pub(super) fn forget_entries(&mut self) {
         self.first = None;
     }
 
-    /// Writes them.
+    /// Writes them. Their lines are numbered first: a bridge may report on a line before the write returns.
     pub(super) async fn write(mut self, bytes: &[u8]) -> Result<(), ReceiverGone> {
         if let Some(lines) = self.relay.numbered.as_ref().filter(|_| self.direction == ClientToServer) {
             lines.borrow_mut().push(self.first, self.messages.count());
@@ -113,7 +115,7 @@ impl<'a> Unsent<'a> {
     }
 }
 
-impl Drop for Unsent<'_> {
+impl Drop for PendingWrite<'_> {
     fn drop(&mut self) {
         let Some(first) = self.first.filter(|_| !self.is_done) else { return };
         let why = match (self.direction, self.is_gone) {
@@ -122,7 +124,7 @@ impl Drop for Unsent<'_> {
             (Direction::ServerToClient, false) => WhyUndelivered::Stopped,
         };
         let whole = self.messages.whole_in(self.written.get());
-        let unsent = first + whole..first + self.messages.count();
-        self.relay.recording.borrow_mut().mark_undelivered(unsent, why);
+        let pending_write = first + whole..first + self.messages.count();
+        self.relay.recording.borrow_mut().mark_undelivered(pending_write, why);
     }
 }

@@ -1,4 +1,4 @@
-//! Which requests of a POST are not answered yet, and which line answers one. Pure.
+//! Tracks which requests of a POST have no answer yet, and which line answers one. Pure.
 
 use std::borrow::Cow;
 
@@ -7,16 +7,16 @@ use scrubjay_core::message::{self, Splice};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// What became of a line from the server.
+/// A line from the server, matched with the requests that wait.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BridgedLine<'l> {
-    /// It goes to the client like this.
+    /// The line as it goes to the client.
     Line(Cow<'l, [u8]>),
-    /// It means to answer this request, but is no JSON-RPC answer.
+    /// The line is meant to answer this request, but is no valid JSON-RPC answer.
     NoAnswer(JsonId),
 }
 
-/// Tells whether text is JSON-RPC as clients require it: version 2.0, errors with a number as their code.
+/// Returns whether a message is JSON-RPC as clients require it: version 2.0, and errors with a numeric code.
 pub(super) fn is_message(envelope: &Envelope) -> bool {
     let is_version_2 = !envelope.defects.contains(&Defect::WrongVersion);
     match envelope.kind {
@@ -28,14 +28,14 @@ pub(super) fn is_message(envelope: &Envelope) -> bool {
     }
 }
 
-/// The requests that still wait.
+/// The requests without an answer.
 #[derive(Debug, Default)]
 pub(super) struct UnansweredRequests {
     ids: Vec<JsonId>,
 }
 
 impl UnansweredRequests {
-    /// Waits for the requests among these messages.
+    /// Collects the requests of a message or batch.
     pub(super) fn for_requests(message: &Envelope) -> Self {
         let all = if message.kind == MessageKind::Batch {
             message.batch.as_slice()
@@ -46,48 +46,49 @@ impl UnansweredRequests {
         Self { ids: requests.filter_map(|m| m.id.clone()).collect() }
     }
 
-    /// Waits for those of another as well.
+    /// Adds the requests of another.
     pub(super) fn add(&mut self, other: &Self) {
         self.ids.extend(other.ids.iter().cloned());
     }
 
-    /// Waits no longer for those of another.
+    /// Removes the requests of another.
     pub(super) fn remove(&mut self, other: &Self) {
         self.ids.retain(|id| !other.ids.contains(id));
     }
 
-    /// Tells whether any of another's is waited for.
+    /// Returns whether it has a request of another.
     pub(super) fn shares(&self, other: &Self) -> bool {
         self.ids.iter().any(|id| other.ids.contains(id))
     }
 
-    /// Gives up on the only one that waits, where there is only one.
+    /// Removes and returns the only request, if there is exactly one.
     pub(super) fn only(&mut self) -> Option<JsonId> {
         if self.ids.len() == 1 { self.ids.pop() } else { None }
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
 
-    /// Gives up: returns those that nobody will answer.
+    /// Removes and returns all requests.
     pub(super) fn give_up(&mut self) -> Vec<JsonId> {
         std::mem::take(&mut self.ids)
     }
 
     /// Takes a line from the server and returns it as the client must see it.
     ///
-    /// An error without an id answers the one request that waits; a `verdict`, the whole answer to a request
-    /// that was refused, does so whatever id it bears. What only looks like an answer is none: clients drop
-    /// it and wait on.
-    pub(super) fn take<'l>(&mut self, line: &'l [u8], verdict: bool) -> BridgedLine<'l> {
-        if self.is_over() {
+    /// An error without an id answers the only request that waits. With `is_refusal`, the line is the whole answer to
+    /// an HTTP request that was refused, and an error answers that request even under another id. What is no valid
+    /// JSON-RPC answer becomes `NoAnswer`: clients would drop it and go on waiting.
+    pub(super) fn take<'l>(&mut self, line: &'l [u8], is_refusal: bool) -> BridgedLine<'l> {
+        // Nothing waits, so the line need not be parsed.
+        if self.is_empty() {
             return BridgedLine::Line(line.into());
         }
         let envelope = Envelope::parse(line);
         match envelope.kind {
             MessageKind::Response | MessageKind::Error if !is_message(&envelope) => {
-                if let Some(id) = self.claimed(&envelope, verdict) {
+                if let Some(id) = self.claimed(&envelope, is_refusal) {
                     self.settle(Some(&id));
                     return BridgedLine::NoAnswer(id);
                 }
@@ -102,7 +103,8 @@ impl UnansweredRequests {
                 let before = self.ids.len();
                 self.settle(envelope.id.as_ref());
                 if self.ids.len() == before
-                    && (verdict || envelope.id.is_none())
+                    && (is_refusal || envelope.id.is_none())
+                    // With several requests it is not known which one it answers.
                     && let [own] = self.ids.as_slice()
                     && let Some(adopted) = with_id(line, own)
                 {
@@ -115,10 +117,10 @@ impl UnansweredRequests {
         BridgedLine::Line(line.into())
     }
 
-    /// Returns the waiting request that a line means to answer.
-    fn claimed(&self, line: &Envelope, verdict: bool) -> Option<JsonId> {
+    /// Returns the request that an invalid answer is meant for.
+    fn claimed(&self, line: &Envelope, is_refusal: bool) -> Option<JsonId> {
         let named = line.id.as_ref().and_then(|id| self.ids.iter().find(|own| same(own, id)));
-        let only = self.ids.first().filter(|_| self.ids.len() == 1 && (verdict || line.id.is_none()));
+        let only = self.ids.first().filter(|_| self.ids.len() == 1 && (is_refusal || line.id.is_none()));
         named.or(only).cloned()
     }
 
@@ -129,7 +131,7 @@ impl UnansweredRequests {
     }
 }
 
-/// Compares ids by value: servers may spell them anew.
+/// Compares ids by value: servers may write them in another spelling.
 fn same(one: &JsonId, other: &JsonId) -> bool {
     let value = |id: &JsonId| serde_json::from_str::<Value>(id.as_raw()).ok();
     one == other || value(one).is_some_and(|v| Some(v) == value(other))
@@ -151,9 +153,9 @@ fn with_id(line: &[u8], id: &JsonId) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    fn check(request: &str, line: &str, verdict: bool, expected: &str, left: usize) {
+    fn check(request: &str, line: &str, is_refusal: bool, expected: &str, left: usize) {
         let mut waiting = UnansweredRequests::for_requests(&Envelope::parse(request.as_bytes()));
-        let taken = match waiting.take(line.as_bytes(), verdict) {
+        let taken = match waiting.take(line.as_bytes(), is_refusal) {
             BridgedLine::Line(line) => String::from_utf8(line.into_owned()).unwrap(),
             BridgedLine::NoAnswer(id) => format!("no answer to {id}"),
         };
