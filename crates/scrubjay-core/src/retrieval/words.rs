@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use rust_stemmers::{Algorithm, Stemmer};
+use frostem::{Algorithm, Stemmer};
 
 /// No text is read further.
 const WORDS_MAX: usize = 2000;
@@ -56,7 +56,7 @@ pub(super) struct WordReader {
 impl WordReader {
     pub(super) fn new(stems: bool) -> Self {
         Self {
-            stemmer: stems.then(|| Stemmer::create(Algorithm::English)),
+            stemmer: stems.then(|| Stemmer::new(Algorithm::English)),
             stop_words: STOP_WORDS.split(' ').collect(),
         }
     }
