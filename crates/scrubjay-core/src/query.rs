@@ -17,7 +17,7 @@ use crate::exchange::ExchangeKind;
 
 pub use field::{FieldFilter, MessageMember, ValueTest, field_path};
 pub use syntax::{QueryError, QueryProblem, parse};
-pub use time::{DayEdge, moment};
+pub use time::{DayEdge, TimeError, moment};
 
 /// No answer lists more than this at once.
 pub const LIMIT_MAX: usize = 1000;

@@ -152,7 +152,7 @@ fn narrow(
     clock: &QueryTime<'_>,
 ) -> Result<(), QueryProblem> {
     let bad = |expected: &str| QueryProblem::Value(format!("\"{typed}\": {expected}"));
-    let time = |edge| moment(value, clock.now_ns, clock.zone, edge).map_err(|e| bad(&e));
+    let time = |edge| moment(value, clock.now_ns, clock.zone, edge).map_err(|e| bad(&e.to_string()));
     if value.is_empty() && FILTERS.contains(&name) {
         return Err(bad("a value is missing behind the colon"));
     }
