@@ -16,7 +16,7 @@ use crate::ledger::words::{Folding, words};
 use scrubjay_tape::home::Home;
 
 /// How the texts of the index are cut into words for PostgreSQL.
-const FOLDING: Folding = Folding::DropAccents;
+pub(super) const FOLDING: Folding = Folding::DropAccents;
 /// Limits of `tsvector`: the number of positions of one word, and the largest position.
 const PLACES_MAX: usize = 255;
 const PLACE_MAX: usize = 16_383;
