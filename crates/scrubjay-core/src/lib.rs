@@ -4,6 +4,7 @@
 //! environment and the terminal. Everything here can be tested without starting anything.
 
 pub mod analysis;
+mod bounded_map;
 pub mod delivery;
 pub mod diff;
 pub mod entry;
@@ -20,6 +21,7 @@ pub mod merge;
 pub mod message;
 pub mod operation;
 pub mod oversize;
+pub mod pretty_json;
 pub mod preview;
 pub mod protocol;
 pub mod query;

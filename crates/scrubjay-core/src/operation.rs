@@ -8,13 +8,13 @@
 
 mod shortened;
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::Hash;
+use std::collections::VecDeque;
 
 use serde::Serialize;
 
 pub(crate) use self::shortened::short_id;
 use self::shortened::shortened;
+use crate::bounded_map::BoundedMap;
 use crate::entry::Direction;
 use crate::envelope::{Envelope, JsonId, MessageKind};
 use crate::protocol::method;
@@ -109,24 +109,24 @@ type Key = (Direction, JsonId);
 #[derive(Debug)]
 pub struct Operations {
     /// Requests without an answer; a repeated id queues behind the first.
-    open: Bounded<Key, VecDeque<OpenOperation>>,
-    answered: Bounded<Key, u64>,
-    progress: Bounded<Key, u64>,
-    states: Bounded<(Direction, String), u64>,
+    open: BoundedMap<Key, VecDeque<OpenOperation>>,
+    answered: BoundedMap<Key, u64>,
+    progress: BoundedMap<Key, u64>,
+    states: BoundedMap<(Direction, String), u64>,
     /// The last demand for input by method and name, for rounds that carry no state.
-    demands: Bounded<(Direction, String, String), u64>,
-    tasks: Bounded<String, u64>,
+    demands: BoundedMap<(Direction, String, String), u64>,
+    tasks: BoundedMap<String, u64>,
 }
 
 impl Default for Operations {
     fn default() -> Self {
         Self {
-            open: Bounded::new(OPEN_MAX),
-            answered: Bounded::new(REMEMBERED_MAX),
-            progress: Bounded::new(REMEMBERED_MAX),
-            states: Bounded::new(REMEMBERED_MAX),
-            demands: Bounded::new(REMEMBERED_MAX),
-            tasks: Bounded::new(REMEMBERED_MAX),
+            open: BoundedMap::new(OPEN_MAX),
+            answered: BoundedMap::new(REMEMBERED_MAX),
+            progress: BoundedMap::new(REMEMBERED_MAX),
+            states: BoundedMap::new(REMEMBERED_MAX),
+            demands: BoundedMap::new(REMEMBERED_MAX),
+            tasks: BoundedMap::new(REMEMBERED_MAX),
         }
     }
 }
@@ -153,9 +153,8 @@ impl Operations {
     /// Returns the requests that will never be answered, because the connection is over: entry and id.
     #[must_use]
     pub fn end(self) -> Vec<(u64, JsonId)> {
-        let open = self.open.map.into_iter();
-        let open =
-            open.flat_map(|((_, id), (_, queue))| queue.into_iter().map(move |o| (o.at.entry, id.clone())));
+        let open = self.open.into_entries();
+        let open = open.flat_map(|((_, id), queue)| queue.into_iter().map(move |o| (o.at.entry, id.clone())));
         let mut open: Vec<_> = open.collect();
         open.sort_unstable();
         open
@@ -322,72 +321,6 @@ impl OperationLink {
 
 fn demand_key(direction: Direction, method: Option<&str>, name: Option<&str>) -> (Direction, String, String) {
     (direction, method.unwrap_or_default().to_owned(), name.unwrap_or_default().to_owned())
-}
-
-/// A map that forgets its oldest key when it is full.
-#[derive(Debug)]
-pub(crate) struct Bounded<K, V> {
-    map: HashMap<K, (u64, V)>,
-    order: VecDeque<(u64, K)>,
-    stamp: u64,
-    max: usize,
-}
-
-impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
-    pub(crate) fn new(max: usize) -> Self {
-        Self { map: HashMap::new(), order: VecDeque::new(), stamp: 0, max }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.map.is_empty()
-    }
-
-    pub(crate) fn get(&self, key: &K) -> Option<&V> {
-        self.map.get(key).map(|(_, value)| value)
-    }
-
-    pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        self.map.get_mut(key).map(|(_, value)| value)
-    }
-
-    /// Returns the value of a key, a new one where there is none.
-    pub(crate) fn get_or_insert_default(&mut self, key: K) -> &mut V
-    where
-        V: Default,
-    {
-        if !self.map.contains_key(&key) {
-            self.insert(key.clone(), V::default());
-        }
-        &mut self.map.get_mut(&key).expect("the newest is never forgotten").1
-    }
-
-    fn values(&self) -> impl Iterator<Item = &V> {
-        self.map.values().map(|(_, value)| value)
-    }
-
-    pub(crate) fn into_entries(self) -> impl Iterator<Item = (K, V)> {
-        self.map.into_iter().map(|(key, (_, value))| (key, value))
-    }
-
-    pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
-        self.map.remove(key).map(|(_, value)| value)
-    }
-
-    /// Inserts, and returns whether something older had to go.
-    pub(crate) fn insert(&mut self, key: K, value: V) -> bool {
-        self.stamp += 1;
-        self.map.insert(key.clone(), (self.stamp, value));
-        self.order.push_back((self.stamp, key));
-        let crowded = self.map.len() > self.max;
-        // The queue also holds keys that were removed or replaced since: they go silently.
-        while self.map.len() > self.max || self.order.len() > self.max * 2 {
-            let Some((stamp, oldest)) = self.order.pop_front() else { break };
-            if self.map.get(&oldest).is_some_and(|(current, _)| *current == stamp) {
-                self.map.remove(&oldest);
-            }
-        }
-        crowded
-    }
 }
 
 #[cfg(test)]
@@ -558,15 +491,5 @@ mod tests {
             (S, &notice("notifications/tools/list_changed", meta)),
         ]);
         assert_eq!(seen, ["request of 0", "notice of 0", "notice of 0"]);
-    }
-
-    #[test]
-    fn the_tables_are_bounded() {
-        let mut bounded = Bounded::new(3);
-        for n in 0..100 {
-            bounded.insert(n % 7, n);
-        }
-        assert!(bounded.map.len() <= 3 && bounded.order.len() <= 6);
-        assert_eq!(bounded.get(&(99 % 7)), Some(&99));
     }
 }

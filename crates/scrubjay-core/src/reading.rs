@@ -3,10 +3,11 @@
 //! The one fold over entries. The sealer, `tape show`, the exporters and the index all see a tape through
 //! it, so they cannot disagree.
 
+use crate::bounded_map::BoundedMap;
 use crate::delivery::UndeliveredSum;
 use crate::entry::{BackendEnded, Entry, EntryKind, Gap, SessionMoved, Undelivered};
 use crate::envelope::{Envelope, JsonId};
-use crate::operation::{Bounded, EntryPosition, OperationLink, Operations};
+use crate::operation::{EntryPosition, OperationLink, Operations};
 use crate::selection::LeftOut;
 use crate::stats::{Collector, TapeMetadata};
 
@@ -48,7 +49,7 @@ pub struct EntryReader {
     /// Of the client's leg.
     operations: Operations,
     /// Of each connection to a backend: ids are its own.
-    backends: Bounded<(String, u32), Operations>,
+    backends: BoundedMap<(String, u32), Operations>,
     collector: Collector,
     next_entry: u64,
     /// What the entry just read says the next one was before.
@@ -61,7 +62,7 @@ impl Default for EntryReader {
     fn default() -> Self {
         Self {
             operations: Operations::default(),
-            backends: Bounded::new(CONNECTIONS_MAX),
+            backends: BoundedMap::new(CONNECTIONS_MAX),
             collector: Collector::default(),
             next_entry: 0,
             original: None,

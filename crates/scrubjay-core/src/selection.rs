@@ -12,9 +12,10 @@ mod sampling;
 mod settings;
 mod undecided;
 
+use crate::bounded_map::BoundedMap;
 use crate::entry::Direction;
 use crate::envelope::{Envelope, MessageKind};
-use crate::operation::{Bounded, EntryPosition, OperationLink, OperationRole, Operations};
+use crate::operation::{EntryPosition, OperationLink, OperationRole, Operations};
 use crate::protocol::method;
 
 pub use self::left_out::{LeftOut, LeftOutAmount, LeftOutReason};
@@ -69,7 +70,7 @@ pub struct Selection {
     near: Option<FailureWindow>,
     operations: Operations,
     /// Of what the gateway says to backends on its own account: ids are each connection's.
-    legs: Bounded<(String, u32), Operations>,
+    legs: BoundedMap<(String, u32), Operations>,
     held: UndecidedOperations,
     next: u64,
     rulings: Vec<KeepDecision>,
@@ -89,7 +90,7 @@ impl Selection {
             near,
             settings,
             operations: Operations::default(),
-            legs: Bounded::new(LEGS_MAX),
+            legs: BoundedMap::new(LEGS_MAX),
             held: UndecidedOperations::new(),
             next: 0,
             rulings: Vec::new(),

@@ -6,39 +6,17 @@
 //! (docs/SEARCH.md has the figures), in one pass and without allocating. Other models count up to a third
 //! differently, so nothing here is exact and whatever shows it must say so.
 
+mod costs;
+mod script;
+
+use self::costs::{
+    CAPITAL, JSON, LOWER, MIXED, PUNCTUATION, RANDOM_CAPITAL, RANDOM_LOWER, RANDOM_MIXED, RANDOM_UPPER,
+    SPACED, SPACED_CAPITAL, TOKEN, UPPER, cost, lead_cost,
+};
+use self::script::Script;
+
 /// What an image in an answer costs, whatever its size in bytes: between a small one and a full screen.
 pub const IMAGE_TOKENS: u64 = 1000;
-
-/// Costs are in hundredths of a token.
-const TOKEN: u64 = 100;
-
-/// What words cost, by how many letters they have; behind the end each letter adds the last number.
-type Costs = (&'static [u16], u64);
-
-/// `word` behind a space.
-const SPACED: Costs =
-    (&[0, 100, 100, 101, 102, 105, 112, 114, 125, 125, 141, 141, 150, 161, 170, 190, 220, 245, 255], 25);
-/// `word` behind anything else.
-const LOWER: Costs = (&[0, 100, 100, 105, 106, 114, 129, 132, 154, 172, 172, 165, 187, 230, 240, 250], 30);
-/// `Word` behind a space.
-const SPACED_CAPITAL: Costs =
-    (&[0, 100, 100, 103, 103, 111, 119, 114, 134, 154, 168, 174, 180, 192, 210, 240], 30);
-/// `Word` behind anything else, as in `camelCase`.
-const CAPITAL: Costs = (&[0, 100, 101, 106, 104, 108, 108, 111, 124, 131, 125, 133, 135, 140, 180, 220], 30);
-/// `WORD`.
-const UPPER: Costs = (&[0, 100, 101, 126, 150, 170, 190, 190, 230, 255], 35);
-/// `WORDword`.
-const MIXED: Costs = (&[0, 100, 100, 132, 180, 200, 205, 210, 215, 225], 30);
-/// Letters of an id, a hash or base64: no words, so few of them are in the table together.
-const RANDOM_LOWER: Costs = (&[0, 100, 101, 157, 208, 231, 297, 324], 45);
-const RANDOM_CAPITAL: Costs = (&[0, 100, 127, 195, 243, 285, 343, 382], 45);
-const RANDOM_UPPER: Costs = (&[0, 100, 109, 196, 241], 52);
-const RANDOM_MIXED: Costs = (&[0, 100, 110, 204, 237], 57);
-/// Punctuation in a row.
-const PUNCTUATION: Costs = (&[0, 100, 102, 120, 155, 200, 220], 45);
-
-/// What stands between the values of JSON: most of it is in the table.
-const JSON: Costs = (&[0, 100, 100, 101, 131, 189], 50);
 
 /// What a byte is; some are several things.
 const LOWER_CASE: u8 = 1;
@@ -283,76 +261,6 @@ impl<'a> Pieces<'a> {
         }
         self.cost += script.cost(count);
         self.at += bytes;
-    }
-}
-
-fn cost((costs, more): Costs, length: usize) -> u64 {
-    let last = costs.len() - 1;
-    let known = u64::from(costs[length.min(last)]);
-    known + length.saturating_sub(last) as u64 * more
-}
-
-/// What the character before a word adds to it: some stand in the table together with many words.
-fn lead_cost(lead: u8) -> u64 {
-    match lead {
-        b' ' | b'_' | b')' | b'*' | b'%' => 0,
-        b'.' | b'(' | b'$' => 10,
-        b'\\' | b'\'' | b'<' | b'=' => 25,
-        b'-' => 41,
-        b'/' | b'[' => 51,
-        b',' | b'+' | b'?' => 80,
-        _ => 97,
-    }
-}
-
-/// What is beyond ASCII, by how the table treats it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Script {
-    Latin,
-    Cyrillic,
-    Arabic,
-    Indic,
-    Hangul,
-    Kana,
-    Han,
-    Rare,
-    Sign,
-}
-
-impl Script {
-    fn of(c: char) -> Self {
-        match u32::from(c) {
-            0x370..=0x52f => Self::Cyrillic,
-            0x590..=0x6ff => Self::Arabic,
-            0x900..=0xdff => Self::Indic,
-            0x3041..=0x30ff => Self::Kana,
-            0x3400..=0x9fff => Self::Han,
-            0xac00..=0xd7af => Self::Hangul,
-            ..=0x24f if c.is_alphabetic() => Self::Latin,
-            _ if c.is_alphabetic() => Self::Rare,
-            _ => Self::Sign,
-        }
-    }
-
-    fn goes_with(self, first: Self) -> bool {
-        let is_japanese = |script| matches!(script, Self::Kana | Self::Han);
-        self == first || is_japanese(self) && is_japanese(first)
-    }
-
-    /// Returns what so many letters of it in a row cost.
-    fn cost(self, count: u64) -> u64 {
-        match self {
-            // Within a word of ASCII letters, which was counted already.
-            Self::Latin => 45 * count,
-            Self::Cyrillic => 70 + 22 * count,
-            Self::Arabic => 55 + 31 * count,
-            Self::Indic => 60 + 40 * count,
-            Self::Hangul => 90 + 42 * count,
-            Self::Kana => 70 + 58 * count,
-            Self::Han => 60 + 62 * count,
-            Self::Rare => 200 * count,
-            Self::Sign => 100 + count.saturating_sub(1) * 10,
-        }
     }
 }
 

@@ -7,9 +7,9 @@
 use std::collections::BTreeSet;
 
 use super::{Exchange, Exchanges, ObservedMessage, mark, searchable};
+use crate::bounded_map::BoundedMap;
 use crate::entry::Direction;
 use crate::envelope::{Envelope, JsonId, MessageKind};
-use crate::operation::Bounded;
 
 /// What so many entries of the client asked is remembered.
 const ASKED_MAX: usize = 16_384;
@@ -22,7 +22,7 @@ const TOLD_TEXT_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Legs {
     /// By the number of the entry.
-    asked: Bounded<u64, Asked>,
+    asked: BoundedMap<u64, Asked>,
     /// The requests of backends that wait for an answer, while no client was asked the same.
     backend_asks: BTreeSet<(u64, JsonId)>,
 }
@@ -37,7 +37,7 @@ struct Asked {
 
 impl Default for Legs {
     fn default() -> Self {
-        Self { asked: Bounded::new(ASKED_MAX), backend_asks: BTreeSet::new() }
+        Self { asked: BoundedMap::new(ASKED_MAX), backend_asks: BTreeSet::new() }
     }
 }
 

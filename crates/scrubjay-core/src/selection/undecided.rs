@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::left_out::LeftOutReason;
-use crate::operation::Bounded;
+use crate::bounded_map::BoundedMap;
 
 /// No more messages wait at once.
 pub const UNDECIDED_MAX: usize = 16_384;
@@ -74,7 +74,7 @@ pub(super) struct UndecidedOperations {
     open: BTreeSet<u64>,
     messages: usize,
     bytes: u64,
-    decided: Bounded<u64, OperationVerdict>,
+    decided: BoundedMap<u64, OperationVerdict>,
 }
 
 impl UndecidedOperations {
@@ -84,7 +84,7 @@ impl UndecidedOperations {
             open: BTreeSet::new(),
             messages: 0,
             bytes: 0,
-            decided: Bounded::new(REMEMBERED_MAX),
+            decided: BoundedMap::new(REMEMBERED_MAX),
         }
     }
 
