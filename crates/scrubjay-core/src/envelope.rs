@@ -128,8 +128,8 @@ pub struct Envelope {
     pub input_required: bool,
     /// Size of `params` or `result` as raw JSON.
     pub body_bytes: usize,
-    /// What ties it to other messages.
-    pub ties: References,
+    /// What references it to other messages.
+    pub references: References,
     /// The messages of a batch.
     pub batch: Vec<Self>,
     /// What is wrong with it.

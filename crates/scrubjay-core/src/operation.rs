@@ -175,8 +175,8 @@ impl Operations {
         let (operation, role) = self.belongs_to(at, envelope);
         link.operation = Some(operation);
         link.role = role;
-        let ties = &envelope.ties;
-        if let Some(token) = &ties.progress_token {
+        let references = &envelope.references;
+        if let Some(token) = &references.progress_token {
             self.progress.insert((at.direction, token.clone()), operation);
         }
         let open = OpenOperation {
@@ -184,7 +184,7 @@ impl Operations {
             at,
             method: envelope.method.clone(),
             name: envelope.name.clone(),
-            progress_token: ties.progress_token.clone(),
+            progress_token: references.progress_token.clone(),
         };
         let key = (at.direction, id);
         if let Some(queue) = self.open.get_mut(&key) {
@@ -202,19 +202,19 @@ impl Operations {
 
     /// Finds the operation that a request goes on with, or begins one.
     fn belongs_to(&mut self, at: EntryPosition, envelope: &Envelope) -> (u64, OperationRole) {
-        let ties = &envelope.ties;
-        if let Some(state) = &ties.request_state
+        let references = &envelope.references;
+        if let Some(state) = &references.request_state
             && let Some(operation) = self.states.get(&(at.direction, state.clone()))
         {
             return (*operation, OperationRole::Round);
         }
-        if ties.answers_input && ties.request_state.is_none() {
+        if references.answers_input && references.request_state.is_none() {
             let key = demand_key(at.direction, envelope.method.as_deref(), envelope.name.as_deref());
             if let Some(operation) = self.demands.remove(&key) {
                 return (operation, OperationRole::Round);
             }
         }
-        if let Some(task) = &ties.task
+        if let Some(task) = &references.task
             && let Some(operation) = self.tasks.get(task)
         {
             return (*operation, OperationRole::Poll);
@@ -243,19 +243,19 @@ impl Operations {
         self.answered.insert(key, open.operation);
         if let Some(token) = open.progress_token.clone()
             && !envelope.input_required
-            && envelope.ties.task.is_none()
+            && envelope.references.task.is_none()
         {
             self.progress.remove(&(asked, token));
         }
         if envelope.input_required {
-            match &envelope.ties.request_state {
+            match &envelope.references.request_state {
                 Some(state) => self.states.insert((asked, state.clone()), open.operation),
                 None => self
                     .demands
                     .insert(demand_key(asked, open.method.as_deref(), open.name.as_deref()), open.operation),
             };
         }
-        if let Some(task) = &envelope.ties.task {
+        if let Some(task) = &envelope.references.task {
             self.tasks.insert(task.clone(), open.operation);
         }
         link.operation = Some(open.operation);
@@ -278,20 +278,20 @@ impl Operations {
 
     fn notification(&mut self, at: EntryPosition, envelope: &Envelope) -> OperationLink {
         let mut link = OperationLink::alone(envelope);
-        let ties = &envelope.ties;
+        let references = &envelope.references;
         let asked = at.direction.reversed();
-        let (role, found) = if let Some(request) = &ties.cancels {
+        let (role, found) = if let Some(request) = &references.cancels {
             // The side that asked calls it off; a server may also end a subscription it serves.
             let open = [at.direction, asked].into_iter().find_map(|d| self.open.get(&(d, request.clone())));
             (OperationRole::Cancellation, open.and_then(|q| q.front()).map(|o| o.operation))
         } else if let (Some(method::NOTIFICATIONS_PROGRESS), Some(token)) =
-            (envelope.method.as_deref(), &ties.progress_token)
+            (envelope.method.as_deref(), &references.progress_token)
         {
             (OperationRole::Progress, self.progress.get(&(asked, token.clone())).copied())
-        } else if let Some(listen) = &ties.subscription {
+        } else if let Some(listen) = &references.subscription {
             let open = self.open.get(&(asked, listen.clone()));
             (OperationRole::Notice, open.and_then(|q| q.front()).map(|o| o.operation))
-        } else if let Some(task) = &ties.task {
+        } else if let Some(task) = &references.task {
             (OperationRole::Notice, self.tasks.get(task).copied())
         } else {
             return link;

@@ -4,7 +4,7 @@
 ///
 /// Nothing where the text is not JSON.
 #[must_use]
-pub fn laid_out(json: &str) -> Option<String> {
+pub fn pretty(json: &str) -> Option<String> {
     serde_json::from_str::<serde::de::IgnoredAny>(json).ok()?;
     let mut out = String::with_capacity(json.len() * 2);
     let (mut depth, mut rest) = (0_usize, json.trim());
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn json_is_laid_out_as_it_was_said() {
         let check = |json: &str, expected: Option<&str>| {
-            assert_eq!(laid_out(json).as_deref(), expected, "{json}");
+            assert_eq!(pretty(json).as_deref(), expected, "{json}");
         };
         check(
             r#" {"z":1.0e+2,"a":{ },"s":"a\"{,}","l":[ 1 ,-0],"e":[]} "#,

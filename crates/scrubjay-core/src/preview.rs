@@ -15,13 +15,13 @@ use crate::protocol::method;
 ///
 /// Nothing where there is no more to it than method and name.
 #[must_use]
-pub fn asked(payload: &[u8]) -> Option<&str> {
+pub fn arguments(payload: &[u8]) -> Option<&str> {
     let [method, params] = fields(utf8(payload)?, ["method", "params"]).ok()?.values;
     // As it is written: none that matters here has an escape in it.
     let method = method?.get().trim_matches('"');
-    let [arguments, uri, meta] = members(params, ["arguments", "uri", "_meta"]);
+    let [call_arguments, uri, meta] = members(params, ["arguments", "uri", "_meta"]);
     let wanted = match method {
-        method::TOOLS_CALL | method::PROMPTS_GET => arguments,
+        method::TOOLS_CALL | method::PROMPTS_GET => call_arguments,
         // The name of the row is all there is to it.
         method::RESOURCES_READ | method::RESOURCES_SUBSCRIBE | method::RESOURCES_UNSUBSCRIBE
             if uri.is_some() =>
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn what_was_asked_is_the_arguments_or_the_parameters() {
         let check = |line: &str, expected: Option<&str>| {
-            assert_eq!(asked(line.as_bytes()), expected, "{line}");
+            assert_eq!(arguments(line.as_bytes()), expected, "{line}");
         };
         check(
             r#"{"method":"tools/call","params":{"name":"t","arguments":{"b":1,"a":[2]},"_meta":{}}}"#,

@@ -74,7 +74,7 @@ impl Default for EntryReader {
 impl EntryReader {
     /// Makes a reader that knows beforehand which entries the notes of the tape name as undelivered.
     #[must_use]
-    pub fn knowing(undelivered: UndeliveredSum) -> Self {
+    pub fn with_undelivered(undelivered: UndeliveredSum) -> Self {
         Self { undelivered, ..Self::default() }
     }
 

@@ -73,7 +73,7 @@ pub struct Selection {
     legs: BoundedMap<(String, u32), Operations>,
     held: UndecidedOperations,
     next: u64,
-    rulings: Vec<KeepDecision>,
+    decisions: Vec<KeepDecision>,
     left_out: LeftOut,
 }
 
@@ -93,7 +93,7 @@ impl Selection {
             legs: BoundedMap::new(LEGS_MAX),
             held: UndecidedOperations::new(),
             next: 0,
-            rulings: Vec::new(),
+            decisions: Vec::new(),
             left_out: LeftOut::default(),
         }
     }
@@ -107,7 +107,7 @@ impl Selection {
     /// Takes something that is no message, and is kept; returns its number.
     pub fn fact(&mut self) -> u64 {
         let number = self.number();
-        self.rulings.push(KeepDecision { message: number, is_kept: true });
+        self.decisions.push(KeepDecision { message: number, is_kept: true });
         number
     }
 
@@ -161,10 +161,10 @@ impl Selection {
     }
 
     /// Returns what was decided since the last call, in the order in which the messages came.
-    pub fn rulings(&mut self) -> Vec<KeepDecision> {
-        let mut rulings = std::mem::take(&mut self.rulings);
-        rulings.sort_unstable();
-        rulings
+    pub fn decisions(&mut self) -> Vec<KeepDecision> {
+        let mut decisions = std::mem::take(&mut self.decisions);
+        decisions.sort_unstable();
+        decisions
     }
 
     /// Returns what was left out since the last call.
@@ -217,7 +217,7 @@ impl Selection {
                 OperationRole::Request | OperationRole::Round | OperationRole::Poll => unit.unanswered += 1,
                 OperationRole::Answer => {
                     unit.unanswered = unit.unanswered.saturating_sub(1);
-                    unit.goes_on = one.input_required || one.ties.task.is_some() && !one.is_failure();
+                    unit.goes_on = one.input_required || one.references.task.is_some() && !one.is_failure();
                     unit.took_ns = unit.took_ns.max(link.response_ns.unwrap_or(0));
                 }
                 OperationRole::Progress

@@ -132,7 +132,7 @@ impl Envelope {
             _ => None,
         };
         let token = if method == method::NOTIFICATIONS_PROGRESS { progress_token } else { meta_token };
-        self.ties = References {
+        self.references = References {
             progress_token: token.map(|t| JsonId::from_raw(t.get())),
             cancels: request_id
                 .filter(|_| method == method::NOTIFICATIONS_CANCELLED)
@@ -180,8 +180,8 @@ impl Envelope {
         self.input_required = text(result_type).as_deref() == Some("input_required");
         self.protocol_version = text(version);
         self.peer_info = meta_server.or(server).map(|s| s.get().to_owned());
-        self.ties.request_state = text(state);
-        self.ties.task = text(created).or_else(|| text(task_id)).or_else(|| related_task(meta_task));
+        self.references.request_state = text(state);
+        self.references.task = text(created).or_else(|| text(task_id)).or_else(|| related_task(meta_task));
     }
 }
 
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(call.name.as_deref(), Some("echo"));
         assert_eq!(call.era, Some(Era::Modern));
         assert_eq!(call.protocol_version.as_deref(), Some("2026-07-28"));
-        assert_eq!(call.ties.progress_token, Some(JsonId::from_raw("9")));
+        assert_eq!(call.references.progress_token, Some(JsonId::from_raw("9")));
         let failed = Envelope::parse(br#"{"jsonrpc":"2.0","id":3,"result":{"isError":true,"content":[]}}"#);
         assert!(failed.is_failure());
         let batch =

@@ -23,9 +23,9 @@ pub(super) fn shortened(envelope: &Envelope) -> Cow<'_, Envelope> {
 }
 
 fn is_short(envelope: &Envelope) -> bool {
-    let ties = &envelope.ties;
-    let ids = [&envelope.id, &ties.progress_token, &ties.cancels, &ties.subscription];
-    let keys = [&ties.request_state, &ties.task];
+    let references = &envelope.references;
+    let ids = [&envelope.id, &references.progress_token, &references.cancels, &references.subscription];
+    let keys = [&references.request_state, &references.task];
     let names = [&envelope.method, &envelope.name];
     ids.into_iter().flatten().all(|id| id.as_raw().len() <= KEY_BYTES_MAX)
         && keys.into_iter().flatten().all(|key| key.len() <= KEY_BYTES_MAX)
@@ -34,12 +34,17 @@ fn is_short(envelope: &Envelope) -> bool {
 }
 
 fn shorten(envelope: &mut Envelope) {
-    let ties = &mut envelope.ties;
-    let ids = [&mut envelope.id, &mut ties.progress_token, &mut ties.cancels, &mut ties.subscription];
+    let references = &mut envelope.references;
+    let ids = [
+        &mut envelope.id,
+        &mut references.progress_token,
+        &mut references.cancels,
+        &mut references.subscription,
+    ];
     for id in ids.into_iter().flatten() {
         *id = short_id(id).into_owned();
     }
-    let keys = [&mut ties.request_state, &mut ties.task];
+    let keys = [&mut references.request_state, &mut references.task];
     for key in keys.into_iter().flatten().filter(|key| key.len() > KEY_BYTES_MAX) {
         *key = hash(key);
     }
@@ -81,8 +86,8 @@ mod tests {
         assert_eq!(one, same);
         assert!(one.batch[0].name.as_ref().is_some_and(|name| name.starts_with("xxxx") && name.len() < 200));
         assert_ne!(one.batch[0].id, two.batch[0].id);
-        assert_ne!(one.batch[0].ties.progress_token, two.batch[0].ties.progress_token);
-        assert_eq!(one.batch[0].ties.request_state, two.batch[0].ties.request_state);
+        assert_ne!(one.batch[0].references.progress_token, two.batch[0].references.progress_token);
+        assert_eq!(one.batch[0].references.request_state, two.batch[0].references.request_state);
         let short = Envelope::parse(br#"{"id":1,"method":"ping"}"#);
         assert!(matches!(shortened(&short), Cow::Borrowed(_)));
     }

@@ -96,7 +96,7 @@ impl Selection {
                 self.rule_out(message, offer.bytes, LeftOutReason::Filter);
             }
             OperationVerdict::Keep | OperationVerdict::Greeting => {
-                self.rulings.push(KeepDecision { message, is_kept: true });
+                self.decisions.push(KeepDecision { message, is_kept: true });
             }
         }
     }
@@ -194,7 +194,7 @@ impl Selection {
         }
         let unit = self.held.decide(id, OperationVerdict::Keep);
         for (message, _) in unit.into_iter().flat_map(|unit| unit.messages) {
-            self.rulings.push(KeepDecision { message, is_kept: true });
+            self.decisions.push(KeepDecision { message, is_kept: true });
         }
     }
 
@@ -207,6 +207,6 @@ impl Selection {
 
     pub(super) fn rule_out(&mut self, message: u64, bytes: u64, reason: LeftOutReason) {
         self.left_out.count(reason, bytes);
-        self.rulings.push(KeepDecision { message, is_kept: false });
+        self.decisions.push(KeepDecision { message, is_kept: false });
     }
 }

@@ -52,7 +52,7 @@ impl Play {
     }
 
     fn take(&mut self) {
-        for ruling in self.selection.rulings() {
+        for ruling in self.selection.decisions() {
             let earlier = self.fates.insert(ruling.message, ruling.is_kept);
             assert_eq!(earlier, None, "{} was decided twice", ruling.message);
         }

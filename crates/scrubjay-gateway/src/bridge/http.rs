@@ -364,7 +364,7 @@ impl Bridge {
 
     /// Calls a modern request off by leaving its stream; returns whether nothing needs to be sent.
     fn call_off(&self, message: &Envelope) -> bool {
-        let call = message.ties.cancels.as_ref().and_then(|id| lock(&self.calls).remove(id));
+        let call = message.references.cancels.as_ref().and_then(|id| lock(&self.calls).remove(id));
         let is_modern = call.is_some();
         if let Some(cancelled) = call {
             cancelled.notify_one();

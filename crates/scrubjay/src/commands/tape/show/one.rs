@@ -163,7 +163,7 @@ fn pair(tape: &Tape, reading: &EntryReading, answer: Option<(u64, Option<u64>)>)
 
 /// Writes a message as it was said: keys in their order, numbers in their spelling.
 fn message(out: &mut impl Write, payload: &[u8]) -> anyhow::Result<()> {
-    match std::str::from_utf8(payload).ok().and_then(pretty_json::laid_out) {
+    match std::str::from_utf8(payload).ok().and_then(pretty_json::pretty) {
         // Line breaks belong to the layout: a JSON string contains none.
         Some(text) => {
             for line in text.lines() {
