@@ -52,9 +52,9 @@ impl Play {
     }
 
     fn take(&mut self) {
-        for ruling in self.selection.decisions() {
-            let earlier = self.fates.insert(ruling.message, ruling.is_kept);
-            assert_eq!(earlier, None, "{} was decided twice", ruling.message);
+        for decision in self.selection.decisions() {
+            let earlier = self.fates.insert(decision.message, decision.is_kept);
+            assert_eq!(earlier, None, "{} was decided twice", decision.message);
         }
     }
 
