@@ -1,11 +1,11 @@
-//! By what two calls are told to be the same: the method and what is asked, whatever the id and the progress token.
+//! Hashes by which two calls or two answers are recognised as the same, regardless of id and progress token.
 
 use serde_json::Value;
 
 use crate::json::canonical::canonical;
 use crate::json::fields;
 
-/// Returns a number that requests for the same have in common: method and parameters, without `_meta`.
+/// Hashes a request's method and parameters, without `_meta`.
 #[must_use]
 pub fn request_identity(payload: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(payload).ok()?;
@@ -18,7 +18,7 @@ pub fn request_identity(payload: &[u8]) -> Option<u64> {
     Some(number(&[method?.get(), &canonical(&params)]))
 }
 
-/// Returns a number that answers saying the same have in common.
+/// Hashes an answer's result or error.
 #[must_use]
 pub fn answer_identity(payload: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(payload).ok()?;
