@@ -1,26 +1,27 @@
-//! What changed between two definitions of a tool, in words: what it may do first, then what it says and takes.
+//! Describes what changed between two definitions of a tool: first hints about what it may do, then description and
+//! schemas.
 //!
-//! Everything quoted was said by a server, so it is made inert and cut.
+//! Every quoted text comes from a server, so it is made inert and cut.
 
 use serde_json::{Map, Value};
 
 use crate::inert::inert;
 use crate::json::canonical::canonical;
 
-/// So many changes of one definition are told.
+/// The most changes of one definition that are reported.
 const CHANGES_MAX: usize = 40;
-/// A schema within a schema is compared to this depth.
+/// The depth to which nested schemas are compared.
 const DEPTH_MAX: usize = 8;
-/// So many characters of a text are quoted, and so many before a change.
+/// The most characters of a text that are quoted, and how many of them come before a change.
 const QUOTED_MAX: usize = 160;
 const BEFORE_MAX: usize = 24;
-/// Says nothing about what the tool does, and may differ each time.
+/// Members that say nothing about what the tool does and may differ each time.
 const VOLATILE: [&str; 2] = ["_meta", "icons"];
-/// Hints whose change takes a caution away: a host that asks a person first goes by these.
+/// Hints with the value that asks for caution: hosts use them to decide whether to ask a person first.
 const CAUTION: [(&str, bool); 4] =
     [("readOnlyHint", false), ("destructiveHint", true), ("openWorldHint", true), ("idempotentHint", false)];
 
-/// Says what changed, what matters most first; nothing where a tool is what it was.
+/// Describes what changed, the most important first; empty if nothing did.
 #[must_use]
 pub fn changes(old: &Value, new: &Value) -> Vec<String> {
     let mut told = ReportedChanges::default();
@@ -44,7 +45,7 @@ pub fn changes(old: &Value, new: &Value) -> Vec<String> {
     told.all
 }
 
-/// What was found to have changed.
+/// The changes so far, up to [`CHANGES_MAX`].
 #[derive(Default)]
 struct ReportedChanges {
     all: Vec<String>,
@@ -78,7 +79,7 @@ fn annotations(old: &Value, new: &Value, told: &mut ReportedChanges) {
             continue;
         }
         let line = format!("{} {} → {}", inert(key), value(before), value(after));
-        // What is not said means the cautious thing, so losing a promise is as bad as its opposite.
+        // A missing hint means the cautious value, so dropping a promise is as unsafe as reversing it.
         let is_less = CAUTION.iter().any(|(hint, bad)| {
             *hint == key && before.as_bool() == Some(!bad) && after.as_bool() != Some(!bad)
         });
@@ -103,7 +104,8 @@ fn text(what: &str, old: &Value, new: &Value, told: &mut ReportedChanges) {
     }
 }
 
-/// Says where two texts differ: what both begin and end with is left out, but for a few characters before.
+/// Describes where two texts differ: leaves out their common beginning, except for a few characters, and their common
+/// end.
 fn difference(old: &str, new: &str) -> String {
     let (old, new): (Vec<char>, Vec<char>) = (old.chars().collect(), new.chars().collect());
     let is_space = |c: Option<&char>| c.is_none_or(|c| c.is_whitespace());

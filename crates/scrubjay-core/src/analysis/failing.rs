@@ -1,4 +1,4 @@
-//! Failures one after the other, of one tool or of all together, and tools that never worked.
+//! Finds runs of failures, of one tool or of all calls, and tools that always fail.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use super::loops::short;
 use super::{Call, Finding, FindingKind, SHOWN_MAX};
 use crate::protocol::code;
 
-/// So many failures of one tool in a row are worth telling.
+/// The least failures of one tool in a row that are reported.
 const OF_ONE_MIN: usize = 3;
-/// So many of whatever was asked.
+/// The least failures in a row over all calls: more than of one tool, because unrelated ones meet by chance.
 const OF_ALL_MIN: usize = 5;
-/// A tool that was called less often may have failed by chance.
+/// The least calls of a tool that always fails: fewer may have failed by chance.
 const ALWAYS_MIN: usize = 3;
 
 pub(super) fn findings(calls: &[Call]) -> Vec<Finding> {
@@ -27,12 +27,12 @@ pub(super) fn findings(calls: &[Call]) -> Vec<Finding> {
         if is_tool && calls.len() >= ALWAYS_MIN && calls.iter().all(|call| call.failed) {
             found.push(always(&calls));
         } else {
-            found.extend(longest(&calls, OF_ONE_MIN).map(|run| told(short(calls[0]), &calls, run)));
+            found.extend(longest(&calls, OF_ONE_MIN).map(|run| failure_run(short(calls[0]), &calls, run)));
         }
     }
     let of_all = longest(&asked, OF_ALL_MIN)
         .filter(|(begin, end)| asked[*begin..*end].iter().any(|call| call.subject != asked[*begin].subject));
-    found.extend(of_all.map(|run| told("all calls", &asked, run)));
+    found.extend(of_all.map(|run| failure_run("all calls", &asked, run)));
     found.sort_by_key(|finding| std::cmp::Reverse(finding.count));
     found
 }
@@ -50,7 +50,7 @@ fn longest(calls: &[&Call], count_min: usize) -> Option<(usize, usize)> {
     (best.1 - best.0 >= count_min).then_some(best)
 }
 
-fn told(subject: &str, calls: &[&Call], (begin, end): (usize, usize)) -> Finding {
+fn failure_run(subject: &str, calls: &[&Call], (begin, end): (usize, usize)) -> Finding {
     let run = &calls[begin..end];
     let then = match calls.get(end) {
         Some(next) => format!("then it worked again (#{})", next.entry),

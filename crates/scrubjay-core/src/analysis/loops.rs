@@ -1,6 +1,6 @@
-//! Loops: the same calls with the same arguments in the same order, again and again, and to no effect.
+//! Finds loops: the same calls with the same arguments in the same order, again and again, without effect.
 //!
-//! Where most answers differ from round to round, as when someone pages through something, it is work.
+//! If most answers differ from round to round, as in paging, it is work and not a loop.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ pub(super) fn findings(calls: &[Call]) -> Vec<Finding> {
         .iter()
         .map(|call| {
             next += 1;
-            // What cannot be compared is like nothing else.
+            // A call whose arguments cannot be compared gets a letter of its own.
             call.asks.map_or(next, |asks| *numbers.entry(asks).or_insert(next))
         })
         .collect();
@@ -26,12 +26,12 @@ pub(super) fn findings(calls: &[Call]) -> Vec<Finding> {
             (!cycle.places.is_empty()).then(|| (cycle.count() * cycle.period, finding(&asked, &cycle)))
         })
         .collect();
-    // What went on longest first.
+    // The longest first.
     found.sort_by_key(|(calls, _)| std::cmp::Reverse(*calls));
     found.into_iter().map(|(_, finding)| finding).collect()
 }
 
-/// Tells whether more than half of the calls ended as they did a round before, and none of them is there to wait.
+/// Returns whether more than half of the calls ended as in the round before, and none calls a tool that waits.
 fn is_idle(asked: &[&Call], (begin, end): (usize, usize), period: usize) -> bool {
     let alike = (begin + period..end).filter(|at| asked[*at].ended_like(asked[at - period])).count();
     alike * 2 > end - begin - period && !asked[begin..begin + period].iter().any(|call| call.is_waiting())
@@ -61,12 +61,12 @@ fn finding(asked: &[&Call], cycle: &Cycle) -> Finding {
     }
 }
 
-/// Returns the tool, or the method.
+/// Returns the tool or, if it calls none, the method.
 pub(super) fn short(call: &Call) -> &str {
     call.tool().unwrap_or(&call.subject)
 }
 
-/// So many steps of a loop are named in one line.
+/// The most steps of a loop that are named in its subject.
 const STEPS_MAX: usize = 8;
 
 fn shown_steps(steps: &[String]) -> String {

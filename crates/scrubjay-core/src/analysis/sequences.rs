@@ -1,4 +1,4 @@
-//! What the client asked after what.
+//! Finds sequences of calls that the client makes more than once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,29 +9,29 @@ use super::Call;
 use super::cycles::{Cycle, cycles};
 use super::numbers::median;
 
-/// What came only once is no pattern.
+/// The least occurrences of a sequence.
 const COUNT_MIN: usize = 2;
 const SEQUENCES_MAX: usize = 20;
-/// So many different ones are told apart; a tape that has more shows none.
+/// The most different sequences that are counted.
 const DIFFERENT_MAX: usize = 100_000;
 
-/// Things asked one after the other, more than once.
+/// Calls that followed each other more than once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Sequence {
-    /// What, in order.
+    /// The methods or tools, in order.
     pub subjects: Vec<String>,
-    /// How often.
+    /// How often it occurred.
     pub count: u64,
-    /// Whether it is a round: behind the last the first came again. Its other beginnings are not listed.
+    /// Whether it is a loop: after the last call the first came again. Its other rotations are not listed.
     pub is_round: bool,
-    /// The median time from each to the next.
+    /// The median time from each call to the next.
     pub gaps_ns: Vec<u64>,
-    /// The entries of the first time.
+    /// The entries of the first occurrence.
     pub entries: Vec<u64>,
 }
 
 pub(super) fn sequences(calls: &[Call]) -> Vec<Sequence> {
-    let asked: Vec<&Call> = calls.iter().filter(|call| call.is_clients()).collect();
+    let asked: Vec<&Call> = calls.iter().filter(|call| call.is_client_request()).collect();
     let mut numbers: HashMap<&Arc<str>, u32> = HashMap::new();
     let letters: Vec<u32> = asked
         .iter()
@@ -44,7 +44,7 @@ pub(super) fn sequences(calls: &[Call]) -> Vec<Sequence> {
     let mut found: Vec<Sequence> = cycles.iter().map(|cycle| round(&asked, cycle)).collect();
     let rounds = covered(asked.len(), &cycles);
     found.extend([2, 3].into_iter().flat_map(|length| of_length(&asked, &rounds, length)));
-    // Of two that are as frequent the longer says more.
+    // Of two equally frequent ones the longer comes first, because it contains the other.
     found.sort_by(|a, b| {
         b.count
             .cmp(&a.count)
@@ -55,7 +55,7 @@ pub(super) fn sequences(calls: &[Call]) -> Vec<Sequence> {
     found
 }
 
-/// Returns up to where the rounds reach that each place is in; zero outside of them.
+/// Returns for each call the end of the loop that it is in, or zero outside of loops.
 fn covered(length: usize, cycles: &[Cycle]) -> Vec<usize> {
     let mut ends = vec![0; length];
     for (begin, end) in cycles.iter().flat_map(|cycle| &cycle.places) {
@@ -76,7 +76,7 @@ fn of_length(asked: &[&Call], rounds: &[usize], length: usize) -> Vec<Sequence> 
     let mut places: HashMap<Vec<&Arc<str>>, Vec<usize>> = HashMap::new();
     for (at, window) in asked.windows(length).enumerate() {
         let key: Vec<&Arc<str>> = window.iter().map(|call| &call.subject).collect();
-        // Part of a round, or the same three times, which the same twice says already.
+        // Left out: a part of a loop, and the same call three times, which the same call twice covers.
         if rounds[at] >= at + length || length > 2 && key.iter().all(|subject| *subject == key[0]) {
             continue;
         }
