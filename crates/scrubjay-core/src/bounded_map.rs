@@ -1,9 +1,9 @@
-//! A map with room for so many keys: the oldest goes when another one comes.
+//! A map of limited size, for tables that are filled by what peers send.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// A map that forgets its oldest key when it is full.
+/// A map that drops its oldest key when it is full.
 #[derive(Debug)]
 pub(crate) struct BoundedMap<K, V> {
     map: HashMap<K, (u64, V)>,
@@ -29,7 +29,7 @@ impl<K: Hash + Eq + Clone, V> BoundedMap<K, V> {
         self.map.get_mut(key).map(|(_, value)| value)
     }
 
-    /// Returns the value of a key, a new one where there is none.
+    /// Returns the value of a key, inserting a default one if it is missing.
     pub(crate) fn get_or_insert_default(&mut self, key: K) -> &mut V
     where
         V: Default,
@@ -52,20 +52,21 @@ impl<K: Hash + Eq + Clone, V> BoundedMap<K, V> {
         self.map.remove(key).map(|(_, value)| value)
     }
 
-    /// Inserts, and returns whether something older had to go.
+    /// Inserts, and returns whether an older key was dropped for it.
     pub(crate) fn insert(&mut self, key: K, value: V) -> bool {
         self.stamp += 1;
         self.map.insert(key.clone(), (self.stamp, value));
         self.order.push_back((self.stamp, key));
-        let crowded = self.map.len() > self.max;
-        // The queue also holds keys that were removed or replaced since: they go silently.
+        let is_full = self.map.len() > self.max;
+        // The queue still holds keys that were removed or replaced since; their stamp is no longer the current one. It is
+        // trimmed at twice the limit, so that replacing one key again and again does not let it grow.
         while self.map.len() > self.max || self.order.len() > self.max * 2 {
             let Some((stamp, oldest)) = self.order.pop_front() else { break };
             if self.map.get(&oldest).is_some_and(|(current, _)| *current == stamp) {
                 self.map.remove(&oldest);
             }
         }
-        crowded
+        is_full
     }
 }
 

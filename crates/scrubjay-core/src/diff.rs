@@ -18,17 +18,17 @@ const CONTEXT_LINES: usize = 3;
 /// The most steps of one comparison, as [`steps`] estimates them: a quarter to half a second on one core. It is enough for
 /// any two texts of 50,000 lines each, and for longer ones that begin and end alike.
 const STEPS_MAX: usize = 1 << 25;
-/// The lines that a block has on average are at least these: smaller ones would match by chance.
+/// The least average length of a block in lines: shorter blocks would match by chance.
 const BLOCK_LINES_MIN: usize = 4;
-/// About how many blocks the longest texts are cut into: so many take half of the steps.
+/// About how many blocks long texts are cut into: comparing 2^16 takes at most half of the steps.
 const BLOCKS: usize = 1 << 16;
 
-/// How many lines came and went.
+/// The number of lines that were added and removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LineCount {
     /// New lines.
     pub added: u64,
-    /// Lines that are gone.
+    /// Removed lines.
     pub removed: u64,
 }
 
@@ -100,7 +100,8 @@ impl<'a> LineDiff<'a> {
         let Ok(()) = compare(&mut found, &old, prefix..old_end, &new, prefix..new_end, steps_max);
         let Ok(()) = found.equal(old_end, new_end, suffix);
 
-        // Moves changes to where people expect them, and joins neighbours of one kind.
+        // As `similar` does itself: moves changes to where people expect them, and joins neighbours of one kind. Without
+        // it the context of a hunk would end between two pieces of one unchanged range.
         let mut tidied = Compact::new(Replace::new(Capture::new()), &*old, &*new);
         for op in found.ops().iter().filter(|op| op.old_range().len() + op.new_range().len() > 0) {
             let Ok(()) = op.apply_to_hook(&mut tidied);
@@ -190,8 +191,8 @@ fn steps(items: usize) -> usize {
     items.saturating_mul(items.isqrt().max(256))
 }
 
-/// Cuts lines into blocks of `mean` lines on average. Where a block ends is told by its last line alone, so that blocks
-/// behind an inserted line are the same as before.
+/// Cuts lines into blocks of `mean` lines on average. Only the last line of a block decides that it ends there, so that the
+/// blocks after an inserted line are the same as before.
 fn blocks<'l, 't>(lines: &'l [&'t str], mean: u64) -> Vec<&'l [&'t str]> {
     // FNV-1a, because it never changes: the standard library's hashes may, and with them the counts.
     let hash = |line: &&str| {

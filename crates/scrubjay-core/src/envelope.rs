@@ -1,8 +1,7 @@
-//! Reads the outside of a message: what kind it is, whose answer, which method and tool.
+//! The envelope of a message: its kind, id, method and tool, without the contents.
 //!
-//! Total: whatever the bytes are, the answer is an [`Envelope`], with what is wrong with it listed as
-//! [`Defect`]s. Nothing is validated beyond what telling messages apart needs, and nothing is rewritten: ids
-//! keep their spelling, because a 30-digit id is not a float.
+//! Total: any bytes have an [`Envelope`], which lists what is wrong as [`Defect`]s. Validates only what is needed to tell
+//! messages apart, and rewrites nothing: ids keep their spelling, because a 30-digit id is not a float.
 
 mod parse;
 
@@ -10,9 +9,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Nesting beyond this is flagged.
+/// The deepest nesting without a [`Defect::TooDeep`]: the default limit of `serde_json`.
 pub const DEPTH_MAX: usize = 128;
-/// A batch of more messages than this is not looked into.
+/// The most messages of a batch that are parsed. A line can have millions of `{}`, and each envelope takes memory.
 pub const BATCH_MAX: usize = 1024;
 
 /// A JSON-RPC id, spelled as it was on the wire.
@@ -44,13 +43,13 @@ impl fmt::Display for JsonId {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MessageKind {
-    /// Asks for an answer.
+    /// A request, which has an id and expects an answer.
     Request,
     /// An answer with a result.
     Response,
     /// An answer with an error.
     Error,
-    /// Asks for no answer.
+    /// A notification, which expects no answer.
     Notification,
     /// Several messages in one array.
     Batch,
@@ -59,17 +58,17 @@ pub enum MessageKind {
     Opaque,
 }
 
-/// Which era of the protocol a message shows.
+/// The era of the protocol that a message belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Era {
-    /// `initialize` and sessions.
+    /// With `initialize` and sessions.
     Legacy,
-    /// Stateless requests that carry their version.
+    /// With stateless requests that state their version.
     Modern,
 }
 
-/// Something wrong with a message, which was recorded and forwarded all the same.
+/// Something wrong with a message. It is recorded and forwarded anyway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Defect {
@@ -85,7 +84,7 @@ pub enum Defect {
     NotAMessage,
     /// Nested more than [`DEPTH_MAX`] deep.
     TooDeep,
-    /// A key of the envelope stood there twice.
+    /// A key of the envelope occurs twice.
     RepeatedKey,
     /// `jsonrpc` is not `"2.0"`.
     WrongVersion,
@@ -97,38 +96,38 @@ pub enum Defect {
     ResultAndError,
     /// A batch with nothing in it.
     EmptyBatch,
-    /// A batch of more than [`BATCH_MAX`] messages, not looked into.
+    /// A batch of more than [`BATCH_MAX`] messages, which are not parsed.
     LargeBatch,
 }
 
-/// The outside of one message.
+/// The envelope of one message.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Envelope {
-    /// What it is.
+    /// Its kind.
     pub kind: MessageKind,
-    /// Its id, where it has one that is not null.
+    /// Its id, unless it is null.
     pub id: Option<JsonId>,
     /// The method of a request or notification.
     pub method: Option<String>,
     /// The tool, prompt or resource it names.
     pub name: Option<String>,
-    /// The era it shows, where it shows one.
+    /// The era, if the message tells it.
     pub era: Option<Era>,
     /// The protocol version it states.
     pub protocol_version: Option<String>,
-    /// `clientInfo` or `serverInfo` as raw JSON, where it carries one.
+    /// `clientInfo` or `serverInfo` as raw JSON.
     pub peer_info: Option<String>,
     /// The code of an error.
     pub error_code: Option<i64>,
     /// The message of an error.
     pub error_message: Option<String>,
-    /// Whether a result says of itself that the call failed.
+    /// Whether a result has `isError`.
     pub is_error: bool,
-    /// Whether a result asks for input instead of being one.
+    /// Whether a result asks for input instead of answering.
     pub input_required: bool,
     /// Size of `params` or `result` as raw JSON.
     pub body_bytes: usize,
-    /// What references it to other messages.
+    /// Its references to other messages.
     pub references: References,
     /// The messages of a batch.
     pub batch: Vec<Self>,
@@ -154,7 +153,7 @@ pub struct References {
 }
 
 impl Envelope {
-    /// Returns whether this message reports a failure: an error, or a result that says so of itself.
+    /// Returns whether this message reports a failure: an error, or a result with `isError`.
     #[must_use]
     pub fn is_failure(&self) -> bool {
         self.kind == MessageKind::Error || self.is_error

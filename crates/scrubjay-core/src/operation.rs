@@ -1,10 +1,10 @@
 //! Finds the messages that belong together: a request with its answer, progress, cancellation, further
 //! rounds and task polls.
 //!
-//! A pure state machine: envelopes in, [`OperationLink`]s out. An operation is named by the number of the entry that
-//! began it. Both sides may ask, so ids are told apart by direction. Every table is bounded; what falls out
-//! of one is forgotten, oldest first, and its answer is then flagged as unmatched. What is kept of a message is short,
-//! however long its id and names are.
+//! A pure state machine: envelopes in, [`OperationLink`]s out. An operation is identified by the number of the entry that
+//! began it. Both sides send requests, so ids are looked up together with the direction. Every table is bounded: the
+//! oldest request is forgotten first, and its answer is then flagged as unmatched. Long ids and names are kept as
+//! hashes (`operation/shortened.rs`).
 
 mod shortened;
 
@@ -19,36 +19,37 @@ use crate::entry::Direction;
 use crate::envelope::{Envelope, JsonId, MessageKind};
 use crate::protocol::method;
 
-/// How many requests may await their answer before the oldest is forgotten.
+/// The most requests without an answer; the oldest is forgotten first. Far above what a conversation has open, and
+/// bounded because a peer that never answers would fill the memory.
 pub const OPEN_MAX: usize = 65_536;
-/// How many of them may have the same id.
+/// The most of them under one id: [`OPEN_MAX`] counts ids, not the requests that queue under one.
 const SAME_ID_MAX: usize = 1024;
-/// How many answered ids, tasks and request states are remembered.
+/// The most answered ids, tasks and request states that are remembered.
 const REMEMBERED_MAX: usize = 16_384;
 
-/// What a message is to its operation.
+/// The role of a message in its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OperationRole {
-    /// Began it.
+    /// Begins it.
     Request,
-    /// Went on with it: the answer to a demand for input.
+    /// Continues it with the input that an answer asked for.
     Round,
-    /// Asked after its task.
+    /// Asks for the state of its task.
     Poll,
-    /// Answered it, or one of its rounds or polls.
+    /// Answers it, or one of its rounds or polls.
     Answer,
-    /// Told how far it is.
+    /// Reports its progress.
     Progress,
-    /// Called it off.
+    /// Cancels it.
     Cancellation,
-    /// Told something else about it.
+    /// Notifies about it in another way.
     Notice,
-    /// Belongs to none.
+    /// Belongs to no operation.
     Alone,
 }
 
-/// Something odd about how a message fits the others.
+/// Something unexpected about how a message relates to the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OperationFlag {
@@ -64,12 +65,12 @@ pub enum OperationFlag {
     Forgotten,
 }
 
-/// How one message fits the others.
+/// How one message relates to the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperationLink {
-    /// The operation, named by the entry that began it.
+    /// The operation, by the number of the entry that began it.
     pub operation: Option<u64>,
-    /// What the message is to it.
+    /// The message's role in it.
     pub role: OperationRole,
     /// The entry this message answers.
     pub answers: Option<u64>,
@@ -79,7 +80,7 @@ pub struct OperationLink {
     pub method: Option<String>,
     /// The tool, prompt or resource of the request, also on its answer.
     pub name: Option<String>,
-    /// What is odd.
+    /// What is unexpected.
     pub flags: Vec<OperationFlag>,
 }
 
@@ -132,7 +133,7 @@ impl Default for Operations {
 }
 
 impl Operations {
-    /// Takes the next message; a batch gives one link for each of its messages.
+    /// Takes the next message. A batch gives one link for each of its messages.
     pub fn observe(&mut self, at: EntryPosition, envelope: &Envelope) -> Vec<OperationLink> {
         let envelope = &*shortened(envelope);
         if envelope.kind == MessageKind::Batch {
@@ -200,7 +201,7 @@ impl Operations {
         link
     }
 
-    /// Finds the operation that a request goes on with, or begins one.
+    /// Finds the operation that a request continues, or begins one.
     fn belongs_to(&mut self, at: EntryPosition, envelope: &Envelope) -> (u64, OperationRole) {
         let references = &envelope.references;
         if let Some(state) = &references.request_state

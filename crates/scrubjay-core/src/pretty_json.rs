@@ -1,8 +1,9 @@
-//! JSON over several lines, for people.
+//! Formats JSON over several lines, for people.
 
-/// Lays JSON out over several lines, two spaces a level, with keys, numbers and strings as they were written.
+/// Formats JSON over several lines with two spaces a level. Keys, numbers and strings stay as they were written, which
+/// parsing into values would not ensure.
 ///
-/// Nothing where the text is not JSON.
+/// None if the text is not JSON.
 #[must_use]
 pub fn pretty(json: &str) -> Option<String> {
     serde_json::from_str::<serde::de::IgnoredAny>(json).ok()?;

@@ -1,7 +1,6 @@
-//! What a message says, short enough for one line: what was asked, and what went wrong.
+//! Extracts what a listing shows of a message: what a request asks for, and why an answer failed.
 //!
-//! For listings. Slices of the message's own text where that is possible; whoever prints them makes them
-//! inert and cuts them to the room there is.
+//! Returns slices of the message's own text if possible; the caller makes them inert and cuts them to the width.
 
 use std::borrow::Cow;
 
@@ -11,37 +10,37 @@ use crate::envelope::Envelope;
 use crate::json::{fields, members, text};
 use crate::protocol::method;
 
-/// Returns what a request or notification asks for, as JSON: a call's arguments, else its parameters.
+/// Returns the arguments of a call, or the parameters of another request or notification, as JSON.
 ///
-/// Nothing where there is no more to it than method and name.
+/// None if they say no more than the method and the name.
 #[must_use]
 pub fn arguments(payload: &[u8]) -> Option<&str> {
     let [method, params] = fields(utf8(payload)?, ["method", "params"]).ok()?.values;
-    // As it is written: none that matters here has an escape in it.
+    // Without unescaping: no method compared here has an escape.
     let method = method?.get().trim_matches('"');
     let [call_arguments, uri, meta] = members(params, ["arguments", "uri", "_meta"]);
     let wanted = match method {
         method::TOOLS_CALL | method::PROMPTS_GET => call_arguments,
-        // The name of the row is all there is to it.
+        // The address is the row's name already.
         method::RESOURCES_READ | method::RESOURCES_SUBSCRIBE | method::RESOURCES_UNSUBSCRIBE
             if uri.is_some() =>
         {
             None
         }
-        // Versions and tokens are not what was asked.
+        // `_meta` has versions and tokens, not what is asked for.
         _ => params.filter(|params| meta.is_none() || !is_only_meta(params)),
     };
     wanted.map(RawValue::get).filter(|json| !matches!(*json, "{}" | "[]" | "null"))
 }
 
-/// Tells whether an object has no other member than `_meta`.
+/// Returns whether an object has no member but `_meta`.
 fn is_only_meta(params: &RawValue) -> bool {
     let members: Result<std::collections::BTreeMap<Cow<'_, str>, &RawValue>, _> =
         serde_json::from_str(params.get());
     members.is_ok_and(|members| members.keys().all(|key| key == "_meta"))
 }
 
-/// Returns what a failed answer says went wrong: the error's message, or the first text of the result.
+/// Returns the reason that a failed answer gives: the error's message, or the first text of the result.
 #[must_use]
 pub fn failure(envelope: &Envelope, payload: &[u8]) -> Option<String> {
     if let Some(message) = &envelope.error_message {

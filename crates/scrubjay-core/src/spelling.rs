@@ -1,6 +1,6 @@
-//! Which known name a person or a model probably meant.
+//! Suggests the known name that a person or a model probably meant.
 
-/// Returns the known name that is least far from a name, if it is near at all.
+/// Returns the known name that is nearest to a name, if it is near enough to be a typo.
 #[must_use]
 pub fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let plain = |text: &str| -> Vec<char> {

@@ -1,10 +1,10 @@
 //! Estimates how many tokens a text costs a model, as the tokenizer `o200k` would count them.
 //!
-//! The text is cut as `o200k` cuts it before it looks into its table (words with what leads them, digits by three,
-//! punctuation, white space), and each piece costs what pieces of its kind and length cost on average. The table
-//! itself has 200,000 rows and 2 MB; without it the sum is within a few per cent on code, JSON, logs and prose
-//! (docs/SEARCH.md has the figures), in one pass and without allocating. Other models count up to a third
-//! differently, so nothing here is exact and whatever shows it must say so.
+//! Cuts the text as `o200k` does before it looks into its table (words with the character before them, digits by three,
+//! punctuation, white space), and adds up what pieces of each kind and length cost on average (`tokens/costs.rs`). The
+//! table itself has 200,000 rows and 2 MB; without it the sum is within a few per cent on code, JSON, logs and prose
+//! (docs/SEARCH.md has the figures), in one pass and without allocating. Other models count up to a third differently, so
+//! every view that shows these numbers must call them estimates.
 
 mod costs;
 mod script;
@@ -15,23 +15,23 @@ use self::costs::{
 };
 use self::script::Script;
 
-/// What an image in an answer costs, whatever its size in bytes: between a small one and a full screen.
+/// The tokens of an image in an answer, regardless of its bytes: between a small one and a full screen.
 pub const IMAGE_TOKENS: u64 = 1000;
 
-/// What a byte is; some are several things.
+/// The kinds of bytes, as bits; a byte may have several.
 const LOWER_CASE: u8 = 1;
 const UPPER_CASE: u8 = 2;
 const DIGIT: u8 = 4;
 const SPACE: u8 = 8;
 const LINE_END: u8 = 16;
 const SIGN: u8 = 32;
-/// Stands between the values of JSON.
+/// Occurs between the values of JSON.
 const JSON_SIGN: u8 = 64;
-/// Stands in base64.
+/// Occurs in base64.
 const DATA_SIGN: u8 = 128;
 const LETTER: u8 = LOWER_CASE | UPPER_CASE;
 
-/// What each byte is: one look instead of several comparisons.
+/// The kinds of each byte: one lookup instead of several comparisons.
 static KINDS: [u8; 256] = kinds();
 
 const fn kinds() -> [u8; 256] {
@@ -57,7 +57,7 @@ fn kind(byte: u8) -> u8 {
     KINDS[usize::from(byte)]
 }
 
-/// Returns how many bytes from the first are of a kind.
+/// Returns how many bytes at the beginning are of a kind.
 fn run(bytes: &[u8], of: u8) -> usize {
     bytes.iter().position(|byte| kind(*byte) & of == 0).unwrap_or(bytes.len())
 }
@@ -70,7 +70,7 @@ pub fn tokens(text: &str) -> u64 {
     pieces.tokens()
 }
 
-/// Returns the longest beginning of a text that has no more tokens than this.
+/// Returns the longest beginning of a text with at most this many tokens.
 #[must_use]
 pub fn beginning(text: &str, tokens_max: u64) -> &str {
     let mut pieces = Pieces::new(text);
@@ -80,21 +80,21 @@ pub fn beginning(text: &str, tokens_max: u64) -> &str {
             return text;
         }
         if pieces.tokens() > tokens_max {
-            // A piece is cut only by bytes, so it ends where a character does.
+            // Pieces end between characters; `get` only avoids a panic if one did not.
             return text.get(..end).unwrap_or_default();
         }
     }
 }
 
-/// Goes through a text piece by piece.
+/// Reads a text piece by piece.
 struct Pieces<'a> {
     text: &'a str,
     bytes: &'a [u8],
     at: usize,
-    /// In hundredths.
+    /// The cost so far, in hundredths of a token.
     cost: u64,
-    /// How often letters and digits took turns without anything between them: words never do, ids always.
-    turns: u8,
+    /// How often letters and digits have alternated with nothing between them, which ids do and words do not.
+    alternations: u8,
     last: Last,
 }
 
@@ -102,21 +102,21 @@ struct Pieces<'a> {
 enum Last {
     Letter,
     Digit,
-    /// A quotation mark: what follows is as usual a word as behind a space.
+    /// A quotation mark: the word after it is as common in the table as after a space.
     Quote,
     Other,
 }
 
 impl<'a> Pieces<'a> {
     fn new(text: &'a str) -> Self {
-        Self { text, bytes: text.as_bytes(), at: 0, cost: 0, turns: 0, last: Last::Other }
+        Self { text, bytes: text.as_bytes(), at: 0, cost: 0, alternations: 0, last: Last::Other }
     }
 
     fn tokens(&self) -> u64 {
         ((self.cost + TOKEN / 2) / TOKEN).max(u64::from(self.cost > 0))
     }
 
-    /// Takes the next piece; tells whether there was one.
+    /// Reads the next piece; returns whether there was one.
     fn advance(&mut self) -> bool {
         let Some(&byte) = self.bytes.get(self.at) else { return false };
         match kind(byte) {
@@ -129,15 +129,15 @@ impl<'a> Pieces<'a> {
         true
     }
 
-    /// Returns the byte there; behind the end, one that belongs to nothing before it.
+    /// Returns the byte there; after the end a line end, which belongs to no piece before it.
     fn peek(&self, at: usize) -> u8 {
         self.bytes.get(at).copied().unwrap_or(b'\n')
     }
 
-    /// Takes ASCII letters: capitals, then small ones.
+    /// Reads ASCII letters: capitals, then small ones.
     fn word(&mut self, lead: Option<u8>) {
         if self.last == Last::Digit {
-            self.turns = self.turns.saturating_add(1);
+            self.alternations = self.alternations.saturating_add(1);
         }
         let is_spaced = lead == Some(b' ') || self.last == Last::Quote;
         self.last = Last::Letter;
@@ -145,7 +145,7 @@ impl<'a> Pieces<'a> {
         let upper = run(rest, UPPER_CASE);
         let lower = run(&rest[upper..], LOWER_CASE);
         let length = upper + lower;
-        let is_random = self.turns >= 2;
+        let is_random = self.alternations >= 2;
         let costs = match (upper, lower, is_random) {
             (0, _, true) => RANDOM_LOWER,
             (0, _, false) if is_spaced => SPACED,
@@ -165,7 +165,7 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Takes the end of `it's` or `they'll`, which is part of the word.
+    /// Reads the end of `it's` or `they'll`, which is part of the word.
     fn contraction(&mut self) {
         let length = match (self.peek(self.at + 1) | 0x20, self.peek(self.at + 2) | 0x20) {
             (b's' | b't' | b'm' | b'd', next) if !next.is_ascii_lowercase() => 2,
@@ -176,10 +176,10 @@ impl<'a> Pieces<'a> {
         self.cost += TOKEN * 4 / 10;
     }
 
-    /// Takes digits, which are tokens by three.
+    /// Reads digits, three of which are a token.
     fn digits(&mut self) {
         if self.last == Last::Letter {
-            self.turns = self.turns.saturating_add(1);
+            self.alternations = self.alternations.saturating_add(1);
         }
         self.last = Last::Digit;
         let length = run(&self.bytes[self.at..], DIGIT);
@@ -187,9 +187,9 @@ impl<'a> Pieces<'a> {
         self.at += length;
     }
 
-    /// Takes white space; the last of it leads what comes next.
+    /// Reads white space; its last character belongs to the next piece.
     fn space(&mut self) {
-        (self.turns, self.last) = (0, Last::Other);
+        (self.alternations, self.last) = (0, Last::Other);
         let rest = &self.bytes[self.at..];
         let length = run(rest, SPACE);
         let lines = rest[..length].iter().rposition(|b| kind(*b) & LINE_END != 0).map_or(0, |at| at + 1);
@@ -212,14 +212,14 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Takes punctuation; a single character leads the word behind it.
+    /// Reads punctuation; a single character belongs to the word after it.
     fn punctuation(&mut self, begin: usize) {
         let rest = &self.bytes[begin..];
         let length = run(rest, SIGN);
         let (signs, first) = (&rest[..length], rest[0]);
         let shared = signs.iter().fold(!0, |shared, byte| shared & kind(*byte));
         if shared & DATA_SIGN == 0 {
-            (self.turns, self.last) = (0, Last::Other);
+            (self.alternations, self.last) = (0, Last::Other);
         }
         let is_behind_space = begin > 0 && self.bytes[begin - 1] == b' ';
         if length == 1 && kind(self.peek(begin + 1)) & LETTER != 0 && !is_behind_space {
@@ -236,14 +236,14 @@ impl<'a> Pieces<'a> {
         if rest[length - 1] == b'"' {
             self.last = Last::Quote;
         }
-        // Line ends right behind it belong to it.
+        // Line ends right after it belong to it.
         let ends = run(&rest[length..], LINE_END);
         self.at = begin + length + ends;
     }
 
-    /// Takes letters or signs beyond ASCII: of one script, or one sign however often.
+    /// Reads letters or signs beyond ASCII: a run of one script, or repetitions of one sign.
     fn foreign(&mut self) {
-        (self.turns, self.last) = (0, Last::Other);
+        (self.alternations, self.last) = (0, Last::Other);
         let Some(first) = self.text.get(self.at..).and_then(|rest| rest.chars().next()) else {
             self.at = self.bytes.len();
             return;
@@ -252,8 +252,8 @@ impl<'a> Pieces<'a> {
         let script = Script::of(first);
         let (mut count, mut bytes) = (0u64, 0);
         for c in rest.chars() {
-            let fits = if script == Script::Sign { c == first } else { Script::of(c).goes_with(script) };
-            if !fits {
+            let belongs = if script == Script::Sign { c == first } else { Script::of(c).goes_with(script) };
+            if !belongs {
                 break;
             }
             count += 1;

@@ -1,18 +1,19 @@
-//! Ids and names of a length that can be kept in tables: what a peer sends may have megabytes.
+//! Shortens ids and names so that tables can keep them: a peer may send megabytes.
 
 use std::borrow::Cow;
 
 use crate::envelope::{Envelope, JsonId};
 
-/// Longer ids, tokens and states go by their hash: equal ones stay equal.
+/// The longest id, token or state that is kept as it is. Longer ones are replaced by their hash, so that equal ones stay
+/// equal; real ones are numbers and UUIDs.
 const KEY_BYTES_MAX: usize = 256;
-/// Longer methods and names go by their beginning and their hash. Addresses of resources may have hundreds of bytes, and
-/// people read them.
+/// The longest method or name that is kept as it is; of longer ones the beginning and the hash are kept. More than for ids,
+/// because addresses of resources may have hundreds of bytes, and people read them.
 const NAME_BYTES_MAX: usize = 1024;
 /// How many characters of such a name are kept.
 const NAME_CHARS_KEPT: usize = 64;
 
-/// Returns an envelope that links to others as the given one does, in little memory.
+/// Returns an envelope that links to others as the given one does, but has no long strings.
 pub(super) fn shortened(envelope: &Envelope) -> Cow<'_, Envelope> {
     if is_short(envelope) {
         return Cow::Borrowed(envelope);
@@ -56,7 +57,7 @@ fn shorten(envelope: &mut Envelope) {
     envelope.batch.iter_mut().for_each(shorten);
 }
 
-/// Returns an id, or what stands for one that is too long to be kept: equal ids stay equal.
+/// Returns an id, or the hash of a long one as an id.
 pub(crate) fn short_id(id: &JsonId) -> Cow<'_, JsonId> {
     if id.as_raw().len() <= KEY_BYTES_MAX {
         return Cow::Borrowed(id);

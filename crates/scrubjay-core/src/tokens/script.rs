@@ -1,6 +1,6 @@
 //! Letters and signs beyond ASCII, and what they cost.
 
-/// What is beyond ASCII, by how the table treats it.
+/// The groups of scripts beyond ASCII, by how many tokens their letters take.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Script {
     Latin,
@@ -34,10 +34,10 @@ impl Script {
         self == first || is_japanese(self) && is_japanese(first)
     }
 
-    /// Returns what so many letters of it in a row cost.
+    /// Returns the cost of this many letters in a row.
     pub(super) fn cost(self, count: u64) -> u64 {
         match self {
-            // Within a word of ASCII letters, which was counted already.
+            // Usually within a word of ASCII letters, which is counted already.
             Self::Latin => 45 * count,
             Self::Cyrillic => 70 + 22 * count,
             Self::Arabic => 55 + 31 * count,
