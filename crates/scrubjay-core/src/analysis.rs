@@ -28,7 +28,7 @@ use crate::exchange::{Definition, ExchangeKind, ToolLists};
 
 pub use anomalies::{Anomaly, AnomalyKind, definitions_to_compare};
 pub use changes::changes;
-pub use context::{ContextCost, TOKENS_LIKE, ToolCost};
+pub use context::{ContextCost, ToolCost};
 pub use errors::ErrorGroup;
 pub use finding::{Finding, FindingKind};
 pub use flow::{Flow, FlowInterval, Silence};

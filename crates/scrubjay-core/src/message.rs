@@ -187,9 +187,10 @@ impl<'a> Splice<'a> {
         if let Some(object) = object.filter(|o| o.get().starts_with('{')) {
             let at = self.offset(object.get()) + 1;
             let is_empty = object.get()[1..].trim_start().starts_with('}');
+            // All members are added at one place. If the object is empty, the last one gets no comma, so an earlier one needs
+            // its comma now.
             let earlier = self.edits.iter_mut().rev().find(|(start, end, _)| (*start, *end) == (at, at));
             if let Some((.., earlier)) = earlier.filter(|_| is_empty) {
-                // The earlier member was added as the only one, without a comma.
                 earlier.push(',');
             }
             let comma = if is_empty { "" } else { "," };
@@ -200,15 +201,10 @@ impl<'a> Splice<'a> {
 
     /// Returns the text with its replacements.
     #[must_use]
-    pub fn finish(self) -> String {
-        let mut out = String::with_capacity(self.base.len() + 64);
-        self.finish_into(&mut out);
-        out
-    }
-
-    /// Appends the text with its replacements to another.
-    pub fn finish_into(mut self, out: &mut String) {
+    pub fn finish(mut self) -> String {
+        // A stable sort: members that were added at one place keep their order.
         self.edits.sort_by_key(|(start, ..)| *start);
+        let mut out = String::with_capacity(self.base.len() + 64);
         let mut at = 0;
         for (start, end, with) in &self.edits {
             out.push_str(&self.base[at..*start]);
@@ -216,9 +212,11 @@ impl<'a> Splice<'a> {
             at = *end;
         }
         out.push_str(&self.base[at..]);
+        out
     }
 
     fn offset(&self, slice: &str) -> usize {
+        // The slice of another text wraps to an offset beyond the end, which the assertion catches.
         let start = (slice.as_ptr() as usize).wrapping_sub(self.base.as_ptr() as usize);
         assert!(start + slice.len() <= self.base.len(), "a slice of another text");
         start

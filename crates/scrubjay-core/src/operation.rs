@@ -21,7 +21,7 @@ use crate::protocol::method;
 
 /// The most requests without an answer; the oldest is forgotten first. Far above what a conversation has open, and
 /// bounded because a peer that never answers would fill the memory.
-pub const OPEN_MAX: usize = 65_536;
+pub(crate) const OPEN_MAX: usize = 65_536;
 /// The most of them under one id: [`OPEN_MAX`] counts ids, not the requests that queue under one.
 const SAME_ID_MAX: usize = 1024;
 /// The most answered ids, tasks and request states that are remembered.
@@ -86,13 +86,13 @@ pub struct OperationLink {
 
 /// When and where a message was recorded.
 #[derive(Clone, Copy, Debug)]
-pub struct EntryPosition {
+pub(crate) struct EntryPosition {
     /// The number of its entry.
-    pub entry: u64,
+    pub(crate) entry: u64,
     /// Which way it went.
-    pub direction: Direction,
+    pub(crate) direction: Direction,
     /// Nanoseconds since the tape began.
-    pub since_start_ns: u64,
+    pub(crate) since_start_ns: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -108,7 +108,7 @@ type Key = (Direction, JsonId);
 
 /// The state of all operations of one conversation.
 #[derive(Debug)]
-pub struct Operations {
+pub(crate) struct Operations {
     /// Requests without an answer; a repeated id queues behind the first.
     open: BoundedMap<Key, VecDeque<OpenOperation>>,
     answered: BoundedMap<Key, u64>,
@@ -134,7 +134,7 @@ impl Default for Operations {
 
 impl Operations {
     /// Takes the next message. A batch gives one link for each of its messages.
-    pub fn observe(&mut self, at: EntryPosition, envelope: &Envelope) -> Vec<OperationLink> {
+    pub(crate) fn observe(&mut self, at: EntryPosition, envelope: &Envelope) -> Vec<OperationLink> {
         let envelope = &*shortened(envelope);
         if envelope.kind == MessageKind::Batch {
             envelope.batch.iter().map(|one| self.observe_one(at, one)).collect()
@@ -144,16 +144,14 @@ impl Operations {
     }
 
     /// Returns the entries of the requests that still await an answer, oldest first.
-    #[must_use]
-    pub fn unanswered(&self) -> Vec<u64> {
+    pub(crate) fn unanswered(&self) -> Vec<u64> {
         let mut entries: Vec<u64> = self.open.values().flatten().map(|open| open.at.entry).collect();
         entries.sort_unstable();
         entries
     }
 
     /// Returns the requests that will never be answered, because the connection is over: entry and id.
-    #[must_use]
-    pub fn end(self) -> Vec<(u64, JsonId)> {
+    pub(crate) fn end(self) -> Vec<(u64, JsonId)> {
         let open = self.open.into_entries();
         let open = open.flat_map(|((_, id), queue)| queue.into_iter().map(move |o| (o.at.entry, id.clone())));
         let mut open: Vec<_> = open.collect();
@@ -211,6 +209,7 @@ impl Operations {
         }
         if references.answers_input && references.request_state.is_none() {
             let key = demand_key(at.direction, envelope.method.as_deref(), envelope.name.as_deref());
+            // Without a state only the method and the name link a round to its demand, so a demand is used once.
             if let Some(operation) = self.demands.remove(&key) {
                 return (operation, OperationRole::Round);
             }
@@ -229,8 +228,8 @@ impl Operations {
             link.flags.push(OperationFlag::UnmatchedAnswer);
             return link;
         };
-        let asked = at.direction.reversed();
-        let key = (asked, id);
+        let requester = at.direction.reversed();
+        let key = (requester, id);
         let Some(open) = self.close(&key) else {
             let earlier = self.answered.get(&key).copied();
             link.operation = earlier;
@@ -241,19 +240,22 @@ impl Operations {
             });
             return link;
         };
+        // Remembered to tell a second answer from one to a request that is not on this tape.
         self.answered.insert(key, open.operation);
+        // After a demand for input or the creation of a task the operation goes on, and so does its progress.
         if let Some(token) = open.progress_token.clone()
             && !envelope.input_required
             && envelope.references.task.is_none()
         {
-            self.progress.remove(&(asked, token));
+            self.progress.remove(&(requester, token));
         }
         if envelope.input_required {
             match &envelope.references.request_state {
-                Some(state) => self.states.insert((asked, state.clone()), open.operation),
-                None => self
-                    .demands
-                    .insert(demand_key(asked, open.method.as_deref(), open.name.as_deref()), open.operation),
+                Some(state) => self.states.insert((requester, state.clone()), open.operation),
+                None => self.demands.insert(
+                    demand_key(requester, open.method.as_deref(), open.name.as_deref()),
+                    open.operation,
+                ),
             };
         }
         if let Some(task) = &envelope.references.task {
@@ -270,6 +272,7 @@ impl Operations {
 
     fn close(&mut self, key: &Key) -> Option<OpenOperation> {
         let queue = self.open.get_mut(key)?;
+        // Nothing tells requests with the same id apart, so their answers are taken in the order of the requests.
         let open = queue.pop_front();
         if queue.is_empty() {
             self.open.remove(key);
@@ -280,17 +283,18 @@ impl Operations {
     fn notification(&mut self, at: EntryPosition, envelope: &Envelope) -> OperationLink {
         let mut link = OperationLink::alone(envelope);
         let references = &envelope.references;
-        let asked = at.direction.reversed();
+        let requester = at.direction.reversed();
         let (role, found) = if let Some(request) = &references.cancels {
-            // The side that asked calls it off; a server may also end a subscription it serves.
-            let open = [at.direction, asked].into_iter().find_map(|d| self.open.get(&(d, request.clone())));
+            // The side that asked cancels it; a server may also end a subscription it serves.
+            let open =
+                [at.direction, requester].into_iter().find_map(|d| self.open.get(&(d, request.clone())));
             (OperationRole::Cancellation, open.and_then(|q| q.front()).map(|o| o.operation))
         } else if let (Some(method::NOTIFICATIONS_PROGRESS), Some(token)) =
             (envelope.method.as_deref(), &references.progress_token)
         {
-            (OperationRole::Progress, self.progress.get(&(asked, token.clone())).copied())
+            (OperationRole::Progress, self.progress.get(&(requester, token.clone())).copied())
         } else if let Some(listen) = &references.subscription {
-            let open = self.open.get(&(asked, listen.clone()));
+            let open = self.open.get(&(requester, listen.clone()));
             (OperationRole::Notice, open.and_then(|q| q.front()).map(|o| o.operation))
         } else if let Some(task) = &references.task {
             (OperationRole::Notice, self.tasks.get(task).copied())

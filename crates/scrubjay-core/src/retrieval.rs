@@ -23,7 +23,7 @@ pub use index::ToolIndex;
 pub use tool::ToolText;
 
 /// The least confidence to act on: below it a shortlist is more likely wrong than right, and the router abstains.
-pub const ACT_MIN: f32 = 0.5;
+const ACT_MIN: f32 = 0.5;
 
 /// A field of a tool's definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -23,11 +23,10 @@ pub use self::sampling::share;
 pub use self::settings::{
     AlwaysKept, Capture, Filters, PriorityRule, Sampling, SelectionSettings, SelectionStrategy,
 };
-pub use self::undecided::{UNDECIDED_BYTES_MAX, UNDECIDED_MAX, UNDECIDED_NS_MAX};
 
 use self::failure_window::FailureWindow;
 use self::sampling::Sampler;
-use self::undecided::{OperationVerdict, UndecidedOperations};
+use self::undecided::{OperationVerdict, UNDECIDED_NS_MAX, UndecidedOperations};
 
 /// The most connections to backends whose ids are tracked; the oldest is forgotten first.
 const LEGS_MAX: usize = 1024;
@@ -173,9 +172,8 @@ impl Selection {
         std::mem::take(&mut self.left_out)
     }
 
-    /// Returns how many messages and bytes wait for a decision.
-    #[must_use]
-    pub fn held(&self) -> (usize, u64) {
+    #[cfg(test)]
+    fn undecided_size(&self) -> (usize, u64) {
         self.undecided.size()
     }
 

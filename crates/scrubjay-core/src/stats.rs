@@ -127,7 +127,7 @@ struct RunningTotals {
 
 /// Computes the totals as entries are read.
 #[derive(Debug, Default)]
-pub struct Collector {
+pub(crate) struct Collector {
     totals: TapeMetadata,
     methods: BTreeMap<String, RunningTotals>,
     tools: BTreeMap<String, RunningTotals>,
@@ -142,7 +142,7 @@ pub struct Collector {
 
 impl Collector {
     /// Takes an entry that is not a message.
-    pub fn observe_fact(&mut self, kind: EntryKind, direction: Direction, gap_messages: u64) {
+    pub(crate) fn observe_fact(&mut self, kind: EntryKind, direction: Direction, gap_messages: u64) {
         self.totals.total_entries += 1;
         // A client that was refused, or sent a line that is too long, did more than probe.
         self.substantial |=
@@ -153,40 +153,40 @@ impl Collector {
     }
 
     /// Counts the next message as changed by rules.
-    pub fn observe_interception(&mut self) {
+    pub(crate) fn observe_interception(&mut self) {
         self.totals.intercepted += 1;
     }
 
     /// Adds a note of what the selection left out.
-    pub fn observe_left_out(&mut self, left_out: &LeftOut) {
+    pub(crate) fn observe_left_out(&mut self, left_out: &LeftOut) {
         self.totals.left_out.add(left_out);
         // Something was left out, so there was a conversation, even if little of it is on the tape.
         self.substantial = true;
     }
 
     /// Sets the session to which the connection moved.
-    pub fn observe_session(&mut self, session: String) {
+    pub(crate) fn observe_session(&mut self, session: String) {
         self.totals.moved_to = Some(session);
     }
 
     /// Adds a note of undelivered messages.
-    pub fn observe_undelivered(&mut self, undelivered: &Undelivered) {
+    pub(crate) fn observe_undelivered(&mut self, undelivered: &Undelivered) {
         self.totals.undelivered.add(undelivered);
     }
 
     /// Counts the entry just read as the end of a backend.
-    pub fn observe_backend_ended(&mut self) {
+    pub(crate) fn observe_backend_ended(&mut self) {
         self.totals.backends_ended += 1;
     }
 
     /// Counts a message between the gateway and a backend.
-    pub fn observe_backend_message(&mut self) {
+    pub(crate) fn observe_backend_message(&mut self) {
         self.totals.total_entries += 1;
         self.totals.backend_messages += 1;
     }
 
     /// Takes a message entry with its links.
-    pub fn observe_message(
+    pub(crate) fn observe_message(
         &mut self,
         direction: Direction,
         bytes: u64,
@@ -288,8 +288,7 @@ impl Collector {
     }
 
     /// Returns the totals.
-    #[must_use]
-    pub fn finish(mut self, unanswered: u64) -> TapeMetadata {
+    pub(crate) fn finish(mut self, unanswered: u64) -> TapeMetadata {
         self.response_times_ns.sort_unstable();
         let times = &self.response_times_ns;
         let mut totals = self.totals;

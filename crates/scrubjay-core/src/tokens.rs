@@ -16,7 +16,7 @@ use self::costs::{
 use self::script::Script;
 
 /// The tokens of an image in an answer, regardless of its bytes: between a small one and a full screen.
-pub const IMAGE_TOKENS: u64 = 1000;
+pub(crate) const IMAGE_TOKENS: u64 = 1000;
 
 /// The kinds of bytes, as bits; a byte may have several.
 const LOWER_CASE: u8 = 1;

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::TapeCalls;
 
 /// The tokenizer whose counts are estimated.
-pub const TOKENS_LIKE: &str = "o200k";
+const TOKENS_LIKE: &str = "o200k";
 
 /// What tools cost a model's context, in estimated tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

@@ -9,11 +9,12 @@ use crate::bounded_map::BoundedMap;
 
 /// The most messages that wait in memory at once; beyond that [`Selection`](super::Selection) decides at once about the
 /// oldest.
-pub const UNDECIDED_MAX: usize = 16_384;
+pub(super) const UNDECIDED_MAX: usize = 16_384;
 /// The most bytes of such messages.
-pub const UNDECIDED_BYTES_MAX: u64 = 8 << 20;
-/// The longest time that an operation waits for its outcome: then it is kept, because in doubt nothing is left out.
-pub const UNDECIDED_NS_MAX: u64 = 60_000_000_000;
+pub(super) const UNDECIDED_BYTES_MAX: u64 = 8 << 20;
+/// The longest time that an operation waits for its outcome: then it is kept. Until then it is only in memory,
+/// and lost if the process is killed.
+pub(super) const UNDECIDED_NS_MAX: u64 = 60_000_000_000;
 /// The most operations whose verdict is remembered; the later messages of a forgotten one are kept.
 const REMEMBERED_MAX: usize = 65_536;
 
@@ -153,6 +154,7 @@ impl UndecidedOperations {
             || self.bytes > UNDECIDED_BYTES_MAX
     }
 
+    #[cfg(test)]
     pub(super) fn size(&self) -> (usize, u64) {
         (self.messages, self.bytes)
     }
