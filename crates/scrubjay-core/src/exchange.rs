@@ -1,4 +1,4 @@
-//! A tape as exchanges: each request together with its answer, and each message or fact that stands alone.
+//! A tape as exchanges: each request together with its answer, and each entry that stands alone.
 //!
 //! The index stores exchanges, and analysis reads them. A call through the gateway is recorded on two legs, but is one
 //! exchange: the backend's leg is marked as the second one, and what only it has (rules, tags, the message before rules
@@ -132,7 +132,7 @@ pub struct Exchanges {
 }
 
 impl Exchanges {
-    /// Takes the next entry and what the reading made of it.
+    /// Takes the next entry with its reading.
     pub fn observe(&mut self, number: u64, entry: &Entry<'_>, reading: &EntryReading) {
         let envelope = &reading.envelope;
         self.observed += 1;
@@ -200,8 +200,10 @@ impl Exchanges {
 
     fn observe_message(&mut self, observed: &ObservedMessage<'_>, original: Option<&[u8]>) {
         let ObservedMessage { number, entry, message, link, payload } = *observed;
-        let asked = link.and_then(|l| l.answers).zip(message.id.as_ref().map(|id| short_id(id).into_owned()));
-        if let Some(waiting) = asked.and_then(|key| self.waiting.remove(&key)) {
+        // Links have shortened ids, so waiting requests are kept under shortened ones, too.
+        let request_key =
+            link.and_then(|l| l.answers).zip(message.id.as_ref().map(|id| short_id(id).into_owned()));
+        if let Some(waiting) = request_key.and_then(|key| self.waiting.remove(&key)) {
             self.waiting_bytes -= waiting.exchange.text.len();
             return self.answer(observed, waiting, original);
         }

@@ -50,8 +50,8 @@ pub fn failure(envelope: &Envelope, payload: &[u8]) -> Option<String> {
     let [content, structured] = members(result, ["content", "structuredContent"]);
     let content: Vec<&RawValue> =
         content.and_then(|c| serde_json::from_str(c.get()).ok()).unwrap_or_default();
-    let said = content.into_iter().find_map(|part| text(members(Some(part), ["text"])[0]));
-    said.filter(|said| !said.trim().is_empty()).or_else(|| structured.map(|s| s.get().to_owned()))
+    let reason = content.into_iter().find_map(|part| text(members(Some(part), ["text"])[0]));
+    reason.filter(|reason| !reason.trim().is_empty()).or_else(|| structured.map(|s| s.get().to_owned()))
 }
 
 fn utf8(payload: &[u8]) -> Option<&str> {

@@ -80,6 +80,7 @@ impl EntryReader {
     /// Reads an entry with its number on the tape, which skips lost entries.
     pub fn read_numbered(&mut self, number: u64, entry: &Entry<'_>) -> EntryReading {
         let undelivered = match entry.kind {
+            // Only messages are delivered to anyone.
             EntryKind::Message => self.undelivered.why(number).map(str::to_owned),
             _ => None,
         };

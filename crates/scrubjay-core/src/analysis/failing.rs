@@ -15,10 +15,10 @@ const ALWAYS_MIN: usize = 3;
 
 pub(super) fn findings(calls: &[Call]) -> Vec<Finding> {
     let is_probe = |call: &&Call| call.code == Some(code::METHOD_NOT_FOUND) && call.tool().is_none();
-    let asked: Vec<&Call> =
+    let work: Vec<&Call> =
         calls.iter().filter(|call| call.is_work() && call.answer.is_some() && !is_probe(call)).collect();
     let mut by_subject: BTreeMap<&str, Vec<&Call>> = BTreeMap::new();
-    for call in &asked {
+    for call in &work {
         by_subject.entry(&call.subject).or_default().push(call);
     }
     let mut found = Vec::new();
@@ -30,9 +30,9 @@ pub(super) fn findings(calls: &[Call]) -> Vec<Finding> {
             found.extend(longest(&calls, OF_ONE_MIN).map(|run| failure_run(short(calls[0]), &calls, run)));
         }
     }
-    let of_all = longest(&asked, OF_ALL_MIN)
-        .filter(|(begin, end)| asked[*begin..*end].iter().any(|call| call.subject != asked[*begin].subject));
-    found.extend(of_all.map(|run| failure_run("all calls", &asked, run)));
+    let of_all = longest(&work, OF_ALL_MIN)
+        .filter(|(begin, end)| work[*begin..*end].iter().any(|call| call.subject != work[*begin].subject));
+    found.extend(of_all.map(|run| failure_run("all calls", &work, run)));
     found.sort_by_key(|finding| std::cmp::Reverse(finding.count));
     found
 }

@@ -8,10 +8,10 @@ use super::cycles::{Cycle, cycles};
 use super::{Call, Finding, FindingKind, SHOWN_MAX};
 
 pub(super) fn findings(calls: &[Call]) -> Vec<Finding> {
-    let asked: Vec<&Call> = calls.iter().filter(|call| call.is_work()).collect();
+    let work: Vec<&Call> = calls.iter().filter(|call| call.is_work()).collect();
     let mut numbers: HashMap<u64, u32> = HashMap::new();
     let mut next = 0u32;
-    let letters: Vec<u32> = asked
+    let letters: Vec<u32> = work
         .iter()
         .map(|call| {
             next += 1;
@@ -22,8 +22,8 @@ pub(super) fn findings(calls: &[Call]) -> Vec<Finding> {
     let mut found: Vec<(usize, Finding)> = cycles(&letters)
         .into_iter()
         .filter_map(|mut cycle| {
-            cycle.places.retain(|place| is_idle(&asked, *place, cycle.period));
-            (!cycle.places.is_empty()).then(|| (cycle.count() * cycle.period, finding(&asked, &cycle)))
+            cycle.places.retain(|place| is_idle(&work, *place, cycle.period));
+            (!cycle.places.is_empty()).then(|| (cycle.count() * cycle.period, finding(&work, &cycle)))
         })
         .collect();
     // The longest first.
@@ -32,20 +32,20 @@ pub(super) fn findings(calls: &[Call]) -> Vec<Finding> {
 }
 
 /// Returns whether more than half of the calls ended as in the round before, and none calls a tool that waits.
-fn is_idle(asked: &[&Call], (begin, end): (usize, usize), period: usize) -> bool {
-    let alike = (begin + period..end).filter(|at| asked[*at].ended_like(asked[at - period])).count();
-    alike * 2 > end - begin - period && !asked[begin..begin + period].iter().any(|call| call.is_waiting())
+fn is_idle(work: &[&Call], (begin, end): (usize, usize), period: usize) -> bool {
+    let alike = (begin + period..end).filter(|at| work[*at].ended_like(work[at - period])).count();
+    alike * 2 > end - begin - period && !work[begin..begin + period].iter().any(|call| call.is_waiting())
 }
 
-fn finding(asked: &[&Call], cycle: &Cycle) -> Finding {
+fn finding(work: &[&Call], cycle: &Cycle) -> Finding {
     let begin = cycle.begin();
-    let round = &asked[begin..begin + cycle.period];
+    let round = &work[begin..begin + cycle.period];
     let steps: Vec<String> = round.iter().map(|call| short(call).to_owned()).collect();
     let last = cycle.places.last().map_or(begin, |(_, end)| end - 1);
     let places = cycle.places.len();
-    let failed = cycle.places.iter().flat_map(|(b, e)| &asked[*b..*e]).filter(|call| call.is_lost()).count();
+    let failed = cycle.places.iter().flat_map(|(b, e)| &work[*b..*e]).filter(|call| call.is_lost()).count();
     let mut summary = format!("{} times with the same arguments", cycle.count());
-    summary += &format!(", from #{} to #{}", round[0].entry, asked[last].entry);
+    summary += &format!(", from #{} to #{}", round[0].entry, work[last].entry);
     summary += &if places > 1 { format!(" in {places} places") } else { String::new() };
     summary += &match failed {
         0 => String::new(),

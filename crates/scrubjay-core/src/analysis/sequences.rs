@@ -31,9 +31,9 @@ pub struct Sequence {
 }
 
 pub(super) fn sequences(calls: &[Call]) -> Vec<Sequence> {
-    let asked: Vec<&Call> = calls.iter().filter(|call| call.is_client_request()).collect();
+    let requests: Vec<&Call> = calls.iter().filter(|call| call.is_client_request()).collect();
     let mut numbers: HashMap<&Arc<str>, u32> = HashMap::new();
-    let letters: Vec<u32> = asked
+    let letters: Vec<u32> = requests
         .iter()
         .map(|call| {
             let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
@@ -41,9 +41,9 @@ pub(super) fn sequences(calls: &[Call]) -> Vec<Sequence> {
         })
         .collect();
     let cycles = cycles(&letters);
-    let mut found: Vec<Sequence> = cycles.iter().map(|cycle| round(&asked, cycle)).collect();
-    let rounds = covered(asked.len(), &cycles);
-    found.extend([2, 3].into_iter().flat_map(|length| of_length(&asked, &rounds, length)));
+    let mut found: Vec<Sequence> = cycles.iter().map(|cycle| round(&requests, cycle)).collect();
+    let rounds = covered(requests.len(), &cycles);
+    found.extend([2, 3].into_iter().flat_map(|length| of_length(&requests, &rounds, length)));
     // Of two equally frequent ones the longer comes first, because it contains the other.
     found.sort_by(|a, b| {
         b.count
@@ -66,15 +66,15 @@ fn covered(length: usize, cycles: &[Cycle]) -> Vec<usize> {
     ends
 }
 
-fn round(asked: &[&Call], cycle: &Cycle) -> Sequence {
+fn round(requests: &[&Call], cycle: &Cycle) -> Sequence {
     let places: Vec<usize> =
         cycle.places.iter().flat_map(|(begin, end)| (*begin..*end).step_by(cycle.period)).collect();
-    sequence(asked, &places, cycle.period, true)
+    sequence(requests, &places, cycle.period, true)
 }
 
-fn of_length(asked: &[&Call], rounds: &[usize], length: usize) -> Vec<Sequence> {
+fn of_length(requests: &[&Call], rounds: &[usize], length: usize) -> Vec<Sequence> {
     let mut places: HashMap<Vec<&Arc<str>>, Vec<usize>> = HashMap::new();
-    for (at, window) in asked.windows(length).enumerate() {
+    for (at, window) in requests.windows(length).enumerate() {
         let key: Vec<&Arc<str>> = window.iter().map(|call| &call.subject).collect();
         // Left out: a part of a loop, and the same call three times, which the same call twice covers.
         if rounds[at] >= at + length || length > 2 && key.iter().all(|subject| *subject == key[0]) {
@@ -85,16 +85,16 @@ fn of_length(asked: &[&Call], rounds: &[usize], length: usize) -> Vec<Sequence> 
         }
     }
     let often = places.into_values().filter(|places| places.len() >= COUNT_MIN);
-    often.map(|places| sequence(asked, &places, length, false)).collect()
+    often.map(|places| sequence(requests, &places, length, false)).collect()
 }
 
-fn sequence(asked: &[&Call], places: &[usize], length: usize, is_round: bool) -> Sequence {
+fn sequence(requests: &[&Call], places: &[usize], length: usize, is_round: bool) -> Sequence {
     let gap = |step: usize| {
-        let begin = |at: usize| asked[at + step].since_start_ns;
+        let begin = |at: usize| requests[at + step].since_start_ns;
         let mut gaps: Vec<u64> = places.iter().map(|at| begin(at + 1).saturating_sub(begin(*at))).collect();
         median(&mut gaps)
     };
-    let first = &asked[places[0]..places[0] + length];
+    let first = &requests[places[0]..places[0] + length];
     Sequence {
         subjects: first.iter().map(|call| call.subject.to_string()).collect(),
         count: places.len() as u64,

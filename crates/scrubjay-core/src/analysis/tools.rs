@@ -38,7 +38,7 @@ type ToolKey<'a> = (Option<&'a str>, &'a str);
 
 fn changed(now: &TapeCalls, lists: &[&ToolList]) -> Vec<Finding> {
     let mut last: BTreeMap<ToolKey<'_>, (&ToolList, DefinitionHash)> = BTreeMap::new();
-    let mut told: BTreeSet<(&str, DefinitionHash, DefinitionHash)> = BTreeSet::new();
+    let mut reported: BTreeSet<(&str, DefinitionHash, DefinitionHash)> = BTreeSet::new();
     let mut found = Vec::new();
     for list in lists {
         for (tool, listed) in &list.tools {
@@ -47,7 +47,7 @@ fn changed(now: &TapeCalls, lists: &[&ToolList]) -> Vec<Finding> {
             let texts = &now.tool_lists.texts;
             let (Some(old), Some(new)) = (texts.get(&hash), texts.get(&listed.hash)) else { continue };
             let details = changes(old, new);
-            if details.is_empty() || !told.insert((tool, hash, listed.hash)) {
+            if details.is_empty() || !reported.insert((tool, hash, listed.hash)) {
                 continue;
             }
             found.push(Finding {
@@ -172,6 +172,7 @@ fn says_unknown(call: &Call) -> bool {
     let text = call.shape.as_deref().unwrap_or_default().to_ascii_lowercase();
     // Only the beginning: further on the text may be about something that the tool searched for.
     let text: String = text.chars().take(80).collect();
-    let said = ["unknown tool", "no such tool", "tool not found", "no tool named", "no tool with"];
-    said.iter().any(|said| text.contains(said)) || text.starts_with("tool ") && text.ends_with(" not found")
+    let phrases = ["unknown tool", "no such tool", "tool not found", "no tool named", "no tool with"];
+    phrases.iter().any(|phrase| text.contains(phrase))
+        || text.starts_with("tool ") && text.ends_with(" not found")
 }

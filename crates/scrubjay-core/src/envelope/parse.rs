@@ -25,6 +25,7 @@ impl Envelope {
         if deeper_than(json.as_bytes(), DEPTH_MAX) {
             defects.push(Defect::TooDeep);
         }
+        // Too deep is only noted here: values are taken as raw slices, which need no stack for their depth.
         let mut envelope = match json.trim_start().bytes().next() {
             None => Self::opaque(Defect::Empty),
             Some(b'[') => Self::parse_batch(json),
@@ -74,6 +75,7 @@ impl Envelope {
             envelope.kind = match (&envelope.id, raw_id) {
                 (Some(_), _) => MessageKind::Request,
                 (None, Some(_)) => {
+                    // An answer could not be matched to the id null, so it is handled like a notification.
                     envelope.defects.push(Defect::NullId);
                     MessageKind::Notification
                 }
@@ -145,6 +147,7 @@ impl Envelope {
     }
 
     fn read_answer(&mut self, result: Option<&RawValue>, error: Option<&RawValue>, id_is_there: bool) {
+        // JSON-RPC has the id null on an error if the request's id could not be read.
         if self.id.is_none() && !(error.is_some() && id_is_there) {
             self.defects.push(Defect::MissingId);
         }

@@ -55,11 +55,8 @@ impl Exchanges {
         let position = self.observed - 1;
         match (entry.via, entry.operation) {
             (None, _) if by_client && message.method.is_some() => {
-                let request = ClientRequest {
-                    position,
-                    method: message.method.clone(),
-                    name: message.name.clone(),
-                };
+                let request =
+                    ClientRequest { position, method: message.method.clone(), name: message.name.clone() };
                 self.legs.client_requests.insert(number, request);
             }
             (None, _) if is_asking => self.client_is_asked(message),
@@ -111,6 +108,7 @@ impl Exchanges {
     /// Finds the backend's request that the client is asked now: that is the second leg of this one.
     fn client_is_asked(&mut self, message: &Envelope) {
         let (asks, waiting) = (&mut self.legs.backend_asks, &mut self.waiting);
+        // Questions that were answered meanwhile can no longer be the one that is passed on.
         asks.retain(|key| waiting.contains_key(key));
         let same =
             |key: &&(u64, JsonId)| waiting.get(*key).is_some_and(|w| w.exchange.method == message.method);

@@ -123,8 +123,8 @@ fn field(begin: &[&str], word: &QueryWord) -> Result<FieldFilter, QueryProblem> 
             }
             let number = || {
                 let number = value.parse().ok().filter(|number: &f64| number.is_finite());
-                let told = || bad(format!(": \"{value}\" is not a number, so nothing is above or below it"));
-                number.ok_or_else(told)
+                let error = || bad(format!(": \"{value}\" is not a number, so nothing is above or below it"));
+                number.ok_or_else(error)
             };
             let test = match &rest[at..=at] {
                 "=" => ValueTest::Equals(
@@ -137,9 +137,9 @@ fn field(begin: &[&str], word: &QueryWord) -> Result<FieldFilter, QueryProblem> 
             (&rest[..at], test)
         }
     };
-    let told = " names no field: write it like arg.path, param.name=read_file, result.count>3, \
+    let problem = " names no field: write it like arg.path, param.name=read_file, result.count>3, \
                 arg.files[0].path, error.message~refused or result.content.*.text~refused";
-    let path = field_path(path).ok_or_else(|| bad(told.to_owned()))?;
+    let path = field_path(path).ok_or_else(|| bad(problem.to_owned()))?;
     let path = begin.iter().map(|step| (*step).to_owned()).chain(path).collect();
     Ok(FieldFilter { path, test })
 }
@@ -153,6 +153,7 @@ fn narrow(
 ) -> Result<(), QueryProblem> {
     let bad = |expected: &str| QueryProblem::Value(format!("\"{typed}\": {expected}"));
     let time = |edge| moment(value, clock.now_ns, clock.zone, edge).map_err(|e| bad(&e.to_string()));
+    // Otherwise `tool:` would search for a tool with an empty name and find nothing.
     if value.is_empty() && FILTERS.contains(&name) {
         return Err(bad("a value is missing behind the colon"));
     }

@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(first(&index, "nuke that").as_deref(), Some("files/deleteFile"));
         assert_eq!(index.search("nuke", 1).hits[0].why[0].fields, [ToolField::AskedAs]);
         index.learn("nuke", 99, 0);
-        // A word that many asked counts more, but not without end, and one who repeats himself counts once.
+        // Words of more conversations count more, up to a limit, and repetitions in one conversation count once.
         let score = |index: &ToolIndex| index.search("nuke", 1).hits[0].score;
         let once = score(&index);
         (0..20).for_each(|_| index.learn("nuke", 1, 0));

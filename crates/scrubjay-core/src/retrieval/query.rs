@@ -35,9 +35,9 @@ pub(super) struct TermGroup<'t> {
 
 /// Takes a task apart.
 pub(super) fn groups<'t>(index: &ToolIndex, task: &'t str) -> Vec<TermGroup<'t>> {
-    let asked = words::task_words(task);
+    let words = words::task_words(task);
     let mut groups = TermGroups { index, seen: Vec::new(), groups: Vec::new() };
-    for (i, word) in asked.iter().enumerate() {
+    for (i, word) in words.iter().enumerate() {
         let whole = word.typed.to_lowercase();
         let parts = words::parts(word.typed);
         let known = index.reader.term(&whole).is_some_and(|term| index.id(&term).is_some());
@@ -54,7 +54,7 @@ pub(super) fn groups<'t>(index: &ToolIndex, task: &'t str) -> Vec<TermGroup<'t>>
     }
     if index.settings.hints {
         // After all words of the task, because a word that the task has itself must not count as only suggested.
-        for word in &asked {
+        for word in &words {
             let whole = word.typed.to_lowercase();
             let suggested = hints::value_form(word.chunk).chain(hints::question(&whole));
             suggested.for_each(|word| groups.add(word, WordKind::Word, SUGGESTED));

@@ -75,6 +75,7 @@ impl WordReader {
         for typed in typed_words(text) {
             let parts = parts(typed);
             let whole = typed.to_lowercase();
+            // Plain BM25, which stems nothing, also splits nothing: it is the baseline.
             if parts.len() > 1 && self.stemmer.is_some() {
                 for part in parts {
                     self.term(&part.to_lowercase()).iter().for_each(|term| found(term));
