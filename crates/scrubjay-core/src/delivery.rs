@@ -76,6 +76,8 @@ impl UndeliveredSum {
                     return;
                 }
                 let ranges = self.elsewhere.entry(tape).or_default();
+                // The limit is on all other tapes together; the ranges of this one are counted again when they are
+                // added.
                 let of_others = known - ranges.len();
                 (ranges, of_others)
             }

@@ -90,6 +90,7 @@ impl<'a> LineDiff<'a> {
 
     fn within(steps_max: usize, old: &'a str, new: &'a str) -> Self {
         let (old, new) = (old.tokenize_lines(), new.tokenize_lines());
+        // Trimmed first, so that the bound is on the changed lines and not on the length of the file.
         let prefix = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
         let backwards = old[prefix..].iter().rev().zip(new[prefix..].iter().rev());
         let suffix = backwards.take_while(|(old, new)| old == new).count();

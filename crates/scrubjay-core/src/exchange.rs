@@ -151,6 +151,7 @@ impl Exchanges {
                 self.abandon(key, number, entry.payload);
             }
         } else if envelope.batch.is_empty() {
+            // The original is no exchange of its own: its text is added to that of the changed message.
             self.original = None;
             let observed = ObservedMessage {
                 number,
@@ -167,6 +168,7 @@ impl Exchanges {
                 let payload = parts.get(at).map_or(&b""[..], |part| part.get().as_bytes());
                 let observed =
                     ObservedMessage { number, entry, message, link: reading.links.get(at), payload };
+                // The original is the whole line, so it is added only once.
                 self.observe_message(&observed, reading.original.as_deref().filter(|_| at == 0));
             }
         }
@@ -273,6 +275,7 @@ impl Exchanges {
     }
 
     fn wait(&mut self, key: (u64, JsonId), mut exchange: Exchange) {
+        // Placed when it begins and not when it settles, so that the order is that of the tape.
         exchange.place = self.place();
         self.waiting_bytes += exchange.text.len();
         if let Some(same) =

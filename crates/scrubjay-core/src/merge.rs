@@ -15,6 +15,7 @@ pub fn merge(base: &str, ours: &str, theirs: &str) -> Option<String> {
         return Some(theirs.to_owned());
     }
     let (base, ours, theirs) = (paragraphs(base), paragraphs(ours), paragraphs(theirs));
+    // Both changes are relative to the base, so they can be compared by their place in it.
     let (mine, other) = (changes(&base, &ours), changes(&base, &theirs));
     let mut all: Vec<&ParagraphChange<'_>> = mine.iter().collect();
     for change in &other {

@@ -6,6 +6,7 @@
 /// None if the text is not JSON.
 #[must_use]
 pub fn pretty(json: &str) -> Option<String> {
+    // Checked first, because the loop below only copies tokens and would format anything.
     serde_json::from_str::<serde::de::IgnoredAny>(json).ok()?;
     let mut out = String::with_capacity(json.len() * 2);
     let (mut depth, mut rest) = (0_usize, json.trim());

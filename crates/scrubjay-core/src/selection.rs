@@ -113,6 +113,8 @@ impl Selection {
 
     /// Takes the next message; returns its number.
     pub fn offer(&mut self, offer: &OfferedMessage<'_>) -> u64 {
+        // There is no timer here: messages that come are what makes time pass, and the caller may call this in
+        // between.
         self.pass_time(offer.at_ns);
         let message = self.number();
         let links = self.link(message, offer);

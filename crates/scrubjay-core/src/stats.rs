@@ -249,6 +249,7 @@ impl Collector {
             *self.totals.error_codes.entry(code).or_default() += 1;
         }
         let body_bytes = message.body_bytes as u64;
+        // An answer whose request is not on the tape counts, but has no method and no response time.
         if link.role == OperationRole::Answer {
             let response_ns = link.response_ns.unwrap_or(0);
             self.response_times_ns.push(response_ns);

@@ -101,6 +101,7 @@ impl TaskReader {
         let Some(task) = task.filter(|task| task.calls.is_empty() && !task.failed) else { return };
         let answer: Value = serde_json::from_slice(payload).unwrap_or_default();
         let found = &answer["result"]["structuredContent"];
+        // `find_tools` lists tools; a task that was refused lists its candidates, in a tool result or in an error.
         let lists =
             [&found["tools"], &found["error"]["data"]["candidates"], &answer["error"]["data"]["candidates"]];
         let tools = lists.into_iter().filter_map(Value::as_array).flatten();

@@ -218,6 +218,7 @@ impl<'a> Pieces<'a> {
         let length = run(rest, SIGN);
         let (signs, first) = (&rest[..length], rest[0]);
         let shared = signs.iter().fold(!0, |shared, byte| shared & kind(*byte));
+        // Base64 has `+`, `/` and `=` within it, so these do not end a random run.
         if shared & DATA_SIGN == 0 {
             (self.alternations, self.last) = (0, Last::Other);
         }

@@ -14,6 +14,7 @@ const OF_ALL_MIN: usize = 5;
 const ALWAYS_MIN: usize = 3;
 
 pub(super) fn findings(calls: &[Call]) -> Vec<Finding> {
+    // Clients ask for optional methods to see whether a server has them: that it has not is no failure.
     let is_probe = |call: &&Call| call.code == Some(code::METHOD_NOT_FOUND) && call.tool().is_none();
     let work: Vec<&Call> =
         calls.iter().filter(|call| call.is_work() && call.answer.is_some() && !is_probe(call)).collect();

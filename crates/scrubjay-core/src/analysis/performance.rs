@@ -122,6 +122,7 @@ fn profile_of(subject: &Arc<str>, calls: &[&Call]) -> LatencyProfile {
         calls.iter().filter(|c| c.took_ns.is_some()).max_by_key(|c| (c.took_ns, std::cmp::Reverse(c.entry)));
     let mut histogram: Vec<LatencyBin> = Vec::new();
     for ns in &took {
+        // The first bin reaches to about a microsecond.
         let below_ns = (ns + 1).checked_next_power_of_two().unwrap_or(u64::MAX).max(1024);
         match histogram.last_mut() {
             Some(bin) if bin.below_ns == below_ns => bin.count += 1,

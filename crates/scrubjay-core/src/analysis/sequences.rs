@@ -42,6 +42,7 @@ pub(super) fn sequences(calls: &[Call]) -> Vec<Sequence> {
         .collect();
     let cycles = cycles(&letters);
     let mut found: Vec<Sequence> = cycles.iter().map(|cycle| round(&requests, cycle)).collect();
+    // Rounds are reported as a whole, so their parts are left out of the shorter sequences.
     let rounds = covered(requests.len(), &cycles);
     found.extend([2, 3].into_iter().flat_map(|length| of_length(&requests, &rounds, length)));
     // Of two equally frequent ones the longer comes first, because it contains the other.

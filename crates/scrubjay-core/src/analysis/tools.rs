@@ -47,6 +47,7 @@ fn changed(now: &TapeCalls, lists: &[&ToolList]) -> Vec<Finding> {
             let texts = &now.tool_lists.texts;
             let (Some(old), Some(new)) = (texts.get(&hash), texts.get(&listed.hash)) else { continue };
             let details = changes(old, new);
+            // A definition that changes to and fro is reported once for each direction.
             if details.is_empty() || !reported.insert((tool, hash, listed.hash)) {
                 continue;
             }

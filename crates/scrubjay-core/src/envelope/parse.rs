@@ -13,6 +13,7 @@ impl Envelope {
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Self {
         let mut defects = Vec::new();
+        // Invalid bytes are replaced, so that the rest of the message can still be read.
         let utf8 = String::from_utf8_lossy(bytes);
         if matches!(utf8, Cow::Owned(_)) {
             defects.push(Defect::InvalidUtf8);

@@ -51,6 +51,7 @@ fn read(payload: &[u8]) -> impl Iterator<Item = Read> {
         tools.and_then(|tools| serde_json::from_str(tools.get()).ok()).unwrap_or_default();
     tools.into_iter().take(TOOLS_MAX).filter_map(|raw| {
         let tool: Value = serde_json::from_str(raw.get()).ok()?;
+        // Canonical, because a server may list the keys in another order each time.
         let hash = blake3::hash(canonical(&tool).as_bytes());
         let hash = *hash.as_bytes().first_chunk().expect("a hash is longer");
         Some((tool["name"].as_str()?.to_owned(), hash, tool, costs::of_definition(raw)))

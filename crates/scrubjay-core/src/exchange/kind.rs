@@ -37,6 +37,7 @@ pub enum ExchangeKind {
 
 impl ExchangeKind {
     /// All of them, in the order of their codes.
+    // The index stores these positions, so a new type goes to the end.
     pub(super) const ALL: [(Self, &str); 12] = [
         (Self::Request, "request"),
         (Self::Response, "response"),

@@ -23,6 +23,7 @@ pub fn searchable(payload: &[u8], out: &mut String) -> bool {
         (&mut collector).deserialize(&mut json).and_then(|()| json.end())
     };
     if read.is_err() {
+        // Broken JSON was read up to the error: what was collected is dropped, and the whole payload taken.
         collector.out.truncate(begin);
         collector.clipped = false;
         collector.push(&String::from_utf8_lossy(payload));

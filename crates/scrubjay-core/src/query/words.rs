@@ -69,6 +69,7 @@ pub(super) fn tokens(text: &str) -> Result<Vec<QueryToken>, QueryError> {
         } else {
             let word = word(text, at)?;
             at = word.at.end;
+            // Compared with what was typed, because a quoted "OR" is text.
             if text[word.at.clone()] == *"OR" {
                 tokens.push(QueryToken::Or { at: word.at });
             } else {

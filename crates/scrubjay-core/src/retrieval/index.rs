@@ -163,6 +163,7 @@ impl ToolIndex {
         let groups = query::groups(self, task);
         let Scored { scores, signs } = self.score_with_learned(&groups);
         let mut order: Vec<usize> = (0..scores.len()).filter(|tool| scores[*tool] > 0.0).collect();
+        // Equal scores keep the order of the catalog, so that a task always has the same answer.
         order.sort_unstable_by(|a, b| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b)));
         order.truncate(limit);
         let hit = |tool| ToolHit { tool, score: scores[tool], why: self.why(&groups, tool) };

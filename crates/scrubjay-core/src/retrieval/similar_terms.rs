@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 /// The shortest word that is looked up: shorter ones have too many neighbours.
 const CHARS_MIN: usize = 4;
+/// The longest word that is looked up, because comparing letters is quadratic.
+const CHARS_MAX: usize = 32;
 /// The most terms that are compared letter by letter, best candidates first.
 const COMPARED_MAX: usize = 200;
 const FOUND_MAX: usize = 3;
@@ -32,7 +34,7 @@ impl SimilarTerms {
     /// Returns the nearest terms, each with a likeness in 0..1, best first.
     pub(super) fn find(&self, word: &str, term: impl Fn(u32) -> String) -> Vec<(u32, f32)> {
         let length = word.chars().count();
-        if !(CHARS_MIN..=32).contains(&length) {
+        if !(CHARS_MIN..=CHARS_MAX).contains(&length) {
             return Vec::new();
         }
         // The pairs that two words still share after one letter was added, left out or swapped; at most four, so that long

@@ -7,6 +7,8 @@ use frostem::{Algorithm, Stemmer};
 
 /// The most words that are read of one text.
 const WORDS_MAX: usize = 2000;
+/// The most words of a task that are searched, because each costs a pass over the catalog.
+const TASK_WORDS_MAX: usize = 64;
 /// The longest word in bytes: longer ones are data.
 const WORD_BYTES_MAX: usize = 64;
 
@@ -138,7 +140,7 @@ pub(super) fn task_words(task: &str) -> Vec<TaskWord<'_>> {
             quoted = false;
         }
     }
-    words.truncate(64);
+    words.truncate(TASK_WORDS_MAX);
     words
 }
 

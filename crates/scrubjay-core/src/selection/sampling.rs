@@ -70,6 +70,7 @@ impl Sampler {
         let by_strategy = match self.strategy {
             SelectionStrategy::Sessions { rate } => self.session_share < rate,
             SelectionStrategy::Windows { window, every } => {
+                // Windows follow the wall clock, so they are the same for all connections.
                 u128::from(wall_ns) % every.as_nanos().max(1) < window.as_nanos()
             }
             SelectionStrategy::Full
