@@ -2,7 +2,7 @@
 
 use scrubjay_core::envelope::{Defect, Envelope, MessageKind};
 use scrubjay_core::message::{Parts, Splice};
-use scrubjay_core::preview;
+use scrubjay_core::pretty_json;
 use serde_json::Value;
 
 /// Checks one line.
@@ -38,7 +38,7 @@ pub fn check(data: &[u8]) {
             _ => assert_eq!(envelope.kind, MessageKind::Opaque),
         }
     }
-    if let Some(laid_out) = preview::laid_out(line) {
+    if let Some(laid_out) = pretty_json::pretty(line) {
         let values = [line, &laid_out].map(|json| serde_json::from_str::<Value>(json).ok());
         assert_eq!(values[0], values[1], "laid out, it says the same");
     }

@@ -1,8 +1,8 @@
-//! What a tape shows: how messages flowed, what followed what, what failed, what was slow, what went wrong and what
-//! it cost a model's context by itself, and what is unlike this server's tapes before.
+//! Analyses a tape: message flow, sequences of calls, errors, latency, findings, token costs, and anomalies compared with
+//! earlier tapes of the same server.
 //!
-//! Pure: the calls of a tape and of earlier ones in, findings out, each with the entries that show it. Medians
-//! and their deviations rather than means, and nothing is said on a handful of cases.
+//! Pure: the calls of a tape and of earlier ones go in, findings come out, each with the entries that show it. Compares
+//! medians and their deviations, which a few odd values do not bend, and reports nothing on too few cases.
 
 mod anomalies;
 mod changes;
@@ -28,17 +28,17 @@ use crate::exchange::{Definition, ExchangeKind, ToolLists};
 
 pub use anomalies::{Anomaly, AnomalyKind, definitions_to_compare};
 pub use changes::changes;
-pub use context::{ContextCost, TOKENS_LIKE, ToolCost};
+pub use context::{ContextCost, ToolCost};
 pub use errors::ErrorGroup;
 pub use finding::{Finding, FindingKind};
 pub use flow::{Flow, FlowInterval, Silence};
 pub use performance::{Bottleneck, LatencyBin, LatencyProfile, Remedy};
 pub use sequences::Sequence;
 
-/// So many entries are shown for one finding.
+/// The most entries that one finding lists.
 const SHOWN_MAX: usize = 5;
 
-/// One exchange, as far as analysis goes.
+/// What analysis needs of one exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// The entry that began it.
@@ -47,13 +47,13 @@ pub struct Call {
     pub answer: Option<u64>,
     /// When it began, nanoseconds since the tape did.
     pub since_start_ns: u64,
-    /// What it is.
+    /// Its type.
     pub what: ExchangeKind,
-    /// Whether the client asked or said it.
+    /// Whether the client began it.
     pub by_client: bool,
-    /// Whether the gateway asked it for the client, as a router does.
+    /// Whether the gateway began it for the client, as a router does.
     pub by_gateway: bool,
-    /// What it is about: the method, with the tool where it calls one.
+    /// The method, followed by the tool if it calls one: `tools/call read_file`.
     pub subject: Arc<str>,
     /// How long the answer took.
     pub took_ns: Option<u64>,
@@ -69,25 +69,25 @@ pub struct Call {
     pub answered_bytes: u64,
     /// About how many tokens the answer costs a model.
     pub answered_tokens: u64,
-    /// What it asks for, as a number that the same requests share; none where nobody looked.
+    /// The hash of method and parameters, as [`crate::exchange::request_identity`] returns it; none if it was not computed.
     pub asks: Option<u64>,
-    /// What the answer says, likewise.
+    /// The hash of the answer, as [`crate::exchange::answer_identity`] returns it; none if it was not computed.
     pub says: Option<u64>,
 }
 
 impl Call {
-    /// Returns when it was over.
+    /// Returns the time of the answer.
     fn end_ns(&self) -> Option<u64> {
         self.took_ns.map(|took| self.since_start_ns.saturating_add(took))
     }
 
-    /// Tells whether it asked for an answer.
+    /// Returns whether it is a request.
     fn is_request(&self) -> bool {
         self.what == ExchangeKind::Request
     }
 
-    /// Tells whether the client asked for something.
-    fn is_clients(&self) -> bool {
+    /// Returns whether it is a request of the client.
+    fn is_client_request(&self) -> bool {
         self.is_request() && self.by_client
     }
 }
@@ -99,16 +99,16 @@ pub struct TapeCalls {
     pub tape: String,
     /// The connection's name.
     pub server: String,
-    /// All exchanges, each once: those of the client's leg, and what only another leg shows.
+    /// All exchanges, each once: those of the client's leg, and those that are only on another leg.
     pub calls: Vec<Call>,
     /// The tools, as the server defined them.
     pub definitions: Vec<Definition>,
-    /// The lists of tools and what they say, as far as somebody looked: of the tape that is analysed all, of an
-    /// earlier one the definitions that are compared.
+    /// The lists of tools with their definitions: all of the tape that is analysed; of an earlier one only the definitions
+    /// that are compared.
     pub tool_lists: ToolLists,
 }
 
-/// What a tape shows.
+/// The result of an analysis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Analysis {
     /// The tape.
@@ -119,19 +119,19 @@ pub struct Analysis {
     pub compared_with: usize,
     /// How messages flowed.
     pub message_flow: Flow,
-    /// What followed what, the most frequent first.
+    /// Calls that followed each other, the most frequent first.
     pub method_sequences: Vec<Sequence>,
-    /// What failed, the most frequent first.
+    /// Failures by kind, the most frequent first.
     pub common_errors: Vec<ErrorGroup>,
-    /// How long things took, what took most in all first.
+    /// Latency by method and tool, the largest total first.
     pub performance_profile: Vec<LatencyProfile>,
     /// What to speed up first.
     pub bottlenecks: Vec<Bottleneck>,
-    /// What the tape shows by itself to be wrong, what matters most first.
+    /// Problems that the tape shows without comparison, the most important first.
     pub findings: Vec<Finding>,
-    /// What tools cost a model's context.
+    /// The tokens that tools cost in a model's context.
     pub context: ContextCost,
-    /// What is unlike the tapes before.
+    /// Differences from earlier tapes.
     pub anomalies: Vec<Anomaly>,
 }
 

@@ -1,8 +1,8 @@
-//! Which entries of a tape did not reach their receiver: what its notes of undelivered messages add up to.
+//! Which entries of a tape did not reach their receiver: the sum of its notes of undelivered messages.
 //!
-//! The notes stand behind the entries they name, so whoever shows entries reads the notes first. A tape's footer holds
-//! this sum; only a tape without a footer has to be read for it. A note may also name entries of an earlier tape: who
-//! shows that one asks the later tapes, too.
+//! A note comes after the entries it names, so a reader that shows entries needs the notes first. A tape's footer contains
+//! this sum; only a tape without a footer has to be read for it. A note may also name entries of an earlier tape, so to
+//! show that one, the later tapes are read, too.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use serde::{Deserialize, Serialize};
 use crate::entry::Undelivered;
 use crate::id::TapeId;
 
-/// So many ranges are kept for one tape, and as many of others that it names; beyond it only the number of messages is
-/// right.
+/// The most ranges that are kept for the tape itself, and the most for all other tapes; beyond that only the number of
+/// messages is right.
 const RANGES_MAX: usize = 4096;
 
-/// Entries in a row: the first, the last, and why they were not delivered.
+/// Consecutive entries: the first, the last, and why they were not delivered.
 type Range = (u64, u64, String);
 
 /// The undelivered messages that the notes on one tape name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UndeliveredSum {
-    /// How many messages, those on other tapes included.
+    /// The number of messages, including those on other tapes.
     #[serde(default)]
     pub messages: u64,
     /// The ranges of entries on this tape, in order.
@@ -30,37 +30,37 @@ pub struct UndeliveredSum {
     /// The ranges of entries on other tapes, in order.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     elsewhere: BTreeMap<TapeId, Vec<Range>>,
-    /// Whether there are more ranges than that.
+    /// Whether ranges were left out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_cut: bool,
 }
 
 impl UndeliveredSum {
-    /// Returns whether everything was delivered, as far as the tape tells.
+    /// Returns whether the tape notes no undelivered message.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         self.messages == 0
     }
 
-    /// Returns whether it names every range there is.
+    /// Returns whether it has all ranges of this tape.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         !self.is_cut
     }
 
-    /// Returns whether it names every range there is on other tapes: a footer from before they were kept does not.
+    /// Returns whether it has all ranges of other tapes: footers of earlier versions do not.
     #[must_use]
     pub fn is_whole_of_others(&self) -> bool {
         let named = messages_in(&self.ranges).saturating_add(self.messages_elsewhere());
         self.is_whole() && self.messages <= named
     }
 
-    /// Takes a note.
+    /// Adds a note.
     pub fn add(&mut self, note: &Undelivered) {
         self.add_up_to(note, RANGES_MAX);
     }
 
-    /// Takes a note with all its ranges, for as long as one tape is looked at.
+    /// Adds a note without a limit on ranges, for a sum that lives only while one tape is read.
     pub fn add_whole(&mut self, note: &Undelivered) {
         self.add_up_to(note, usize::MAX);
     }
@@ -76,6 +76,8 @@ impl UndeliveredSum {
                     return;
                 }
                 let ranges = self.elsewhere.entry(tape).or_default();
+                // The limit is on all other tapes together; the ranges of this one are counted again when they are
+                // added.
                 let of_others = known - ranges.len();
                 (ranges, of_others)
             }
@@ -85,7 +87,7 @@ impl UndeliveredSum {
         }
     }
 
-    /// Leaves out what is named of other tapes: what remains is about this one.
+    /// Leaves out the ranges of other tapes.
     #[must_use]
     pub fn of_this_tape(mut self) -> Self {
         self.messages = self.messages.saturating_sub(self.messages_elsewhere());
@@ -93,7 +95,7 @@ impl UndeliveredSum {
         self
     }
 
-    /// Takes what the notes on another tape say of the entries of this one.
+    /// Adds what the notes of another tape say about the entries of this one.
     pub fn add_noted_elsewhere(&mut self, this: TapeId, other: &Self) {
         let ranges = other.elsewhere.get(&this).map(Vec::as_slice).unwrap_or_default();
         for (first, last, why) in ranges {
@@ -106,24 +108,26 @@ impl UndeliveredSum {
         self.elsewhere.values().fold(0, |sum, ranges| sum.saturating_add(messages_in(ranges)))
     }
 
-    /// Returns why an entry was not delivered; none where it was, or where nobody noted otherwise.
+    /// Returns why an entry was not delivered; none if no note says that.
     #[must_use]
     pub fn why(&self, entry: u64) -> Option<&str> {
         let at = self.ranges.partition_point(|(first, ..)| *first <= entry);
-        // A range that begins before may reach over the next one: tapes of others may say so.
+        // Ranges on imported tapes may overlap, so an earlier one may still contain the entry. Only the last sixteen are
+        // checked, so that a lookup stays short.
         let before = self.ranges[..at].iter().rev().take(16);
         before.into_iter().find(|(_, last, _)| entry <= *last).map(|(.., why)| why.as_str())
     }
 }
 
 fn messages_in(ranges: &[Range]) -> u64 {
-    // Tapes of others may name anything.
+    // Imported tapes may contain any numbers.
     ranges
         .iter()
         .fold(0, |sum, (first, last, _)| sum.saturating_add(last.saturating_sub(*first).saturating_add(1)))
 }
 
-/// Adds a range in its place, joined to the one it follows; returns whether there was room for it.
+/// Inserts a range in order, or extends the one before if they touch and have the same reason; returns whether there was
+/// room for it.
 fn add_range(ranges: &mut Vec<Range>, (first, last, why): (u64, u64, &str), ranges_max: usize) -> bool {
     let at = ranges.partition_point(|(begin, ..)| *begin <= first);
     let before = at.checked_sub(1).and_then(|before| ranges.get_mut(before));

@@ -1,10 +1,9 @@
-//! A tape as exchanges: each request together with its answer, and each message or fact that stands alone.
+//! A tape as exchanges: each request together with its answer, and each entry that stands alone.
 //!
-//! What happened once is one exchange: the backend's leg of what the client's leg shows too is marked as that, and
-//! what only it shows (rules, tags, the message before rules changed it) is told of the client's. What the index
-//! keeps, and what analysis looks at. A fold over what [`crate::reading`] makes of the entries,
-//! so a tape always gives the same exchanges in the same order, however often one stops and begins anew.
-//! Everything it holds on to has a limit.
+//! The index stores exchanges, and analysis reads them. A call through the gateway is recorded on two legs, but is one
+//! exchange: the backend's leg is marked as the second one, and what only it has (rules, tags, the message before rules
+//! changed it) is added to the client's. A fold over what [`crate::reading`] makes of the entries, so a tape always gives
+//! the same exchanges in the same order, even if reading is interrupted and starts again. Everything it keeps is bounded.
 
 mod costs;
 mod definition;
@@ -32,17 +31,17 @@ pub use kind::ExchangeKind;
 pub use shape::shape;
 pub use text::{TEXT_BYTES_MAX, searchable, searchable_marks};
 
-/// How much text of unanswered requests is held on to; the oldest go first.
+/// The most bytes of text of unanswered requests that are kept; the oldest requests are settled first.
 const WAITING_BYTES_MAX: usize = 64 << 20;
-/// So many rules and so many tags of one exchange are told.
+/// The most rules and the most tags that are kept of one exchange.
 const NAMES_MAX: usize = 256;
-/// So many tool definitions of one tape are told apart.
+/// The most different tool definitions that are kept of one tape.
 const DEFINITIONS_MAX: usize = 4096;
 
-/// A request with its answer, or whatever stands alone.
+/// A request with its answer, or an entry that stands alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// Its place among the exchanges of its tape, by what began it.
+    /// Its position among the exchanges of its tape, in the order in which they began.
     pub place: u64,
     /// The entry that began it.
     pub entry: u64,
@@ -60,21 +59,21 @@ pub struct Exchange {
     pub method: Option<String>,
     /// The tool, prompt or resource.
     pub name: Option<String>,
-    /// The backend, for what passed between the gateway and one.
+    /// The backend, for messages between the gateway and one.
     pub via: Option<String>,
-    /// Whether it is the backend's leg of something the client's leg shows too.
+    /// Whether it is the backend's leg of an exchange that the client's leg has, too.
     pub is_second_leg: bool,
-    /// Whether the client asked or said it.
+    /// Whether the client began it.
     pub by_client: bool,
-    /// Whether the gateway asked it for the client, as a router does: no other leg shows it.
+    /// Whether the gateway began it for the client, as a router does: it is on no other leg.
     pub by_gateway: bool,
-    /// Whether rules changed, held back, blocked or made some of it, on either leg.
+    /// Whether rules changed, delayed, blocked or answered a message of it, on either leg.
     pub intercepted: bool,
-    /// Whether rules changed some of it; its text is then also what it was before.
+    /// Whether rules changed a message of it; the text then includes the message before the change.
     pub has_original: bool,
     /// The rules that applied to it, on either leg.
     pub rules: BTreeSet<String>,
-    /// The tags they gave it.
+    /// The tags that rules gave it.
     pub tags: BTreeSet<String>,
     /// How long the answer took.
     pub took_ns: Option<u64>,
@@ -82,7 +81,7 @@ pub struct Exchange {
     pub failed: bool,
     /// The code of the error.
     pub error_code: Option<i64>,
-    /// What kind of failure it is, whatever the numbers and names in it.
+    /// The failure's message without the numbers and names in it, as [`shape`] returns it.
     pub error_shape: Option<String>,
     /// The size of what began it.
     pub asked_bytes: u64,
@@ -94,16 +93,16 @@ pub struct Exchange {
     pub answered_tokens: u64,
     /// The text by which it is found.
     pub text: String,
-    /// Whether there is more text than that.
+    /// Whether some of its text was left out.
     pub clipped: bool,
 }
 
-/// An exchange that is settled: nothing on the tape can change it any more.
+/// An exchange that is settled: no later entry of the tape can change it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettledExchange {
     /// The exchange.
     pub exchange: Exchange,
-    /// Whether [`Exchanges::waiting`] gave it out before.
+    /// Whether [`Exchanges::waiting`] returned it before.
     pub was_given: bool,
 }
 
@@ -111,7 +110,7 @@ pub struct SettledExchange {
 struct OpenExchange {
     exchange: Exchange,
     was_given: bool,
-    /// Whether it is as it was given.
+    /// Whether it is unchanged since [`Exchanges::waiting`] returned it.
     is_current: bool,
 }
 
@@ -119,9 +118,10 @@ struct OpenExchange {
 #[derive(Debug, Default)]
 pub struct Exchanges {
     legs: Legs,
-    /// A message as it came; what went on in its place comes next.
+    /// A message before rules changed it; the changed one is the next entry.
     original: Option<Exchange>,
-    /// Counted as the reading counts them: where entries are lost, numbers are left out.
+    /// The number of entries read. Not the number on the tape: where entries are lost, that skips numbers, and the links
+    /// of [`crate::reading`] do not.
     observed: u64,
     next_place: u64,
     waiting: BTreeMap<(u64, JsonId), OpenExchange>,
@@ -132,7 +132,7 @@ pub struct Exchanges {
 }
 
 impl Exchanges {
-    /// Takes the next entry and what the reading made of it.
+    /// Takes the next entry with its reading.
     pub fn observe(&mut self, number: u64, entry: &Entry<'_>, reading: &EntryReading) {
         let envelope = &reading.envelope;
         self.observed += 1;
@@ -142,7 +142,7 @@ impl Exchanges {
             if entry.kind == EntryKind::Original {
                 let came = Envelope::parse(entry.payload);
                 (exchange.method, exchange.name) = (came.method, came.name);
-                // It is told of what went on in its place, which comes next.
+                // It is kept until the next entry, which is the message that was forwarded instead.
                 self.original = Some(exchange);
             } else {
                 self.settle(exchange, false);
@@ -151,22 +151,25 @@ impl Exchanges {
                 self.abandon(key, number, entry.payload);
             }
         } else if envelope.batch.is_empty() {
+            // The original is no exchange of its own: its text is added to that of the changed message.
             self.original = None;
-            let said = ObservedMessage {
+            let observed = ObservedMessage {
                 number,
                 entry,
                 message: envelope,
                 link: reading.link(),
                 payload: entry.payload,
             };
-            self.observe_message(&said, reading.original.as_deref());
+            self.observe_message(&observed, reading.original.as_deref());
         } else {
             self.original = None;
             let parts: Vec<&RawValue> = serde_json::from_slice(entry.payload).unwrap_or_default();
             for (at, message) in envelope.batch.iter().enumerate() {
                 let payload = parts.get(at).map_or(&b""[..], |part| part.get().as_bytes());
-                let said = ObservedMessage { number, entry, message, link: reading.links.get(at), payload };
-                self.observe_message(&said, reading.original.as_deref().filter(|_| at == 0));
+                let observed =
+                    ObservedMessage { number, entry, message, link: reading.links.get(at), payload };
+                // The original is the whole line, so it is added only once.
+                self.observe_message(&observed, reading.original.as_deref().filter(|_| at == 0));
             }
         }
     }
@@ -176,7 +179,7 @@ impl Exchanges {
         std::mem::take(&mut self.settled)
     }
 
-    /// Lets go of everything so far: somebody has it already.
+    /// Drops everything settled so far, because the caller has it already.
     pub fn skip(&mut self) {
         self.settled.clear();
         self.definitions.clear();
@@ -187,8 +190,8 @@ impl Exchanges {
         std::mem::take(&mut self.definitions)
     }
 
-    /// Gives out the requests without an answer as they stand, each once and again where it has changed; tells
-    /// whether it was given out before.
+    /// Returns the requests without an answer, each once and again after it has changed, and whether it was returned
+    /// before.
     pub fn waiting(&mut self) -> impl Iterator<Item = (&Exchange, bool)> {
         self.waiting.values_mut().filter_map(|waiting| {
             let was_given = std::mem::replace(&mut waiting.was_given, true);
@@ -197,15 +200,17 @@ impl Exchanges {
         })
     }
 
-    fn observe_message(&mut self, said: &ObservedMessage<'_>, original: Option<&[u8]>) {
-        let ObservedMessage { number, entry, message, link, payload } = *said;
-        let asked = link.and_then(|l| l.answers).zip(message.id.as_ref().map(|id| short_id(id).into_owned()));
-        if let Some(waiting) = asked.and_then(|key| self.waiting.remove(&key)) {
+    fn observe_message(&mut self, observed: &ObservedMessage<'_>, original: Option<&[u8]>) {
+        let ObservedMessage { number, entry, message, link, payload } = *observed;
+        // Links have shortened ids, so waiting requests are kept under shortened ones, too.
+        let request_key =
+            link.and_then(|l| l.answers).zip(message.id.as_ref().map(|id| short_id(id).into_owned()));
+        if let Some(waiting) = request_key.and_then(|key| self.waiting.remove(&key)) {
             self.waiting_bytes -= waiting.exchange.text.len();
-            return self.answer(said, waiting, original);
+            return self.answer(observed, waiting, original);
         }
         let mut exchange = begin(number, entry, ExchangeKind::of_message(message.kind), payload);
-        // Its own names are whole; those of a link may be shortened.
+        // The message's own names come first, because those of a link may be shortened.
         exchange.method = message.method.clone().or_else(|| link.and_then(|l| l.method.clone()));
         exchange.name = message.name.clone().or_else(|| link.and_then(|l| l.name.clone()));
         exchange.asked_tokens = match message.kind {
@@ -220,15 +225,15 @@ impl Exchanges {
         let is_asking = message.kind == MessageKind::Request
             && link.is_some_and(|l| is_asking(l.role))
             && message.id.is_some();
-        self.place_leg(&mut exchange, said, original, is_asking);
+        self.place_leg(&mut exchange, observed, original, is_asking);
         match &message.id {
             Some(id) if is_asking => self.wait((self.observed - 1, short_id(id).into_owned()), exchange),
             _ => self.settle(exchange, false),
         }
     }
 
-    fn answer(&mut self, said: &ObservedMessage<'_>, waiting: OpenExchange, original: Option<&[u8]>) {
-        let ObservedMessage { number, entry, message, link, payload } = *said;
+    fn answer(&mut self, observed: &ObservedMessage<'_>, waiting: OpenExchange, original: Option<&[u8]>) {
+        let ObservedMessage { number, entry, message, link, payload } = *observed;
         let OpenExchange { mut exchange, was_given, .. } = waiting;
         exchange.answer = Some(number);
         exchange.answered_with = Some(ExchangeKind::of_message(message.kind));
@@ -243,12 +248,12 @@ impl Exchanges {
             self.define(number, exchange.via.as_deref(), payload);
         }
         if exchange.is_second_leg {
-            self.tell_client_leg(said, original);
+            self.add_to_client_leg(observed, original);
         }
         self.settle(exchange, was_given);
     }
 
-    /// Ends a request that nobody will answer: its backend ended, as the note of this number tells.
+    /// Settles a request that will not be answered, because its backend ended: this note says so.
     fn abandon(&mut self, key: &(u64, JsonId), number: u64, note: &[u8]) {
         let Some(OpenExchange { mut exchange, was_given, .. }) = self.waiting.remove(key) else { return };
         self.waiting_bytes -= exchange.text.len();
@@ -261,7 +266,7 @@ impl Exchanges {
 
     fn define(&mut self, entry: u64, via: Option<&str>, payload: &[u8]) {
         for definition in Definition::all_in(payload, entry, via) {
-            // The same one in a later list is nothing new.
+            // The same definition in a later list is not new.
             let key = Definition { entry: 0, ..definition.clone() };
             if self.known_definitions.len() < DEFINITIONS_MAX && self.known_definitions.insert(key) {
                 self.definitions.push(definition);
@@ -270,6 +275,7 @@ impl Exchanges {
     }
 
     fn wait(&mut self, key: (u64, JsonId), mut exchange: Exchange) {
+        // Placed when it begins and not when it settles, so that the order is that of the tape.
         exchange.place = self.place();
         self.waiting_bytes += exchange.text.len();
         if let Some(same) =
@@ -283,13 +289,13 @@ impl Exchanges {
         }
     }
 
-    /// Gives up waiting: an answer that comes all the same stands alone.
+    /// Stops waiting for an answer; if it still comes, it stands alone.
     fn forget(&mut self, waiting: OpenExchange) {
         self.waiting_bytes -= waiting.exchange.text.len();
         self.settle(waiting.exchange, waiting.was_given);
     }
 
-    /// Lets a message as it came stand alone: nothing went on in its place.
+    /// Lets an original message stand alone, because no changed one followed.
     fn settle_original(&mut self) {
         if let Some(original) = self.original.take() {
             self.settle(original, false);
@@ -309,7 +315,7 @@ impl Exchanges {
     }
 }
 
-/// A message with what is known of it.
+/// A message with its entry and its link to others.
 #[derive(Clone, Copy)]
 struct ObservedMessage<'a> {
     number: u64,
@@ -319,7 +325,7 @@ struct ObservedMessage<'a> {
     payload: &'a [u8],
 }
 
-/// The place of what has none yet.
+/// The place of an exchange that has none yet.
 const UNPLACED: u64 = u64::MAX;
 
 fn begin(number: u64, entry: &Entry<'_>, what: ExchangeKind, payload: &[u8]) -> Exchange {
@@ -356,20 +362,20 @@ fn begin(number: u64, entry: &Entry<'_>, what: ExchangeKind, payload: &[u8]) -> 
     }
 }
 
-/// Notes what rules did to a message, and what it was before.
+/// Adds what rules did to a message, and the message before.
 fn mark(exchange: &mut Exchange, entry: &Entry<'_>, original: Option<&[u8]>) {
-    let judged = entry.rule_marks;
-    exchange.intercepted |= judged.is_intercepted();
+    let marks = entry.rule_marks;
+    exchange.intercepted |= marks.is_intercepted();
     exchange.has_original |= original.is_some();
     let room = |names: &BTreeSet<String>| NAMES_MAX.saturating_sub(names.len());
     let (rules, tags) = (room(&exchange.rules), room(&exchange.tags));
-    exchange.rules.extend(judged.rules.lines().take(rules).map(str::to_owned));
-    exchange.tags.extend(judged.tags.lines().take(tags).map(str::to_owned));
+    exchange.rules.extend(marks.rules.lines().take(rules).map(str::to_owned));
+    exchange.tags.extend(marks.tags.lines().take(tags).map(str::to_owned));
     if let Some(original) = original {
         exchange.text.push('\n');
         exchange.clipped |= searchable(original, &mut exchange.text);
     }
-    searchable_marks(judged, &mut exchange.text);
+    searchable_marks(marks, &mut exchange.text);
 }
 
 fn is_asking(role: OperationRole) -> bool {

@@ -1,9 +1,10 @@
-//! The pure part of Scrubjay: what a message is, how messages belong together, what a tape adds up to.
+//! The pure part of Scrubjay: parsing messages, linking them to operations, redaction, rules, analysis.
 //!
-//! Bytes and numbers in, values out. Deliberately absent: tokio, SQL, the filesystem, the clock, the
-//! environment and the terminal. Everything here can be tested without starting anything.
+//! Bytes and numbers go in, values come out. Deliberately absent: tokio, SQL, the filesystem, the clock, the environment
+//! and the terminal, so everything here can be tested without starting anything.
 
 pub mod analysis;
+mod bounded_map;
 pub mod delivery;
 pub mod diff;
 pub mod entry;
@@ -20,6 +21,7 @@ pub mod merge;
 pub mod message;
 pub mod operation;
 pub mod oversize;
+pub mod pretty_json;
 pub mod preview;
 pub mod protocol;
 pub mod query;

@@ -1,11 +1,11 @@
-//! Three-way merging of a text, paragraph by paragraph.
+//! Three-way merge of a text, paragraph by paragraph.
 //!
-//! Two writers began with the same text. Where they changed separate paragraphs both changes stand; where they
-//! changed the same one, or wrote at the same place, there is nothing to decide here: whoever asked must choose.
+//! Changes of two writers to different paragraphs of the same base are both kept. If they changed the same paragraph, or
+//! inserted at the same place, there is no merge, and the caller must choose.
 
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 
-/// Puts two changes of one text together; nothing where they touch.
+/// Merges two changes of one text; none if they conflict.
 #[must_use]
 pub fn merge(base: &str, ours: &str, theirs: &str) -> Option<String> {
     if ours == theirs || theirs == base {
@@ -15,6 +15,7 @@ pub fn merge(base: &str, ours: &str, theirs: &str) -> Option<String> {
         return Some(theirs.to_owned());
     }
     let (base, ours, theirs) = (paragraphs(base), paragraphs(ours), paragraphs(theirs));
+    // Both changes are relative to the base, so they can be compared by their place in it.
     let (mine, other) = (changes(&base, &ours), changes(&base, &theirs));
     let mut all: Vec<&ParagraphChange<'_>> = mine.iter().collect();
     for change in &other {
@@ -34,7 +35,7 @@ pub fn merge(base: &str, ours: &str, theirs: &str) -> Option<String> {
         at = change.end;
     }
     merged.extend(&base[at..]);
-    // Each left something and meant it to stay; together their deletions would leave nothing.
+    // Both writers left some text; if their deletions together leave none, that is a conflict.
     (!merged.is_empty()).then(|| merged.join("\n\n"))
 }
 
@@ -42,7 +43,7 @@ fn paragraphs(text: &str) -> Vec<&str> {
     text.split("\n\n").collect()
 }
 
-/// Some paragraphs of the base, and what stands in their place.
+/// A range of paragraphs of the base, and what replaces them.
 #[derive(PartialEq)]
 struct ParagraphChange<'a> {
     start: usize,
@@ -51,8 +52,8 @@ struct ParagraphChange<'a> {
 }
 
 impl ParagraphChange<'_> {
-    /// Tells whether two changes are about the same place; two that only meet at an edge are not, unless one
-    /// of them inserts there and the order of the two would be a guess.
+    /// Returns whether two changes conflict. Changes that only meet at an edge do not, unless one of them is an insertion:
+    /// then the order of the two would be a guess.
     fn touches(&self, other: &Self) -> bool {
         if self.start == self.end || other.start == other.end {
             return self.start <= other.end && other.start <= self.end;

@@ -1,7 +1,7 @@
-//! A message taken apart without being rewritten, and put together again from the same pieces.
+//! Takes messages apart into slices of their text, and replaces some of these slices.
 //!
-//! A gateway must change an id, a name or a token and nothing else. [`Parts`] are slices of the original
-//! text; [`Splice`] replaces some of them and keeps every other byte.
+//! A gateway must change an id, a name or a token, and nothing else. [`Parts`] are slices of the original text; [`Splice`]
+//! replaces some of them and keeps every other byte.
 
 use std::borrow::Cow;
 
@@ -14,9 +14,9 @@ use crate::json::{all, fields, members, repeated, text};
 /// A JSON-RPC message as slices of its text.
 #[derive(Clone, Debug)]
 pub struct Parts<'a> {
-    /// The id, where there is one that is not null.
+    /// The id, unless it is null.
     pub id: Option<&'a RawValue>,
-    /// Whether there was an id at all.
+    /// Whether there is an id, even null.
     pub has_id: bool,
     /// The method of a request or notification.
     pub method: Option<String>,
@@ -78,15 +78,15 @@ pub fn member<'a>(object: Option<&'a RawValue>, key: &str) -> Option<&'a RawValu
 /// Some members of an object, found in one pass over it.
 #[derive(Clone, Copy, Debug)]
 pub struct Members<'a, const N: usize> {
-    /// One place a key, in the order asked for; the last one counts where a key stands twice, as for [`member`].
+    /// The value of each key, in the order of the keys; of a repeated key the last, as with [`member`].
     pub values: [Option<&'a RawValue>; N],
-    /// Whether one of the keys stands there more than once.
+    /// Whether one of the keys occurs more than once.
     pub is_repeated: bool,
-    /// Whether the members can be told apart, as [`is_readable`] says.
+    /// Whether the object can be parsed, as [`is_readable`] returns it.
     pub is_readable: bool,
 }
 
-/// Looks several members of an object up at once.
+/// Finds several members of an object in one pass.
 #[must_use]
 pub fn members_of<'a, const N: usize>(object: &'a RawValue, keys: [&str; N]) -> Members<'a, N> {
     match fields(object.get(), keys) {
@@ -98,19 +98,19 @@ pub fn members_of<'a, const N: usize>(object: &'a RawValue, keys: [&str; N]) -> 
     }
 }
 
-/// Returns every member of an object that goes by a key: readers differ on which of several counts.
+/// Returns all members of an object with this key, because JSON readers differ on which of several counts.
 #[must_use]
 pub fn members_named<'a>(object: Option<&'a RawValue>, key: &str) -> Vec<&'a RawValue> {
     object.and_then(|o| repeated(o.get(), key).ok()).unwrap_or_default()
 }
 
-/// Returns every member of an object with its key; none where it is no object, or a key is no text.
+/// Returns all members of an object with their keys; none if it is not a valid object.
 #[must_use]
 pub fn all_members(object: &str) -> Option<Vec<(String, &RawValue)>> {
     all(object).ok()
 }
 
-/// Returns every member of an object that some reader takes for this key: there are readers that do not mind case.
+/// Returns all members of an object that some JSON reader takes for this key: some readers ignore case.
 #[must_use]
 pub fn members_like<'a>(object: &'a str, key: &str) -> Vec<(String, &'a RawValue)> {
     let folded = |key: &str| fold(&Cow::Borrowed(key.as_bytes())).into_owned();
@@ -120,13 +120,13 @@ pub fn members_like<'a>(object: &'a str, key: &str) -> Vec<(String, &'a RawValue
     members
 }
 
-/// Tells whether the members of a value can be told apart; what is no object has none.
+/// Returns whether the members of a value can be parsed; a value that is not an object has none.
 #[must_use]
 pub fn is_readable(value: &RawValue) -> bool {
     !value.get().starts_with('{') || fields(value.get(), []).is_ok()
 }
 
-/// Returns a string that a raw value holds.
+/// Returns the string that a raw value is.
 #[must_use]
 pub fn string(value: Option<&RawValue>) -> Option<String> {
     text(value)
@@ -138,7 +138,7 @@ pub fn elements(array: Option<&RawValue>) -> Vec<&RawValue> {
     array.and_then(|a| serde_json::from_str(a.get()).ok()).unwrap_or_default()
 }
 
-/// Tells whether a value is an error as JSON-RPC has them: an object whose code is an integer.
+/// Returns whether a value is an error of JSON-RPC: an object whose code is an integer.
 #[must_use]
 pub fn is_error(error: &RawValue) -> bool {
     member(Some(error), "code").is_some_and(|code| code.get().parse::<i64>().is_ok())
@@ -181,15 +181,16 @@ impl<'a> Splice<'a> {
         self
     }
 
-    /// Adds a member to an object within the text.
+    /// Adds a member at the beginning of an object within the text.
     #[must_use]
     pub fn add_member(mut self, object: Option<&RawValue>, key: &str, value: &str) -> Self {
         if let Some(object) = object.filter(|o| o.get().starts_with('{')) {
             let at = self.offset(object.get()) + 1;
             let is_empty = object.get()[1..].trim_start().starts_with('}');
+            // All members are added at one place. If the object is empty, the last one gets no comma, so an earlier one needs
+            // its comma now.
             let earlier = self.edits.iter_mut().rev().find(|(start, end, _)| (*start, *end) == (at, at));
             if let Some((.., earlier)) = earlier.filter(|_| is_empty) {
-                // It was added as the only member.
                 earlier.push(',');
             }
             let comma = if is_empty { "" } else { "," };
@@ -200,15 +201,10 @@ impl<'a> Splice<'a> {
 
     /// Returns the text with its replacements.
     #[must_use]
-    pub fn finish(self) -> String {
-        let mut out = String::with_capacity(self.base.len() + 64);
-        self.finish_into(&mut out);
-        out
-    }
-
-    /// Appends the text with its replacements to another.
-    pub fn finish_into(mut self, out: &mut String) {
+    pub fn finish(mut self) -> String {
+        // A stable sort: members that were added at one place keep their order.
         self.edits.sort_by_key(|(start, ..)| *start);
+        let mut out = String::with_capacity(self.base.len() + 64);
         let mut at = 0;
         for (start, end, with) in &self.edits {
             out.push_str(&self.base[at..*start]);
@@ -216,9 +212,11 @@ impl<'a> Splice<'a> {
             at = *end;
         }
         out.push_str(&self.base[at..]);
+        out
     }
 
     fn offset(&self, slice: &str) -> usize {
+        // The slice of another text wraps to an offset beyond the end, which the assertion catches.
         let start = (slice.as_ptr() as usize).wrapping_sub(self.base.as_ptr() as usize);
         assert!(start + slice.len() <= self.base.len(), "a slice of another text");
         start
@@ -252,11 +250,11 @@ pub fn result(id: &str, result: &str) -> String {
     [r#"{"jsonrpc":"2.0","id":"#, id, r#","result":"#, result, "}"].concat()
 }
 
-/// The longest id that is kept and repeated in an answer of ours. Real ones are numbers and UUIDs; a longer one would
-/// let a client have its own megabytes kept for it.
+/// The longest id that is kept and repeated in our own answers. Real ones are numbers and UUIDs; without a limit a client
+/// could make us keep megabytes.
 pub const ID_BYTES_MAX: usize = 1024;
 
-/// Writes an answer with an error that was given as JSON. An id that is too long to be repeated becomes null.
+/// Writes an answer with an error in JSON. An id longer than [`ID_BYTES_MAX`] becomes null.
 #[must_use]
 pub fn raw_error(id: &str, error: &str) -> String {
     let id = if id.len() > ID_BYTES_MAX { "null" } else { id };

@@ -1,54 +1,55 @@
 //! Finds the messages that belong together: a request with its answer, progress, cancellation, further
 //! rounds and task polls.
 //!
-//! A pure state machine: envelopes in, [`OperationLink`]s out. An operation is named by the number of the entry that
-//! began it. Both sides may ask, so ids are told apart by direction. Every table is bounded; what falls out
-//! of one is forgotten, oldest first, and its answer is then flagged as unmatched. What is kept of a message is short,
-//! however long its id and names are.
+//! A pure state machine: envelopes in, [`OperationLink`]s out. An operation is identified by the number of the entry that
+//! began it. Both sides send requests, so ids are looked up together with the direction. Every table is bounded: the
+//! oldest request is forgotten first, and its answer is then flagged as unmatched. Long ids and names are kept as
+//! hashes (`operation/shortened.rs`).
 
 mod shortened;
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::Hash;
+use std::collections::VecDeque;
 
 use serde::Serialize;
 
 pub(crate) use self::shortened::short_id;
 use self::shortened::shortened;
+use crate::bounded_map::BoundedMap;
 use crate::entry::Direction;
 use crate::envelope::{Envelope, JsonId, MessageKind};
 use crate::protocol::method;
 
-/// How many requests may await their answer before the oldest is forgotten.
-pub const OPEN_MAX: usize = 65_536;
-/// How many of them may have the same id.
+/// The most requests without an answer; the oldest is forgotten first. Far above what a conversation has open, and
+/// bounded because a peer that never answers would fill the memory.
+pub(crate) const OPEN_MAX: usize = 65_536;
+/// The most of them under one id: [`OPEN_MAX`] counts ids, not the requests that queue under one.
 const SAME_ID_MAX: usize = 1024;
-/// How many answered ids, tasks and request states are remembered.
+/// The most answered ids, tasks and request states that are remembered.
 const REMEMBERED_MAX: usize = 16_384;
 
-/// What a message is to its operation.
+/// The role of a message in its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OperationRole {
-    /// Began it.
+    /// Begins it.
     Request,
-    /// Went on with it: the answer to a demand for input.
+    /// Continues it with the input that an answer asked for.
     Round,
-    /// Asked after its task.
+    /// Asks for the state of its task.
     Poll,
-    /// Answered it, or one of its rounds or polls.
+    /// Answers it, or one of its rounds or polls.
     Answer,
-    /// Told how far it is.
+    /// Reports its progress.
     Progress,
-    /// Called it off.
+    /// Cancels it.
     Cancellation,
-    /// Told something else about it.
+    /// Notifies about it in another way.
     Notice,
-    /// Belongs to none.
+    /// Belongs to no operation.
     Alone,
 }
 
-/// Something odd about how a message fits the others.
+/// Something unexpected about how a message relates to the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OperationFlag {
@@ -64,12 +65,12 @@ pub enum OperationFlag {
     Forgotten,
 }
 
-/// How one message fits the others.
+/// How one message relates to the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperationLink {
-    /// The operation, named by the entry that began it.
+    /// The operation, by the number of the entry that began it.
     pub operation: Option<u64>,
-    /// What the message is to it.
+    /// The message's role in it.
     pub role: OperationRole,
     /// The entry this message answers.
     pub answers: Option<u64>,
@@ -79,19 +80,19 @@ pub struct OperationLink {
     pub method: Option<String>,
     /// The tool, prompt or resource of the request, also on its answer.
     pub name: Option<String>,
-    /// What is odd.
+    /// What is unexpected.
     pub flags: Vec<OperationFlag>,
 }
 
 /// When and where a message was recorded.
 #[derive(Clone, Copy, Debug)]
-pub struct EntryPosition {
+pub(crate) struct EntryPosition {
     /// The number of its entry.
-    pub entry: u64,
+    pub(crate) entry: u64,
     /// Which way it went.
-    pub direction: Direction,
+    pub(crate) direction: Direction,
     /// Nanoseconds since the tape began.
-    pub since_start_ns: u64,
+    pub(crate) since_start_ns: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -107,33 +108,33 @@ type Key = (Direction, JsonId);
 
 /// The state of all operations of one conversation.
 #[derive(Debug)]
-pub struct Operations {
+pub(crate) struct Operations {
     /// Requests without an answer; a repeated id queues behind the first.
-    open: Bounded<Key, VecDeque<OpenOperation>>,
-    answered: Bounded<Key, u64>,
-    progress: Bounded<Key, u64>,
-    states: Bounded<(Direction, String), u64>,
+    open: BoundedMap<Key, VecDeque<OpenOperation>>,
+    answered: BoundedMap<Key, u64>,
+    progress: BoundedMap<Key, u64>,
+    states: BoundedMap<(Direction, String), u64>,
     /// The last demand for input by method and name, for rounds that carry no state.
-    demands: Bounded<(Direction, String, String), u64>,
-    tasks: Bounded<String, u64>,
+    demands: BoundedMap<(Direction, String, String), u64>,
+    tasks: BoundedMap<String, u64>,
 }
 
 impl Default for Operations {
     fn default() -> Self {
         Self {
-            open: Bounded::new(OPEN_MAX),
-            answered: Bounded::new(REMEMBERED_MAX),
-            progress: Bounded::new(REMEMBERED_MAX),
-            states: Bounded::new(REMEMBERED_MAX),
-            demands: Bounded::new(REMEMBERED_MAX),
-            tasks: Bounded::new(REMEMBERED_MAX),
+            open: BoundedMap::new(OPEN_MAX),
+            answered: BoundedMap::new(REMEMBERED_MAX),
+            progress: BoundedMap::new(REMEMBERED_MAX),
+            states: BoundedMap::new(REMEMBERED_MAX),
+            demands: BoundedMap::new(REMEMBERED_MAX),
+            tasks: BoundedMap::new(REMEMBERED_MAX),
         }
     }
 }
 
 impl Operations {
-    /// Takes the next message; a batch gives one link for each of its messages.
-    pub fn observe(&mut self, at: EntryPosition, envelope: &Envelope) -> Vec<OperationLink> {
+    /// Takes the next message. A batch gives one link for each of its messages.
+    pub(crate) fn observe(&mut self, at: EntryPosition, envelope: &Envelope) -> Vec<OperationLink> {
         let envelope = &*shortened(envelope);
         if envelope.kind == MessageKind::Batch {
             envelope.batch.iter().map(|one| self.observe_one(at, one)).collect()
@@ -143,19 +144,16 @@ impl Operations {
     }
 
     /// Returns the entries of the requests that still await an answer, oldest first.
-    #[must_use]
-    pub fn unanswered(&self) -> Vec<u64> {
+    pub(crate) fn unanswered(&self) -> Vec<u64> {
         let mut entries: Vec<u64> = self.open.values().flatten().map(|open| open.at.entry).collect();
         entries.sort_unstable();
         entries
     }
 
     /// Returns the requests that will never be answered, because the connection is over: entry and id.
-    #[must_use]
-    pub fn end(self) -> Vec<(u64, JsonId)> {
-        let open = self.open.map.into_iter();
-        let open =
-            open.flat_map(|((_, id), (_, queue))| queue.into_iter().map(move |o| (o.at.entry, id.clone())));
+    pub(crate) fn end(self) -> Vec<(u64, JsonId)> {
+        let open = self.open.into_entries();
+        let open = open.flat_map(|((_, id), queue)| queue.into_iter().map(move |o| (o.at.entry, id.clone())));
         let mut open: Vec<_> = open.collect();
         open.sort_unstable();
         open
@@ -176,8 +174,8 @@ impl Operations {
         let (operation, role) = self.belongs_to(at, envelope);
         link.operation = Some(operation);
         link.role = role;
-        let ties = &envelope.ties;
-        if let Some(token) = &ties.progress_token {
+        let references = &envelope.references;
+        if let Some(token) = &references.progress_token {
             self.progress.insert((at.direction, token.clone()), operation);
         }
         let open = OpenOperation {
@@ -185,7 +183,7 @@ impl Operations {
             at,
             method: envelope.method.clone(),
             name: envelope.name.clone(),
-            progress_token: ties.progress_token.clone(),
+            progress_token: references.progress_token.clone(),
         };
         let key = (at.direction, id);
         if let Some(queue) = self.open.get_mut(&key) {
@@ -201,21 +199,22 @@ impl Operations {
         link
     }
 
-    /// Finds the operation that a request goes on with, or begins one.
+    /// Finds the operation that a request continues, or begins one.
     fn belongs_to(&mut self, at: EntryPosition, envelope: &Envelope) -> (u64, OperationRole) {
-        let ties = &envelope.ties;
-        if let Some(state) = &ties.request_state
+        let references = &envelope.references;
+        if let Some(state) = &references.request_state
             && let Some(operation) = self.states.get(&(at.direction, state.clone()))
         {
             return (*operation, OperationRole::Round);
         }
-        if ties.answers_input && ties.request_state.is_none() {
+        if references.answers_input && references.request_state.is_none() {
             let key = demand_key(at.direction, envelope.method.as_deref(), envelope.name.as_deref());
+            // Without a state only the method and the name link a round to its demand, so a demand is used once.
             if let Some(operation) = self.demands.remove(&key) {
                 return (operation, OperationRole::Round);
             }
         }
-        if let Some(task) = &ties.task
+        if let Some(task) = &references.task
             && let Some(operation) = self.tasks.get(task)
         {
             return (*operation, OperationRole::Poll);
@@ -229,8 +228,8 @@ impl Operations {
             link.flags.push(OperationFlag::UnmatchedAnswer);
             return link;
         };
-        let asked = at.direction.reversed();
-        let key = (asked, id);
+        let requester = at.direction.reversed();
+        let key = (requester, id);
         let Some(open) = self.close(&key) else {
             let earlier = self.answered.get(&key).copied();
             link.operation = earlier;
@@ -241,22 +240,25 @@ impl Operations {
             });
             return link;
         };
+        // Remembered to tell a second answer from one to a request that is not on this tape.
         self.answered.insert(key, open.operation);
+        // After a demand for input or the creation of a task the operation goes on, and so does its progress.
         if let Some(token) = open.progress_token.clone()
             && !envelope.input_required
-            && envelope.ties.task.is_none()
+            && envelope.references.task.is_none()
         {
-            self.progress.remove(&(asked, token));
+            self.progress.remove(&(requester, token));
         }
         if envelope.input_required {
-            match &envelope.ties.request_state {
-                Some(state) => self.states.insert((asked, state.clone()), open.operation),
-                None => self
-                    .demands
-                    .insert(demand_key(asked, open.method.as_deref(), open.name.as_deref()), open.operation),
+            match &envelope.references.request_state {
+                Some(state) => self.states.insert((requester, state.clone()), open.operation),
+                None => self.demands.insert(
+                    demand_key(requester, open.method.as_deref(), open.name.as_deref()),
+                    open.operation,
+                ),
             };
         }
-        if let Some(task) = &envelope.ties.task {
+        if let Some(task) = &envelope.references.task {
             self.tasks.insert(task.clone(), open.operation);
         }
         link.operation = Some(open.operation);
@@ -270,6 +272,7 @@ impl Operations {
 
     fn close(&mut self, key: &Key) -> Option<OpenOperation> {
         let queue = self.open.get_mut(key)?;
+        // Nothing tells requests with the same id apart, so their answers are taken in the order of the requests.
         let open = queue.pop_front();
         if queue.is_empty() {
             self.open.remove(key);
@@ -279,20 +282,21 @@ impl Operations {
 
     fn notification(&mut self, at: EntryPosition, envelope: &Envelope) -> OperationLink {
         let mut link = OperationLink::alone(envelope);
-        let ties = &envelope.ties;
-        let asked = at.direction.reversed();
-        let (role, found) = if let Some(request) = &ties.cancels {
-            // The side that asked calls it off; a server may also end a subscription it serves.
-            let open = [at.direction, asked].into_iter().find_map(|d| self.open.get(&(d, request.clone())));
+        let references = &envelope.references;
+        let requester = at.direction.reversed();
+        let (role, found) = if let Some(request) = &references.cancels {
+            // The side that asked cancels it; a server may also end a subscription it serves.
+            let open =
+                [at.direction, requester].into_iter().find_map(|d| self.open.get(&(d, request.clone())));
             (OperationRole::Cancellation, open.and_then(|q| q.front()).map(|o| o.operation))
         } else if let (Some(method::NOTIFICATIONS_PROGRESS), Some(token)) =
-            (envelope.method.as_deref(), &ties.progress_token)
+            (envelope.method.as_deref(), &references.progress_token)
         {
-            (OperationRole::Progress, self.progress.get(&(asked, token.clone())).copied())
-        } else if let Some(listen) = &ties.subscription {
-            let open = self.open.get(&(asked, listen.clone()));
+            (OperationRole::Progress, self.progress.get(&(requester, token.clone())).copied())
+        } else if let Some(listen) = &references.subscription {
+            let open = self.open.get(&(requester, listen.clone()));
             (OperationRole::Notice, open.and_then(|q| q.front()).map(|o| o.operation))
-        } else if let Some(task) = &ties.task {
+        } else if let Some(task) = &references.task {
             (OperationRole::Notice, self.tasks.get(task).copied())
         } else {
             return link;
@@ -322,72 +326,6 @@ impl OperationLink {
 
 fn demand_key(direction: Direction, method: Option<&str>, name: Option<&str>) -> (Direction, String, String) {
     (direction, method.unwrap_or_default().to_owned(), name.unwrap_or_default().to_owned())
-}
-
-/// A map that forgets its oldest key when it is full.
-#[derive(Debug)]
-pub(crate) struct Bounded<K, V> {
-    map: HashMap<K, (u64, V)>,
-    order: VecDeque<(u64, K)>,
-    stamp: u64,
-    max: usize,
-}
-
-impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
-    pub(crate) fn new(max: usize) -> Self {
-        Self { map: HashMap::new(), order: VecDeque::new(), stamp: 0, max }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.map.is_empty()
-    }
-
-    pub(crate) fn get(&self, key: &K) -> Option<&V> {
-        self.map.get(key).map(|(_, value)| value)
-    }
-
-    pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        self.map.get_mut(key).map(|(_, value)| value)
-    }
-
-    /// Returns the value of a key, a new one where there is none.
-    pub(crate) fn get_or_insert_default(&mut self, key: K) -> &mut V
-    where
-        V: Default,
-    {
-        if !self.map.contains_key(&key) {
-            self.insert(key.clone(), V::default());
-        }
-        &mut self.map.get_mut(&key).expect("the newest is never forgotten").1
-    }
-
-    fn values(&self) -> impl Iterator<Item = &V> {
-        self.map.values().map(|(_, value)| value)
-    }
-
-    pub(crate) fn into_entries(self) -> impl Iterator<Item = (K, V)> {
-        self.map.into_iter().map(|(key, (_, value))| (key, value))
-    }
-
-    pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
-        self.map.remove(key).map(|(_, value)| value)
-    }
-
-    /// Inserts, and returns whether something older had to go.
-    pub(crate) fn insert(&mut self, key: K, value: V) -> bool {
-        self.stamp += 1;
-        self.map.insert(key.clone(), (self.stamp, value));
-        self.order.push_back((self.stamp, key));
-        let crowded = self.map.len() > self.max;
-        // The queue also holds keys that were removed or replaced since: they go silently.
-        while self.map.len() > self.max || self.order.len() > self.max * 2 {
-            let Some((stamp, oldest)) = self.order.pop_front() else { break };
-            if self.map.get(&oldest).is_some_and(|(current, _)| *current == stamp) {
-                self.map.remove(&oldest);
-            }
-        }
-        crowded
-    }
 }
 
 #[cfg(test)]
@@ -558,15 +496,5 @@ mod tests {
             (S, &notice("notifications/tools/list_changed", meta)),
         ]);
         assert_eq!(seen, ["request of 0", "notice of 0", "notice of 0"]);
-    }
-
-    #[test]
-    fn the_tables_are_bounded() {
-        let mut bounded = Bounded::new(3);
-        for n in 0..100 {
-            bounded.insert(n % 7, n);
-        }
-        assert!(bounded.map.len() <= 3 && bounded.order.len() <= 6);
-        assert_eq!(bounded.get(&(99 % 7)), Some(&99));
     }
 }

@@ -1,7 +1,6 @@
-//! What a message says, short enough for one line: what was asked, and what went wrong.
+//! Extracts what a listing shows of a message: what a request asks for, and why an answer failed.
 //!
-//! For listings. Slices of the message's own text where that is possible; whoever prints them makes them
-//! inert and cuts them to the room there is.
+//! Returns slices of the message's own text if possible; the caller makes them inert and cuts them to the width.
 
 use std::borrow::Cow;
 
@@ -11,37 +10,37 @@ use crate::envelope::Envelope;
 use crate::json::{fields, members, text};
 use crate::protocol::method;
 
-/// Returns what a request or notification asks for, as JSON: a call's arguments, else its parameters.
+/// Returns the arguments of a call, or the parameters of another request or notification, as JSON.
 ///
-/// Nothing where there is no more to it than method and name.
+/// None if they say no more than the method and the name.
 #[must_use]
-pub fn asked(payload: &[u8]) -> Option<&str> {
+pub fn arguments(payload: &[u8]) -> Option<&str> {
     let [method, params] = fields(utf8(payload)?, ["method", "params"]).ok()?.values;
-    // As it is written: none that matters here has an escape in it.
+    // Without unescaping: no method compared here has an escape.
     let method = method?.get().trim_matches('"');
-    let [arguments, uri, meta] = members(params, ["arguments", "uri", "_meta"]);
+    let [call_arguments, uri, meta] = members(params, ["arguments", "uri", "_meta"]);
     let wanted = match method {
-        method::TOOLS_CALL | method::PROMPTS_GET => arguments,
-        // The name of the row is all there is to it.
+        method::TOOLS_CALL | method::PROMPTS_GET => call_arguments,
+        // The address is the row's name already.
         method::RESOURCES_READ | method::RESOURCES_SUBSCRIBE | method::RESOURCES_UNSUBSCRIBE
             if uri.is_some() =>
         {
             None
         }
-        // Versions and tokens are not what was asked.
+        // `_meta` has versions and tokens, not what is asked for.
         _ => params.filter(|params| meta.is_none() || !is_only_meta(params)),
     };
     wanted.map(RawValue::get).filter(|json| !matches!(*json, "{}" | "[]" | "null"))
 }
 
-/// Tells whether an object has no other member than `_meta`.
+/// Returns whether an object has no member but `_meta`.
 fn is_only_meta(params: &RawValue) -> bool {
     let members: Result<std::collections::BTreeMap<Cow<'_, str>, &RawValue>, _> =
         serde_json::from_str(params.get());
     members.is_ok_and(|members| members.keys().all(|key| key == "_meta"))
 }
 
-/// Returns what a failed answer says went wrong: the error's message, or the first text of the result.
+/// Returns the reason that a failed answer gives: the error's message, or the first text of the result.
 #[must_use]
 pub fn failure(envelope: &Envelope, payload: &[u8]) -> Option<String> {
     if let Some(message) = &envelope.error_message {
@@ -51,74 +50,12 @@ pub fn failure(envelope: &Envelope, payload: &[u8]) -> Option<String> {
     let [content, structured] = members(result, ["content", "structuredContent"]);
     let content: Vec<&RawValue> =
         content.and_then(|c| serde_json::from_str(c.get()).ok()).unwrap_or_default();
-    let said = content.into_iter().find_map(|part| text(members(Some(part), ["text"])[0]));
-    said.filter(|said| !said.trim().is_empty()).or_else(|| structured.map(|s| s.get().to_owned()))
+    let reason = content.into_iter().find_map(|part| text(members(Some(part), ["text"])[0]));
+    reason.filter(|reason| !reason.trim().is_empty()).or_else(|| structured.map(|s| s.get().to_owned()))
 }
 
 fn utf8(payload: &[u8]) -> Option<&str> {
     std::str::from_utf8(payload).ok()
-}
-
-/// Lays JSON out over several lines, two spaces a level, with keys, numbers and strings as they were written.
-///
-/// Nothing where the text is not JSON.
-#[must_use]
-pub fn laid_out(json: &str) -> Option<String> {
-    serde_json::from_str::<serde::de::IgnoredAny>(json).ok()?;
-    let mut out = String::with_capacity(json.len() * 2);
-    let (mut depth, mut rest) = (0_usize, json.trim());
-    let new_line = |out: &mut String, depth: usize| {
-        out.push('\n');
-        out.extend(std::iter::repeat_n("  ", depth));
-    };
-    while let Some(c) = rest.chars().next() {
-        let mut taken = c.len_utf8();
-        match c {
-            '"' => {
-                taken = string_bytes(rest);
-                out.push_str(&rest[..taken]);
-            }
-            '{' | '[' => {
-                out.push(c);
-                let inside = rest[taken..].trim_start();
-                if inside.starts_with(['}', ']']) {
-                    out.push_str(&inside[..1]);
-                    taken = rest.len() - inside.len() + 1;
-                } else {
-                    depth += 1;
-                    new_line(&mut out, depth);
-                }
-            }
-            '}' | ']' => {
-                depth = depth.saturating_sub(1);
-                new_line(&mut out, depth);
-                out.push(c);
-            }
-            ',' => {
-                out.push(c);
-                new_line(&mut out, depth);
-            }
-            ':' => out.push_str(": "),
-            c if c.is_ascii_whitespace() => {}
-            c => out.push(c),
-        }
-        rest = &rest[taken..];
-    }
-    Some(out)
-}
-
-/// Returns the length of the string that the text begins with, quotes included.
-fn string_bytes(text: &str) -> usize {
-    let mut escaped = false;
-    for (at, byte) in text.bytes().enumerate().skip(1) {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' => escaped = true,
-            b'"' => return at + 1,
-            _ => {}
-        }
-    }
-    text.len()
 }
 
 #[cfg(test)]
@@ -128,7 +65,7 @@ mod tests {
     #[test]
     fn what_was_asked_is_the_arguments_or_the_parameters() {
         let check = |line: &str, expected: Option<&str>| {
-            assert_eq!(asked(line.as_bytes()), expected, "{line}");
+            assert_eq!(arguments(line.as_bytes()), expected, "{line}");
         };
         check(
             r#"{"method":"tools/call","params":{"name":"t","arguments":{"b":1,"a":[2]},"_meta":{}}}"#,
@@ -163,21 +100,5 @@ mod tests {
             Some(r#"{"error":"E"}"#),
         );
         check(r#"{"id":1,"result":{"isError":true}}"#, None);
-    }
-
-    #[test]
-    fn json_is_laid_out_as_it_was_said() {
-        let check = |json: &str, expected: Option<&str>| {
-            assert_eq!(laid_out(json).as_deref(), expected, "{json}");
-        };
-        check(
-            r#" {"z":1.0e+2,"a":{ },"s":"a\"{,}","l":[ 1 ,-0],"e":[]} "#,
-            Some(
-                "{\n  \"z\": 1.0e+2,\n  \"a\": {},\n  \"s\": \"a\\\"{,}\",\n  \"l\": [\n    1,\n    -0\n  ],\n  \"e\": []\n}",
-            ),
-        );
-        check("12345678901234567890123", Some("12345678901234567890123"));
-        check("{", None);
-        check("", None);
     }
 }

@@ -1,9 +1,9 @@
-//! What can be asked of recordings: when, which methods, tools and sessions, what text, how slow, how it ended.
+//! Queries over recordings: by time, method, tool, session, text, response time, outcome.
 //!
-//! The value alone: `query/syntax.rs` reads it from what a person types, with `query/words.rs`, `query/filter.rs`
-//! and `query/time.rs`; `query/field.rs` tests one message.
-//! What is searched are *exchanges* (`exchange.rs`): a request together with its answer, or a message that
-//! stands alone. So a filter on parameters and one on the time to the answer can hold of the same thing.
+//! This file has the values; `query/syntax.rs` parses them from what a person types, with `query/words.rs`,
+//! `query/filter.rs` and `query/time.rs`; `query/field.rs` tests one message. A search finds *exchanges* (`exchange.rs`): a
+//! request together with its answer, or a message that stands alone. So a filter on parameters and one on the response
+//! time apply to the same exchange.
 
 mod field;
 mod filter;
@@ -17,24 +17,24 @@ use crate::exchange::ExchangeKind;
 
 pub use field::{FieldFilter, MessageMember, ValueTest, field_path};
 pub use syntax::{QueryError, QueryProblem, parse};
-pub use time::{DayEdge, moment};
+pub use time::{DayEdge, TimeError, moment};
 
-/// No answer lists more than this at once.
+/// The most hits of one page.
 pub const LIMIT_MAX: usize = 1000;
 
-/// A question: what is looked for, and which page of it.
+/// A query: the conditions, and which page of the hits.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SearchQuery {
-    /// What is looked for.
+    /// The conditions that hits must meet.
     #[serde(flatten)]
     pub conditions: Conditions,
-    /// How many to pass over.
+    /// How many hits to skip.
     pub offset: usize,
-    /// How many to list.
+    /// How many hits to list.
     pub limit: usize,
-    /// By what they are ordered.
+    /// The field by which hits are sorted.
     pub sort: SortField,
-    /// Which way.
+    /// The direction of sorting.
     pub order: SortOrder,
 }
 
@@ -50,7 +50,7 @@ impl Default for SearchQuery {
     }
 }
 
-/// What an exchange must be like: all of this; what is empty or absent does not narrow it.
+/// Conditions on an exchange. All must hold; an empty or absent one matches anything.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Conditions {
     /// Not before, nanoseconds since the Unix epoch.
@@ -63,27 +63,27 @@ pub struct Conditions {
     pub tools: Vec<String>,
     /// About one of these tools, prompts or resources; a `*` stands for anything.
     pub names: Vec<String>,
-    /// Holding a message of one of these types.
+    /// With a message of one of these types.
     pub types: Vec<ExchangeKind>,
-    /// Of a session whose id begins so, that its host calls so, or `latest`.
+    /// Of a session with this prefix of its id, this id of its host, or `latest`.
     pub sessions: Vec<String>,
-    /// On a tape whose id begins so; `latest` is the newest conversation.
+    /// On a tape with this prefix of its id; `latest` is the newest conversation.
     pub tapes: Vec<String>,
     /// Of a connection with one of these names.
     pub servers: Vec<String>,
-    /// With one of these backends, both legs of an operation counting; a `*` stands for anything.
+    /// On the leg of one of these backends, even if the client's leg has it, too; a `*` stands for anything.
     pub via: Vec<String>,
     /// One of these rules applied to it, on either leg; a `*` stands for anything.
     pub rules: Vec<String>,
     /// Rules gave it one of these tags, on either leg; a `*` stands for anything.
     pub tags: Vec<String>,
-    /// Holding all of this text.
+    /// Containing all of this text.
     pub text: Vec<SearchTerm>,
-    /// What the parameters must be like.
+    /// Tests of the parameters.
     pub params: Vec<FieldFilter>,
-    /// What the result must be like.
+    /// Tests of the result.
     pub results: Vec<FieldFilter>,
-    /// What the error must be like.
+    /// Tests of the error.
     pub errors: Vec<FieldFilter>,
     /// Failed with one of these codes.
     pub error_codes: Vec<i64>,
@@ -93,20 +93,20 @@ pub struct Conditions {
     pub min_response_ns: Option<u64>,
     /// Answered after at most this long.
     pub max_response_ns: Option<u64>,
-    /// Costing at least this many tokens, request and answer together: an estimate.
+    /// At least this many tokens, estimated, request and answer together.
     pub min_tokens: Option<u64>,
-    /// Costing at most this many.
+    /// At most this many tokens.
     pub max_tokens: Option<u64>,
-    /// Of each of these groups, at least one.
+    /// Groups of alternatives: one of each group must hold.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub any_of: Vec<Vec<Self>>,
-    /// None of these.
+    /// Conditions that must not hold.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub none_of: Vec<Self>,
 }
 
 impl Conditions {
-    /// Lists the conditions and all within them, each before what is within it.
+    /// Lists these conditions and all that they contain, each before its contents.
     #[must_use]
     pub fn parts(&self) -> Vec<&Self> {
         let mut parts = vec![self];
@@ -115,7 +115,7 @@ impl Conditions {
         parts
     }
 
-    /// Lists the tests of fields, in the order of the parts they are in.
+    /// Lists the tests of fields, in the order of [`Conditions::parts`].
     #[must_use]
     pub fn fields(&self) -> Vec<(MessageMember, &FieldFilter)> {
         self.parts().into_iter().flat_map(Self::own_fields).collect()
@@ -130,8 +130,8 @@ impl Conditions {
         lists.into_iter().flat_map(|(member, filters)| filters.iter().map(move |filter| (member, filter)))
     }
 
-    /// Tells whether all of it holds, where somebody else knows what each part says of itself, by its place among
-    /// [`Conditions::parts`], and which field is as it must be, by its place among [`Conditions::fields`].
+    /// Returns whether the conditions hold. The caller says which parts hold by themselves, by their index in
+    /// [`Conditions::parts`], and which tests of fields, by their index in [`Conditions::fields`].
     pub fn hold(&self, part: impl Fn(usize) -> bool, field: impl Fn(usize) -> bool) -> bool {
         self.hold_from(&mut 0, &mut 0, &part, &field)
     }
@@ -149,7 +149,7 @@ impl Conditions {
             holds &= field(*next_field);
             *next_field += 1;
         }
-        // All are gone through, whatever the first say: their places follow from those before.
+        // No short circuit: the index of each part follows from the number of parts before it.
         for group in &self.any_of {
             let mut any = false;
             for one in group {
@@ -163,35 +163,35 @@ impl Conditions {
         holds
     }
 
-    /// Lists the texts that may be found in what fits, to be shown.
+    /// Lists the texts that a hit may contain, to be marked in it; negated ones are left out.
     #[must_use]
     pub fn wanted_text(&self) -> Vec<SearchTerm> {
         let within = self.any_of.iter().flatten().flat_map(Self::wanted_text);
         self.text.iter().cloned().chain(within).collect()
     }
 
-    /// Returns whether there is nothing in it but text.
+    /// Returns whether text is the only condition.
     #[must_use]
     pub fn is_text_alone(&self) -> bool {
         !self.text.is_empty() && Self { text: Vec::new(), ..self.clone() } == Self::default()
     }
 }
 
-/// A piece of text to be found, whatever its case.
+/// A text to find, ignoring case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SearchTerm {
     /// These words, one right after the other.
     Phrase(String),
-    /// A word that begins so.
+    /// A word that begins like this.
     Prefix(String),
 }
 
 impl SearchTerm {
-    /// Reads a text: these words, one right after the other; with a `*` at the end the beginning of a word.
+    /// Reads a text: words that follow each other or, with a `*` at the end, the beginning of a word.
     ///
     /// # Errors
-    /// There is nothing in it that could be found.
+    /// The text has no letter or digit.
     pub fn of(text: String) -> Result<Self, QueryProblem> {
         match text.strip_suffix('*') {
             Some(beginning) if beginning.contains(char::is_alphanumeric) => {
@@ -201,10 +201,10 @@ impl SearchTerm {
         }
     }
 
-    /// Takes a text as it stands: these words, one right after the other.
+    /// Takes a text literally: words that follow each other.
     ///
     /// # Errors
-    /// There is nothing in it that could be found.
+    /// The text has no letter or digit.
     pub fn phrase(text: String) -> Result<Self, QueryProblem> {
         if text.contains(char::is_alphanumeric) {
             Ok(Self::Phrase(text))
@@ -222,22 +222,22 @@ impl SearchTerm {
     }
 }
 
-/// What answers are ordered by.
+/// The field by which hits are sorted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SortField {
-    /// When it began.
+    /// The time at which it began.
     #[default]
     Time,
-    /// How long the answer took.
+    /// The time to the answer.
     Took,
-    /// How large request and answer are.
+    /// The bytes of request and answer.
     Size,
-    /// How many tokens they cost.
+    /// The tokens of request and answer.
     Tokens,
 }
 
-/// Which end comes first.
+/// The direction of sorting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SortOrder {

@@ -1,30 +1,30 @@
-//! Reads a tape as a conversation: each entry with its envelope and its place among the others.
+//! Reads a tape as a conversation: each entry with its envelope and its links to others.
 //!
-//! The one fold over entries. The sealer, `tape show`, the exporters and the index all see a tape through
-//! it, so they cannot disagree.
+//! The only fold over entries. The sealer, `tape show`, the exporters and the index all use it, so they cannot disagree.
 
+use crate::bounded_map::BoundedMap;
 use crate::delivery::UndeliveredSum;
 use crate::entry::{BackendEnded, Entry, EntryKind, Gap, SessionMoved, Undelivered};
 use crate::envelope::{Envelope, JsonId};
-use crate::operation::{Bounded, EntryPosition, OperationLink, Operations};
+use crate::operation::{EntryPosition, OperationLink, Operations};
 use crate::selection::LeftOut;
 use crate::stats::{Collector, TapeMetadata};
 
-/// How many connections to backends are told apart; the oldest are forgotten.
+/// The most connections to backends whose ids are tracked; the oldest is forgotten first.
 const CONNECTIONS_MAX: usize = 1024;
 
-/// An entry, understood.
+/// What an entry means.
 #[derive(Clone, Debug)]
 pub struct EntryReading {
-    /// The outside of the message; empty for an entry that is none.
+    /// The envelope of the message; empty for an entry that is not a message.
     pub envelope: Envelope,
-    /// How the message, or each message of a batch, fits the others.
+    /// The link of the message, or of each message of a batch, to others.
     pub links: Vec<OperationLink>,
-    /// The message as it came, where rules changed it before it went on.
+    /// The message before rules changed it, if they did.
     pub original: Option<Box<[u8]>>,
-    /// The requests that will never be answered, because this entry tells that the backend ended.
+    /// The requests that will never be answered, because this entry notes the end of their backend.
     pub abandoned: Vec<(u64, JsonId)>,
-    /// Why the message did not reach its receiver, where that was noted behind it and the reader knows the notes.
+    /// Why the message did not reach its receiver, if a later entry notes that and the reader was given the notes.
     pub undelivered: Option<String>,
 }
 
@@ -45,15 +45,15 @@ impl EntryReading {
 /// The fold over the entries of one tape, in order.
 #[derive(Debug)]
 pub struct EntryReader {
-    /// Of the client's leg.
+    /// The operations of the client's leg.
     operations: Operations,
-    /// Of each connection to a backend: ids are its own.
-    backends: Bounded<(String, u32), Operations>,
+    /// The operations of each connection to a backend: ids are unique only within one.
+    backends: BoundedMap<(String, u32), Operations>,
     collector: Collector,
     next_entry: u64,
-    /// What the entry just read says the next one was before.
+    /// The original of the next message, if the entry just read was one.
     original: Option<Box<[u8]>>,
-    /// What notes further on say of entries that were not delivered.
+    /// The undelivered entries that notes further on name.
     undelivered: UndeliveredSum,
 }
 
@@ -61,7 +61,7 @@ impl Default for EntryReader {
     fn default() -> Self {
         Self {
             operations: Operations::default(),
-            backends: Bounded::new(CONNECTIONS_MAX),
+            backends: BoundedMap::new(CONNECTIONS_MAX),
             collector: Collector::default(),
             next_entry: 0,
             original: None,
@@ -71,15 +71,16 @@ impl Default for EntryReader {
 }
 
 impl EntryReader {
-    /// Makes a reader that knows beforehand which entries the notes of the tape name as undelivered.
+    /// Creates a reader that knows which entries later notes of the tape name as undelivered.
     #[must_use]
-    pub fn knowing(undelivered: UndeliveredSum) -> Self {
+    pub fn with_undelivered(undelivered: UndeliveredSum) -> Self {
         Self { undelivered, ..Self::default() }
     }
 
-    /// Reads an entry with its number on the tape: where entries are lost, numbers are left out.
+    /// Reads an entry with its number on the tape, which skips lost entries.
     pub fn read_numbered(&mut self, number: u64, entry: &Entry<'_>) -> EntryReading {
         let undelivered = match entry.kind {
+            // Only messages are delivered to anyone.
             EntryKind::Message => self.undelivered.why(number).map(str::to_owned),
             _ => None,
         };
@@ -96,7 +97,7 @@ impl EntryReader {
         }
         if entry.kind != EntryKind::Message {
             let mut abandoned = Vec::new();
-            // It never went anywhere: neither counted as a message nor paired with one.
+            // The original was never forwarded, so it is neither counted as a message nor linked to one.
             self.original = (entry.kind == EntryKind::Original).then(|| entry.payload.into());
             let gap = if entry.kind == EntryKind::Gap { gap_messages(entry.payload) } else { 0 };
             self.collector.observe_fact(entry.kind, entry.direction, gap);
@@ -147,7 +148,7 @@ impl EntryReader {
                 let leg = (backend.to_owned(), entry.connection);
                 let mut links = self.backends.get_or_insert_default(leg).observe(at, &envelope);
                 for link in &mut links {
-                    // Its answer is found within its leg; its operation is written down.
+                    // The answer is found by ids within the leg; the operation is the client's, and the entry names it.
                     link.operation = entry.operation.or(link.operation);
                 }
                 links
@@ -156,7 +157,7 @@ impl EntryReader {
         EntryReading { envelope, links, original, abandoned: Vec::new(), undelivered: None }
     }
 
-    /// Returns what the tape adds up to.
+    /// Returns the totals of the tape.
     #[must_use]
     pub fn finish(self) -> TapeMetadata {
         let unanswered = self.operations.unanswered().len() as u64;

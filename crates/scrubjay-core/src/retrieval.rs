@@ -1,7 +1,7 @@
-//! Finds the tools that a plain-language task may mean, and says why and how sure it is.
+//! Ranks the tools of a catalog for a task in plain language, with reasons and a confidence.
 //!
-//! Words against words, no model: BM25 over weighted fields, with stems, synonyms and near misses. What is
-//! then called is the router's to decide; this only knows the catalog.
+//! No model, only words: BM25 over weighted fields, with stems, synonyms and near misses. The router decides what is
+//! called; this only knows the catalog.
 
 mod confidence;
 mod hints;
@@ -22,10 +22,10 @@ use serde::Serialize;
 pub use index::ToolIndex;
 pub use tool::ToolText;
 
-/// Below this a shortlist is more likely wrong than right, and the router abstains.
-pub const ACT_MIN: f32 = 0.5;
+/// The least confidence to act on: below it a shortlist is more likely wrong than right, and the router abstains.
+const ACT_MIN: f32 = 0.5;
 
-/// Where in a tool's definition a word stands.
+/// A field of a tool's definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
@@ -40,7 +40,7 @@ pub enum ToolField {
     Description,
     /// The names of its parameters.
     Parameter,
-    /// What its schema says about them.
+    /// The titles and descriptions in its schema.
     Schema,
     /// The values they can have.
     Enum,
@@ -66,31 +66,31 @@ impl ToolField {
     }
 }
 
-/// How tools are found. Two are worth having: the full one, and the plain one that it must beat.
+/// How tools are ranked. Two settings are used: the full one, and plain BM25, which it must beat.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RetrievalSettings {
-    /// How much a word counts, field by field.
+    /// The weight of a word in each field.
     pub weights: [f32; 8],
-    /// Whether all fields that count are one.
+    /// Whether all fields are treated as one when their length is compared.
     pub joined: bool,
-    /// How much a field's length counts against it, 0 to 1.
+    /// How much a long field is discounted, 0 to 1: `b` of BM25.
     pub length: f32,
-    /// How soon more of the same word stops counting.
+    /// How soon repetitions of a word stop counting: `k1` of BM25.
     pub saturation: f32,
-    /// Whether stop words fall away and the others are cut to their stems.
+    /// Whether stop words are dropped and the others reduced to their stems.
     pub stems: bool,
-    /// How much a synonym counts, where 1 is the word itself.
+    /// The weight of a synonym, where 1 is the word itself.
     pub synonyms: f32,
-    /// Whether commands, questions and the look of values suggest words.
+    /// Whether commands, questions and the form of values suggest words.
     pub hints: bool,
-    /// How much a near miss counts.
+    /// The weight of a near miss.
     pub near: f32,
-    /// How much of the score depends on how many of the words are found.
+    /// How much of the score depends on the share of words that are found.
     pub coverage: f32,
 }
 
 impl RetrievalSettings {
-    /// Everything there is.
+    /// The settings of the router.
     #[must_use]
     pub const fn full() -> Self {
         Self {
@@ -128,14 +128,14 @@ impl RetrievalSettings {
 pub struct Shortlist {
     /// The tools.
     pub hits: Vec<ToolHit>,
-    /// How likely the first few hold the right one, 0 to 1.
+    /// How likely the right tool is among the first few, 0 to 1.
     pub confidence: f32,
-    /// What the confidence is made of.
+    /// The values from which the confidence is computed.
     pub signs: ScoreShape,
 }
 
 impl Shortlist {
-    /// Tells whether it is good enough to act on.
+    /// Returns whether it is good enough to act on.
     #[must_use]
     pub fn acts(&self) -> bool {
         self.confidence >= ACT_MIN
@@ -147,20 +147,20 @@ impl Shortlist {
 pub struct ToolHit {
     /// Its place in the catalog.
     pub tool: usize,
-    /// How well it fits; comparable within one shortlist.
+    /// How well it matches; comparable only within one shortlist.
     pub score: f32,
-    /// Which words fit where.
+    /// Which words were found in which fields.
     pub why: Vec<WordMatch>,
 }
 
-/// A word of the task that stands in a tool's definition.
+/// A word of the task that was found in a tool's definition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WordMatch {
-    /// The word, as asked.
+    /// The word of the task.
     pub word: String,
-    /// The stem that stands there: of the word itself, a synonym or something near.
+    /// The stem that was found: of the word itself, a synonym or a near miss.
     pub found: String,
-    /// Where.
+    /// The fields in which it was found.
     pub fields: Vec<ToolField>,
 }
 
@@ -173,6 +173,6 @@ pub struct ScoreShape {
     pub covered: f32,
     /// How far the second is behind the first, 0 to 1.
     pub margin: f32,
-    /// How many of the informative words any tool knows, 0 to 1.
+    /// How many of the informative words are in any tool's definition, 0 to 1.
     pub known: f32,
 }

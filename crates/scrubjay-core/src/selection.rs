@@ -1,9 +1,9 @@
-//! Which messages are put on a tape, where a user does not want all of them.
+//! Decides which messages are put on a tape if a user does not want all of them.
 //!
-//! A pure state machine: messages in order, each with the time and its place in the conversation; for each of
-//! them, at once or later, whether it is kept. Operations are kept or left out as a whole; greetings, what
-//! cannot be understood, and whatever waits too long or does not fit are kept. Knows no bytes, no clock and no
-//! randomness of its own.
+//! A pure state machine: messages go in, in order, each with its time; for each comes out, at once or later, whether it is
+//! kept. Operations are kept or left out as a whole. In doubt a message is kept: greetings, messages that cannot be
+//! parsed, operations that wait too long or for which there is no room. Knows no bytes, no clock and no randomness of
+//! its own.
 
 mod deciding;
 mod failure_window;
@@ -12,9 +12,10 @@ mod sampling;
 mod settings;
 mod undecided;
 
+use crate::bounded_map::BoundedMap;
 use crate::entry::Direction;
 use crate::envelope::{Envelope, MessageKind};
-use crate::operation::{Bounded, EntryPosition, OperationLink, OperationRole, Operations};
+use crate::operation::{EntryPosition, OperationLink, OperationRole, Operations};
 use crate::protocol::method;
 
 pub use self::left_out::{LeftOut, LeftOutAmount, LeftOutReason};
@@ -22,37 +23,36 @@ pub use self::sampling::share;
 pub use self::settings::{
     AlwaysKept, Capture, Filters, PriorityRule, Sampling, SelectionSettings, SelectionStrategy,
 };
-pub use self::undecided::{UNDECIDED_BYTES_MAX, UNDECIDED_MAX, UNDECIDED_NS_MAX};
 
 use self::failure_window::FailureWindow;
 use self::sampling::Sampler;
-use self::undecided::{OperationVerdict, UndecidedOperations};
+use self::undecided::{OperationVerdict, UNDECIDED_NS_MAX, UndecidedOperations};
 
-/// How many connections to backends are told apart; the oldest are forgotten.
+/// The most connections to backends whose ids are tracked; the oldest is forgotten first.
 const LEGS_MAX: usize = 1024;
-/// What opens a conversation: a tape without it tells nothing.
+/// The methods that open a conversation. They are always kept, because a tape without them cannot be understood.
 const GREETINGS: [&str; 3] = [method::INITIALIZE, method::SERVER_DISCOVER, method::NOTIFICATIONS_INITIALIZED];
 
-/// A message to decide about.
+/// A message that [`Selection`] decides about.
 #[derive(Clone, Copy, Debug)]
 pub struct OfferedMessage<'a> {
     /// Which way it goes.
     pub direction: Direction,
     /// The backend and the connection to it, for a message between the gateway and one.
     pub via: Option<(&'a str, u32)>,
-    /// The operation such a message belongs to, by the number of the message that began it.
+    /// For such a message the operation it belongs to, by the number of the message that began it.
     pub operation: Option<u64>,
-    /// Its outside.
+    /// Its envelope.
     pub envelope: &'a Envelope,
     /// Its length.
     pub bytes: u64,
-    /// When, by a clock that does not jump.
+    /// When it came, by a monotonic clock.
     pub at_ns: u64,
-    /// When, since the Unix epoch.
+    /// When it came, since the Unix epoch.
     pub wall_ns: u64,
 }
 
-/// What becomes of a message.
+/// The decision about one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeepDecision {
     /// Its number.
@@ -66,104 +66,107 @@ pub struct KeepDecision {
 pub struct Selection {
     settings: SelectionSettings,
     sampler: Sampler,
-    near: Option<FailureWindow>,
+    /// Only with the strategy that keeps what is around failures.
+    failure_window: Option<FailureWindow>,
     operations: Operations,
-    /// Of what the gateway says to backends on its own account: ids are each connection's.
-    legs: Bounded<(String, u32), Operations>,
-    held: UndecidedOperations,
+    /// The operations that the gateway itself begins with backends, for each connection: ids are unique only within one.
+    legs: BoundedMap<(String, u32), Operations>,
+    undecided: UndecidedOperations,
     next: u64,
-    rulings: Vec<KeepDecision>,
+    decisions: Vec<KeepDecision>,
     left_out: LeftOut,
 }
 
 impl Selection {
-    /// Begins with a seed for chance, and where the session stands among all sessions, 0 to 1.
+    /// Begins with a seed for random numbers, and a number in 0..1 that follows from the session's id.
     #[must_use]
     pub fn new(settings: SelectionSettings, seed: u64, session_share: f64) -> Self {
-        let near = match settings.strategy {
+        let failure_window = match settings.strategy {
             SelectionStrategy::ErrorFocused { before, after } => Some(FailureWindow::new(before, after)),
             _ => None,
         };
         Self {
             sampler: Sampler::new(settings.sampling.clone(), settings.strategy, seed, session_share),
-            near,
+            failure_window,
             settings,
             operations: Operations::default(),
-            legs: Bounded::new(LEGS_MAX),
-            held: UndecidedOperations::new(),
+            legs: BoundedMap::new(LEGS_MAX),
+            undecided: UndecidedOperations::new(),
             next: 0,
-            rulings: Vec::new(),
+            decisions: Vec::new(),
             left_out: LeftOut::default(),
         }
     }
 
-    /// Returns the number that the next message or fact will have.
+    /// Returns the number that the next message or other entry will have.
     #[must_use]
     pub fn next_number(&self) -> u64 {
         self.next
     }
 
-    /// Takes something that is no message, and is kept; returns its number.
+    /// Takes an entry that is not a message, which is always kept; returns its number.
     pub fn fact(&mut self) -> u64 {
         let number = self.number();
-        self.rulings.push(KeepDecision { message: number, is_kept: true });
+        self.decisions.push(KeepDecision { message: number, is_kept: true });
         number
     }
 
     /// Takes the next message; returns its number.
     pub fn offer(&mut self, offer: &OfferedMessage<'_>) -> u64 {
+        // There is no timer here: messages that come are what makes time pass, and the caller may call this in
+        // between.
         self.pass_time(offer.at_ns);
         let message = self.number();
         let links = self.link(message, offer);
-        let mut units: Vec<u64> = match (offer.via, offer.operation) {
+        let mut operation_ids: Vec<u64> = match (offer.via, offer.operation) {
             (Some(_), Some(operation)) => vec![operation],
             _ => links.iter().filter_map(|link| link.operation).collect(),
         };
-        units.sort_unstable();
-        units.dedup();
-        match units.as_slice() {
-            [] => self.stands_alone(message, offer),
-            [unit] => self.belongs(*unit, message, offer, &links),
+        operation_ids.sort_unstable();
+        operation_ids.dedup();
+        match operation_ids.as_slice() {
+            [] => self.decide_alone(message, offer),
+            [unit] => self.add_to_operation(*unit, message, offer, &links),
             several => {
-                // One entry for several operations: as long as one of them is kept, so is it.
+                // A batch is one entry for several operations, so it is kept if one of them is.
                 several.iter().for_each(|unit| self.keep(*unit));
                 let kept = several
                     .iter()
-                    .find(|unit| !matches!(self.held.verdict(**unit), OperationVerdict::Drop(_)));
+                    .find(|unit| !matches!(self.undecided.verdict(**unit), OperationVerdict::Drop(_)));
                 self.follow(*kept.unwrap_or(&several[0]), message, offer);
             }
         }
-        while self.held.is_full() {
-            self.let_go();
+        while self.undecided.is_full() {
+            self.make_room();
         }
         message
     }
 
-    /// Decides about what has waited too long.
+    /// Keeps the operations that have waited too long for their outcome.
     pub fn pass_time(&mut self, at_ns: u64) {
         let Some(until_ns) = at_ns.checked_sub(UNDECIDED_NS_MAX) else { return };
-        while let Some(oldest) = self.held.oldest_open(until_ns) {
+        while let Some(oldest) = self.undecided.oldest_open(until_ns) {
             self.keep(oldest);
         }
     }
 
-    /// Decides about everything that is left: the conversation is over.
+    /// Decides about all operations that still wait, because the conversation is over.
     pub fn finish(&mut self) {
-        for id in self.held.ids() {
-            let Some(unit) = self.held.get_mut(id) else { continue };
+        for id in self.undecided.ids() {
+            let Some(unit) = self.undecided.get_mut(id) else { continue };
             if unit.is_done() {
-                self.drop_for(id, LeftOutReason::Strategy);
+                self.drop_operation(id, LeftOutReason::Strategy);
             } else {
                 self.keep(id);
             }
         }
     }
 
-    /// Returns what was decided since the last call, in the order in which the messages came.
-    pub fn rulings(&mut self) -> Vec<KeepDecision> {
-        let mut rulings = std::mem::take(&mut self.rulings);
-        rulings.sort_unstable();
-        rulings
+    /// Returns the decisions since the last call, in the order of the messages.
+    pub fn decisions(&mut self) -> Vec<KeepDecision> {
+        let mut decisions = std::mem::take(&mut self.decisions);
+        decisions.sort_unstable();
+        decisions
     }
 
     /// Returns what was left out since the last call.
@@ -171,10 +174,9 @@ impl Selection {
         std::mem::take(&mut self.left_out)
     }
 
-    /// Returns how many messages and bytes wait for a decision.
-    #[must_use]
-    pub fn held(&self) -> (usize, u64) {
-        self.held.size()
+    #[cfg(test)]
+    fn undecided_size(&self) -> (usize, u64) {
+        self.undecided.size()
     }
 
     fn number(&mut self) -> u64 {
@@ -182,7 +184,7 @@ impl Selection {
         self.next - 1
     }
 
-    /// Finds out what a message belongs to, within its leg.
+    /// Finds the operation that a message belongs to, within its leg.
     fn link(&mut self, entry: u64, offer: &OfferedMessage<'_>) -> Vec<OperationLink> {
         let at = EntryPosition { entry, direction: offer.direction, since_start_ns: offer.at_ns };
         match (offer.via, offer.operation) {
@@ -196,17 +198,25 @@ impl Selection {
     }
 
     /// Takes a message that belongs to an operation, or begins one.
-    fn belongs(&mut self, id: u64, message: u64, offer: &OfferedMessage<'_>, links: &[OperationLink]) {
+    fn add_to_operation(
+        &mut self,
+        id: u64,
+        message: u64,
+        offer: &OfferedMessage<'_>,
+        links: &[OperationLink],
+    ) {
         if id == message {
             self.begin(id, offer);
         }
         let failed = is_failure(offer.envelope);
-        let Some(unit) = self.held.get_mut(id) else {
+        let Some(unit) = self.undecided.get_mut(id) else {
             self.follow(id, message, offer);
-            if failed && !matches!(self.held.verdict(id), OperationVerdict::Drop(LeftOutReason::Filter)) {
-                self.around_failure();
-            } else if let Some(near) = &mut self.near {
-                near.is_behind();
+            if failed && !matches!(self.undecided.verdict(id), OperationVerdict::Drop(LeftOutReason::Filter))
+            {
+                self.keep_around_failure();
+            } else if let Some(window) = &mut self.failure_window {
+                // It is kept or left out anyway, but it counts as one of the messages after a failure.
+                window.is_after_failure();
             }
             return self.remember(id);
         };
@@ -216,7 +226,7 @@ impl Selection {
                 OperationRole::Request | OperationRole::Round | OperationRole::Poll => unit.unanswered += 1,
                 OperationRole::Answer => {
                     unit.unanswered = unit.unanswered.saturating_sub(1);
-                    unit.goes_on = one.input_required || one.ties.task.is_some() && !one.is_failure();
+                    unit.goes_on = one.input_required || one.references.task.is_some() && !one.is_failure();
                     unit.took_ns = unit.took_ns.max(link.response_ns.unwrap_or(0));
                 }
                 OperationRole::Progress
@@ -226,17 +236,17 @@ impl Selection {
             }
         }
         let is_done = unit.is_done();
-        self.held.set_done(id, is_done);
+        self.undecided.set_done(id, is_done);
         if self.settings.capture.has(offer.envelope) {
-            self.held.add(id, message, offer.bytes);
+            self.undecided.add(id, message, offer.bytes);
         } else {
-            self.rule_out(message, offer.bytes, LeftOutReason::Filter);
+            self.leave_out(message, offer.bytes, LeftOutReason::Filter);
         }
-        if failed && self.near.is_some() {
-            self.force(id);
-            self.around_failure();
-        } else if self.near.as_mut().is_some_and(FailureWindow::is_behind) {
-            self.approach(id);
+        if failed && self.failure_window.is_some() {
+            self.keep_unsampled(id);
+            self.keep_around_failure();
+        } else if self.failure_window.as_mut().is_some_and(FailureWindow::is_after_failure) {
+            self.mark_near_failure(id);
         }
         self.remember(id);
         if is_done {

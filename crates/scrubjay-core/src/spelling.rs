@@ -1,10 +1,13 @@
-//! Which known name a person or a model probably meant.
+//! Suggests the known name that a person or a model probably meant.
 
-/// Returns the known name that is least far from a name, if it is near at all.
+/// The characters of a name that are compared, because the distance is quadratic in them.
+const CHARS_MAX: usize = 64;
+
+/// Returns the known name that is nearest to a name, if it is near enough to be a typo.
 #[must_use]
 pub fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let plain = |text: &str| -> Vec<char> {
-        text.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).take(64).collect()
+        text.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).take(CHARS_MAX).collect()
     };
     let name = plain(name);
     let (distance, near) = known.iter().map(|k| (distance(&name, &plain(k)), *k)).min_by_key(|(d, _)| *d)?;

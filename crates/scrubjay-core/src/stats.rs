@@ -1,6 +1,6 @@
-//! Adds a tape up: counts, methods, response times, volumes, errors.
+//! Computes the totals of a tape: counts, methods, response times, volumes, errors.
 //!
-//! Fed one read entry at a time, in order; knows nothing of how they are stored.
+//! Gets one entry at a time, in order; does not know how entries are stored.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use crate::operation::{OperationLink, OperationRole};
 use crate::protocol::method;
 use crate::selection::LeftOut;
 
-/// What a tape adds up to.
+/// The totals of a tape.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TapeMetadata {
     /// Entries of every kind.
     pub total_entries: u64,
-    /// Messages, a batch counting as each of its messages.
+    /// Messages; each message of a batch counts.
     pub total_messages: u64,
     /// Requests of either side.
     pub total_requests: u64,
@@ -26,19 +26,19 @@ pub struct TapeMetadata {
     pub total_responses: u64,
     /// Notifications.
     pub total_notifications: u64,
-    /// Failures: error answers, and results that say so of themselves.
+    /// Failures: errors, and results with `isError`.
     pub total_errors: u64,
     /// Messages that are not JSON-RPC.
     pub total_opaque: u64,
     /// Lines of standard error.
     pub stderr_lines: u64,
-    /// Messages between the gateway and its backends, which the other figures leave out.
+    /// Messages between the gateway and its backends, which the other totals do not include.
     #[serde(default)]
     pub backend_messages: u64,
     /// How often a backend ended.
     #[serde(default)]
     pub backends_ended: u64,
-    /// Messages of either leg that rules changed, held back, blocked or made.
+    /// Messages of either leg that rules changed, delayed, blocked or answered.
     #[serde(default)]
     pub intercepted: u64,
     /// Messages known to be missing.
@@ -49,7 +49,7 @@ pub struct TapeMetadata {
     pub methods: BTreeMap<String, MethodStats>,
     /// By tool.
     pub tools: BTreeMap<String, MethodStats>,
-    /// How often the client asked one thing right after another.
+    /// How often the client called one method right after another.
     pub method_pairs: Vec<MethodPair>,
     /// Mean time to an answer.
     pub avg_response_time_ns: u64,
@@ -59,11 +59,11 @@ pub struct TapeMetadata {
     pub p95_response_time_ns: u64,
     /// 99th percentile.
     pub p99_response_time_ns: u64,
-    /// What the client said of itself.
+    /// The client's `clientInfo`.
     pub client_info: Option<serde_json::Value>,
-    /// What the server said of itself.
+    /// The server's `serverInfo`.
     pub server_info: Option<serde_json::Value>,
-    /// The protocol version in use: the server's word over the client's.
+    /// The protocol version in use: the server's, or the client's if the server states none.
     pub protocol_version: Option<String>,
     /// Bytes from client to server.
     pub total_bytes_sent: u64,
@@ -71,29 +71,29 @@ pub struct TapeMetadata {
     pub total_bytes_received: u64,
     /// Failures among answers, 0 to 1.
     pub error_rate: f64,
-    /// How often each error code came.
+    /// How often each error code occurred.
     pub error_codes: BTreeMap<i64, u64>,
-    /// Whether the client only looked who is there, or only greeted: not a conversation.
+    /// Whether the client only probed or greeted the server: not a conversation.
     pub probe: bool,
-    /// What the user did not want on the tape.
+    /// What the selection left out.
     #[serde(default, skip_serializing_if = "LeftOut::is_nothing")]
     pub left_out: LeftOut,
-    /// What did not reach its receiver.
+    /// Messages that did not reach their receiver.
     #[serde(default, skip_serializing_if = "UndeliveredSum::is_nothing")]
     pub undelivered: UndeliveredSum,
-    /// The session its connection is in since it moved there; the header names the one in which it began.
+    /// The session to which the connection moved; the header names the one in which it began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved_to: Option<String>,
 }
 
-/// What the calls of one method or tool add up to.
+/// The totals of one method or tool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MethodStats {
     /// Requests and notifications.
     pub count: u64,
-    /// Answers that are no failure.
+    /// Answers without a failure.
     pub success_count: u64,
-    /// Answers that are.
+    /// Answers with a failure.
     pub error_count: u64,
     /// Mean time to an answer.
     pub avg_response_time_ns: u64,
@@ -103,100 +103,100 @@ pub struct MethodStats {
     pub avg_result_bytes: u64,
 }
 
-/// One thing asked right after another.
+/// Two methods that the client called one right after the other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MethodPair {
-    /// What came first.
+    /// The first method.
     pub first: String,
-    /// What came next.
+    /// The next method.
     pub second: String,
     /// How often.
     pub count: u64,
 }
 
 #[derive(Debug, Default)]
-struct Sums {
+struct RunningTotals {
     count: u64,
     success: u64,
     error: u64,
-    /// Wide enough for any number of any times: an imported tape may say anything.
+    /// 128 bits, because an imported tape may contain any times, and their sum must not overflow.
     response_ns: u128,
     params_bytes: u64,
     result_bytes: u64,
 }
 
-/// Adds up as entries go by.
+/// Computes the totals as entries are read.
 #[derive(Debug, Default)]
-pub struct Collector {
-    sums: TapeMetadata,
-    methods: BTreeMap<String, Sums>,
-    tools: BTreeMap<String, Sums>,
+pub(crate) struct Collector {
+    totals: TapeMetadata,
+    methods: BTreeMap<String, RunningTotals>,
+    tools: BTreeMap<String, RunningTotals>,
     pairs: BTreeMap<(String, String), u64>,
     previous_method: Option<String>,
     response_times_ns: Vec<u64>,
     answers: u64,
-    /// Whether the client said more than a greeting.
+    /// Whether the client sent more than greetings.
     substantial: bool,
     version_is_the_servers: bool,
 }
 
 impl Collector {
     /// Takes an entry that is not a message.
-    pub fn observe_fact(&mut self, kind: EntryKind, direction: Direction, gap_messages: u64) {
-        self.sums.total_entries += 1;
-        // A client that was turned away, or said too much, did more than look who is there.
+    pub(crate) fn observe_fact(&mut self, kind: EntryKind, direction: Direction, gap_messages: u64) {
+        self.totals.total_entries += 1;
+        // A client that was refused, or sent a line that is too long, did more than probe.
         self.substantial |=
             direction == Direction::ClientToServer && matches!(kind, EntryKind::Note | EntryKind::Oversize);
-        self.sums.stderr_lines += u64::from(kind == EntryKind::Stderr);
-        // What an imported tape says of itself may be anything.
-        self.sums.gap_messages = self.sums.gap_messages.saturating_add(gap_messages);
+        self.totals.stderr_lines += u64::from(kind == EntryKind::Stderr);
+        // An imported tape may contain any number.
+        self.totals.gap_messages = self.totals.gap_messages.saturating_add(gap_messages);
     }
 
-    /// Notes that rules had a hand in the message that is taken next.
-    pub fn observe_interception(&mut self) {
-        self.sums.intercepted += 1;
+    /// Counts the next message as changed by rules.
+    pub(crate) fn observe_interception(&mut self) {
+        self.totals.intercepted += 1;
     }
 
-    /// Takes what the tape says it was spared.
-    pub fn observe_left_out(&mut self, left_out: &LeftOut) {
-        self.sums.left_out.add(left_out);
-        // A conversation was held, though little of it is here.
+    /// Adds a note of what the selection left out.
+    pub(crate) fn observe_left_out(&mut self, left_out: &LeftOut) {
+        self.totals.left_out.add(left_out);
+        // Something was left out, so there was a conversation, even if little of it is on the tape.
         self.substantial = true;
     }
 
-    /// Notes that the connection is in another session from here on.
-    pub fn observe_session(&mut self, session: String) {
-        self.sums.moved_to = Some(session);
+    /// Sets the session to which the connection moved.
+    pub(crate) fn observe_session(&mut self, session: String) {
+        self.totals.moved_to = Some(session);
     }
 
-    /// Takes what the tape says was not delivered.
-    pub fn observe_undelivered(&mut self, undelivered: &Undelivered) {
-        self.sums.undelivered.add(undelivered);
+    /// Adds a note of undelivered messages.
+    pub(crate) fn observe_undelivered(&mut self, undelivered: &Undelivered) {
+        self.totals.undelivered.add(undelivered);
     }
 
-    /// Notes that the entry just taken tells of a backend's end.
-    pub fn observe_backend_ended(&mut self) {
-        self.sums.backends_ended += 1;
+    /// Counts the entry just read as the end of a backend.
+    pub(crate) fn observe_backend_ended(&mut self) {
+        self.totals.backends_ended += 1;
     }
 
-    /// Takes a message between the gateway and a backend.
-    pub fn observe_backend_message(&mut self) {
-        self.sums.total_entries += 1;
-        self.sums.backend_messages += 1;
+    /// Counts a message between the gateway and a backend.
+    pub(crate) fn observe_backend_message(&mut self) {
+        self.totals.total_entries += 1;
+        self.totals.backend_messages += 1;
     }
 
     /// Takes a message entry with its links.
-    pub fn observe_message(
+    pub(crate) fn observe_message(
         &mut self,
         direction: Direction,
         bytes: u64,
         envelope: &Envelope,
         links: &[OperationLink],
     ) {
-        self.sums.total_entries += 1;
+        self.totals.total_entries += 1;
         match direction {
-            Direction::ClientToServer => self.sums.total_bytes_sent += bytes,
-            Direction::ServerToClient => self.sums.total_bytes_received += bytes,
+            Direction::ClientToServer => self.totals.total_bytes_sent += bytes,
+            Direction::ServerToClient => self.totals.total_bytes_received += bytes,
         }
         let alone = std::slice::from_ref(envelope);
         let messages = if envelope.kind == MessageKind::Batch { &envelope.batch } else { alone };
@@ -206,31 +206,31 @@ impl Collector {
     }
 
     fn observe_one(&mut self, direction: Direction, message: &Envelope, link: &OperationLink) {
-        self.sums.total_messages += 1;
+        self.totals.total_messages += 1;
         if direction == Direction::ClientToServer {
-            // An answer is as much as what it answers: a server may ask whether anybody is there.
+            // An answer counts by what it answers: one to a server's ping is no conversation.
             self.substantial |= !link.method.as_deref().is_some_and(is_greeting);
         }
         self.learn_peers(direction, message);
         match message.kind {
             MessageKind::Request => {
-                self.sums.total_requests += 1;
-                self.asked(direction, message, link);
+                self.totals.total_requests += 1;
+                self.add_request(direction, message, link);
             }
             MessageKind::Notification => {
-                self.sums.total_notifications += 1;
-                self.for_each_sum(link, |sums| sums.count += 1);
+                self.totals.total_notifications += 1;
+                self.for_each_total(link, |totals| totals.count += 1);
             }
-            MessageKind::Response | MessageKind::Error => self.answered(message, link),
-            MessageKind::Batch | MessageKind::Opaque => self.sums.total_opaque += 1,
+            MessageKind::Response | MessageKind::Error => self.add_answer(message, link),
+            MessageKind::Batch | MessageKind::Opaque => self.totals.total_opaque += 1,
         }
     }
 
-    fn asked(&mut self, direction: Direction, message: &Envelope, link: &OperationLink) {
+    fn add_request(&mut self, direction: Direction, message: &Envelope, link: &OperationLink) {
         let body_bytes = message.body_bytes as u64;
-        self.for_each_sum(link, |sums| {
-            sums.count += 1;
-            sums.params_bytes += body_bytes;
+        self.for_each_total(link, |totals| {
+            totals.count += 1;
+            totals.params_bytes += body_bytes;
         });
         if direction == Direction::ClientToServer
             && let Some(method) = &link.method
@@ -240,28 +240,29 @@ impl Collector {
         }
     }
 
-    fn answered(&mut self, message: &Envelope, link: &OperationLink) {
-        self.sums.total_responses += u64::from(message.kind == MessageKind::Response);
+    fn add_answer(&mut self, message: &Envelope, link: &OperationLink) {
+        self.totals.total_responses += u64::from(message.kind == MessageKind::Response);
         self.answers += 1;
         let failed = message.is_failure();
-        self.sums.total_errors += u64::from(failed);
+        self.totals.total_errors += u64::from(failed);
         if let Some(code) = message.error_code {
-            *self.sums.error_codes.entry(code).or_default() += 1;
+            *self.totals.error_codes.entry(code).or_default() += 1;
         }
         let body_bytes = message.body_bytes as u64;
+        // An answer whose request is not on the tape counts, but has no method and no response time.
         if link.role == OperationRole::Answer {
             let response_ns = link.response_ns.unwrap_or(0);
             self.response_times_ns.push(response_ns);
-            self.for_each_sum(link, |sums| {
-                sums.success += u64::from(!failed);
-                sums.error += u64::from(failed);
-                sums.response_ns += u128::from(response_ns);
-                sums.result_bytes += body_bytes;
+            self.for_each_total(link, |totals| {
+                totals.success += u64::from(!failed);
+                totals.error += u64::from(failed);
+                totals.response_ns += u128::from(response_ns);
+                totals.result_bytes += body_bytes;
             });
         }
     }
 
-    fn for_each_sum(&mut self, link: &OperationLink, add: impl Fn(&mut Sums)) {
+    fn for_each_total(&mut self, link: &OperationLink, add: impl Fn(&mut RunningTotals)) {
         let Some(method) = &link.method else { return };
         add(self.methods.entry(method.clone()).or_default());
         if method == method::TOOLS_CALL
@@ -276,10 +277,10 @@ impl Collector {
         if let Some(version) = &message.protocol_version
             && (is_server || !self.version_is_the_servers)
         {
-            self.sums.protocol_version = Some(version.clone());
+            self.totals.protocol_version = Some(version.clone());
             self.version_is_the_servers = is_server;
         }
-        let info = if is_server { &mut self.sums.server_info } else { &mut self.sums.client_info };
+        let info = if is_server { &mut self.totals.server_info } else { &mut self.totals.client_info };
         if info.is_none()
             && let Some(raw) = &message.peer_info
         {
@@ -288,40 +289,40 @@ impl Collector {
     }
 
     /// Returns the totals.
-    #[must_use]
-    pub fn finish(mut self, unanswered: u64) -> TapeMetadata {
+    pub(crate) fn finish(mut self, unanswered: u64) -> TapeMetadata {
         self.response_times_ns.sort_unstable();
         let times = &self.response_times_ns;
-        let mut sums = self.sums;
-        sums.unanswered = unanswered;
-        sums.avg_response_time_ns = mean(times.iter().copied().map(u128::from).sum(), times.len() as u64);
-        sums.p50_response_time_ns = percentile(times, 50);
-        sums.p95_response_time_ns = percentile(times, 95);
-        sums.p99_response_time_ns = percentile(times, 99);
+        let mut totals = self.totals;
+        totals.unanswered = unanswered;
+        totals.avg_response_time_ns = mean(times.iter().copied().map(u128::from).sum(), times.len() as u64);
+        totals.p50_response_time_ns = percentile(times, 50);
+        totals.p95_response_time_ns = percentile(times, 95);
+        totals.p99_response_time_ns = percentile(times, 99);
         #[expect(clippy::cast_precision_loss, reason = "a rate needs no more than 52 bits")]
         if self.answers > 0 {
-            sums.error_rate = sums.total_errors as f64 / self.answers as f64;
+            totals.error_rate = totals.total_errors as f64 / self.answers as f64;
         }
-        sums.methods = self.methods.into_iter().map(|(name, s)| (name, s.finish())).collect();
-        sums.tools = self.tools.into_iter().map(|(name, s)| (name, s.finish())).collect();
-        sums.method_pairs = self
+        totals.methods = self.methods.into_iter().map(|(name, s)| (name, s.finish())).collect();
+        totals.tools = self.tools.into_iter().map(|(name, s)| (name, s.finish())).collect();
+        totals.method_pairs = self
             .pairs
             .into_iter()
             .map(|((first, second), count)| MethodPair { first, second, count })
             .collect();
-        sums.method_pairs.sort_by_key(|pair| std::cmp::Reverse(pair.count));
-        // A server that cannot be greeted, or only complains, is what a person looks for.
-        let was_greeted =
-            sums.unanswered == 0 && sums.methods.get(method::INITIALIZE).is_none_or(|m| m.error_count == 0);
-        let nobody_spoke = sums.total_messages == 0;
-        let is_silent = sums.stderr_lines == 0 && sums.backend_messages == 0;
-        sums.probe =
-            !self.substantial && sums.gap_messages == 0 && was_greeted && (!nobody_spoke || is_silent);
-        sums
+        totals.method_pairs.sort_by_key(|pair| std::cmp::Reverse(pair.count));
+        // A server that refuses the greeting or only writes to standard error is what a person looks for, so such a tape
+        // must not be hidden as a probe.
+        let was_greeted = totals.unanswered == 0
+            && totals.methods.get(method::INITIALIZE).is_none_or(|m| m.error_count == 0);
+        let nobody_spoke = totals.total_messages == 0;
+        let is_silent = totals.stderr_lines == 0 && totals.backend_messages == 0;
+        totals.probe =
+            !self.substantial && totals.gap_messages == 0 && was_greeted && (!nobody_spoke || is_silent);
+        totals
     }
 }
 
-impl Sums {
+impl RunningTotals {
     fn finish(self) -> MethodStats {
         let answers = self.success + self.error;
         MethodStats {
@@ -335,14 +336,14 @@ impl Sums {
     }
 }
 
-/// Parses what a peer says of itself, two levels deep as it lies in a footer: what is nested too deep to be read there
-/// would make the whole footer unreadable.
+/// Parses a peer's info, wrapped in two levels as in a footer: `serde_json` limits the depth, and an info that is nested
+/// too deep to be read there would make the whole footer unreadable.
 fn readable_in_a_footer(raw: &str) -> Option<serde_json::Value> {
     let [[info]] = serde_json::from_str::<[[serde_json::Value; 1]; 1]>(&format!("[[{raw}]]")).ok()?;
     Some(info)
 }
 
-/// Tells whether a method only opens a conversation or looks who is there.
+/// Returns whether a method only opens a conversation or probes the peer.
 fn is_greeting(method: &str) -> bool {
     matches!(
         method,

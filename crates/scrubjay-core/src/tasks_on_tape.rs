@@ -1,7 +1,7 @@
-//! Reads off a tape what was asked in plain words and which calls then did it, and which tools there were.
+//! Reads from a tape the tasks in plain words with the calls they became, and the tools that backends listed.
 //!
-//! Folds over what [`crate::reading`] makes of the entries. A tape may come from anywhere, so everything that is
-//! held on to has a limit.
+//! A fold over what [`crate::reading`] makes of the entries. A tape may come from anywhere, so everything that is kept is
+//! bounded.
 
 use std::collections::BTreeMap;
 
@@ -17,33 +17,33 @@ use crate::reading::EntryReading;
 
 /// The method that takes a task.
 pub const TASK_METHOD: &str = "agentify/orchestrateTask";
-/// The tool that does.
+/// The tool that takes a task.
 pub const TASK_TOOL: &str = "orchestrate_task";
 
 /// The tool that only finds tools.
 pub const FIND_TOOL: &str = "find_tools";
 
-/// So many tasks of one tape are looked at.
+/// The most tasks that are read from one tape.
 const TASKS_MAX: usize = 2000;
-/// So many calls of one task.
+/// The most calls that are kept of one task.
 const CALLS_MAX: usize = 16;
-/// A longer task is none that others will ask again.
+/// The longest task that is kept: a longer one will hardly be asked again.
 const QUERY_BYTES_MAX: usize = 4096;
-/// So many tools that were offered for a task are remembered.
+/// The most offered tools that are remembered for a task.
 const OFFERED_MAX: usize = 16;
-/// Who was offered tools and calls one of them within so many requests meant it.
-const SOON: usize = 3;
-/// So many tools of one tape are told apart.
+/// A client that calls an offered tool within this many requests is taken to have meant it.
+const REQUESTS_AFTER_OFFER_MAX: usize = 3;
+/// The most tools that are kept of one tape.
 const TOOLS_MAX: usize = 4096;
 
 /// A task, and the calls that were made for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskOnTape {
-    /// What was asked.
+    /// The task as it was asked.
     pub query: String,
     /// The backend and the tool of each call that succeeded, in their order.
     pub calls: Vec<(String, String)>,
-    /// Whether some call failed.
+    /// Whether a call failed.
     pub failed: bool,
 }
 
@@ -51,7 +51,7 @@ pub struct TaskOnTape {
 #[derive(Debug, Default)]
 pub struct TaskReader {
     by_entry: BTreeMap<u64, TaskOnTape>,
-    /// The last task for which nothing was called, and which tools came nearest to it.
+    /// The last task that was answered with tools to choose from instead of a call.
     offered: Option<OfferedTools>,
 }
 
@@ -63,7 +63,7 @@ struct OfferedTools {
 }
 
 impl TaskReader {
-    /// Takes the next entry and what the reading made of it.
+    /// Takes the next entry with its reading.
     pub fn observe(&mut self, number: u64, entry: &Entry<'_>, reading: &EntryReading) {
         if entry.kind != EntryKind::Message {
             return;
@@ -94,23 +94,28 @@ impl TaskReader {
         }
     }
 
-    /// Remembers what was offered for a task instead of a call.
+    /// Remembers the tools that were offered for a task instead of a call.
     fn offer(&mut self, payload: &[u8], reading: &EntryReading) {
         let Some(link) = reading.link().filter(|link| link.role == OperationRole::Answer) else { return };
         let task = link.operation.and_then(|operation| self.by_entry.get(&operation));
         let Some(task) = task.filter(|task| task.calls.is_empty() && !task.failed) else { return };
         let answer: Value = serde_json::from_slice(payload).unwrap_or_default();
         let found = &answer["result"]["structuredContent"];
+        // `find_tools` lists tools; a task that was refused lists its candidates, in a tool result or in an error.
         let lists =
             [&found["tools"], &found["error"]["data"]["candidates"], &answer["error"]["data"]["candidates"]];
         let tools = lists.into_iter().filter_map(Value::as_array).flatten();
         let tools: Vec<String> =
             tools.filter_map(|tool| tool["name"].as_str()).take(OFFERED_MAX).map(str::to_owned).collect();
         let query = task.query.clone();
-        self.offered = (!tools.is_empty()).then_some(OfferedTools { query, tools, requests_left: SOON });
+        self.offered = (!tools.is_empty()).then_some(OfferedTools {
+            query,
+            tools,
+            requests_left: REQUESTS_AFTER_OFFER_MAX,
+        });
     }
 
-    /// Takes a call of the client's own for what the last task meant, where it was offered for it.
+    /// Takes the client's own call of an offered tool as the answer to the last task.
     fn take_offer(&mut self, number: u64, tool: &str) {
         let Some(mut offered) = self.offered.take() else { return };
         if offered.tools.iter().any(|name| name == tool) {
@@ -129,7 +134,7 @@ impl TaskReader {
         else {
             return;
         };
-        // Who asks for input has not answered yet.
+        // An answer that asks for input is not the outcome.
         if reading.envelope.input_required || task.calls.len() >= CALLS_MAX {
             return;
         }
@@ -159,7 +164,7 @@ pub struct ToolListReader {
 }
 
 impl ToolListReader {
-    /// Takes the next entry and what the reading made of it.
+    /// Takes the next entry with its reading.
     pub fn observe(&mut self, entry: &Entry<'_>, reading: &EntryReading) {
         let link = reading.link().filter(|link| link.role == OperationRole::Answer);
         let is_list = link.is_some_and(|link| link.method.as_deref() == Some(method::TOOLS_LIST));
@@ -170,7 +175,7 @@ impl ToolListReader {
             if let Some(name) = tool["name"].as_str()
                 && self.tools.len() < TOOLS_MAX
             {
-                // A later list knows better.
+                // A later list replaces an earlier one.
                 self.tools.insert((backend.to_owned(), name.to_owned()), tool);
             }
         }

@@ -1,59 +1,37 @@
 //! Estimates how many tokens a text costs a model, as the tokenizer `o200k` would count them.
 //!
-//! The text is cut as `o200k` cuts it before it looks into its table (words with what leads them, digits by three,
-//! punctuation, white space), and each piece costs what pieces of its kind and length cost on average. The table
-//! itself has 200,000 rows and 2 MB; without it the sum is within a few per cent on code, JSON, logs and prose
-//! (docs/SEARCH.md has the figures), in one pass and without allocating. Other models count up to a third
-//! differently, so nothing here is exact and whatever shows it must say so.
+//! Cuts the text as `o200k` does before it looks into its table (words with the character before them, digits by three,
+//! punctuation, white space), and adds up what pieces of each kind and length cost on average (`tokens/costs.rs`). The
+//! table itself has 200,000 rows and 2 MB; without it the sum is within a few per cent on code, JSON, logs and prose
+//! (docs/SEARCH.md has the figures), in one pass and without allocating. Other models count up to a third differently, so
+//! every view that shows these numbers must call them estimates.
 
-/// What an image in an answer costs, whatever its size in bytes: between a small one and a full screen.
-pub const IMAGE_TOKENS: u64 = 1000;
+mod costs;
+mod script;
 
-/// Costs are in hundredths of a token.
-const TOKEN: u64 = 100;
+use self::costs::{
+    CAPITAL, JSON, LOWER, MIXED, PUNCTUATION, RANDOM_CAPITAL, RANDOM_LOWER, RANDOM_MIXED, RANDOM_UPPER,
+    SPACED, SPACED_CAPITAL, TOKEN, UPPER, cost, lead_cost,
+};
+use self::script::Script;
 
-/// What words cost, by how many letters they have; behind the end each letter adds the last number.
-type Costs = (&'static [u16], u64);
+/// The tokens of an image in an answer, regardless of its bytes: between a small one and a full screen.
+pub(crate) const IMAGE_TOKENS: u64 = 1000;
 
-/// `word` behind a space.
-const SPACED: Costs =
-    (&[0, 100, 100, 101, 102, 105, 112, 114, 125, 125, 141, 141, 150, 161, 170, 190, 220, 245, 255], 25);
-/// `word` behind anything else.
-const LOWER: Costs = (&[0, 100, 100, 105, 106, 114, 129, 132, 154, 172, 172, 165, 187, 230, 240, 250], 30);
-/// `Word` behind a space.
-const SPACED_CAPITAL: Costs =
-    (&[0, 100, 100, 103, 103, 111, 119, 114, 134, 154, 168, 174, 180, 192, 210, 240], 30);
-/// `Word` behind anything else, as in `camelCase`.
-const CAPITAL: Costs = (&[0, 100, 101, 106, 104, 108, 108, 111, 124, 131, 125, 133, 135, 140, 180, 220], 30);
-/// `WORD`.
-const UPPER: Costs = (&[0, 100, 101, 126, 150, 170, 190, 190, 230, 255], 35);
-/// `WORDword`.
-const MIXED: Costs = (&[0, 100, 100, 132, 180, 200, 205, 210, 215, 225], 30);
-/// Letters of an id, a hash or base64: no words, so few of them are in the table together.
-const RANDOM_LOWER: Costs = (&[0, 100, 101, 157, 208, 231, 297, 324], 45);
-const RANDOM_CAPITAL: Costs = (&[0, 100, 127, 195, 243, 285, 343, 382], 45);
-const RANDOM_UPPER: Costs = (&[0, 100, 109, 196, 241], 52);
-const RANDOM_MIXED: Costs = (&[0, 100, 110, 204, 237], 57);
-/// Punctuation in a row.
-const PUNCTUATION: Costs = (&[0, 100, 102, 120, 155, 200, 220], 45);
-
-/// What stands between the values of JSON: most of it is in the table.
-const JSON: Costs = (&[0, 100, 100, 101, 131, 189], 50);
-
-/// What a byte is; some are several things.
+/// The kinds of bytes, as bits; a byte may have several.
 const LOWER_CASE: u8 = 1;
 const UPPER_CASE: u8 = 2;
 const DIGIT: u8 = 4;
 const SPACE: u8 = 8;
 const LINE_END: u8 = 16;
 const SIGN: u8 = 32;
-/// Stands between the values of JSON.
+/// Occurs between the values of JSON.
 const JSON_SIGN: u8 = 64;
-/// Stands in base64.
+/// Occurs in base64.
 const DATA_SIGN: u8 = 128;
 const LETTER: u8 = LOWER_CASE | UPPER_CASE;
 
-/// What each byte is: one look instead of several comparisons.
+/// The kinds of each byte: one lookup instead of several comparisons.
 static KINDS: [u8; 256] = kinds();
 
 const fn kinds() -> [u8; 256] {
@@ -79,7 +57,7 @@ fn kind(byte: u8) -> u8 {
     KINDS[usize::from(byte)]
 }
 
-/// Returns how many bytes from the first are of a kind.
+/// Returns how many bytes at the beginning are of a kind.
 fn run(bytes: &[u8], of: u8) -> usize {
     bytes.iter().position(|byte| kind(*byte) & of == 0).unwrap_or(bytes.len())
 }
@@ -92,7 +70,7 @@ pub fn tokens(text: &str) -> u64 {
     pieces.tokens()
 }
 
-/// Returns the longest beginning of a text that has no more tokens than this.
+/// Returns the longest beginning of a text with at most this many tokens.
 #[must_use]
 pub fn beginning(text: &str, tokens_max: u64) -> &str {
     let mut pieces = Pieces::new(text);
@@ -102,21 +80,21 @@ pub fn beginning(text: &str, tokens_max: u64) -> &str {
             return text;
         }
         if pieces.tokens() > tokens_max {
-            // A piece is cut only by bytes, so it ends where a character does.
+            // Pieces end between characters; `get` only avoids a panic if one did not.
             return text.get(..end).unwrap_or_default();
         }
     }
 }
 
-/// Goes through a text piece by piece.
+/// Reads a text piece by piece.
 struct Pieces<'a> {
     text: &'a str,
     bytes: &'a [u8],
     at: usize,
-    /// In hundredths.
+    /// The cost so far, in hundredths of a token.
     cost: u64,
-    /// How often letters and digits took turns without anything between them: words never do, ids always.
-    turns: u8,
+    /// How often letters and digits have alternated with nothing between them, which ids do and words do not.
+    alternations: u8,
     last: Last,
 }
 
@@ -124,21 +102,21 @@ struct Pieces<'a> {
 enum Last {
     Letter,
     Digit,
-    /// A quotation mark: what follows is as usual a word as behind a space.
+    /// A quotation mark: the word after it is as common in the table as after a space.
     Quote,
     Other,
 }
 
 impl<'a> Pieces<'a> {
     fn new(text: &'a str) -> Self {
-        Self { text, bytes: text.as_bytes(), at: 0, cost: 0, turns: 0, last: Last::Other }
+        Self { text, bytes: text.as_bytes(), at: 0, cost: 0, alternations: 0, last: Last::Other }
     }
 
     fn tokens(&self) -> u64 {
         ((self.cost + TOKEN / 2) / TOKEN).max(u64::from(self.cost > 0))
     }
 
-    /// Takes the next piece; tells whether there was one.
+    /// Reads the next piece; returns whether there was one.
     fn advance(&mut self) -> bool {
         let Some(&byte) = self.bytes.get(self.at) else { return false };
         match kind(byte) {
@@ -151,15 +129,15 @@ impl<'a> Pieces<'a> {
         true
     }
 
-    /// Returns the byte there; behind the end, one that belongs to nothing before it.
+    /// Returns the byte there; after the end a line end, which belongs to no piece before it.
     fn peek(&self, at: usize) -> u8 {
         self.bytes.get(at).copied().unwrap_or(b'\n')
     }
 
-    /// Takes ASCII letters: capitals, then small ones.
+    /// Reads ASCII letters: capitals, then small ones.
     fn word(&mut self, lead: Option<u8>) {
         if self.last == Last::Digit {
-            self.turns = self.turns.saturating_add(1);
+            self.alternations = self.alternations.saturating_add(1);
         }
         let is_spaced = lead == Some(b' ') || self.last == Last::Quote;
         self.last = Last::Letter;
@@ -167,7 +145,7 @@ impl<'a> Pieces<'a> {
         let upper = run(rest, UPPER_CASE);
         let lower = run(&rest[upper..], LOWER_CASE);
         let length = upper + lower;
-        let is_random = self.turns >= 2;
+        let is_random = self.alternations >= 2;
         let costs = match (upper, lower, is_random) {
             (0, _, true) => RANDOM_LOWER,
             (0, _, false) if is_spaced => SPACED,
@@ -187,7 +165,7 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Takes the end of `it's` or `they'll`, which is part of the word.
+    /// Reads the end of `it's` or `they'll`, which is part of the word.
     fn contraction(&mut self) {
         let length = match (self.peek(self.at + 1) | 0x20, self.peek(self.at + 2) | 0x20) {
             (b's' | b't' | b'm' | b'd', next) if !next.is_ascii_lowercase() => 2,
@@ -198,10 +176,10 @@ impl<'a> Pieces<'a> {
         self.cost += TOKEN * 4 / 10;
     }
 
-    /// Takes digits, which are tokens by three.
+    /// Reads digits, three of which are a token.
     fn digits(&mut self) {
         if self.last == Last::Letter {
-            self.turns = self.turns.saturating_add(1);
+            self.alternations = self.alternations.saturating_add(1);
         }
         self.last = Last::Digit;
         let length = run(&self.bytes[self.at..], DIGIT);
@@ -209,9 +187,9 @@ impl<'a> Pieces<'a> {
         self.at += length;
     }
 
-    /// Takes white space; the last of it leads what comes next.
+    /// Reads white space; its last character belongs to the next piece.
     fn space(&mut self) {
-        (self.turns, self.last) = (0, Last::Other);
+        (self.alternations, self.last) = (0, Last::Other);
         let rest = &self.bytes[self.at..];
         let length = run(rest, SPACE);
         let lines = rest[..length].iter().rposition(|b| kind(*b) & LINE_END != 0).map_or(0, |at| at + 1);
@@ -234,14 +212,15 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Takes punctuation; a single character leads the word behind it.
+    /// Reads punctuation; a single character belongs to the word after it.
     fn punctuation(&mut self, begin: usize) {
         let rest = &self.bytes[begin..];
         let length = run(rest, SIGN);
         let (signs, first) = (&rest[..length], rest[0]);
         let shared = signs.iter().fold(!0, |shared, byte| shared & kind(*byte));
+        // Base64 has `+`, `/` and `=` within it, so these do not end a random run.
         if shared & DATA_SIGN == 0 {
-            (self.turns, self.last) = (0, Last::Other);
+            (self.alternations, self.last) = (0, Last::Other);
         }
         let is_behind_space = begin > 0 && self.bytes[begin - 1] == b' ';
         if length == 1 && kind(self.peek(begin + 1)) & LETTER != 0 && !is_behind_space {
@@ -258,14 +237,14 @@ impl<'a> Pieces<'a> {
         if rest[length - 1] == b'"' {
             self.last = Last::Quote;
         }
-        // Line ends right behind it belong to it.
+        // Line ends right after it belong to it.
         let ends = run(&rest[length..], LINE_END);
         self.at = begin + length + ends;
     }
 
-    /// Takes letters or signs beyond ASCII: of one script, or one sign however often.
+    /// Reads letters or signs beyond ASCII: a run of one script, or repetitions of one sign.
     fn foreign(&mut self) {
-        (self.turns, self.last) = (0, Last::Other);
+        (self.alternations, self.last) = (0, Last::Other);
         let Some(first) = self.text.get(self.at..).and_then(|rest| rest.chars().next()) else {
             self.at = self.bytes.len();
             return;
@@ -274,8 +253,8 @@ impl<'a> Pieces<'a> {
         let script = Script::of(first);
         let (mut count, mut bytes) = (0u64, 0);
         for c in rest.chars() {
-            let fits = if script == Script::Sign { c == first } else { Script::of(c).goes_with(script) };
-            if !fits {
+            let belongs = if script == Script::Sign { c == first } else { Script::of(c).goes_with(script) };
+            if !belongs {
                 break;
             }
             count += 1;
@@ -283,76 +262,6 @@ impl<'a> Pieces<'a> {
         }
         self.cost += script.cost(count);
         self.at += bytes;
-    }
-}
-
-fn cost((costs, more): Costs, length: usize) -> u64 {
-    let last = costs.len() - 1;
-    let known = u64::from(costs[length.min(last)]);
-    known + length.saturating_sub(last) as u64 * more
-}
-
-/// What the character before a word adds to it: some stand in the table together with many words.
-fn lead_cost(lead: u8) -> u64 {
-    match lead {
-        b' ' | b'_' | b')' | b'*' | b'%' => 0,
-        b'.' | b'(' | b'$' => 10,
-        b'\\' | b'\'' | b'<' | b'=' => 25,
-        b'-' => 41,
-        b'/' | b'[' => 51,
-        b',' | b'+' | b'?' => 80,
-        _ => 97,
-    }
-}
-
-/// What is beyond ASCII, by how the table treats it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Script {
-    Latin,
-    Cyrillic,
-    Arabic,
-    Indic,
-    Hangul,
-    Kana,
-    Han,
-    Rare,
-    Sign,
-}
-
-impl Script {
-    fn of(c: char) -> Self {
-        match u32::from(c) {
-            0x370..=0x52f => Self::Cyrillic,
-            0x590..=0x6ff => Self::Arabic,
-            0x900..=0xdff => Self::Indic,
-            0x3041..=0x30ff => Self::Kana,
-            0x3400..=0x9fff => Self::Han,
-            0xac00..=0xd7af => Self::Hangul,
-            ..=0x24f if c.is_alphabetic() => Self::Latin,
-            _ if c.is_alphabetic() => Self::Rare,
-            _ => Self::Sign,
-        }
-    }
-
-    fn goes_with(self, first: Self) -> bool {
-        let is_japanese = |script| matches!(script, Self::Kana | Self::Han);
-        self == first || is_japanese(self) && is_japanese(first)
-    }
-
-    /// Returns what so many letters of it in a row cost.
-    fn cost(self, count: u64) -> u64 {
-        match self {
-            // Within a word of ASCII letters, which was counted already.
-            Self::Latin => 45 * count,
-            Self::Cyrillic => 70 + 22 * count,
-            Self::Arabic => 55 + 31 * count,
-            Self::Indic => 60 + 40 * count,
-            Self::Hangul => 90 + 42 * count,
-            Self::Kana => 70 + 58 * count,
-            Self::Han => 60 + 62 * count,
-            Self::Rare => 200 * count,
-            Self::Sign => 100 + count.saturating_sub(1) * 10,
-        }
     }
 }
 

@@ -44,7 +44,7 @@ impl Home {
     /// # Errors
     /// The same as of [`Home::undelivered`].
     pub fn reader(&self, tape: &Tape) -> io::Result<EntryReader> {
-        Ok(EntryReader::knowing(self.undelivered(tape)?))
+        Ok(EntryReader::with_undelivered(self.undelivered(tape)?))
     }
 }
 

@@ -1,8 +1,8 @@
-//! What is unlike this server's tapes before: slower, larger, failing anew or more often, tools that changed, and
-//! things asked in an order that never came.
+//! Compares a tape with earlier tapes of the same server: slower or larger answers, new or more errors, changed tools, and
+//! calls in a new order.
 //!
-//! Everything has to be well past chance and past what matters before it is said: a false alarm costs more than
-//! a late one. Without earlier tapes there is nothing to be unlike.
+//! A difference is reported only if it is well past chance and large enough to matter: a false alarm costs more than a
+//! late one. Without earlier tapes there are no anomalies.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -18,49 +18,49 @@ use super::{Call, SHOWN_MAX, TapeCalls};
 use crate::exchange::{Definition, DefinitionHash};
 use crate::units;
 
-/// So many calls now, and so many before, make a comparison.
+/// The least calls now, and the least before, that are compared.
 const NOW_MIN: usize = 8;
 const BEFORE_MIN: usize = 20;
-/// A tape with so many calls has a median worth the name.
+/// The least calls of one tape whose median counts.
 const TAPE_MIN: usize = 5;
-/// So many of the usual deviations away.
+/// The least distance from the median, in usual deviations.
 const DEVIATIONS: f64 = 5.0;
-/// Less than this is no matter.
+/// The least differences that matter.
 const SLOWER_NS_MIN: u64 = 5_000_000;
 const LARGER_BYTES_MIN: u64 = 1024;
-/// So many failures are more than a mishap.
+/// The least failures that are reported: fewer happen anyway.
 const FAILURES_MIN: usize = 3;
-/// So often an order must come to be one.
+/// How often two calls must follow each other to count as an order.
 const ORDER_MIN: usize = 3;
-/// It is past chance when chance would bring it less often than this.
+/// The greatest probability that chance explains a new order.
 const CHANCE_MAX: f64 = 0.001;
 
-/// Something unlike before.
+/// A difference from earlier tapes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Anomaly {
-    /// In what way.
+    /// Its kind.
     pub kind: AnomalyKind,
-    /// What.
+    /// The tool, method or order of calls.
     pub subject: String,
-    /// In words.
+    /// A sentence about it.
     pub summary: String,
-    /// How much now: nanoseconds, bytes, or a count.
+    /// The value now: nanoseconds, bytes, or a count.
     pub now: u64,
-    /// How much before.
+    /// The value before.
     pub before: u64,
     /// The entries that show it.
     pub entries: Vec<u64>,
 }
 
-/// In what way something is unlike before.
+/// The kind of a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AnomalyKind {
-    /// A tool is not what it was.
+    /// A tool's definition changed.
     ChangedTool,
-    /// A tool was not there.
+    /// A tool is new.
     NewTool,
-    /// It fails as it never did.
+    /// It fails in a new way.
     NewError,
     /// It fails more often.
     MoreErrors,
@@ -68,12 +68,12 @@ pub enum AnomalyKind {
     Slower,
     /// Its answers are larger.
     Larger,
-    /// Asked in an order that never came.
+    /// Two calls follow each other that never did before.
     NewSequence,
 }
 
 impl AnomalyKind {
-    /// Says it in words.
+    /// Returns its name for people.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -118,7 +118,7 @@ fn group(calls: &[Call]) -> Groups<'_> {
     groups
 }
 
-/// Returns which definitions on earlier tapes must be read to say what changed: the tape's place among them, and the
+/// Returns which definitions of earlier tapes must be read to describe changes: the tape's index in `past`, and the
 /// definition.
 #[must_use]
 pub fn definitions_to_compare<'a>(now: &[Definition], past: &'a [TapeCalls]) -> Vec<(usize, &'a Definition)> {
@@ -159,7 +159,7 @@ fn tools(now: &TapeCalls, past: &[TapeCalls]) -> Vec<Anomaly> {
                 let texts = text(&before.hash, *at).zip(now.tool_lists.texts.get(&definition.hash));
                 let changes = texts.map(|(old, new)| changes(old, new));
                 let summary = match changes {
-                    // Something that says nothing about the tool, and may differ each time.
+                    // Only members changed that say nothing about the tool, such as icons.
                     Some(changes) if changes.is_empty() => continue,
                     Some(changes) => summarised(&changes),
                     None => "its definition is not what it was".to_owned(),
@@ -215,7 +215,7 @@ fn larger(subject: &str, calls: &[&Call], earlier: &[&[&Call]]) -> Option<Anomal
     })
 }
 
-/// Compares medians; returns both where the one of now is beyond doubt higher.
+/// Compares medians; returns both if the current one is certainly higher.
 #[expect(clippy::cast_precision_loss, reason = "a comparison needs no more than 52 bits")]
 fn risen(now: &[u64], tapes: &[Vec<u64>], matters: u64) -> Option<(u64, u64)> {
     let mut before: Vec<u64> = tapes.concat();
@@ -226,7 +226,7 @@ fn risen(now: &[u64], tapes: &[Vec<u64>], matters: u64) -> Option<(u64, u64)> {
     let (usual, spread) = median_and_spread(&mut before);
     let is_far = middle as f64 > usual as f64 + DEVIATIONS * spread;
     let is_much = middle >= usual.saturating_mul(2) && middle - usual >= matters;
-    // A tape on a slow day is no other server.
+    // If a single earlier tape was about as slow, the server is merely slow at times.
     let was_so =
         tapes.iter().filter(|t| t.len() >= TAPE_MIN).any(|t| median(&mut t.clone()) >= middle / 4 * 3);
     (is_far && is_much && !was_so).then_some((middle, usual))
@@ -238,7 +238,7 @@ fn extreme(calls: &[&Call], value: impl Fn(&Call) -> u64) -> Vec<u64> {
     calls.iter().take(SHOWN_MAX).map(|call| call.entry).collect()
 }
 
-/// Failures of a kind that never came; else, that there are more than there were.
+/// Finds failures of a new kind and, among the known kinds, a higher rate.
 fn failures(subject: &str, calls: &[&Call], earlier: &[&[&Call]]) -> Vec<Anomaly> {
     let before: usize = earlier.iter().map(|calls| calls.len()).sum();
     if before < BEFORE_MIN {
@@ -284,7 +284,7 @@ fn shown(calls: &[&Call]) -> Vec<u64> {
     calls.iter().take(SHOWN_MAX).map(|call| call.answer.unwrap_or(call.entry)).collect()
 }
 
-/// Tells whether a rate is at least three times what it was, and so far off that chance does not bring it.
+/// Returns whether a rate is at least three times what it was, and further off than chance explains.
 #[expect(clippy::cast_precision_loss, reason = "counts of calls are small")]
 fn is_more(now: usize, of: usize, before: usize, of_before: usize) -> bool {
     let usual = (before as f64 + 1.0) / (of_before as f64 + 2.0);
@@ -293,7 +293,7 @@ fn is_more(now: usize, of: usize, before: usize, of_before: usize) -> bool {
     now as f64 >= 3.0 * expected && (now as f64 - expected) / deviation > DEVIATIONS
 }
 
-/// Steps from one thing to the next that earlier tapes had every chance to show, and never did.
+/// Finds calls that follow each other now and never did before, although earlier tapes had enough occasions.
 #[expect(clippy::cast_precision_loss, reason = "counts of calls are small")]
 fn orders(now: &TapeCalls, past: &[TapeCalls]) -> Vec<Anomaly> {
     let mut known: HashSet<(&str, &str)> = HashSet::new();
@@ -339,6 +339,6 @@ fn orders(now: &TapeCalls, past: &[TapeCalls]) -> Vec<Anomaly> {
 }
 
 fn steps(calls: &[Call]) -> impl Iterator<Item = (&Call, &Call)> {
-    let asked = || calls.iter().filter(|call| call.is_clients());
+    let asked = || calls.iter().filter(|call| call.is_client_request());
     asked().zip(asked().skip(1))
 }

@@ -1,50 +1,51 @@
-//! What changed between two definitions of a tool, in words: what it may do first, then what it says and takes.
+//! Describes what changed between two definitions of a tool: first hints about what it may do, then description and
+//! schemas.
 //!
-//! Everything quoted was said by a server, so it is made inert and cut.
+//! Every quoted text comes from a server, so it is made inert and cut.
 
 use serde_json::{Map, Value};
 
 use crate::inert::inert;
 use crate::json::canonical::canonical;
 
-/// So many changes of one definition are told.
+/// The most changes of one definition that are reported.
 const CHANGES_MAX: usize = 40;
-/// A schema within a schema is compared to this depth.
+/// The depth to which nested schemas are compared.
 const DEPTH_MAX: usize = 8;
-/// So many characters of a text are quoted, and so many before a change.
+/// The most characters of a text that are quoted, and how many of them come before a change.
 const QUOTED_MAX: usize = 160;
 const BEFORE_MAX: usize = 24;
-/// Says nothing about what the tool does, and may differ each time.
+/// Members that say nothing about what the tool does and may differ each time.
 const VOLATILE: [&str; 2] = ["_meta", "icons"];
-/// Hints whose change takes a caution away: a host that asks a person first goes by these.
+/// Hints with the value that asks for caution: hosts use them to decide whether to ask a person first.
 const CAUTION: [(&str, bool); 4] =
     [("readOnlyHint", false), ("destructiveHint", true), ("openWorldHint", true), ("idempotentHint", false)];
 
-/// Says what changed, what matters most first; nothing where a tool is what it was.
+/// Describes what changed, the most important first; empty if nothing did.
 #[must_use]
 pub fn changes(old: &Value, new: &Value) -> Vec<String> {
-    let mut told = ReportedChanges::default();
-    annotations(&old["annotations"], &new["annotations"], &mut told);
+    let mut found = ReportedChanges::default();
+    annotations(&old["annotations"], &new["annotations"], &mut found);
     for key in ["description", "title"] {
-        text(key, &old[key], &new[key], &mut told);
+        text(key, &old[key], &new[key], &mut found);
     }
-    schema("argument", "", &old["inputSchema"], &new["inputSchema"], &mut told, 0);
+    schema("argument", "", &old["inputSchema"], &new["inputSchema"], &mut found, 0);
     match (old.get("outputSchema"), new.get("outputSchema")) {
-        (Some(old), Some(new)) => schema("output field", "", old, new, &mut told, 0),
-        (None, Some(_)) => told.say("it has an output schema now".to_owned()),
-        (Some(_), None) => told.say("its output schema is gone".to_owned()),
+        (Some(old), Some(new)) => schema("output field", "", old, new, &mut found, 0),
+        (None, Some(_)) => found.say("it has an output schema now".to_owned()),
+        (Some(_), None) => found.say("its output schema is gone".to_owned()),
         (None, None) => {}
     }
     let known = ["name", "annotations", "description", "title", "inputSchema", "outputSchema"];
     for key in keys(old, new).into_iter().filter(|key| !known.contains(key) && !VOLATILE.contains(key)) {
         if !same(&old[key], &new[key]) {
-            told.say(format!("{} changed", inert(key)));
+            found.say(format!("{} changed", inert(key)));
         }
     }
-    told.all
+    found.all
 }
 
-/// What was found to have changed.
+/// The changes so far, up to [`CHANGES_MAX`].
 #[derive(Default)]
 struct ReportedChanges {
     all: Vec<String>,
@@ -70,7 +71,7 @@ fn keys<'a>(old: &'a Value, new: &'a Value) -> Vec<&'a str> {
     keys
 }
 
-fn annotations(old: &Value, new: &Value, told: &mut ReportedChanges) {
+fn annotations(old: &Value, new: &Value, found: &mut ReportedChanges) {
     let mut calm = Vec::new();
     for key in keys(old, new) {
         let (before, after) = (&old[key], &new[key]);
@@ -78,32 +79,33 @@ fn annotations(old: &Value, new: &Value, told: &mut ReportedChanges) {
             continue;
         }
         let line = format!("{} {} → {}", inert(key), value(before), value(after));
-        // What is not said means the cautious thing, so losing a promise is as bad as its opposite.
+        // A missing hint means the cautious value, so dropping a promise is as unsafe as reversing it.
         let is_less = CAUTION.iter().any(|(hint, bad)| {
             *hint == key && before.as_bool() == Some(!bad) && after.as_bool() != Some(!bad)
         });
         if is_less {
-            told.say(format!("{line} (less safe)"));
+            found.say(format!("{line} (less safe)"));
         } else {
             calm.push(line);
         }
     }
-    calm.into_iter().for_each(|line| told.say(line));
+    calm.into_iter().for_each(|line| found.say(line));
 }
 
-fn text(what: &str, old: &Value, new: &Value, told: &mut ReportedChanges) {
+fn text(what: &str, old: &Value, new: &Value, found: &mut ReportedChanges) {
     if same(old, new) {
         return;
     }
     match (old.as_str(), new.as_str()) {
-        (Some(old), Some(new)) => told.say(format!("{what}: {}", difference(old, new))),
-        (None, Some(new)) => told.say(format!("{what} is new: {}", quoted(new))),
-        (Some(old), None) => told.say(format!("{what} is gone: {}", quoted(old))),
-        (None, None) => told.say(format!("{what} changed")),
+        (Some(old), Some(new)) => found.say(format!("{what}: {}", difference(old, new))),
+        (None, Some(new)) => found.say(format!("{what} is new: {}", quoted(new))),
+        (Some(old), None) => found.say(format!("{what} is gone: {}", quoted(old))),
+        (None, None) => found.say(format!("{what} changed")),
     }
 }
 
-/// Says where two texts differ: what both begin and end with is left out, but for a few characters before.
+/// Describes where two texts differ: leaves out their common beginning, except for a few characters, and their common
+/// end.
 fn difference(old: &str, new: &str) -> String {
     let (old, new): (Vec<char>, Vec<char>) = (old.chars().collect(), new.chars().collect());
     let is_space = |c: Option<&char>| c.is_none_or(|c| c.is_whitespace());
@@ -155,11 +157,11 @@ fn value(value: &Value) -> String {
 }
 
 /// Compares two schemas of objects: which members came and went, and what became of the others.
-fn schema(what: &str, path: &str, old: &Value, new: &Value, told: &mut ReportedChanges, depth: usize) {
+fn schema(what: &str, path: &str, old: &Value, new: &Value, found: &mut ReportedChanges, depth: usize) {
     if same(old, new) {
         return;
     }
-    let before = told.all.len();
+    let before = found.all.len();
     let (members, is_required) =
         (keys(&old["properties"], &new["properties"]), |schema: &Value, key: &str| {
             schema["required"].as_array().is_some_and(|all| all.iter().any(|one| one.as_str() == Some(key)))
@@ -173,54 +175,54 @@ fn schema(what: &str, path: &str, old: &Value, new: &Value, told: &mut ReportedC
                 let must = if required.1 { "required, " } else { "" };
                 let says = now["description"].as_str().map(|text| format!(": {}", quoted(text)));
                 let says = says.unwrap_or_default();
-                told.say(format!("{what} {name} added ({must}{}){says}", type_of(now)));
+                found.say(format!("{what} {name} added ({must}{}){says}", type_of(now)));
             }
-            (Some(_), None) => told.say(format!("{what} {name} removed")),
+            (Some(_), None) => found.say(format!("{what} {name} removed")),
             (Some(was), Some(now)) => {
                 match required {
-                    (false, true) => told.say(format!("{what} {name} became required")),
-                    (true, false) => told.say(format!("{what} {name} became optional")),
+                    (false, true) => found.say(format!("{what} {name} became required")),
+                    (true, false) => found.say(format!("{what} {name} became optional")),
                     _ => {}
                 }
-                member(what, &name, was, now, told, depth);
+                member(what, &name, was, now, found, depth);
             }
             (None, None) => {}
         }
     }
-    rest(what, path, old, new, told);
-    if told.all.len() == before {
+    rest(what, path, old, new, found);
+    if found.all.len() == before {
         // What refers elsewhere, or is combined of others.
-        told.say(format!("the schema of its {what}s changed"));
+        found.say(format!("the schema of its {what}s changed"));
     }
 }
 
 /// Compares one member of an object.
-fn member(what: &str, name: &str, old: &Value, new: &Value, told: &mut ReportedChanges, depth: usize) {
+fn member(what: &str, name: &str, old: &Value, new: &Value, found: &mut ReportedChanges, depth: usize) {
     if same(old, new) {
         return;
     }
-    let before = told.all.len();
+    let before = found.all.len();
     if type_of(old) != type_of(new) {
-        told.say(format!("{what} {name}: type {} → {}", type_of(old), type_of(new)));
+        found.say(format!("{what} {name}: type {} → {}", type_of(old), type_of(new)));
     }
-    values(what, name, &old["enum"], &new["enum"], told);
-    text(&format!("{what} {name}: description"), &old["description"], &new["description"], told);
+    values(what, name, &old["enum"], &new["enum"], found);
+    text(&format!("{what} {name}: description"), &old["description"], &new["description"], found);
     let has_members = |schema: &Value| schema.get("properties").is_some();
     if depth < DEPTH_MAX && (has_members(old) || has_members(new)) {
-        schema(what, name, old, new, told, depth + 1);
+        schema(what, name, old, new, found, depth + 1);
     } else if depth < DEPTH_MAX && old["items"].is_object() && new["items"].is_object() {
-        member(what, &format!("{name}[]"), &old["items"], &new["items"], told, depth + 1);
-        rest(what, name, old, new, told);
+        member(what, &format!("{name}[]"), &old["items"], &new["items"], found, depth + 1);
+        rest(what, name, old, new, found);
     } else {
-        rest(what, name, old, new, told);
+        rest(what, name, old, new, found);
     }
-    if told.all.len() == before {
-        told.say(format!("{what} {name}: its schema changed"));
+    if found.all.len() == before {
+        found.say(format!("{what} {name}: its schema changed"));
     }
 }
 
-/// Says which other keywords of a schema changed.
-fn rest(what: &str, path: &str, old: &Value, new: &Value, told: &mut ReportedChanges) {
+/// Reports the other keywords of a schema that changed.
+fn rest(what: &str, path: &str, old: &Value, new: &Value, found: &mut ReportedChanges) {
     let known = ["properties", "required", "type", "enum", "description", "items", "$schema", "title"];
     for key in keys(old, new).into_iter().filter(|key| !known.contains(key)) {
         let (before, after) = (&old[key], &new[key]);
@@ -228,12 +230,12 @@ fn rest(what: &str, path: &str, old: &Value, new: &Value, told: &mut ReportedCha
             continue;
         }
         let place = if path.is_empty() { format!("{what}s") } else { format!("{what} {path}") };
-        told.say(format!("{place}: {} {} → {}", inert(key), value(before), value(after)));
+        found.say(format!("{place}: {} {} → {}", inert(key), value(before), value(after)));
     }
 }
 
-/// Says which values an argument may have now and could not before, and the other way round.
-fn values(what: &str, name: &str, old: &Value, new: &Value, told: &mut ReportedChanges) {
+/// Reports which values of an argument were added and removed.
+fn values(what: &str, name: &str, old: &Value, new: &Value, found: &mut ReportedChanges) {
     let all =
         |value: &Value| value.as_array().map(|all| all.iter().map(self::value).collect::<Vec<String>>());
     let list =
@@ -243,16 +245,16 @@ fn values(what: &str, name: &str, old: &Value, new: &Value, told: &mut ReportedC
             let gained: Vec<&String> = new.iter().filter(|value| !old.contains(value)).collect();
             let lost: Vec<&String> = old.iter().filter(|value| !new.contains(value)).collect();
             if !gained.is_empty() {
-                told.say(format!("{what} {name}: may be {} now", list(gained)));
+                found.say(format!("{what} {name}: may be {} now", list(gained)));
             }
             if !lost.is_empty() {
-                told.say(format!("{what} {name}: may not be {} any more", list(lost)));
+                found.say(format!("{what} {name}: may not be {} any more", list(lost)));
             }
         }
         (None, Some(new)) => {
-            told.say(format!("{what} {name}: must be one of {} now", list(new.iter().collect())))
+            found.say(format!("{what} {name}: must be one of {} now", list(new.iter().collect())))
         }
-        (Some(_), None) => told.say(format!("{what} {name}: may be anything now")),
+        (Some(_), None) => found.say(format!("{what} {name}: may be anything now")),
         (None, None) => {}
     }
 }

@@ -1,4 +1,4 @@
-//! What a conversation costs a model's context: the definitions of tools, and what they answer. Estimates.
+//! Estimates how many tokens of a model's context tools cost: their definitions and their results.
 
 use std::collections::BTreeMap;
 
@@ -6,22 +6,22 @@ use serde::Serialize;
 
 use super::TapeCalls;
 
-/// How tokens are counted.
-pub const TOKENS_LIKE: &str = "o200k";
+/// The tokenizer whose counts are estimated.
+const TOKENS_LIKE: &str = "o200k";
 
 /// What tools cost a model's context, in estimated tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ContextCost {
-    /// The tokenizer that is estimated.
+    /// The tokenizer whose counts are estimated.
     pub estimated_like: &'static str,
-    /// The definitions of all tools in the last list: paid with every request to the model.
+    /// The definitions of all tools in the last list, which are sent with every request to the model.
     pub definition_tokens: u64,
     /// The answer with that list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub list_entry: Option<u64>,
     /// The results of all calls of tools.
     pub result_tokens: u64,
-    /// Each tool, what costs most first.
+    /// Each tool, the most expensive first.
     pub tools: Vec<ToolCost>,
 }
 
@@ -30,7 +30,7 @@ pub struct ContextCost {
 pub struct ToolCost {
     /// The tool.
     pub tool: String,
-    /// Its definition; none where no list on the tape has it.
+    /// Its definition; none if no list on the tape has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub definition_tokens: Option<u64>,
     /// How often it was called.
@@ -56,13 +56,14 @@ pub(super) fn cost(now: &TapeCalls) -> ContextCost {
     let lists = &now.tool_lists.lists;
     let last = lists.iter().rev().find(|list| list.via.is_none());
     let mut tools: BTreeMap<&str, ToolCost> = BTreeMap::new();
-    // Of a tool that is gone its last definition; the client's lists go over those of backends.
+    // A tool that is no longer listed keeps its last definition. If the client listed tools, its lists count and those of
+    // backends do not: the client's model got the former.
     for list in lists.iter().filter(|list| list.via.is_none() || last.is_none()) {
         for (tool, listed) in &list.tools {
             tools.entry(tool).or_default().definition_tokens = Some(listed.tokens);
         }
     }
-    for call in now.calls.iter().filter(|call| call.is_clients()) {
+    for call in now.calls.iter().filter(|call| call.is_client_request()) {
         let Some(tool) = call.tool() else { continue };
         let cost = tools.entry(tool).or_default();
         cost.calls += 1;

@@ -1,16 +1,15 @@
-//! Finds what is repeated in a row: words of two letters and more, each once.
+//! Finds sequences of two or more letters that are repeated in a row, each once.
 //!
-//! For each period up to [`PERIOD_MAX`] one pass over the letters, so a million of them take a moment whatever they
-//! are. A word is told in the rotation in which it first came; its multiples and its other rotations are the same
-//! word, and a word of one letter is none.
+//! Makes one pass over the letters for each period up to [`PERIOD_MAX`], so the time is linear in any input. A word is
+//! reported in the rotation that came first; its multiples and other rotations are the same word.
 
 use std::collections::HashMap;
 
-/// No longer word is looked for.
+/// The longest word that is searched. Each period costs a pass.
 pub(super) const PERIOD_MAX: usize = 32;
-/// A word that came less often in a row is no cycle.
+/// The least repetitions in a row that make a cycle.
 pub(super) const COUNT_MIN: usize = 3;
-/// So many different ones are told apart.
+/// The most different words that are kept.
 const DIFFERENT_MAX: usize = 10_000;
 
 /// A word, and everywhere it is repeated.
@@ -18,23 +17,23 @@ const DIFFERENT_MAX: usize = 10_000;
 pub(super) struct Cycle {
     /// How many letters it has.
     pub(super) period: usize,
-    /// Where it is repeated: from the first letter up to behind the last whole word.
+    /// Where it is repeated: from the first letter to the end of the last whole word.
     pub(super) places: Vec<(usize, usize)>,
 }
 
 impl Cycle {
-    /// Returns how often it came in all.
+    /// Returns how often it occurs in all places.
     pub(super) fn count(&self) -> usize {
         self.places.iter().map(|(begin, end)| (end - begin) / self.period).sum()
     }
 
-    /// Returns where it came first.
+    /// Returns where it first occurs.
     pub(super) fn begin(&self) -> usize {
         self.places.first().map_or(0, |(begin, _)| *begin)
     }
 }
 
-/// Finds all cycles, in the order in which they first came.
+/// Finds all cycles, in the order in which they first occur.
 pub(super) fn cycles(letters: &[u32]) -> Vec<Cycle> {
     let mut found: HashMap<Vec<u32>, Cycle> = HashMap::new();
     for period in 2..=PERIOD_MAX {
@@ -55,7 +54,7 @@ pub(super) fn cycles(letters: &[u32]) -> Vec<Cycle> {
     found
 }
 
-/// Returns the stretches in which every letter is the one a period before, cut to whole words.
+/// Returns the ranges in which every letter equals the one a period before, cut to whole words.
 fn repeated(letters: &[u32], period: usize) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     let mut begin = 0;
@@ -67,13 +66,13 @@ fn repeated(letters: &[u32], period: usize) -> Vec<(usize, usize)> {
         if count >= COUNT_MIN {
             found.push((begin, begin + count * period));
         }
-        // The next stretch begins behind the letter a period before the one that differs.
+        // The next range begins after the letter that is one period before the one that differs.
         begin = at + 1 - period;
     }
     found
 }
 
-/// Tells whether a word is no shorter word several times.
+/// Returns whether a word is not itself a repetition of a shorter one.
 fn is_primitive(word: &[u32]) -> bool {
     let is_power_of =
         |part: usize| word.len().is_multiple_of(part) && word[part..] == word[..word.len() - part];

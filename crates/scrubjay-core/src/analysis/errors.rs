@@ -1,4 +1,4 @@
-//! Failures, grouped by what they are about and what they look like.
+//! Groups failures by method or tool, code and shape of the message.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,27 +7,27 @@ use serde::Serialize;
 
 use super::{Call, SHOWN_MAX};
 
-/// So many groups are told.
+/// The most groups that are reported.
 const GROUPS_MAX: usize = 20;
 
 /// Failures of one kind.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ErrorGroup {
-    /// What failed.
+    /// The method or tool.
     pub subject: String,
-    /// With which code.
+    /// The code of the error.
     pub code: Option<i64>,
-    /// What they say, without what differs.
+    /// The message without what differs from case to case.
     pub shape: String,
     /// How many.
     pub count: u64,
-    /// Out of how many calls of the same.
+    /// The number of all calls of the same method or tool.
     pub of_calls: u64,
-    /// Some of them: the answers, or where there is none the requests.
+    /// Some of them: the answers, or the requests without one.
     pub entries: Vec<u64>,
 }
 
-/// What failures of one kind have in common.
+/// What failures of one group have in common.
 pub(super) type FailureKind<'a> = (&'a Arc<str>, Option<i64>, &'a str);
 
 pub(super) fn kind(call: &Call) -> FailureKind<'_> {

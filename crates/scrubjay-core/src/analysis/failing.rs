@@ -1,4 +1,4 @@
-//! Failures one after the other, of one tool or of all together, and tools that never worked.
+//! Finds runs of failures, of one tool or of all calls, and tools that always fail.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,20 @@ use super::loops::short;
 use super::{Call, Finding, FindingKind, SHOWN_MAX};
 use crate::protocol::code;
 
-/// So many failures of one tool in a row are worth telling.
+/// The least failures of one tool in a row that are reported.
 const OF_ONE_MIN: usize = 3;
-/// So many of whatever was asked.
+/// The least failures in a row over all calls: more than of one tool, because unrelated ones meet by chance.
 const OF_ALL_MIN: usize = 5;
-/// A tool that was called less often may have failed by chance.
+/// The least calls of a tool that always fails: fewer may have failed by chance.
 const ALWAYS_MIN: usize = 3;
 
 pub(super) fn findings(calls: &[Call]) -> Vec<Finding> {
+    // Clients ask for optional methods to see whether a server has them: that it has not is no failure.
     let is_probe = |call: &&Call| call.code == Some(code::METHOD_NOT_FOUND) && call.tool().is_none();
-    let asked: Vec<&Call> =
+    let work: Vec<&Call> =
         calls.iter().filter(|call| call.is_work() && call.answer.is_some() && !is_probe(call)).collect();
     let mut by_subject: BTreeMap<&str, Vec<&Call>> = BTreeMap::new();
-    for call in &asked {
+    for call in &work {
         by_subject.entry(&call.subject).or_default().push(call);
     }
     let mut found = Vec::new();
@@ -27,12 +28,12 @@ pub(super) fn findings(calls: &[Call]) -> Vec<Finding> {
         if is_tool && calls.len() >= ALWAYS_MIN && calls.iter().all(|call| call.failed) {
             found.push(always(&calls));
         } else {
-            found.extend(longest(&calls, OF_ONE_MIN).map(|run| told(short(calls[0]), &calls, run)));
+            found.extend(longest(&calls, OF_ONE_MIN).map(|run| failure_run(short(calls[0]), &calls, run)));
         }
     }
-    let of_all = longest(&asked, OF_ALL_MIN)
-        .filter(|(begin, end)| asked[*begin..*end].iter().any(|call| call.subject != asked[*begin].subject));
-    found.extend(of_all.map(|run| told("all calls", &asked, run)));
+    let of_all = longest(&work, OF_ALL_MIN)
+        .filter(|(begin, end)| work[*begin..*end].iter().any(|call| call.subject != work[*begin].subject));
+    found.extend(of_all.map(|run| failure_run("all calls", &work, run)));
     found.sort_by_key(|finding| std::cmp::Reverse(finding.count));
     found
 }
@@ -50,7 +51,7 @@ fn longest(calls: &[&Call], count_min: usize) -> Option<(usize, usize)> {
     (best.1 - best.0 >= count_min).then_some(best)
 }
 
-fn told(subject: &str, calls: &[&Call], (begin, end): (usize, usize)) -> Finding {
+fn failure_run(subject: &str, calls: &[&Call], (begin, end): (usize, usize)) -> Finding {
     let run = &calls[begin..end];
     let then = match calls.get(end) {
         Some(next) => format!("then it worked again (#{})", next.entry),

@@ -1,4 +1,4 @@
-//! What one tape shows by itself to be wrong: no earlier tape is needed to say it.
+//! Problems that one tape shows without comparison with earlier ones.
 
 use serde::Serialize;
 
@@ -6,17 +6,17 @@ use super::{Call, TapeCalls};
 use super::{failing, loops, outliers, retries, tools};
 use crate::protocol::method;
 
-/// Of one kind no more than this are told.
+/// The most findings of one kind that are reported.
 pub(super) const FINDINGS_MAX: usize = 20;
 
-/// Something a tape shows by itself.
+/// A problem that a tape shows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What kind of thing.
+    /// Its kind.
     pub kind: FindingKind,
-    /// What it is about. It may hold recorded text.
+    /// The tool, method or sequence that it is about. It may contain recorded text.
     pub subject: String,
-    /// In words. It may hold recorded text, made inert.
+    /// A sentence about it. It may contain recorded text, made inert.
     pub summary: String,
     /// How often, or how many.
     pub count: u64,
@@ -27,13 +27,13 @@ pub struct Finding {
     pub entries: Vec<u64>,
 }
 
-/// What kind of thing a tape shows by itself, what matters most first.
+/// The kind of a problem, the most important first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingKind {
     /// A tool's definition changed in the middle of the conversation.
     ChangedTool,
-    /// A tool was there and is not any more.
+    /// A tool is missing that was listed before.
     VanishedTool,
     /// A tool was called that the server does not know.
     UnknownTool,
@@ -43,14 +43,14 @@ pub enum FindingKind {
     FailureRun,
     /// The same calls in the same order, again and again.
     Loop,
-    /// The same call again, with nothing else between.
+    /// The same call several times in a row.
     Retry,
     /// Single calls that took far longer than the others.
     SlowOutlier,
 }
 
 impl FindingKind {
-    /// Says it in words.
+    /// Returns its name for people.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ pub(super) fn findings(now: &TapeCalls) -> Vec<Finding> {
     found.extend(loops::findings(&now.calls));
     found.extend(retries::findings(&now.calls));
     found.extend(outliers::findings(&now.calls));
-    // What was found first within a kind stays first.
+    // The sort is stable, so each kind keeps its own order.
     found.sort_by_key(|finding| finding.kind);
     let mut of_kind = 0;
     let mut last = None;
@@ -83,7 +83,7 @@ pub(super) fn findings(now: &TapeCalls) -> Vec<Finding> {
     found
 }
 
-/// Methods that ask how things are, and which a healthy client sends again and again.
+/// Methods that a healthy client sends again and again.
 const POLLS: [&str; 7] = [
     method::PING,
     method::INITIALIZE,
@@ -93,17 +93,17 @@ const POLLS: [&str; 7] = [
     method::RESOURCES_SUBSCRIBE,
     method::RESOURCES_UNSUBSCRIBE,
 ];
-/// Words in the name of a tool that is meant to be asked again.
+/// Words in the names of tools that are meant to be called repeatedly.
 const WAITING_WORDS: [&str; 10] =
     ["status", "poll", "wait", "progress", "watch", "tail", "sleep", "heartbeat", "ping", "output"];
 
 impl Call {
-    /// Returns the tool that it calls.
+    /// Returns the tool that it calls, if it calls one.
     pub(super) fn tool(&self) -> Option<&str> {
         self.subject.strip_prefix("tools/call ")
     }
 
-    /// Tells whether the client wanted something done, rather than to see how things are.
+    /// Returns whether the client asked for work, rather than for the state of something.
     pub(super) fn is_work(&self) -> bool {
         let is_poll = || {
             let method = &*self.subject;
@@ -112,21 +112,21 @@ impl Call {
                 || method.starts_with("tasks/")
                 || method.starts_with("subscriptions/")
         };
-        self.is_clients() && (self.tool().is_some() || !is_poll())
+        self.is_client_request() && (self.tool().is_some() || !is_poll())
     }
 
-    /// Tells whether it calls a tool that is meant to be asked until something has happened.
+    /// Returns whether it calls a tool that is meant to be called until something has happened.
     pub(super) fn is_waiting(&self) -> bool {
         let is_word = |word: &str| WAITING_WORDS.iter().any(|known| word.eq_ignore_ascii_case(known));
         self.tool().is_some_and(|tool| tool.split(|c: char| !c.is_ascii_alphabetic()).any(is_word))
     }
 
-    /// Tells whether it did not work: it failed, or nobody answered.
+    /// Returns whether it failed or has no answer.
     pub(super) fn is_lost(&self) -> bool {
         self.failed || self.answer.is_none()
     }
 
-    /// Returns how it ended, for a person.
+    /// Returns its outcome for people.
     pub(super) fn outcome(&self) -> &'static str {
         match (self.failed, self.answer) {
             (true, _) => "failed",
@@ -135,7 +135,7 @@ impl Call {
         }
     }
 
-    /// Tells whether two calls ended alike: with the same answer, or with the same kind of failure.
+    /// Returns whether two calls ended with the same answer, or with the same kind of failure.
     pub(super) fn ended_like(&self, other: &Self) -> bool {
         match (self.failed, other.failed) {
             (true, true) => self.code == other.code && self.shape == other.shape,

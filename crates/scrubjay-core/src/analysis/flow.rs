@@ -1,43 +1,43 @@
-//! How messages flowed: how many, how many at once, and when there were none.
+//! The flow of messages over time: how many there were, how many at once, and the longest silence.
 
 use serde::Serialize;
 
 use super::Call;
 use crate::exchange::ExchangeKind;
 
-/// Into so many stretches a tape is divided.
+/// The number of intervals into which a tape is divided.
 const STRETCHES: u64 = 24;
 
-/// How messages flowed.
+/// The flow of messages over time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Flow {
     /// From the first message to the last.
     pub duration_ns: u64,
-    /// What the client asked.
+    /// Requests of the client.
     pub client_requests: u64,
-    /// What the gateway asked for the client, as a router does.
+    /// Requests of the gateway for the client, as a router makes them.
     pub gateway_requests: u64,
-    /// What the server asked.
+    /// Requests of the server.
     pub server_requests: u64,
-    /// What either side said without being asked.
+    /// Notifications of either side.
     pub notifications: u64,
     /// Lines of standard error.
     pub stderr_lines: u64,
-    /// What is not JSON-RPC, or answers nothing.
+    /// Messages that are not JSON-RPC, and answers to no request.
     pub odd: u64,
     /// Requests without an answer.
     pub unanswered: u64,
-    /// How many requests were under way at once, at most.
+    /// The most requests that were open at once.
     pub in_flight_max: u64,
-    /// The entry with which so many were.
+    /// The entry at which that number was reached.
     pub in_flight_max_entry: Option<u64>,
-    /// The longest time without any request beginning or under way.
+    /// The longest time without an open request.
     pub longest_silence: Option<Silence>,
-    /// Requests and failures in stretches of equal length.
+    /// Requests and failures in intervals of equal length.
     pub stretches: Vec<FlowInterval>,
 }
 
-/// A time in which nothing happened.
+/// A time without open requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Silence {
     /// When it began, since the tape did.
@@ -48,7 +48,7 @@ pub struct Silence {
     pub before_entry: u64,
 }
 
-/// One stretch of time.
+/// An interval of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FlowInterval {
     /// When it begins, since the tape did.
@@ -81,7 +81,7 @@ pub(super) fn flow(calls: &[Call]) -> Flow {
         flow.duration_ns = flow.duration_ns.max(call.end_ns().unwrap_or(call.since_start_ns));
     }
     add_stretches(&mut flow, calls);
-    add_crowd(&mut flow, calls);
+    add_concurrency(&mut flow, calls);
     flow
 }
 
@@ -102,20 +102,20 @@ fn add_stretches(flow: &mut Flow, calls: &[Call]) {
     }
 }
 
-/// Walks through beginnings and ends.
-fn add_crowd(flow: &mut Flow, calls: &[Call]) {
-    let mut turns: Vec<(u64, bool, u64)> = Vec::new();
+/// Finds the most open requests and the longest silence, in one pass over the starts and ends of requests.
+fn add_concurrency(flow: &mut Flow, calls: &[Call]) {
+    let mut starts_and_ends: Vec<(u64, bool, u64)> = Vec::new();
     for call in calls.iter().filter(|call| call.is_request()) {
-        turns.push((call.since_start_ns, true, call.entry));
-        turns.extend(call.end_ns().map(|end| (end, false, call.entry)));
+        starts_and_ends.push((call.since_start_ns, true, call.entry));
+        starts_and_ends.extend(call.end_ns().map(|end| (end, false, call.entry)));
     }
-    // At one moment, ends come first.
-    turns.sort_unstable();
+    // At the same time ends sort before starts (`false` < `true`), so that calls in a row do not count as concurrent.
+    starts_and_ends.sort_unstable();
     let (mut open, mut idle_since) = (0u64, None);
-    // What is never answered keeps nothing busy.
+    // A request that is never answered does not count as open: it would hide every later silence.
     let answered: std::collections::HashSet<u64> =
         calls.iter().filter(|c| c.took_ns.is_some()).map(|c| c.entry).collect();
-    for (at, begins, entry) in turns {
+    for (at, begins, entry) in starts_and_ends {
         if begins {
             let silence = idle_since.take().map(|from: u64| (from, at.saturating_sub(from)));
             if let Some((from_ns, duration_ns)) = silence

@@ -1,6 +1,6 @@
-//! Loops: the same calls with the same arguments in the same order, again and again, and to no effect.
+//! Finds loops: the same calls with the same arguments in the same order, again and again, without effect.
 //!
-//! Where most answers differ from round to round, as when someone pages through something, it is work.
+//! If most answers differ from round to round, as in paging, it is work and not a loop.
 
 use std::collections::HashMap;
 
@@ -8,44 +8,44 @@ use super::cycles::{Cycle, cycles};
 use super::{Call, Finding, FindingKind, SHOWN_MAX};
 
 pub(super) fn findings(calls: &[Call]) -> Vec<Finding> {
-    let asked: Vec<&Call> = calls.iter().filter(|call| call.is_work()).collect();
+    let work: Vec<&Call> = calls.iter().filter(|call| call.is_work()).collect();
     let mut numbers: HashMap<u64, u32> = HashMap::new();
     let mut next = 0u32;
-    let letters: Vec<u32> = asked
+    let letters: Vec<u32> = work
         .iter()
         .map(|call| {
             next += 1;
-            // What cannot be compared is like nothing else.
+            // A call whose arguments cannot be compared gets a letter of its own.
             call.asks.map_or(next, |asks| *numbers.entry(asks).or_insert(next))
         })
         .collect();
     let mut found: Vec<(usize, Finding)> = cycles(&letters)
         .into_iter()
         .filter_map(|mut cycle| {
-            cycle.places.retain(|place| is_idle(&asked, *place, cycle.period));
-            (!cycle.places.is_empty()).then(|| (cycle.count() * cycle.period, finding(&asked, &cycle)))
+            cycle.places.retain(|place| is_idle(&work, *place, cycle.period));
+            (!cycle.places.is_empty()).then(|| (cycle.count() * cycle.period, finding(&work, &cycle)))
         })
         .collect();
-    // What went on longest first.
+    // The longest first.
     found.sort_by_key(|(calls, _)| std::cmp::Reverse(*calls));
     found.into_iter().map(|(_, finding)| finding).collect()
 }
 
-/// Tells whether more than half of the calls ended as they did a round before, and none of them is there to wait.
-fn is_idle(asked: &[&Call], (begin, end): (usize, usize), period: usize) -> bool {
-    let alike = (begin + period..end).filter(|at| asked[*at].ended_like(asked[at - period])).count();
-    alike * 2 > end - begin - period && !asked[begin..begin + period].iter().any(|call| call.is_waiting())
+/// Returns whether more than half of the calls ended as in the round before, and none calls a tool that waits.
+fn is_idle(work: &[&Call], (begin, end): (usize, usize), period: usize) -> bool {
+    let alike = (begin + period..end).filter(|at| work[*at].ended_like(work[at - period])).count();
+    alike * 2 > end - begin - period && !work[begin..begin + period].iter().any(|call| call.is_waiting())
 }
 
-fn finding(asked: &[&Call], cycle: &Cycle) -> Finding {
+fn finding(work: &[&Call], cycle: &Cycle) -> Finding {
     let begin = cycle.begin();
-    let round = &asked[begin..begin + cycle.period];
+    let round = &work[begin..begin + cycle.period];
     let steps: Vec<String> = round.iter().map(|call| short(call).to_owned()).collect();
     let last = cycle.places.last().map_or(begin, |(_, end)| end - 1);
     let places = cycle.places.len();
-    let failed = cycle.places.iter().flat_map(|(b, e)| &asked[*b..*e]).filter(|call| call.is_lost()).count();
+    let failed = cycle.places.iter().flat_map(|(b, e)| &work[*b..*e]).filter(|call| call.is_lost()).count();
     let mut summary = format!("{} times with the same arguments", cycle.count());
-    summary += &format!(", from #{} to #{}", round[0].entry, asked[last].entry);
+    summary += &format!(", from #{} to #{}", round[0].entry, work[last].entry);
     summary += &if places > 1 { format!(" in {places} places") } else { String::new() };
     summary += &match failed {
         0 => String::new(),
@@ -61,12 +61,12 @@ fn finding(asked: &[&Call], cycle: &Cycle) -> Finding {
     }
 }
 
-/// Returns the tool, or the method.
+/// Returns the tool or, if it calls none, the method.
 pub(super) fn short(call: &Call) -> &str {
     call.tool().unwrap_or(&call.subject)
 }
 
-/// So many steps of a loop are named in one line.
+/// The most steps of a loop that are named in its subject.
 const STEPS_MAX: usize = 8;
 
 fn shown_steps(steps: &[String]) -> String {

@@ -1,7 +1,7 @@
-//! Statistics that a few odd values cannot bend.
+//! Statistics that are robust against outliers.
 
-/// Makes a standard deviation of a median absolute deviation, were the values normal.
-const MAD_TO_SIGMA: f64 = 1.4826;
+/// Scales a median absolute deviation to a standard deviation of normally distributed values.
+pub(super) const MAD_TO_SIGMA: f64 = 1.4826;
 
 /// Returns the nearest-rank percentile of sorted values; zero of none.
 pub(super) fn percentile(sorted: &[u64], percent: usize) -> u64 {
@@ -15,7 +15,7 @@ pub(super) fn median(values: &mut [u64]) -> u64 {
     percentile(values, 50)
 }
 
-/// Returns the median, and how far values usually are from it.
+/// Returns the median, and the usual deviation from it.
 #[expect(clippy::cast_precision_loss, reason = "a spread needs no more than 52 bits")]
 pub(super) fn median_and_spread(values: &mut [u64]) -> (u64, f64) {
     let middle = median(values);

@@ -1,29 +1,28 @@
-//! Single calls that took far longer than the other calls of the same tool.
+//! Finds single calls that took far longer than the other calls of the same tool.
 //!
-//! Times are compared by their logarithm, for they spread by factors, not by differences. What is twice as slow half
-//! of the time is not an outlier, and neither is what waited for a person.
+//! Compares the logarithms of times, because times spread by factors. A tool that is often slow has no outliers, and a
+//! call that waited for a person is none.
 
 use std::collections::BTreeMap;
 
 use super::loops::short;
+use super::numbers::MAD_TO_SIGMA;
 use super::{Call, Finding, FindingKind, SHOWN_MAX};
 use crate::units;
 
-/// Fewer calls have no usual time.
+/// The least calls that have a usual time.
 const CALLS_MIN: usize = 10;
-/// So many of the usual deviations away.
+/// The least distance from the median, in usual deviations.
 const DEVIATIONS: f64 = 5.0;
-/// The least that counts as the usual deviation: times of one tool differ by a quarter without any reason.
+/// The least usual deviation: times of one tool differ by a quarter for no reason.
 const DEVIATION_MIN: f64 = 0.25;
-/// So many times the median, and so much longer, at least.
+/// The least factor and the least difference to the median.
 const FACTOR_MIN: f64 = 4.0;
 const LONGER_NS_MIN: u64 = 100_000_000;
-/// The first call of a tool may be slower by this much: something starts.
+/// How much slower the first call of a tool may be, because something starts.
 const FIRST_NS_MAX: u64 = 3_000_000_000;
-/// Where more than one in so many are slow, the tool is slow now and then, as with a cache.
+/// If more than one call in this many is slow, the tool is slow at times, as with a cache, and none is reported.
 const RARE: usize = 10;
-/// Makes a standard deviation of a median absolute deviation, were the values normal.
-const MAD_TO_SIGMA: f64 = 1.4826;
 
 pub(super) fn findings(calls: &[Call]) -> Vec<Finding> {
     let questions = questions(calls);
@@ -38,7 +37,7 @@ pub(super) fn findings(calls: &[Call]) -> Vec<Finding> {
     found.into_iter().map(|(_, finding)| finding).collect()
 }
 
-/// Returns when the server asked the client something, in order.
+/// Returns the times of the server's requests to the client, in order.
 fn questions(calls: &[Call]) -> Vec<u64> {
     let asked = calls.iter().filter(|call| call.is_request() && !call.by_client && !call.by_gateway);
     let mut times: Vec<u64> = asked.map(|call| call.since_start_ns).collect();
@@ -46,7 +45,7 @@ fn questions(calls: &[Call]) -> Vec<u64> {
     times
 }
 
-/// Tells whether the server asked something meanwhile: then a person or a model was waited for.
+/// Returns whether the server asked the client something during the call: then it waited for a person or a model.
 fn is_interrupted(call: &Call, took_ns: u64, questions: &[u64]) -> bool {
     let next = questions.partition_point(|at| *at < call.since_start_ns);
     questions.get(next).is_some_and(|at| *at <= call.since_start_ns.saturating_add(took_ns))

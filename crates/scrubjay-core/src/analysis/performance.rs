@@ -1,4 +1,4 @@
-//! How long things took, and what would be saved if they took less.
+//! Latency of methods and tools, and how much waiting a faster one would save.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use serde::Serialize;
 use super::numbers::{median, percentile};
 use super::{Call, SHOWN_MAX};
 
-/// So many answered calls make something worth speeding up; fewer may be chance.
+/// The least answered calls of a bottleneck: fewer may be slow by chance.
 const CALLS_MIN: usize = 5;
-/// What saves less is no bottleneck.
+/// The least waiting that a bottleneck would save.
 const SAVES_NS_MIN: u64 = 10_000_000;
 const BOTTLENECKS_MAX: usize = 5;
 
 /// How long the calls of one method or tool took.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LatencyProfile {
-    /// What was called.
+    /// The method or tool.
     pub subject: String,
     /// How often.
     pub count: u64,
@@ -35,7 +35,7 @@ pub struct LatencyProfile {
     pub max_ns: u64,
     /// The entry of the slowest.
     pub slowest_entry: Option<u64>,
-    /// All of them together.
+    /// The sum of all times.
     pub total_ns: u64,
     /// Their share of the time of all calls, 0 to 1.
     pub share: f64,
@@ -43,11 +43,11 @@ pub struct LatencyProfile {
     pub asked_bytes: u64,
     /// The median size of the answers.
     pub answered_bytes: u64,
-    /// How many took how long; each bin reaches to twice the one before.
+    /// How many took how long. Each bin's bound is twice the one before.
     pub histogram: Vec<LatencyBin>,
 }
 
-/// Calls that took about as long.
+/// The calls that took about the same time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LatencyBin {
     /// They took less than this.
@@ -59,13 +59,13 @@ pub struct LatencyBin {
 /// Something to speed up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Bottleneck {
-    /// What.
+    /// The method or tool.
     pub subject: String,
     /// What would help.
     pub remedy: Remedy,
     /// How much waiting that would save on a tape like this.
     pub saves_ns: u64,
-    /// How long something of it was under way.
+    /// For how long at least one of its calls was open.
     pub waiting_ns: u64,
     /// The slowest calls.
     pub entries: Vec<u64>,
@@ -75,14 +75,14 @@ pub struct Bottleneck {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Remedy {
-    /// Most are fast and some are slow: if none took longer than the median.
+    /// Most calls are fast and some slow: no call longer than the median.
     CutTail,
-    /// All are alike: if each took half as long.
+    /// All calls take about as long: each in half the time.
     Halve,
 }
 
 impl Remedy {
-    /// Says what would have to be so.
+    /// Describes the assumption under which it saves time.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -122,6 +122,7 @@ fn profile_of(subject: &Arc<str>, calls: &[&Call]) -> LatencyProfile {
         calls.iter().filter(|c| c.took_ns.is_some()).max_by_key(|c| (c.took_ns, std::cmp::Reverse(c.entry)));
     let mut histogram: Vec<LatencyBin> = Vec::new();
     for ns in &took {
+        // The first bin reaches to about a microsecond.
         let below_ns = (ns + 1).checked_next_power_of_two().unwrap_or(u64::MAX).max(1024);
         match histogram.last_mut() {
             Some(bin) if bin.below_ns == below_ns => bin.count += 1,
@@ -173,7 +174,7 @@ fn bottleneck(subject: &Arc<str>, calls: &[&Call]) -> Option<Bottleneck> {
     Some(Bottleneck { subject: subject.to_string(), remedy, saves_ns, waiting_ns, entries })
 }
 
-/// Returns for how long at least one of the calls was under way, were they as long as this says.
+/// Returns for how long at least one of the calls would be open if `length` gave their times.
 ///
 /// Calls side by side are waited for once: halving ten that run together saves as much as halving one.
 fn waiting(calls: &[&Call], length: impl Fn(u64) -> u64) -> u64 {

@@ -1,7 +1,7 @@
-//! Identical retries: the same call again, with nothing else between, and how each time ended.
+//! Finds identical retries: the same call several times in a row, with the outcome of each.
 //!
-//! Asking again after one failure is no matter; neither is asking for what changes meanwhile, which the answers
-//! show, nor a resource that the server said was updated.
+//! Not reported are a single retry that works, calls whose answers differ, and reading a resource again after the server
+//! said that it was updated.
 
 use std::collections::HashMap;
 
@@ -9,9 +9,9 @@ use super::loops::short;
 use super::{Call, Finding, FindingKind, SHOWN_MAX};
 use crate::protocol::method;
 
-/// So often the same call in a row is worth telling, where not all of them failed.
+/// The least identical calls in a row that are reported if not all of them failed.
 const COUNT_MIN: usize = 3;
-/// So often where all of them failed.
+/// The same if all of them failed.
 const FAILED_MIN: usize = 2;
 
 pub(super) fn findings(calls: &[Call]) -> Vec<Finding> {
@@ -26,7 +26,7 @@ pub(super) fn findings(calls: &[Call]) -> Vec<Finding> {
     found
 }
 
-/// Returns the same calls one after the other, where there are at least two.
+/// Returns the runs of two or more identical calls.
 fn runs(calls: &[Call]) -> Vec<Vec<&Call>> {
     let (mut runs, mut run): (Vec<Vec<&Call>>, Vec<&Call>) = (Vec::new(), Vec::new());
     for call in calls {
@@ -57,7 +57,7 @@ fn is_retry(run: &[&Call]) -> bool {
     if run.len() < COUNT_MIN {
         return false;
     }
-    // Somebody who waits asks until the answer is another.
+    // A client that polls asks until the answer changes, so the same answer each time is only suspicious elsewhere.
     let is_same = || run.windows(2).all(|pair| pair[0].ended_like(pair[1]));
     lost > 0 || !run[0].is_waiting() && is_same()
 }
@@ -80,7 +80,7 @@ fn finding(runs: &[Vec<&Call>]) -> Finding {
     }
 }
 
-/// Says how the calls ended, one after the other: `failed 2 times, ok`.
+/// Describes how the calls ended, in order: `failed 2 times, ok`.
 fn outcomes(run: &[&Call]) -> String {
     let chunks = run.chunk_by(|a, b| a.outcome() == b.outcome());
     let mut told: Vec<String> = chunks

@@ -1,4 +1,4 @@
-//! What the client asked after what.
+//! Finds sequences of calls that the client makes more than once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,31 +9,31 @@ use super::Call;
 use super::cycles::{Cycle, cycles};
 use super::numbers::median;
 
-/// What came only once is no pattern.
+/// The least occurrences of a sequence.
 const COUNT_MIN: usize = 2;
 const SEQUENCES_MAX: usize = 20;
-/// So many different ones are told apart; a tape that has more shows none.
+/// The most different sequences that are counted.
 const DIFFERENT_MAX: usize = 100_000;
 
-/// Things asked one after the other, more than once.
+/// Calls that followed each other more than once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Sequence {
-    /// What, in order.
+    /// The methods or tools, in order.
     pub subjects: Vec<String>,
-    /// How often.
+    /// How often it occurred.
     pub count: u64,
-    /// Whether it is a round: behind the last the first came again. Its other beginnings are not listed.
+    /// Whether it is a loop: after the last call the first came again. Its other rotations are not listed.
     pub is_round: bool,
-    /// The median time from each to the next.
+    /// The median time from each call to the next.
     pub gaps_ns: Vec<u64>,
-    /// The entries of the first time.
+    /// The entries of the first occurrence.
     pub entries: Vec<u64>,
 }
 
 pub(super) fn sequences(calls: &[Call]) -> Vec<Sequence> {
-    let asked: Vec<&Call> = calls.iter().filter(|call| call.is_clients()).collect();
+    let requests: Vec<&Call> = calls.iter().filter(|call| call.is_client_request()).collect();
     let mut numbers: HashMap<&Arc<str>, u32> = HashMap::new();
-    let letters: Vec<u32> = asked
+    let letters: Vec<u32> = requests
         .iter()
         .map(|call| {
             let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
@@ -41,10 +41,11 @@ pub(super) fn sequences(calls: &[Call]) -> Vec<Sequence> {
         })
         .collect();
     let cycles = cycles(&letters);
-    let mut found: Vec<Sequence> = cycles.iter().map(|cycle| round(&asked, cycle)).collect();
-    let rounds = covered(asked.len(), &cycles);
-    found.extend([2, 3].into_iter().flat_map(|length| of_length(&asked, &rounds, length)));
-    // Of two that are as frequent the longer says more.
+    let mut found: Vec<Sequence> = cycles.iter().map(|cycle| round(&requests, cycle)).collect();
+    // Rounds are reported as a whole, so their parts are left out of the shorter sequences.
+    let rounds = covered(requests.len(), &cycles);
+    found.extend([2, 3].into_iter().flat_map(|length| of_length(&requests, &rounds, length)));
+    // Of two equally frequent ones the longer comes first, because it contains the other.
     found.sort_by(|a, b| {
         b.count
             .cmp(&a.count)
@@ -55,7 +56,7 @@ pub(super) fn sequences(calls: &[Call]) -> Vec<Sequence> {
     found
 }
 
-/// Returns up to where the rounds reach that each place is in; zero outside of them.
+/// Returns for each call the end of the loop that it is in, or zero outside of loops.
 fn covered(length: usize, cycles: &[Cycle]) -> Vec<usize> {
     let mut ends = vec![0; length];
     for (begin, end) in cycles.iter().flat_map(|cycle| &cycle.places) {
@@ -66,17 +67,17 @@ fn covered(length: usize, cycles: &[Cycle]) -> Vec<usize> {
     ends
 }
 
-fn round(asked: &[&Call], cycle: &Cycle) -> Sequence {
+fn round(requests: &[&Call], cycle: &Cycle) -> Sequence {
     let places: Vec<usize> =
         cycle.places.iter().flat_map(|(begin, end)| (*begin..*end).step_by(cycle.period)).collect();
-    sequence(asked, &places, cycle.period, true)
+    sequence(requests, &places, cycle.period, true)
 }
 
-fn of_length(asked: &[&Call], rounds: &[usize], length: usize) -> Vec<Sequence> {
+fn of_length(requests: &[&Call], rounds: &[usize], length: usize) -> Vec<Sequence> {
     let mut places: HashMap<Vec<&Arc<str>>, Vec<usize>> = HashMap::new();
-    for (at, window) in asked.windows(length).enumerate() {
+    for (at, window) in requests.windows(length).enumerate() {
         let key: Vec<&Arc<str>> = window.iter().map(|call| &call.subject).collect();
-        // Part of a round, or the same three times, which the same twice says already.
+        // Left out: a part of a loop, and the same call three times, which the same call twice covers.
         if rounds[at] >= at + length || length > 2 && key.iter().all(|subject| *subject == key[0]) {
             continue;
         }
@@ -85,16 +86,16 @@ fn of_length(asked: &[&Call], rounds: &[usize], length: usize) -> Vec<Sequence> 
         }
     }
     let often = places.into_values().filter(|places| places.len() >= COUNT_MIN);
-    often.map(|places| sequence(asked, &places, length, false)).collect()
+    often.map(|places| sequence(requests, &places, length, false)).collect()
 }
 
-fn sequence(asked: &[&Call], places: &[usize], length: usize, is_round: bool) -> Sequence {
+fn sequence(requests: &[&Call], places: &[usize], length: usize, is_round: bool) -> Sequence {
     let gap = |step: usize| {
-        let begin = |at: usize| asked[at + step].since_start_ns;
+        let begin = |at: usize| requests[at + step].since_start_ns;
         let mut gaps: Vec<u64> = places.iter().map(|at| begin(at + 1).saturating_sub(begin(*at))).collect();
         median(&mut gaps)
     };
-    let first = &asked[places[0]..places[0] + length];
+    let first = &requests[places[0]..places[0] + length];
     Sequence {
         subjects: first.iter().map(|call| call.subject.to_string()).collect(),
         count: places.len() as u64,

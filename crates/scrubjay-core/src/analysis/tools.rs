@@ -1,4 +1,4 @@
-//! Tools that changed, vanished or were never there, by the lists on one tape and what calls were answered.
+//! Finds tools that changed, vanished or never existed, by the lists on one tape and the answers to calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,9 +7,9 @@ use super::{Call, Finding, FindingKind, SHOWN_MAX, TapeCalls};
 use crate::exchange::{DefinitionHash, ToolList};
 use crate::protocol::code;
 
-/// So many changes of one definition are named in its summary.
+/// The most changes of one definition that its summary names.
 pub(super) const CHANGES_SHOWN: usize = 6;
-/// So many tools are named where several vanish together.
+/// The most tools that are named if several vanish together.
 const NAMES_SHOWN: usize = 5;
 
 pub(super) fn findings(now: &TapeCalls) -> Vec<Finding> {
@@ -21,14 +21,14 @@ pub(super) fn findings(now: &TapeCalls) -> Vec<Finding> {
     found
 }
 
-/// Returns the lists that can be compared: the client's own, or where it has none those of each backend.
+/// Returns the complete lists: the client's own or, if it has none, those of each backend.
 fn complete_lists(now: &TapeCalls) -> Vec<&ToolList> {
     let lists = now.tool_lists.lists.iter().filter(|list| list.is_complete);
     let (own, of_backends): (Vec<&ToolList>, Vec<&ToolList>) = lists.partition(|list| list.via.is_none());
     if own.is_empty() { of_backends } else { own }
 }
 
-/// Names a tool, with its backend where the list is one's.
+/// Names a tool, with its backend if the list is from one.
 fn named(tool: &str, list: &ToolList) -> String {
     list.via.as_ref().map_or(tool.to_owned(), |via| format!("{tool} of {via}"))
 }
@@ -38,7 +38,7 @@ type ToolKey<'a> = (Option<&'a str>, &'a str);
 
 fn changed(now: &TapeCalls, lists: &[&ToolList]) -> Vec<Finding> {
     let mut last: BTreeMap<ToolKey<'_>, (&ToolList, DefinitionHash)> = BTreeMap::new();
-    let mut told: BTreeSet<(&str, DefinitionHash, DefinitionHash)> = BTreeSet::new();
+    let mut reported: BTreeSet<(&str, DefinitionHash, DefinitionHash)> = BTreeSet::new();
     let mut found = Vec::new();
     for list in lists {
         for (tool, listed) in &list.tools {
@@ -47,7 +47,8 @@ fn changed(now: &TapeCalls, lists: &[&ToolList]) -> Vec<Finding> {
             let texts = &now.tool_lists.texts;
             let (Some(old), Some(new)) = (texts.get(&hash), texts.get(&listed.hash)) else { continue };
             let details = changes(old, new);
-            if details.is_empty() || !told.insert((tool, hash, listed.hash)) {
+            // A definition that changes to and fro is reported once for each direction.
+            if details.is_empty() || !reported.insert((tool, hash, listed.hash)) {
                 continue;
             }
             found.push(Finding {
@@ -72,12 +73,12 @@ pub(super) fn summarised(changes: &[String]) -> String {
     }
 }
 
-/// Tools that went together.
+/// Tools that vanished together.
 struct Vanished<'a> {
     tools: Vec<String>,
     listed: u64,
     missing: u64,
-    /// The list in which they are again.
+    /// The list in which they are back.
     back: Option<u64>,
     list: &'a ToolList,
 }
@@ -128,11 +129,11 @@ impl Vanished<'_> {
     }
 }
 
-/// Finds calls of tools that the server says it does not have.
+/// Finds calls of tools that the server does not know.
 fn unknown(calls: &[Call], lists: &[&ToolList]) -> Vec<Finding> {
     let own: Vec<&&ToolList> = lists.iter().filter(|list| list.via.is_none()).collect();
     let mut found: BTreeMap<(FindingKind, &str), Finding> = BTreeMap::new();
-    for call in calls.iter().filter(|call| call.is_clients() && call.failed) {
+    for call in calls.iter().filter(|call| call.is_client_request() && call.failed) {
         let Some(tool) = call.tool() else { continue };
         let newest = own.iter().rev().find(|list| list.entry < call.entry);
         let listed = newest.is_some_and(|list| list.tools.contains_key(tool));
@@ -167,11 +168,12 @@ fn unknown(calls: &[Call], lists: &[&ToolList]) -> Vec<Finding> {
     found.into_values().collect()
 }
 
-/// Tells whether a failure says that there is no such tool.
+/// Returns whether a failure says that there is no such tool.
 fn says_unknown(call: &Call) -> bool {
     let text = call.shape.as_deref().unwrap_or_default().to_ascii_lowercase();
-    // At the beginning: further on it may be about something that the tool looked for.
+    // Only the beginning: further on the text may be about something that the tool searched for.
     let text: String = text.chars().take(80).collect();
-    let said = ["unknown tool", "no such tool", "tool not found", "no tool named", "no tool with"];
-    said.iter().any(|said| text.contains(said)) || text.starts_with("tool ") && text.ends_with(" not found")
+    let phrases = ["unknown tool", "no such tool", "tool not found", "no tool named", "no tool with"];
+    phrases.iter().any(|phrase| text.contains(phrase))
+        || text.starts_with("tool ") && text.ends_with(" not found")
 }

@@ -1,9 +1,9 @@
-//! How many tokens of a model's context a message costs, estimated: what a host hands to the model, not the JSON-RPC
+//! Estimates how many tokens of a model's context a message costs: what a host passes to the model, not the JSON-RPC
 //! around it.
 //!
-//! Of a call its name and arguments; of its answer the text of the content, or the structured content where there is
-//! no other (hosts show one of both); of a list of tools their names, descriptions and input schemas. An image costs
-//! what an image costs, not what its base64 would. Of anything else the parameters or the result as they stand.
+//! Counted are a call's name and arguments; of its answer the text of the content, or the structured content if there is
+//! no text (hosts show one of both); of a list of tools their names, descriptions and input schemas; of anything else the
+//! whole parameters or result. An image counts a fixed number of tokens, not its base64.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use crate::json::{fields, members};
 use crate::protocol::method;
 use crate::tokens::{IMAGE_TOKENS, tokens};
 
-/// What stands around the parts of one tool's definition.
+/// The tokens around the parts of one tool's definition, such as keys and braces.
 const DEFINITION_FRAME: u64 = 8;
 
 /// Estimates what a request or a notification costs.
@@ -67,7 +67,7 @@ fn raw(value: Option<&RawValue>) -> u64 {
     value.map_or(0, |value| tokens(value.get()))
 }
 
-/// A piece of the content of an answer.
+/// A block of an answer's content.
 #[derive(Deserialize)]
 struct ContentBlock<'a> {
     #[serde(rename = "type", borrow, default)]
@@ -114,7 +114,7 @@ mod tests {
         let text = "The quick brown fox jumps over the lazy dog.";
         let quoted = serde_json::to_string(&format!("{text}\n\"{text}\"")).unwrap();
         let expected = tokens(&format!("{text}\n\"{text}\""));
-        // Escapes are no part of what is read, and what is said twice is read once.
+        // The text is counted without escapes, and structured content that repeats it is not counted again.
         let block = format!(r#"{{"type":"text","text":{quoted}}}"#);
         assert_eq!(
             answer("tools/call", &format!(r#"{{"content":[{block}],"structuredContent":{{"t":{quoted}}}}}"#)),

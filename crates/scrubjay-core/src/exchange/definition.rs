@@ -1,4 +1,4 @@
-//! A tool's definition as a server gave it, by name and hash: a changed one is a different tool.
+//! Definitions of tools as servers listed them, by name and hash.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,24 +9,24 @@ use super::costs;
 use crate::json::canonical::canonical;
 use crate::json::members;
 
-/// So many tools of one list are looked at.
+/// The most tools that are read of one list.
 const TOOLS_MAX: usize = 2048;
-/// So many lists of one tape are compared, and so many definitions and bytes of them kept.
+/// The most lists of one tape that are compared, and the most definitions and bytes of definitions that are kept.
 const LISTS_MAX: usize = 1000;
 const TEXTS_MAX: usize = 8192;
 const TEXT_BYTES_MAX: usize = 64 << 20;
 
-/// The first half of the BLAKE3 of everything said of a tool, keys in order.
+/// The first half of the BLAKE3 hash of a tool's whole definition in canonical JSON.
 pub type DefinitionHash = [u8; 16];
 
-/// A tool's definition as it stood in a list.
+/// A tool's definition in a list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Definition {
     /// The tool.
     pub tool: String,
     /// The backend that was asked, for a list on a backend's leg.
     pub via: Option<String>,
-    /// What is said of it.
+    /// The hash of its definition.
     pub hash: DefinitionHash,
     /// The entry of the list.
     pub entry: u64,
@@ -40,7 +40,7 @@ impl Definition {
     }
 }
 
-/// A definition as it was read: the tool, its hash, the definition and its tokens.
+/// The name of a tool, the hash of its definition, the definition and its tokens.
 type Read = (String, DefinitionHash, Value, u64);
 
 fn read(payload: &[u8]) -> impl Iterator<Item = Read> {
@@ -51,6 +51,7 @@ fn read(payload: &[u8]) -> impl Iterator<Item = Read> {
         tools.and_then(|tools| serde_json::from_str(tools.get()).ok()).unwrap_or_default();
     tools.into_iter().take(TOOLS_MAX).filter_map(|raw| {
         let tool: Value = serde_json::from_str(raw.get()).ok()?;
+        // Canonical, because a server may list the keys in another order each time.
         let hash = blake3::hash(canonical(&tool).as_bytes());
         let hash = *hash.as_bytes().first_chunk().expect("a hash is longer");
         Some((tool["name"].as_str()?.to_owned(), hash, tool, costs::of_definition(raw)))
@@ -64,7 +65,7 @@ pub struct ToolList {
     pub entry: u64,
     /// The backend that was asked, on a backend's leg.
     pub via: Option<String>,
-    /// Whether all pages of it are here.
+    /// Whether all its pages were read.
     pub is_complete: bool,
     /// The tools.
     pub tools: BTreeMap<String, ListedTool>,
@@ -73,16 +74,16 @@ pub struct ToolList {
 /// A tool in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedTool {
-    /// What is said of it.
+    /// The hash of its definition.
     pub hash: DefinitionHash,
-    /// About how many tokens that costs a model.
+    /// About how many tokens the definition costs a model.
     pub tokens: u64,
 }
 
 /// The lists of tools on one tape, and the definitions in them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolLists {
-    /// In their order; one that says what the one before said is not repeated.
+    /// In their order; a list that is the same as the one before is left out.
     pub lists: Vec<ToolList>,
     /// The definitions by their hash.
     pub texts: BTreeMap<DefinitionHash, Value>,
@@ -108,7 +109,8 @@ impl ToolLists {
         let is_complete = !cursor(answer, "result", "nextCursor");
         let same_leg = |list: &&mut ToolList| list.via.as_deref() == via;
         if cursor(request, "params", "cursor") {
-            // The next page of what is being listed; without its beginning there is no telling what is missing.
+            // The next page of the last list. Without the first page it is dropped, because one could not tell which tools are
+            // missing.
             if let Some(list) = self.lists.iter_mut().rev().find(same_leg).filter(|list| !list.is_complete) {
                 list.tools.extend(tools);
                 list.is_complete = is_complete;
@@ -123,7 +125,7 @@ impl ToolLists {
         }
     }
 
-    /// Takes these definitions of a list on another tape.
+    /// Keeps the wanted definitions of a list on another tape.
     pub fn observe_definitions(&mut self, answer: &[u8], wanted: &BTreeSet<DefinitionHash>) {
         for (_, hash, text, _) in read(answer).filter(|(_, hash, ..)| wanted.contains(hash)) {
             self.keep(hash, text);

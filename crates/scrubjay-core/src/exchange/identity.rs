@@ -1,11 +1,11 @@
-//! By what two calls are told to be the same: the method and what is asked, whatever the id and the progress token.
+//! Hashes by which two calls or two answers are recognised as the same, regardless of id and progress token.
 
 use serde_json::Value;
 
 use crate::json::canonical::canonical;
 use crate::json::fields;
 
-/// Returns a number that requests for the same have in common: method and parameters, without `_meta`.
+/// Hashes a request's method and parameters, without `_meta`.
 #[must_use]
 pub fn request_identity(payload: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(payload).ok()?;
@@ -13,12 +13,13 @@ pub fn request_identity(payload: &[u8]) -> Option<u64> {
     let mut params: Value =
         params.map_or(Ok(Value::Null), |params| serde_json::from_str(params.get())).ok()?;
     if let Value::Object(members) = &mut params {
+        // Progress tokens and trace ids differ in each request.
         members.remove("_meta");
     }
     Some(number(&[method?.get(), &canonical(&params)]))
 }
 
-/// Returns a number that answers saying the same have in common.
+/// Hashes an answer's result or error.
 #[must_use]
 pub fn answer_identity(payload: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(payload).ok()?;
@@ -30,6 +31,7 @@ fn number(texts: &[&str]) -> u64 {
     let mut hasher = blake3::Hasher::new();
     for text in texts {
         hasher.update(text.as_bytes());
+        // Separated, so that moving text from one to the next gives another hash.
         hasher.update(b"\0");
     }
     u64::from_le_bytes(*hasher.finalize().as_bytes().first_chunk().expect("a hash is longer"))

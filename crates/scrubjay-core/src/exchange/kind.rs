@@ -1,11 +1,11 @@
-//! The types of what is on a tape, with their names and the numbers by which the index keeps them.
+//! The types of entries and messages, with their names and the numbers that stand for them in the index.
 
 use serde::{Deserialize, Serialize};
 
 use crate::entry::EntryKind;
 use crate::envelope::MessageKind;
 
-/// What a message or another entry is.
+/// The type of a message or another entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExchangeKind {
@@ -17,26 +17,27 @@ pub enum ExchangeKind {
     Error,
     /// Asks for no answer.
     Notification,
-    /// A batch that cannot be taken apart.
+    /// A batch that cannot be parsed.
     Batch,
     /// Not JSON-RPC.
     Opaque,
     /// A line of standard error.
     Stderr,
-    /// A line beyond the limit.
+    /// A line longer than the limit.
     TooLong,
     /// Messages that are missing.
     Gap,
-    /// The connection's end.
+    /// The end of the connection.
     End,
-    /// Something else worth knowing.
+    /// A note.
     Note,
-    /// A message as it came, before rules changed it.
+    /// A message before rules changed it.
     Original,
 }
 
 impl ExchangeKind {
     /// All of them, in the order of their codes.
+    // The index stores these positions, so a new type goes to the end.
     pub(super) const ALL: [(Self, &str); 12] = [
         (Self::Request, "request"),
         (Self::Response, "response"),
@@ -66,13 +67,13 @@ impl ExchangeKind {
         Self::ALL[self as usize].1
     }
 
-    /// Returns a small number for it.
+    /// Returns the number that stands for it in the index.
     #[must_use]
     pub fn code(self) -> i64 {
         self as i64
     }
 
-    /// Returns what has this number.
+    /// Returns the type with this number.
     #[must_use]
     pub fn of_code(code: i64) -> Option<Self> {
         usize::try_from(code).ok().and_then(|code| Self::ALL.get(code)).map(|(what, _)| *what)

@@ -1,62 +1,63 @@
-//! Which leg shows what: a call of the client is on its own leg and on a backend's, and is found and counted once.
+//! Tells the two legs of a call apart: it is on the client's leg and on a backend's, but is found and counted once.
 //!
-//! A request to a backend is the second leg of the client's where it is the same call under the same or the long
-//! name (`backend__tool`). Any other, like a router's call, has this trace alone. What a backend asks is on one leg
-//! until the client is asked the same.
+//! A request to a backend is the second leg of the client's request if it is the same call under the same name or the
+//! long one (`backend__tool`). Any other, like a router's call, is on the backend's leg alone. A backend's question is on
+//! one leg until the client is asked the same.
 
 use std::collections::BTreeSet;
 
 use super::{Exchange, Exchanges, ObservedMessage, mark, searchable};
+use crate::bounded_map::BoundedMap;
 use crate::entry::Direction;
 use crate::envelope::{Envelope, JsonId, MessageKind};
-use crate::operation::Bounded;
 
-/// What so many entries of the client asked is remembered.
-const ASKED_MAX: usize = 16_384;
-/// So many questions of backends may wait for the client to be asked the same.
+/// The most requests of the client that are remembered.
+const CLIENT_REQUESTS_MAX: usize = 16_384;
+/// The most questions of backends that wait for the client to be asked the same.
 const BACKEND_ASKS_MAX: usize = 1024;
-/// No more text than this is told of the client's leg by the other.
-const TOLD_TEXT_BYTES_MAX: usize = 1 << 20;
+/// A client's exchange with more text than this gets no more from the backend's leg.
+const ADDED_TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// What the client's leg shows so far.
+/// The requests on the client's leg so far, and open questions of backends.
 #[derive(Debug)]
 pub(super) struct Legs {
-    /// By the number of the entry.
-    asked: Bounded<u64, Asked>,
+    /// The client's requests by the number of their entry.
+    client_requests: BoundedMap<u64, ClientRequest>,
     /// The requests of backends that wait for an answer, while no client was asked the same.
     backend_asks: BTreeSet<(u64, JsonId)>,
 }
 
 #[derive(Debug)]
-struct Asked {
-    /// The entry's number as the reading counts.
-    observed: u64,
+struct ClientRequest {
+    /// The number of entries read before it, which is how links number entries.
+    position: u64,
     method: Option<String>,
     name: Option<String>,
 }
 
 impl Default for Legs {
     fn default() -> Self {
-        Self { asked: Bounded::new(ASKED_MAX), backend_asks: BTreeSet::new() }
+        Self { client_requests: BoundedMap::new(CLIENT_REQUESTS_MAX), backend_asks: BTreeSet::new() }
     }
 }
 
 impl Exchanges {
-    /// Finds out which leg a message is of, and whether the other shows it too.
+    /// Finds out on which leg a message is, and whether it is on the other one, too.
     pub(super) fn place_leg(
         &mut self,
         exchange: &mut Exchange,
-        said: &ObservedMessage<'_>,
+        observed: &ObservedMessage<'_>,
         original: Option<&[u8]>,
         is_asking: bool,
     ) {
-        let ObservedMessage { number, entry, message, .. } = *said;
+        let ObservedMessage { number, entry, message, .. } = *observed;
         let by_client = entry.direction == Direction::ClientToServer;
-        let observed = self.observed - 1;
+        let position = self.observed - 1;
         match (entry.via, entry.operation) {
             (None, _) if by_client && message.method.is_some() => {
-                let asked = Asked { observed, method: message.method.clone(), name: message.name.clone() };
-                self.legs.asked.insert(number, asked);
+                let request =
+                    ClientRequest { position, method: message.method.clone(), name: message.name.clone() };
+                self.legs.client_requests.insert(number, request);
             }
             (None, _) if is_asking => self.client_is_asked(message),
             (Some(backend), Some(operation)) if by_client && message.kind == MessageKind::Request => {
@@ -64,14 +65,14 @@ impl Exchanges {
                 exchange.by_gateway = !exchange.is_second_leg;
                 exchange.by_client = exchange.is_second_leg;
             }
-            // Asked for no client's request, like a greeting.
+            // For no request of a client, like a greeting.
             (Some(_), None) if by_client && message.kind == MessageKind::Request => {
                 exchange.by_gateway = true;
                 exchange.by_client = false;
             }
             (Some(_), Some(_)) if is_asking => {
                 let asks = &mut self.legs.backend_asks;
-                asks.extend(message.id.clone().map(|id| (observed, id)));
+                asks.extend(message.id.clone().map(|id| (position, id)));
                 if asks.len() > BACKEND_ASKS_MAX {
                     asks.pop_first();
                 }
@@ -81,7 +82,7 @@ impl Exchanges {
             _ => {}
         }
         if exchange.is_second_leg {
-            self.tell_client_leg(said, original);
+            self.add_to_client_leg(observed, original);
         }
     }
 
@@ -92,8 +93,9 @@ impl Exchanges {
         message: &Envelope,
         original: Option<&[u8]>,
     ) -> bool {
-        // Where what the client said is forgotten or on an earlier tape, its leg is the usual case.
-        let Some(asked) = self.legs.asked.get(&operation) else { return true };
+        // If the client's request is forgotten or on an earlier tape, assume that this is the same call: it nearly always
+        // is.
+        let Some(asked) = self.legs.client_requests.get(&operation) else { return true };
         let is_long = |name: &str| {
             asked.name.as_deref().and_then(|n| n.strip_prefix(backend)?.strip_prefix("__")) == Some(name)
         };
@@ -106,6 +108,7 @@ impl Exchanges {
     /// Finds the backend's request that the client is asked now: that is the second leg of this one.
     fn client_is_asked(&mut self, message: &Envelope) {
         let (asks, waiting) = (&mut self.legs.backend_asks, &mut self.waiting);
+        // Questions that were answered meanwhile can no longer be the one that is passed on.
         asks.retain(|key| waiting.contains_key(key));
         let same =
             |key: &&(u64, JsonId)| waiting.get(*key).is_some_and(|w| w.exchange.method == message.method);
@@ -117,31 +120,33 @@ impl Exchanges {
         }
     }
 
-    /// Tells the client's leg of an operation what only the other shows: what rules did.
-    pub(super) fn tell_client_leg(&mut self, said: &ObservedMessage<'_>, original: Option<&[u8]>) {
-        let judged = said.entry.rule_marks;
-        if judged.rules.is_empty() && judged.tags.is_empty() && original.is_none() {
+    /// Adds to the client's leg of an operation what only the backend's leg has: what rules did.
+    pub(super) fn add_to_client_leg(&mut self, observed: &ObservedMessage<'_>, original: Option<&[u8]>) {
+        let marks = observed.entry.rule_marks;
+        if marks.rules.is_empty() && marks.tags.is_empty() && original.is_none() {
             return;
         }
-        let asked = said.entry.operation.and_then(|operation| self.legs.asked.get(&operation));
-        let Some(observed) = asked.map(|asked| asked.observed) else { return };
-        let first = (observed, JsonId::from_raw(""));
-        let Some((_, leg)) = self.waiting.range_mut(first..).next().filter(|((of, _), _)| *of == observed)
+        let request =
+            observed.entry.operation.and_then(|operation| self.legs.client_requests.get(&operation));
+        let Some(position) = request.map(|request| request.position) else { return };
+        // The id of the waiting request is not known here; the empty one sorts before any.
+        let first = (position, JsonId::from_raw(""));
+        let Some((_, leg)) = self.waiting.range_mut(first..).next().filter(|((of, _), _)| *of == position)
         else {
             return;
         };
         leg.is_current = false;
         let exchange = &mut leg.exchange;
         let before = exchange.text.len();
-        if before > TOLD_TEXT_BYTES_MAX {
+        if before > ADDED_TEXT_BYTES_MAX {
             exchange.clipped = true;
             return;
         }
-        if judged.is_intercepted() || original.is_some() {
+        if marks.is_intercepted() || original.is_some() {
             exchange.text.push('\n');
-            exchange.clipped |= searchable(said.payload, &mut exchange.text);
+            exchange.clipped |= searchable(observed.payload, &mut exchange.text);
         }
-        mark(exchange, said.entry, original);
+        mark(exchange, observed.entry, original);
         self.waiting_bytes += exchange.text.len() - before;
     }
 }

@@ -1,13 +1,13 @@
-//! What kind of failure a text tells of: its words, without the numbers, names and places that differ each time.
+//! Groups failures by their text without the numbers, names and paths that differ each time.
 
 use serde_json::Value;
 
 use crate::envelope::Envelope;
 
-/// A shape is no longer than this.
+/// The longest shape, in characters.
 const SHAPE_CHARS_MAX: usize = 160;
 
-/// Returns the text with everything that differs from case to case written as a mark.
+/// Returns the first line of a text with everything that differs from case to case replaced by a mark.
 ///
 /// Quoted text, paths, addresses, numbers and long hexadecimal words become `…`, `<path>`, `<url>`, `<n>` and
 /// `<id>`. Two failures of one shape are one problem.
@@ -92,7 +92,7 @@ fn digits(word: &str) -> String {
     out
 }
 
-/// Returns the shape of a failure: of the error's message, or of what the failed result says.
+/// Returns the shape of a failure: of the error's message, or of the failed result's first text.
 pub(super) fn of_failure(message: &Envelope, payload: &[u8]) -> String {
     if let Some(text) = &message.error_message {
         return shape(text);

@@ -1,6 +1,6 @@
-//! The text of a message by which it is found: its values, without keys and punctuation.
+//! Extracts a message's searchable text: the values of its JSON, without keys and punctuation.
 //!
-//! Strings as they read, escapes undone; numbers as they are. What is no JSON is taken as it stands.
+//! Strings are unescaped, numbers stay as they are. A payload that is not JSON is taken whole.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -9,28 +9,29 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 
 use crate::entry::RuleMarks;
 
-/// So much text of one message is found.
+/// The most text of one message that is indexed.
 pub const TEXT_BYTES_MAX: usize = 256 * 1024;
-/// A longer run without any break is data, not a word.
+/// A longer run of letters and digits is data such as base64, and is left out.
 const WORD_BYTES_MAX: usize = 256;
 
-/// Appends the text of a message; returns whether some of it had to be left out.
+/// Appends the searchable text of a message; returns whether some of it was left out.
 pub fn searchable(payload: &[u8], out: &mut String) -> bool {
     let begin = out.len();
-    let mut gather = TextCollector { out, begin, clipped: false, depth: 0 };
+    let mut collector = TextCollector { out, begin, clipped: false, depth: 0 };
     let read = {
         let mut json = serde_json::Deserializer::from_slice(payload);
-        (&mut gather).deserialize(&mut json).and_then(|()| json.end())
+        (&mut collector).deserialize(&mut json).and_then(|()| json.end())
     };
     if read.is_err() {
-        gather.out.truncate(begin);
-        gather.clipped = false;
-        gather.push(&String::from_utf8_lossy(payload));
+        // Broken JSON was read up to the error: what was collected is dropped, and the whole payload taken.
+        collector.out.truncate(begin);
+        collector.clipped = false;
+        collector.push(&String::from_utf8_lossy(payload));
     }
-    gather.clipped
+    collector.clipped
 }
 
-/// Adds the names of the rules that applied to a message, and its tags: it is found by them too.
+/// Appends the names of the rules that applied to a message, and its tags, so that a search finds it by them, too.
 pub fn searchable_marks(marks: RuleMarks<'_>, out: &mut String) {
     for name in marks.rules.lines().chain(marks.tags.lines()) {
         out.push_str(name);
@@ -90,7 +91,7 @@ impl TextCollector<'_> {
     }
 }
 
-/// Takes out what colours a terminal: it would stick to the word behind it.
+/// Removes colour codes for terminals: their last letter would stick to the next word.
 fn without_colours(text: &str) -> Cow<'_, str> {
     let Some((first, rest)) = text.split_once("\u{1b}[") else { return Cow::Borrowed(text) };
     let mut out = first.to_owned();
@@ -157,7 +158,7 @@ impl<'de> Visitor<'de> for &mut TextCollector<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         self.depth += 1;
         while let Some(is_outside) = map.next_key_seed(Key)? {
-            // Every message has these; nobody looks for them.
+            // Every message has these, so a search for them would find everything.
             if is_outside && self.depth == 1 {
                 map.next_value::<IgnoredAny>()?;
             } else {

@@ -1,18 +1,19 @@
-//! Ids and names of a length that can be kept in tables: what a peer sends may have megabytes.
+//! Shortens ids and names so that tables can keep them: a peer may send megabytes.
 
 use std::borrow::Cow;
 
 use crate::envelope::{Envelope, JsonId};
 
-/// Longer ids, tokens and states go by their hash: equal ones stay equal.
+/// The longest id, token or state that is kept as it is. Longer ones are replaced by their hash, so that equal ones stay
+/// equal; real ones are numbers and UUIDs.
 const KEY_BYTES_MAX: usize = 256;
-/// Longer methods and names go by their beginning and their hash. Addresses of resources may have hundreds of bytes, and
-/// people read them.
+/// The longest method or name that is kept as it is; of longer ones the beginning and the hash are kept. More than for ids,
+/// because addresses of resources may have hundreds of bytes, and people read them.
 const NAME_BYTES_MAX: usize = 1024;
 /// How many characters of such a name are kept.
 const NAME_CHARS_KEPT: usize = 64;
 
-/// Returns an envelope that links to others as the given one does, in little memory.
+/// Returns an envelope that links to others as the given one does, but has no long strings.
 pub(super) fn shortened(envelope: &Envelope) -> Cow<'_, Envelope> {
     if is_short(envelope) {
         return Cow::Borrowed(envelope);
@@ -23,9 +24,9 @@ pub(super) fn shortened(envelope: &Envelope) -> Cow<'_, Envelope> {
 }
 
 fn is_short(envelope: &Envelope) -> bool {
-    let ties = &envelope.ties;
-    let ids = [&envelope.id, &ties.progress_token, &ties.cancels, &ties.subscription];
-    let keys = [&ties.request_state, &ties.task];
+    let references = &envelope.references;
+    let ids = [&envelope.id, &references.progress_token, &references.cancels, &references.subscription];
+    let keys = [&references.request_state, &references.task];
     let names = [&envelope.method, &envelope.name];
     ids.into_iter().flatten().all(|id| id.as_raw().len() <= KEY_BYTES_MAX)
         && keys.into_iter().flatten().all(|key| key.len() <= KEY_BYTES_MAX)
@@ -34,12 +35,17 @@ fn is_short(envelope: &Envelope) -> bool {
 }
 
 fn shorten(envelope: &mut Envelope) {
-    let ties = &mut envelope.ties;
-    let ids = [&mut envelope.id, &mut ties.progress_token, &mut ties.cancels, &mut ties.subscription];
+    let references = &mut envelope.references;
+    let ids = [
+        &mut envelope.id,
+        &mut references.progress_token,
+        &mut references.cancels,
+        &mut references.subscription,
+    ];
     for id in ids.into_iter().flatten() {
         *id = short_id(id).into_owned();
     }
-    let keys = [&mut ties.request_state, &mut ties.task];
+    let keys = [&mut references.request_state, &mut references.task];
     for key in keys.into_iter().flatten().filter(|key| key.len() > KEY_BYTES_MAX) {
         *key = hash(key);
     }
@@ -51,7 +57,7 @@ fn shorten(envelope: &mut Envelope) {
     envelope.batch.iter_mut().for_each(shorten);
 }
 
-/// Returns an id, or what stands for one that is too long to be kept: equal ids stay equal.
+/// Returns an id, or the hash of a long one as an id.
 pub(crate) fn short_id(id: &JsonId) -> Cow<'_, JsonId> {
     if id.as_raw().len() <= KEY_BYTES_MAX {
         return Cow::Borrowed(id);
@@ -81,8 +87,8 @@ mod tests {
         assert_eq!(one, same);
         assert!(one.batch[0].name.as_ref().is_some_and(|name| name.starts_with("xxxx") && name.len() < 200));
         assert_ne!(one.batch[0].id, two.batch[0].id);
-        assert_ne!(one.batch[0].ties.progress_token, two.batch[0].ties.progress_token);
-        assert_eq!(one.batch[0].ties.request_state, two.batch[0].ties.request_state);
+        assert_ne!(one.batch[0].references.progress_token, two.batch[0].references.progress_token);
+        assert_eq!(one.batch[0].references.request_state, two.batch[0].references.request_state);
         let short = Envelope::parse(br#"{"id":1,"method":"ping"}"#);
         assert!(matches!(shortened(&short), Cow::Borrowed(_)));
     }

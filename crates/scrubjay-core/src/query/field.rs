@@ -3,14 +3,14 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The member of a message in which a field is.
+/// The member of a message that contains a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageMember {
-    /// The parameters, of what began an exchange.
+    /// The parameters of the request or notification.
     Params,
-    /// The result, of the answer.
+    /// The result of the answer.
     Result,
-    /// The error, of the answer.
+    /// The error of the answer.
     Error,
 }
 
@@ -26,7 +26,7 @@ impl MessageMember {
     }
 }
 
-/// Reads the way to a field: `content.*.text`, `files[0].path`; none where it leads nowhere.
+/// Parses the path to a field: `content.*.text`, `files[0].path`; none if it is malformed.
 #[must_use]
 pub fn field_path(typed: &str) -> Option<Vec<String>> {
     let mut path = Vec::new();
@@ -48,25 +48,25 @@ pub fn field_path(typed: &str) -> Option<Vec<String>> {
     Some(path)
 }
 
-/// What one field must be like.
+/// A test of one field.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FieldFilter {
-    /// The way to the field: keys, places in a list, or `*` for any of either.
+    /// The path to the field: keys, list indexes, or `*` for any of either.
     pub path: Vec<String>,
-    /// What it must be like.
+    /// The test of its value.
     #[serde(flatten)]
     pub test: ValueTest,
 }
 
-/// What a value must be like.
+/// A test of a value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "test", content = "value")]
 pub enum ValueTest {
-    /// There.
+    /// The value exists.
     Exists,
-    /// This; text that reads like a number equals that number.
+    /// Equal to this; a text that is written like a number equals the number.
     Equals(Value),
-    /// A text that holds this, whatever its case; of anything else, its JSON.
+    /// A text that contains this, ignoring case; of another value, its JSON does.
     Contains(String),
     /// A number above this.
     Greater(f64),
@@ -75,7 +75,7 @@ pub enum ValueTest {
 }
 
 impl FieldFilter {
-    /// Tells whether a message has such a field in the given member.
+    /// Returns whether a message has such a field in this member.
     #[must_use]
     pub fn holds(&self, message: &Value, member: MessageMember) -> bool {
         message.get(member.as_str()).is_some_and(|body| self.test.reaches(body, &self.path))
@@ -96,7 +96,7 @@ impl ValueTest {
         }
     }
 
-    /// Tells whether a value is like this.
+    /// Returns whether a value passes the test.
     pub(crate) fn holds(&self, value: &Value) -> bool {
         match self {
             Self::Exists => true,
@@ -118,7 +118,7 @@ impl ValueTest {
     }
 }
 
-/// Tells whether a text is how a number, or another value that is no text, is written.
+/// Returns whether a text is written like this number or other value that is not a text.
 fn spells(text: &str, value: &Value) -> bool {
     let written = value.to_string();
     !value.is_string() && written == text

@@ -1,4 +1,4 @@
-//! What one word of a query means: text, a filter `name:value`, a time to the answer, or a test of a field.
+//! Interprets one word of a query: text, a filter `name:value`, a response time, or a test of a field.
 
 use jiff::tz::TimeZone;
 use serde_json::Value;
@@ -11,19 +11,19 @@ use super::{Conditions, LIMIT_MAX, SearchQuery, SearchTerm, SortField, SortOrder
 use crate::exchange::ExchangeKind;
 use crate::units::parse_duration;
 
-/// The filters.
+/// The names of filters.
 const FILTERS: [&str; 18] = [
     "tool", "method", "name", "type", "session", "tape", "server", "via", "rule", "tag", "error", "code",
     "since", "until", "sort", "limit", "offset", "tokens",
 ];
 
-/// What time it is, and where.
+/// The current time and the time zone, for times such as `yesterday`.
 pub(super) struct QueryTime<'a> {
     pub(super) now_ns: u64,
     pub(super) zone: &'a TimeZone,
 }
 
-/// Adds what a word says to conditions; a `-` before it is the caller's business.
+/// Adds a word's condition; the caller handles a `-` in front of it.
 pub(super) fn add(
     conditions: &mut Conditions,
     word: &QueryWord,
@@ -41,7 +41,7 @@ pub(super) fn add(
     } else if let Some((name, value)) = word.filter() {
         narrow(conditions, name, value, &word.text, clock)?;
     } else if word.comparison() == Some("tokens") {
-        // As fields are compared; the colon makes no difference.
+        // `tokens>5000` is written like a test of a field, and means the same as `tokens:>5000`.
         narrow(conditions, "tokens", &word.text["tokens".len()..], &word.text, clock)?;
     } else if let Some(name) = word.comparison() {
         let operator = word.text[name.len()..].chars().next().unwrap_or('=');
@@ -52,7 +52,7 @@ pub(super) fn add(
     Ok(())
 }
 
-/// Refuses what somebody meant as a word of the language, and which would be looked for as a text.
+/// Refuses words that were meant as operators but would be searched as text.
 fn plain(word: &QueryWord) -> Result<String, QueryProblem> {
     let text = word.text.as_str();
     let meant = match text {
@@ -79,7 +79,7 @@ fn response_time(typed: &str, bound: &str) -> Result<u64, QueryProblem> {
     Ok(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Reads `>5000`, `<200` or `>=10k`; as with times, the number itself counts too.
+/// Reads `>5000`, `<200` or `>=10k`. Bounds include the number itself, as with times.
 fn token_count(conditions: &mut Conditions, value: &str) -> Option<()> {
     let number = value.strip_prefix(['>', '<'])?;
     let number = number.strip_prefix('=').unwrap_or(number);
@@ -90,7 +90,7 @@ fn token_count(conditions: &mut Conditions, value: &str) -> Option<()> {
     Some(())
 }
 
-/// Tells whether a word is about a field, of what, and how the way to it begins.
+/// Returns the filters that a word adds to if it tests a field, and the beginning of the field's path.
 fn field_target<'q>(
     conditions: &'q mut Conditions,
     word: &QueryWord,
@@ -123,8 +123,8 @@ fn field(begin: &[&str], word: &QueryWord) -> Result<FieldFilter, QueryProblem> 
             }
             let number = || {
                 let number = value.parse().ok().filter(|number: &f64| number.is_finite());
-                let told = || bad(format!(": \"{value}\" is not a number, so nothing is above or below it"));
-                number.ok_or_else(told)
+                let error = || bad(format!(": \"{value}\" is not a number, so nothing is above or below it"));
+                number.ok_or_else(error)
             };
             let test = match &rest[at..=at] {
                 "=" => ValueTest::Equals(
@@ -137,9 +137,9 @@ fn field(begin: &[&str], word: &QueryWord) -> Result<FieldFilter, QueryProblem> 
             (&rest[..at], test)
         }
     };
-    let told = " names no field: write it like arg.path, param.name=read_file, result.count>3, \
+    let problem = " names no field: write it like arg.path, param.name=read_file, result.count>3, \
                 arg.files[0].path, error.message~refused or result.content.*.text~refused";
-    let path = field_path(path).ok_or_else(|| bad(told.to_owned()))?;
+    let path = field_path(path).ok_or_else(|| bad(problem.to_owned()))?;
     let path = begin.iter().map(|step| (*step).to_owned()).chain(path).collect();
     Ok(FieldFilter { path, test })
 }
@@ -152,7 +152,8 @@ fn narrow(
     clock: &QueryTime<'_>,
 ) -> Result<(), QueryProblem> {
     let bad = |expected: &str| QueryProblem::Value(format!("\"{typed}\": {expected}"));
-    let time = |edge| moment(value, clock.now_ns, clock.zone, edge).map_err(|e| bad(&e));
+    let time = |edge| moment(value, clock.now_ns, clock.zone, edge).map_err(|e| bad(&e.to_string()));
+    // Otherwise `tool:` would search for a tool with an empty name and find nothing.
     if value.is_empty() && FILTERS.contains(&name) {
         return Err(bad("a value is missing behind the colon"));
     }
@@ -186,7 +187,7 @@ fn narrow(
             let small = name.to_ascii_lowercase();
             return Err(bad(&format!("filters are written in small letters: {small}:{value}")));
         }
-        // Somebody's own capitals are text, as in TypeError:x.
+        // No filter has capitals, so this is text, as in TypeError:x.
         _ if name.bytes().any(|b| b.is_ascii_uppercase()) => {
             conditions.text.push(SearchTerm::of(typed.to_owned())?);
         }
@@ -195,7 +196,7 @@ fn narrow(
     Ok(())
 }
 
-/// Takes a word that says which page is wanted; tells whether it is one.
+/// Applies `sort:`, `limit:` or `offset:`; returns whether the word is one of them.
 pub(super) fn page(query: &mut SearchQuery, word: &QueryWord) -> Result<bool, QueryProblem> {
     let Some((name, value)) = word.filter().filter(|_| !word.is_negated && !word.is_quoted) else {
         return Ok(false);

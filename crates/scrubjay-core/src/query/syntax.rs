@@ -1,8 +1,8 @@
-//! The short form people type: `tool:read_file error:true >500ms since:2d "connection refused"`.
+//! Parses queries as people type them: `tool:read_file error:true >500ms since:2d "connection refused"`.
 //!
-//! Words are text to be found; `name:value` narrows; `OR` joins what stands beside it, `-` turns round, parentheses
-//! group. Whatever is not understood is an error that says what is known and where it stands, because a filter that
-//! silently became text would answer another question. Knows no clock: the caller says what time it is, and where.
+//! Words are text to find, `name:value` is a filter, `OR` joins its neighbours, `-` negates, parentheses group. Anything
+//! else is an error with its position and the known filters, because a mistyped filter that became text would silently
+//! search for something else. Knows no clock: the caller passes the time and the zone.
 
 use std::iter::Peekable;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use super::filter::{QueryTime, add, page};
 use super::words::{QueryToken, QueryWord, tokens};
 use super::{Conditions, SearchQuery};
 
-/// A query is no longer than this.
+/// The longest query. Far above what people type; it bounds the work of parsing one.
 const QUERY_BYTES_MAX: usize = 4096;
 /// How many alternatives, groups and negations a query may have: each is up to two bits of a number in the database.
 const UNITS_MAX: usize = 30;
@@ -24,25 +24,25 @@ const KNOWN: &str = "tool: method: name: type: session: tape: server: via: rule:
                      sort: limit: offset: tokens:>5000 >500ms <2s param.FIELD arg.FIELD result.FIELD error.FIELD, each also \
                      with a - in front, and text";
 
-/// What cannot be understood in a query, and where it stands.
+/// What is wrong with a query, and where.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("{problem}")]
 pub struct QueryError {
     /// What is wrong.
     pub problem: QueryProblem,
-    /// Which bytes of the query it is about; none where it is about all of it.
+    /// The bytes of the query that it is about; empty if it is about the whole query.
     pub at: Range<usize>,
 }
 
-/// What cannot be understood.
+/// What is wrong with a query.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum QueryProblem {
-    /// A filter nobody knows.
+    /// An unknown filter.
     #[error(
         "there is no filter \"{0}\": known are {KNOWN}. To search for the text itself, quote it: '\"{1}\"'"
     )]
     Unknown(String, String),
-    /// A value that makes no sense to its filter.
+    /// A value that its filter does not take.
     #[error("{0}")]
     Value(String),
     /// A quotation mark without its other half.
@@ -57,21 +57,21 @@ pub enum QueryProblem {
          quote it: '\"OR\"'"
     )]
     Or,
-    /// A text of nothing but punctuation.
+    /// A text without letters and digits.
     #[error("\"{0}\" holds neither letters nor digits, and only those are found")]
     NoWord(String),
-    /// Too much.
+    /// The query is too long.
     #[error("the query is longer than {QUERY_BYTES_MAX} bytes")]
     Long,
-    /// Too many parts.
+    /// The query has too many parts.
     #[error("the query has more than {UNITS_MAX} alternatives, groups and negations")]
     Parts,
 }
 
-/// Reads a query; times are told from this moment and in this zone.
+/// Parses a query; ages and days are relative to this time and zone.
 ///
 /// # Errors
-/// A part of it cannot be understood.
+/// A part of the query is malformed.
 pub fn parse(text: &str, now_ns: u64, zone: &TimeZone) -> Result<SearchQuery, QueryError> {
     if text.len() > QUERY_BYTES_MAX {
         return Err(QueryError { problem: QueryProblem::Long, at: 0..0 });
@@ -89,7 +89,7 @@ pub fn parse(text: &str, now_ns: u64, zone: &TimeZone) -> Result<SearchQuery, Qu
 struct Parser<'a> {
     tokens: Peekable<IntoIter<QueryToken>>,
     clock: QueryTime<'a>,
-    /// The page that is asked for.
+    /// Collects the page that is asked for.
     query: SearchQuery,
     units: usize,
 }
@@ -101,7 +101,7 @@ enum QueryUnit {
 }
 
 impl Parser<'_> {
-    /// Reads what must all hold: up to the end of the query, or of the group that was opened here.
+    /// Reads conditions that must all hold, up to the end of the query or of the group that was opened here.
     fn all(&mut self, opened: Option<&Range<usize>>) -> Result<Conditions, QueryError> {
         let mut conditions = Conditions::default();
         let mut is_empty = true;
@@ -133,7 +133,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Reads a word or a group, with all that `OR` joins to it.
+    /// Reads a word or a group, with the alternatives that `OR` joins to it.
     fn item(&mut self, conditions: &mut Conditions, is_outside: bool) -> Result<(), QueryError> {
         let first = self.unit()?;
         let mut alternatives = Vec::new();
@@ -178,7 +178,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Makes conditions of a unit alone.
+    /// Turns one unit into conditions of its own.
     fn alone(&mut self, unit: QueryUnit) -> Result<Conditions, QueryError> {
         let (conditions, is_negated) = match unit {
             QueryUnit::Group { conditions, is_negated } => (*conditions, is_negated),
@@ -196,7 +196,8 @@ impl Parser<'_> {
         })
     }
 
-    /// Adds a group that must hold. Its lists stay apart: two tools side by side are either of them.
+    /// Adds a group that must hold. Its lists are not merged into the others: `tool:a tool:b` means either, but
+    /// `tool:a (tool:b)` means both.
     fn join(conditions: &mut Conditions, mut group: Conditions) {
         conditions.text.append(&mut group.text);
         conditions.any_of.append(&mut group.any_of);

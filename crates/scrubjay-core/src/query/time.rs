@@ -1,25 +1,33 @@
-//! Times as people write them: so long ago, a day, a day and a time, `today`, `yesterday`, `now`.
+//! Times as people write them: an age, a day, a day and a time, `today`, `yesterday`, `now`.
 
 use jiff::Timestamp;
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
+use thiserror::Error;
 
 use crate::units::parse_duration;
 
-/// Which end of a day is meant where only a day is given.
+/// Which end of a day a text means that names only the day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DayEdge {
-    /// Its first moment: what lies behind that is since that day.
+    /// Its first moment: `since:` a day begins there.
     Start,
-    /// The first moment of the next day: what lies before that is until that day, which counts as a whole.
+    /// The first moment of the next day: `until:` a day includes the whole day.
     End,
 }
 
-/// Reads a time: `2d` (so long ago), `now`, `today`, `yesterday`, a date, or a date and time in this zone.
+/// A text that is no time.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error(
+    "expected a time ago like 30m or 2d, today, yesterday, now, a date like 2026-11-01, or 2026-11-01T14:30"
+)]
+pub struct TimeError;
+
+/// Reads a time: an age such as `2d`, `now`, `today`, `yesterday`, a date, or a date and time in this zone.
 ///
 /// # Errors
-/// It is none of these; the text says what is expected.
-pub fn moment(value: &str, now_ns: u64, zone: &TimeZone, edge: DayEdge) -> Result<u64, String> {
+/// The text is none of these.
+pub fn moment(value: &str, now_ns: u64, zone: &TimeZone, edge: DayEdge) -> Result<u64, TimeError> {
     if let Ok(ago) = parse_duration(value) {
         return Ok(now_ns.saturating_sub(u64::try_from(ago.as_nanos()).unwrap_or(u64::MAX)));
     }
@@ -41,10 +49,7 @@ pub fn moment(value: &str, now_ns: u64, zone: &TimeZone, edge: DayEdge) -> Resul
             _ => day(value.parse().ok()?),
         }
     };
-    read().and_then(|time| u64::try_from(time.as_nanosecond()).ok()).ok_or_else(|| {
-        "expected a time ago like 30m or 2d, today, yesterday, now, a date like 2026-11-01, or 2026-11-01T14:30"
-            .to_owned()
-    })
+    read().and_then(|time| u64::try_from(time.as_nanosecond()).ok()).ok_or(TimeError)
 }
 
 #[cfg(test)]

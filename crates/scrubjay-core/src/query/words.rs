@@ -1,6 +1,6 @@
-//! What was typed as words, parentheses and `OR`, each with its place.
+//! The tokens of a query: words, parentheses and `OR`, each with its position.
 //!
-//! Knows quotation marks and nothing of filters.
+//! Knows quotation marks, but no filters.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ pub(super) enum QueryToken {
     Or { at: Range<usize> },
 }
 
-/// One word of a query; a `-` in front and quotation marks around it or within it are gone.
+/// One word of a query, without a `-` in front and without quotation marks.
 #[derive(Debug)]
 pub(super) struct QueryWord {
     pub(super) text: String,
@@ -29,28 +29,28 @@ pub(super) struct QueryWord {
     pub(super) is_quoted: bool,
     /// Where in the text the first quoted part begins.
     pub(super) quoted_from: usize,
-    /// Where in the query it stands.
+    /// Its position in the query.
     pub(super) at: Range<usize>,
 }
 
 impl QueryWord {
-    /// Splits `name:value`; a name is of letters, and `://` is an address.
+    /// Splits `name:value`. A name consists of letters; `https://x` is an address, not a filter.
     pub(super) fn filter(&self) -> Option<(&str, &str)> {
         let (name, value) = self.text.split_once(':')?;
         let is_name = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_');
         (is_name && name.len() < self.quoted_from && !value.starts_with("//")).then_some((name, value))
     }
 
-    /// Splits off what stands before `=`, `~`, `>` or `<`, where that could be the name of something.
+    /// Returns the name before `=`, `~`, `>` or `<`, if it could be that of a field.
     pub(super) fn comparison(&self) -> Option<&str> {
         let end = self.text.find(['=', '~', '<', '>']).filter(|end| *end < self.quoted_from)?;
         let name = &self.text[..end];
-        let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_.[]*".contains(&b);
-        (name.starts_with(|c: char| c.is_ascii_lowercase()) && name.bytes().all(fits)).then_some(name)
+        let is_name = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_.[]*".contains(&b);
+        (name.starts_with(|c: char| c.is_ascii_lowercase()) && name.bytes().all(is_name)).then_some(name)
     }
 }
 
-/// Takes a query apart.
+/// Cuts a query into tokens.
 pub(super) fn tokens(text: &str) -> Result<Vec<QueryToken>, QueryError> {
     let mut tokens = Vec::new();
     let mut at = 0;
@@ -69,6 +69,7 @@ pub(super) fn tokens(text: &str) -> Result<Vec<QueryToken>, QueryError> {
         } else {
             let word = word(text, at)?;
             at = word.at.end;
+            // Compared with what was typed, because a quoted "OR" is text.
             if text[word.at.clone()] == *"OR" {
                 tokens.push(QueryToken::Or { at: word.at });
             } else {
@@ -79,7 +80,7 @@ pub(super) fn tokens(text: &str) -> Result<Vec<QueryToken>, QueryError> {
     Ok(tokens)
 }
 
-/// Reads the word that begins here: up to a space, or a `)` that closes nothing within the word.
+/// Reads the word that begins here, up to a space, or to a `)` without a `(` within the word: that one closes a group.
 fn word(text: &str, begin: usize) -> Result<QueryWord, QueryError> {
     let rest = &text[begin..];
     let is_negated = rest.starts_with('-') && rest.len() > 1 && !rest[1..].starts_with(char::is_whitespace);

@@ -1,8 +1,8 @@
-//! How sure a shortlist is, from the shape of its scores.
+//! The confidence of a shortlist, from the shape of its scores.
 //!
-//! A logistic model, fitted on the development half of the evaluation set (`tests/routing/`) with served and
-//! unserved tasks weighing the same; the other half says how well it does. How far the second tool is behind
-//! told nothing there, so it is shown and not counted: two tools may both serve.
+//! A logistic model, fitted on the development half of the evaluation set (`tests/routing/`), with equal weight for tasks
+//! that a tool serves and tasks that none does; the other half measures it. The margin to the second tool did not help
+//! there, so it is shown but not used: two tools may both serve.
 
 use super::ScoreShape;
 

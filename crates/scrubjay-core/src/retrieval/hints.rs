@@ -1,6 +1,6 @@
-//! What a word of a task suggests beyond itself: a command of a shell, the look of a value, a question.
+//! Words that a task suggests without saying them: by a shell command, the form of a value, or a question.
 
-/// Commands that people type out of habit, and what they mean.
+/// Shell commands that people type out of habit, and words for what they do.
 const COMMANDS: &[(&str, &str)] = &[
     ("cat", "read file"),
     ("cd", "directory"),
@@ -18,10 +18,10 @@ const COMMANDS: &[(&str, &str)] = &[
     ("rm", "delete file"),
     ("touch", "create file"),
 ];
-/// Questions, and what is usually done to answer them.
+/// Question words, and words for what usually answers them.
 const QUESTIONS: &[(&str, &str)] =
     &[("which", "list"), ("where", "find"), ("many", "count"), ("what", "list get"), ("rid", "delete")];
-/// Endings of files of some kind.
+/// File extensions, and words for such files.
 const ENDINGS: &[(&str, &str)] = &[
     ("gif", "image"),
     ("jpeg", "image"),
@@ -42,8 +42,8 @@ pub(super) fn question(word: &str) -> impl Iterator<Item = &'static str> + use<>
     look_up(QUESTIONS, word)
 }
 
-/// Returns the words that the look of a value suggests: `/etc/hosts` is a file.
-pub(super) fn look(value: &str) -> impl Iterator<Item = &'static str> + use<> {
+/// Returns the words that the form of a value suggests: `/etc/hosts` is a file.
+pub(super) fn value_form(value: &str) -> impl Iterator<Item = &'static str> + use<> {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let ending = value.rsplit_once('.').map(|(_, ending)| ending);
     let is_ending = |e: &str| (1..=5).contains(&e.len()) && e.bytes().all(|b| b.is_ascii_alphanumeric());
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn values_look_like_something() {
         let check = |value: &str, expected: &str| {
-            assert_eq!(look(value).collect::<Vec<_>>().join(" "), expected, "{value}");
+            assert_eq!(value_form(value).collect::<Vec<_>>().join(" "), expected, "{value}");
         };
         check("/etc/hosts", "file path");
         check("a.png", "file path image");

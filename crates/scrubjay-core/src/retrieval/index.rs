@@ -1,4 +1,4 @@
-//! The catalog, word by word: which tool has it, in which fields, how much it counts there.
+//! The inverted index of the catalog: for each term the tools that have it, in which fields and with what weight.
 
 use std::collections::HashMap;
 
@@ -11,11 +11,11 @@ use super::synonyms::Synonyms;
 use super::words::WordReader;
 use super::{RetrievalSettings, Shortlist, ToolField, ToolHit, ToolText, WordMatch};
 
-/// A word in a tool.
+/// A term in a tool.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Posting {
     pub(super) tool: u32,
-    /// How often it stands there, weighted by field and length.
+    /// How often it occurs, weighted by field and length.
     pub(super) weight: f32,
     fields: u8,
 }
@@ -91,7 +91,7 @@ impl ToolIndex {
     /// Adds to a term's postings, which are in the order of the tools.
     fn add(&mut self, term: u32, posting: Posting) {
         let postings = &mut self.postings[term as usize];
-        // The tool that is being read is the last one.
+        // While a catalog is read, the tool is always the last one: no search is needed.
         let at = match postings.last() {
             Some(last) if last.tool == posting.tool => Ok(postings.len() - 1),
             Some(last) if last.tool < posting.tool => Err(postings.len()),
@@ -118,7 +118,7 @@ impl ToolIndex {
         id
     }
 
-    /// Returns the id of a term that stands somewhere.
+    /// Returns the id of a term, if a tool has it.
     pub(super) fn id(&self, term: &str) -> Option<u32> {
         self.ids.get(term).copied()
     }
@@ -127,20 +127,20 @@ impl ToolIndex {
         &self.terms[id as usize]
     }
 
-    /// Returns how telling a term is: the fewer tools have it, the more.
+    /// Returns a term's inverse document frequency: the fewer tools have it, the more it tells.
     pub(super) fn idf(&self, id: u32) -> f32 {
         self.idf_of(self.postings[id as usize].len() as f32)
     }
 
-    /// Returns how telling a term in so many tools is.
+    /// Returns the inverse document frequency of a term that this many tools have.
     pub(super) fn idf_of(&self, tools: f32) -> f32 {
         let all = self.tools as f32;
         (1.0 + (all - tools + 0.5) / (tools + 0.5)).ln()
     }
 
-    /// Remembers that a task meant a tool, as some conversation showed: its words find that tool from now on.
+    /// Remembers that a conversation used a tool for a task: the task's words find that tool from now on.
     ///
-    /// What several conversations asked counts more, up to a limit. The same one teaches a word only once.
+    /// Words of several conversations count more, up to a limit. One conversation teaches a word only once.
     pub fn learn(&mut self, task: &str, tool: usize, conversation: u64) {
         if tool >= self.tools || self.settings.weights[ToolField::AskedAs as usize] == 0.0 {
             return;
@@ -157,12 +157,13 @@ impl ToolIndex {
         }
     }
 
-    /// Returns the tools that fit a task best. The same task finds the same tools in the same order.
+    /// Returns the tools that match a task best. The same task finds the same tools in the same order.
     #[must_use]
     pub fn search(&self, task: &str, limit: usize) -> Shortlist {
         let groups = query::groups(self, task);
-        let Scored { scores, signs } = self.score_with_past(&groups);
+        let Scored { scores, signs } = self.score_with_learned(&groups);
         let mut order: Vec<usize> = (0..scores.len()).filter(|tool| scores[*tool] > 0.0).collect();
+        // Equal scores keep the order of the catalog, so that a task always has the same answer.
         order.sort_unstable_by(|a, b| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b)));
         order.truncate(limit);
         let hit = |tool| ToolHit { tool, score: scores[tool], why: self.why(&groups, tool) };
@@ -271,7 +272,7 @@ mod tests {
         assert_eq!(first(&index, "nuke that").as_deref(), Some("files/deleteFile"));
         assert_eq!(index.search("nuke", 1).hits[0].why[0].fields, [ToolField::AskedAs]);
         index.learn("nuke", 99, 0);
-        // A word that many asked counts more, but not without end, and one who repeats himself counts once.
+        // Words of more conversations count more, up to a limit, and repetitions in one conversation count once.
         let score = |index: &ToolIndex| index.search("nuke", 1).hits[0].score;
         let once = score(&index);
         (0..20).for_each(|_| index.learn("nuke", 1, 0));

@@ -1,51 +1,52 @@
-//! What tools were asked as before: words that their definitions do not have, and how many conversations
-//! used each.
+//! Words that earlier tasks used for a tool and that its definition does not have, with the number of conversations
+//! that used each.
 //!
-//! Kept apart from the catalog's own words, which it never changes. A conversation counts once for a word, so
-//! that nobody gets a tool found by saying something often.
+//! Kept apart from the catalog's own words, which they never change. A conversation counts once for a word, so that
+//! repeating a word does not promote a tool.
 
 use std::collections::HashMap;
 
-/// A tool remembers so many words.
+/// The most words that a tool remembers.
 pub(super) const WORDS_MAX: usize = 64;
-/// And of each so many conversations.
+/// The most conversations that count for a word: more would not make it surer.
 pub(super) const TIMES_MAX: usize = 5;
-/// A word that so many conversations used counts like one of its definition; before that it only suggests.
+/// From this many conversations on, a word also counts for the confidence; before that it only moves the ranking.
 pub(super) const SURE_TIMES: usize = 3;
 
-/// The words of all tools.
+/// The learned words of all tools.
 #[derive(Default)]
 pub(super) struct LearnedWords {
-    words: HashMap<String, Vec<Said>>,
+    words: HashMap<String, Vec<LearnedUse>>,
     /// How many words each tool has.
     known: HashMap<u32, usize>,
 }
 
-struct Said {
+struct LearnedUse {
     tool: u32,
     /// The conversations, by their hashes.
-    by: Vec<u64>,
+    conversations: Vec<u64>,
 }
 
 impl LearnedWords {
-    /// Remembers that a conversation used a word for a tool; a tool that remembers enough learns no new ones.
+    /// Remembers that a conversation used a word for a tool; a tool with [`WORDS_MAX`] words learns no new ones.
     pub(super) fn learn(&mut self, word: &str, tool: u32, by: u64) {
         let known = self.known.entry(tool).or_default();
         let has_room = *known < WORDS_MAX;
-        if let Some(said) = self.words.get_mut(word).and_then(|all| all.iter_mut().find(|s| s.tool == tool)) {
-            if said.by.len() < TIMES_MAX && !said.by.contains(&by) {
-                said.by.push(by);
+        if let Some(used) = self.words.get_mut(word).and_then(|all| all.iter_mut().find(|s| s.tool == tool)) {
+            if used.conversations.len() < TIMES_MAX && !used.conversations.contains(&by) {
+                used.conversations.push(by);
             }
         } else if has_room {
             *known += 1;
-            self.words.entry(word.to_owned()).or_default().push(Said { tool, by: vec![by] });
+            self.words.entry(word.to_owned()).or_default().push(LearnedUse { tool, conversations: vec![by] });
         }
     }
 
-    /// Returns the tools that a word was used for at least so often, and how often.
+    /// Returns the tools for which at least this many conversations used a word, and how many did.
     pub(super) fn of(&self, word: &str, least: usize) -> impl Iterator<Item = (usize, usize)> {
-        let said = self.words.get(word).into_iter().flatten();
-        said.map(|said| (said.tool as usize, said.by.len())).filter(move |(_, times)| *times >= least)
+        let uses = self.words.get(word).into_iter().flatten();
+        uses.map(|used| (used.tool as usize, used.conversations.len()))
+            .filter(move |(_, times)| *times >= least)
     }
 
     /// Returns how many words a tool has.

@@ -1,4 +1,4 @@
-//! How good a ranking is, by the usual measures. Pure: where cases and catalogs lie is the command's business.
+//! Measures rankings: recall, MRR, NDCG. Pure; the command reads cases and catalogs.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,16 +13,16 @@ pub const DEPTHS: [usize; 4] = [1, 3, 5, 10];
 pub struct GradedCase {
     /// The task.
     pub query: String,
-    /// `backend/tool` of each that serves it; nothing does where it is empty.
+    /// `backend/tool` of each tool that serves it; empty if none does.
     pub expected: Vec<String>,
 }
 
-/// What was answered to one case.
+/// The graded answer to one case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GradedAnswer {
-    /// The places (from 0) of the expected tools in the ranking, as far as they are in it.
+    /// The places (from 0) of those expected tools that are in the ranking.
     pub places: Vec<usize>,
-    /// How many were expected.
+    /// How many tools were expected.
     pub expected: usize,
     /// Whether the shortlist was good enough to act on.
     pub acted: bool,
@@ -46,19 +46,19 @@ impl GradedAnswer {
 /// The measures of many cases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct RetrievalMeasures {
-    /// Cases that some tool serves.
+    /// How many cases a tool serves.
     pub served: usize,
-    /// Cases that none does.
+    /// How many cases no tool serves.
     pub unserved: usize,
     /// The share of the expected tools among the first 1, 3, 5 and 10, averaged over the served cases.
     pub recall: [f64; 4],
-    /// The mean of one over the place of the first expected tool.
+    /// The mean reciprocal rank of the first expected tool.
     pub mrr: f64,
-    /// How early the expected tools stand among the first ten, where 1 is the ideal.
+    /// The normalised discounted cumulative gain of the first ten: 1 if the expected tools come first.
     pub ndcg10: f64,
-    /// The share of served cases that are acted on.
+    /// The share of served cases whose shortlist is good enough to act on.
     pub acts: f64,
-    /// The share of unserved cases that are not.
+    /// The share of unserved cases whose shortlist is not.
     pub abstains: f64,
 }
 

@@ -1,17 +1,19 @@
-//! What a task asks for: its words, each with the ways to say it, and how much each tells.
+//! Takes a task apart into words, each with its synonyms and near misses, and how much it says about the task.
 
 use super::hints;
 use super::index::ToolIndex;
 use super::words::{self, WordKind};
 
-/// A word that no tool knows counts against a shortlist, but less than one they know: it may be a value.
+/// The weight of a word that is in no definition: it counts against a shortlist, but less than a known one, because it
+/// may be a value.
 const UNKNOWN: f32 = 0.6;
-/// Names and values belong to the arguments.
+/// The weights of a name or value that is in no definition, and of one that is: both nearly always belong to the
+/// arguments.
 const UNKNOWN_VALUE: f32 = 0.1;
 const VALUE: f32 = 0.3;
-/// Even a common word may be meant by a rare one that tells so much.
-const MODEST: f32 = 2.0;
-/// What is only suggested counts so much.
+/// The least bound on what a synonym may tell: even for a common word, a rarer synonym may tell this much.
+const SYNONYM_IDF_MIN: f32 = 2.0;
+/// The weight of words that are only suggested.
 const SUGGESTED: f32 = 0.35;
 
 /// A word of a task.
@@ -19,13 +21,13 @@ const SUGGESTED: f32 = 0.35;
 pub(super) struct TermGroup<'t> {
     pub(super) typed: &'t str,
     pub(super) term: String,
-    /// Whether a tool may be remembered by it: a word that was said, not a value.
+    /// Whether a tool may learn it: a word of the task, neither a value nor suggested.
     pub(super) is_said: bool,
-    /// Terms that may stand for it, each with a likeness in 0..=1.
+    /// Terms that may stand for it, each with its similarity in 0..=1.
     pub(super) variants: Vec<(u32, f32)>,
-    /// No way to say it tells more than this: a rare synonym is not what was said.
+    /// The most that a variant may tell: a rare synonym must not count more than the word itself.
     pub(super) idf_max: f32,
-    /// How much its presence counts in a score.
+    /// The weight of its presence in a score.
     pub(super) emphasis: f32,
     /// How much it says about what is wanted.
     pub(super) importance: f32,
@@ -33,13 +35,13 @@ pub(super) struct TermGroup<'t> {
 
 /// Takes a task apart.
 pub(super) fn groups<'t>(index: &ToolIndex, task: &'t str) -> Vec<TermGroup<'t>> {
-    let asked = words::asked(task);
+    let words = words::task_words(task);
     let mut groups = TermGroups { index, seen: Vec::new(), groups: Vec::new() };
-    for (i, word) in asked.iter().enumerate() {
+    for (i, word) in words.iter().enumerate() {
         let whole = word.typed.to_lowercase();
         let parts = words::parts(word.typed);
         let known = index.reader.term(&whole).is_some_and(|term| index.id(&term).is_some());
-        // A command comes early: `cat a.txt`, `docker ps`. Later on a cat is a cat.
+        // Only the first two words can be a command: `cat a.txt`, `docker ps`. Further on, a cat is a cat.
         let early = index.settings.hints && i < 2 && !known;
         let command = early && hints::command(&whole).next().is_some();
         if command {
@@ -51,11 +53,11 @@ pub(super) fn groups<'t>(index: &ToolIndex, task: &'t str) -> Vec<TermGroup<'t>>
         }
     }
     if index.settings.hints {
-        // After all that was said: a word that was said needs no suggestion.
-        for word in &asked {
+        // After all words of the task, because a word that the task has itself must not count as only suggested.
+        for word in &words {
             let whole = word.typed.to_lowercase();
-            let look = hints::look(word.chunk).chain(hints::question(&whole));
-            look.for_each(|word| groups.add(word, WordKind::Word, SUGGESTED));
+            let suggested = hints::value_form(word.chunk).chain(hints::question(&whole));
+            suggested.for_each(|word| groups.add(word, WordKind::Word, SUGGESTED));
         }
     }
     groups.groups
@@ -100,7 +102,7 @@ fn group<'t>(index: &ToolIndex, typed: &'t str, term: &str, kind: WordKind) -> T
         }
     }
     let commonest = || variants.iter().map(|(id, _)| index.idf(*id)).fold(f32::MAX, f32::min);
-    let idf_max = index.id(term).map_or_else(commonest, |id| index.idf(id)).max(MODEST);
+    let idf_max = index.id(term).map_or_else(commonest, |id| index.idf(id)).max(SYNONYM_IDF_MIN);
     let telling =
         variants.iter().map(|(id, likeness)| index.idf(*id).min(idf_max) * likeness).fold(0.0, f32::max);
     let (emphasis, importance) = match (kind, variants.is_empty()) {

@@ -1,5 +1,4 @@
-//! How well each tool fits a task: by the words of the catalog, and as far as that may count by what was asked
-//! before.
+//! Scores each tool for a task by the words of the catalog and, within limits, by words learned from earlier tasks.
 
 use super::confidence::confidence;
 use super::index::ToolIndex;
@@ -7,19 +6,19 @@ use super::learned::{SURE_TIMES, TIMES_MAX};
 use super::query::TermGroup;
 use super::{ACT_MIN, ScoreShape, ToolField};
 
-/// Where the catalog's own words are good enough to act on, what was asked before moves a tool by no more than
-/// this part of the best score.
-const NUDGE: f32 = 0.1;
+/// If the catalog's own words are good enough to act on, learned words move a tool by at most this part of the best
+/// score, so that recordings cannot overrule a clear match.
+const LEARNED_SHARE_MAX: f32 = 0.1;
 
-/// The scores of all tools for one task, and what they tell.
+/// The scores of all tools for one task, and their shape.
 pub(super) struct Scored {
     pub(super) scores: Vec<f32>,
     pub(super) signs: ScoreShape,
 }
 
 impl ToolIndex {
-    /// Scores every tool by the catalog, and by what was asked before as far as that may count.
-    pub(super) fn score_with_past(&self, groups: &[TermGroup<'_>]) -> Scored {
+    /// Scores every tool by the catalog and, within limits, by learned words.
+    pub(super) fn score_with_learned(&self, groups: &[TermGroup<'_>]) -> Scored {
         let plain = self.score(groups, usize::MAX);
         if groups.iter().all(|group| self.asked.of(&group.term, 1).next().is_none()) {
             return plain;
@@ -29,22 +28,22 @@ impl ToolIndex {
         let is_clear = confidence(&plain.signs) >= ACT_MIN;
         let moved = |(plain, suggested): (&f32, &f32)| {
             let by = (suggested - plain).max(0.0);
-            plain + if is_clear { by.min(NUDGE * best) } else { by }
+            plain + if is_clear { by.min(LEARNED_SHARE_MAX * best) } else { by }
         };
         let scores = plain.scores.iter().zip(&suggested.scores).map(moved).collect();
-        // Only what several conversations asked makes anyone surer.
+        // Only words of several conversations raise the confidence: one tape alone must not make the router act.
         let signs = if confidence(&sure.signs) > confidence(&plain.signs) { sure.signs } else { plain.signs };
         Scored { scores, signs }
     }
 
-    /// Scores every tool; words that it was asked as count from so many conversations on.
+    /// Scores every tool; a learned word counts if at least `least` conversations used it.
     fn score(&self, groups: &[TermGroup<'_>], least: usize) -> Scored {
         let sum: f32 = groups.iter().map(|group| group.importance).sum();
         let (mut scores, mut covered) = (vec![0.0_f32; self.tools], vec![0.0_f32; self.tools]);
         let mut best = vec![(0.0_f32, 0.0_f32); self.tools];
         let mut known = 0.0;
         for group in groups {
-            // Of all ways to say a word the best counts: a tool gains nothing by repeating itself.
+            // Only the best variant of a word counts, so that a tool gains nothing by listing synonyms.
             best.fill((0.0, 0.0));
             for (term, likeness) in &group.variants {
                 let idf = self.idf(*term).min(group.idf_max) * likeness * group.emphasis;
@@ -77,7 +76,7 @@ impl ToolIndex {
         Scored { scores, signs }
     }
 
-    /// Returns how telling a word is that tools were asked as.
+    /// Returns the inverse document frequency of a learned word.
     fn idf_asked(&self, group: &TermGroup<'_>) -> f32 {
         match self.id(&group.term) {
             Some(id) => self.idf(id),

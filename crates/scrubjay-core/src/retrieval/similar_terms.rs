@@ -1,10 +1,12 @@
-//! Finds terms that look like a word nobody knows: typos, and words cut short.
+//! Finds terms that look like an unknown word: typos and abbreviations.
 
 use std::collections::HashMap;
 
-/// A shorter word has too many neighbours.
+/// The shortest word that is looked up: shorter ones have too many neighbours.
 const CHARS_MIN: usize = 4;
-/// No more terms are compared letter by letter.
+/// The longest word that is looked up, because comparing letters is quadratic.
+const CHARS_MAX: usize = 32;
+/// The most terms that are compared letter by letter, best candidates first.
 const COMPARED_MAX: usize = 200;
 const FOUND_MAX: usize = 3;
 
@@ -12,7 +14,7 @@ const FOUND_MAX: usize = 3;
 #[derive(Default)]
 pub(super) struct SimilarTerms {
     by_gram: HashMap<[char; 2], Vec<u32>>,
-    /// The highest id and one.
+    /// The highest id plus one.
     terms: u32,
 }
 
@@ -32,10 +34,11 @@ impl SimilarTerms {
     /// Returns the nearest terms, each with a likeness in 0..1, best first.
     pub(super) fn find(&self, word: &str, term: impl Fn(u32) -> String) -> Vec<(u32, f32)> {
         let length = word.chars().count();
-        if !(CHARS_MIN..=32).contains(&length) {
+        if !(CHARS_MIN..=CHARS_MAX).contains(&length) {
             return Vec::new();
         }
-        // What one letter too many, too few or swapped leaves in common, and a little less for long words.
+        // The pairs that two words still share after one letter was added, left out or swapped; at most four, so that long
+        // words may differ more.
         let shared_min = u8::try_from((length - 2).clamp(2, 4)).unwrap_or(2);
         let mut shared = vec![0_u8; self.terms as usize];
         let mut candidates = Vec::new();
@@ -60,7 +63,7 @@ impl SimilarTerms {
     }
 }
 
-/// Calls back with each pair of letters, the ends marked.
+/// Calls back with each pair of letters, with a space before the first and after the last.
 fn grams(word: &str, mut found: impl FnMut([char; 2])) {
     let mut before = ' ';
     for c in word.chars().chain([' ']) {
@@ -69,7 +72,7 @@ fn grams(word: &str, mut found: impl FnMut([char; 2])) {
     }
 }
 
-/// Returns how alike two words are, if they are alike enough to be the same.
+/// Returns the similarity of two words, or none if they are too different.
 fn likeness(word: &str, term: &str) -> Option<f32> {
     let (a, b): (Vec<char>, Vec<char>) = (word.chars().collect(), term.chars().collect());
     let (shorter, longer) = (a.len().min(b.len()), a.len().max(b.len()));

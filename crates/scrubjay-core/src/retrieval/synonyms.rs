@@ -1,4 +1,4 @@
-//! Words that people use for the same thing when they speak to tools.
+//! Groups of words that people use for the same thing when they describe tasks.
 //!
 //! Made by hand, common words only: a word in many groups would mean everything.
 

@@ -34,7 +34,7 @@ impl Catalog {
         measure(&cases.iter().map(answer).collect::<Vec<_>>())
     }
 
-    /// Teaches what each case means, as so many conversations would.
+    /// Teaches what each case means, as this many conversations would.
     fn teach(
         &self,
         index: &mut ToolIndex,
@@ -120,7 +120,7 @@ fn it_acts_where_a_tool_serves_and_abstains_where_none_does() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever tools say and people ask, there is an answer, and its numbers make sense.
+    /// Any definitions and any task have an answer with valid numbers.
     #[test]
     fn any_text_will_do(name in "\\PC{0,20}", description in "(?s).{0,200}", task in "(?s).{0,200}") {
         let definition = json!({"name": name, "description": description, "inputSchema": {"title": task}});

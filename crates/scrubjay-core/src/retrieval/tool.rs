@@ -1,10 +1,10 @@
-//! What retrieval reads of a tool: its texts, and those of its schema.
+//! The texts of a tool that retrieval reads: its own and those in its schema.
 
 use serde_json::Value;
 
 use super::ToolField;
 
-/// No schema is read deeper, nor further.
+/// The depth to which a schema is read, and the most texts that are read from it: a server can send any schema.
 const DEPTH_MAX: usize = 8;
 const TEXTS_MAX: usize = 400;
 
@@ -21,9 +21,9 @@ pub struct ToolText {
     pub description: String,
     /// The names of its parameters.
     pub parameters: Vec<String>,
-    /// What its schema says about them.
+    /// The titles and descriptions in its schema.
     pub schema: Vec<String>,
-    /// The values they can have.
+    /// The values that its schema lists.
     pub enums: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ impl ToolText {
         texts
     }
 
-    /// Returns the name by which people tell it from others: `backend/tool`.
+    /// Returns its name with the backend's: `backend/tool`.
     #[must_use]
     pub fn full_name(&self) -> String {
         format!("{}/{}", self.backend, self.name)

@@ -1,16 +1,18 @@
-//! Cuts text into words: names in their usual spellings come apart, stop words fall away, stems remain.
+//! Cuts text into terms: names such as `readFile` are split, stop words dropped, the others reduced to their stems.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use rust_stemmers::{Algorithm, Stemmer};
+use frostem::{Algorithm, Stemmer};
 
-/// No text is read further.
+/// The most words that are read of one text.
 const WORDS_MAX: usize = 2000;
-/// A longer word is no word.
-const WORD_CHARS_MAX: usize = 64;
+/// The most words of a task that are searched, because each costs a pass over the catalog.
+const TASK_WORDS_MAX: usize = 64;
+/// The longest word in bytes: longer ones are data.
+const WORD_BYTES_MAX: usize = 64;
 
-/// Words that say nothing about what is wanted.
+/// Words that say nothing about which tool is wanted.
 const STOP_WORDS: &str = "\
     a about all also am an and any are as at be been but by can could d did do does each every for from give \
     go got had has have hello help here hey hi how i if in into is it its just kindly let lets like ll many \
@@ -19,7 +21,7 @@ const STOP_WORDS: &str = "\
     those to too up us use using ve want wants was we were what when where which while who whose why will \
     with within would you your yours exists exist comes come know";
 
-/// When something is or was: of no help to find what does it.
+/// Words about times, which are values of arguments: they do not help to find a tool.
 const TIME_WORDS: &str = "\
     ago day days hour hours later monday tuesday wednesday thursday friday saturday sunday minute minutes month months \
     morning afternoon evening night noon now second seconds soon today tomorrow tonight week weekend weeks year years \
@@ -28,26 +30,26 @@ const TIME_WORDS: &str = "\
 /// A word of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TaskWord<'t> {
-    /// As it was typed.
+    /// The word as it was typed.
     pub(super) typed: &'t str,
-    /// What it looks like.
+    /// Its kind, as far as its form tells.
     pub(super) kind: WordKind,
-    /// The whole of which it is a part: `/etc/hosts`.
+    /// The text between spaces of which it is a part: `/etc/hosts`.
     pub(super) chunk: &'t str,
 }
 
-/// What a word of a task looks like.
+/// The kind of a word of a task, as far as its form tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WordKind {
     /// A word.
     Word,
-    /// The name of somebody or something.
+    /// The name of a person or a thing.
     Name,
-    /// A value: a path, a number, what is quoted.
+    /// A value: a path, a number, quoted text.
     Value,
 }
 
-/// Turns words into terms, as a setting has it.
+/// Turns words into terms, with or without stemming.
 pub(super) struct WordReader {
     stemmer: Option<Stemmer>,
     stop_words: HashSet<&'static str>,
@@ -56,12 +58,12 @@ pub(super) struct WordReader {
 impl WordReader {
     pub(super) fn new(stems: bool) -> Self {
         Self {
-            stemmer: stems.then(|| Stemmer::create(Algorithm::English)),
+            stemmer: stems.then(|| Stemmer::new(Algorithm::English)),
             stop_words: STOP_WORDS.split(' ').collect(),
         }
     }
 
-    /// Returns the term of a word in small letters; stop words have none.
+    /// Returns the term of a lower-case word; stop words have none.
     pub(super) fn term<'w>(&self, word: &'w str) -> Option<Cow<'w, str>> {
         let Some(stemmer) = &self.stemmer else { return Some(Cow::Borrowed(word)) };
         if self.stop_words.contains(word) {
@@ -75,6 +77,7 @@ impl WordReader {
         for typed in typed_words(text) {
             let parts = parts(typed);
             let whole = typed.to_lowercase();
+            // Plain BM25, which stems nothing, also splits nothing: it is the baseline.
             if parts.len() > 1 && self.stemmer.is_some() {
                 for part in parts {
                     self.term(&part.to_lowercase()).iter().for_each(|term| found(term));
@@ -87,10 +90,10 @@ impl WordReader {
 
 fn typed_words(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
-    words.filter(|word| word.len() <= WORD_CHARS_MAX).take(WORDS_MAX)
+    words.filter(|word| word.len() <= WORD_BYTES_MAX).take(WORDS_MAX)
 }
 
-/// Cuts a word where its case says so: `readFile`, `HTTPServer`.
+/// Cuts a word at its capitals: `readFile`, `HTTPServer`.
 pub(super) fn parts(word: &str) -> Vec<&str> {
     let chars: Vec<(usize, char)> = word.char_indices().collect();
     let mut parts = Vec::new();
@@ -109,8 +112,8 @@ pub(super) fn parts(word: &str) -> Vec<&str> {
     parts
 }
 
-/// Cuts a task into words, and tells which of them are mere values.
-pub(super) fn asked(task: &str) -> Vec<TaskWord<'_>> {
+/// Cuts a task into words, and tells words from names and values.
+pub(super) fn task_words(task: &str) -> Vec<TaskWord<'_>> {
     let mut words = Vec::new();
     let mut quoted = false;
     for (i, chunk) in task.split_whitespace().enumerate() {
@@ -137,7 +140,7 @@ pub(super) fn asked(task: &str) -> Vec<TaskWord<'_>> {
             quoted = false;
         }
     }
-    words.truncate(64);
+    words.truncate(TASK_WORDS_MAX);
     words
 }
 
@@ -173,7 +176,7 @@ mod tests {
     #[test]
     fn values_are_told_from_words() {
         let values = |task: &str| {
-            let words = asked(task);
+            let words = task_words(task);
             words.iter().filter(|w| w.kind != WordKind::Word).map(|w| w.typed.to_owned()).collect::<Vec<_>>()
         };
         assert_eq!(values("Read /etc/hosts for me."), ["etc", "hosts"]);
@@ -184,7 +187,7 @@ mod tests {
 
     #[test]
     fn no_text_is_too_long() {
-        assert_eq!(asked(&"word ".repeat(10_000)).len(), 64);
+        assert_eq!(task_words(&"word ".repeat(10_000)).len(), 64);
         assert_eq!(terms(&"word ".repeat(10_000)).len(), WORDS_MAX);
         assert!(terms(&"w".repeat(100)).is_empty());
     }

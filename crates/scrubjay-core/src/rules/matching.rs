@@ -1,8 +1,9 @@
 //! Which rules a request fits: so few bits that those of every open request can be kept for its answer.
 
 use super::Rule;
+use crate::bounded_map::BoundedMap;
 use crate::entry::Direction;
-use crate::operation::{Bounded, OPEN_MAX};
+use crate::operation::OPEN_MAX;
 
 /// No more rules can be in force.
 pub const RULES_MAX: usize = 256;
@@ -76,7 +77,7 @@ type RequestKey = (Direction, [u8; 16]);
 /// The requests that await their answer.
 #[derive(Debug)]
 pub(super) struct OpenRequests {
-    requests: Bounded<RequestKey, SameId>,
+    requests: BoundedMap<RequestKey, SameId>,
 }
 
 /// The requests that are open under one id. Which of them an answer is to, nobody can tell, so each answer may be to any
@@ -89,7 +90,7 @@ struct SameId {
 
 impl Default for OpenRequests {
     fn default() -> Self {
-        Self { requests: Bounded::new(OPEN_MAX) }
+        Self { requests: BoundedMap::new(OPEN_MAX) }
     }
 }
 
@@ -168,12 +169,12 @@ impl ReferenceKey {
 /// unknown, and so as anything.
 #[derive(Debug)]
 pub(super) struct ReferenceTable {
-    known: Bounded<ReferenceKey, MatchingRules>,
+    known: BoundedMap<ReferenceKey, MatchingRules>,
 }
 
 impl Default for ReferenceTable {
     fn default() -> Self {
-        Self { known: Bounded::new(KNOWN_MAX) }
+        Self { known: BoundedMap::new(KNOWN_MAX) }
     }
 }
 

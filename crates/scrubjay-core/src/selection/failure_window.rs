@@ -1,6 +1,6 @@
-//! What is around a failure: the last messages before one, and a count of those behind.
+//! The messages around a failure: a ring of the last messages before it, and a count of the messages after it.
 //!
-//! Only the operations of messages are known here, not the messages.
+//! Knows only the operations of messages, not the messages.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ pub(super) struct FailureWindow {
     after: usize,
     /// The operations of the last messages, oldest first.
     ring: VecDeque<u64>,
-    /// So many of the next messages are still behind a failure.
+    /// How many of the next messages still count as being after a failure.
     after_left: usize,
 }
 
@@ -20,14 +20,14 @@ impl FailureWindow {
         Self { before, after, ring: VecDeque::new(), after_left: 0 }
     }
 
-    /// Notes a failure; returns the operations of the messages before it, which are looked at once.
+    /// Notes a failure; returns the operations of the messages before it, and empties the ring: each is kept once.
     pub(super) fn failure(&mut self) -> Vec<u64> {
         self.after_left = self.after;
         self.ring.drain(..).collect()
     }
 
-    /// Tells whether the next message is behind a failure, and counts it.
-    pub(super) fn is_behind(&mut self) -> bool {
+    /// Returns whether the next message comes soon enough after a failure, and counts it.
+    pub(super) fn is_after_failure(&mut self) -> bool {
         let behind = self.after_left > 0;
         self.after_left = self.after_left.saturating_sub(1);
         behind
@@ -38,13 +38,13 @@ impl FailureWindow {
         self.ring.push_back(operation);
     }
 
-    /// Returns the operation of a message that is too far back.
-    pub(super) fn fallen(&mut self) -> Option<u64> {
+    /// Takes out the operation of a message that is too far back to be kept for the next failure.
+    pub(super) fn pop_excess(&mut self) -> Option<u64> {
         if self.ring.len() > self.before { self.ring.pop_front() } else { None }
     }
 
-    /// Gives up the oldest message.
-    pub(super) fn give_up(&mut self) -> Option<u64> {
+    /// Takes out the operation of the oldest message.
+    pub(super) fn pop_oldest(&mut self) -> Option<u64> {
         self.ring.pop_front()
     }
 }

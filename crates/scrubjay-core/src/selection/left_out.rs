@@ -1,4 +1,4 @@
-//! What is not on a tape because nobody wanted it there: counted by reason, and told on the tape itself.
+//! What the selection left out of a tape: counted by reason, and noted on the tape itself.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -8,26 +8,26 @@ use crate::units;
 /// Why something was left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeftOutReason {
-    /// By what it is.
+    /// A filter or a capture flag excludes it.
     Filter,
-    /// By chance.
+    /// It is not in the sample.
     Sample,
-    /// By what became of it.
+    /// The strategy excludes it for how it ended.
     Strategy,
 }
 
-/// So much.
+/// A number of messages and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOutAmount {
     /// Entries of messages.
     pub messages: u64,
-    /// Their length.
+    /// Their length in bytes.
     pub bytes: u64,
 }
 
 impl LeftOutAmount {
     fn add(&mut self, other: Self) {
-        // What an imported tape says of itself may be anything.
+        // An imported tape may contain any numbers.
         self.messages = self.messages.saturating_add(other.messages);
         self.bytes = self.bytes.saturating_add(other.bytes);
     }
@@ -36,18 +36,18 @@ impl LeftOutAmount {
 /// What was left out, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOut {
-    /// By what it is: filters and capture flags.
+    /// By filters and capture flags.
     #[serde(default)]
     pub filter: LeftOutAmount,
-    /// By chance.
+    /// By sampling.
     #[serde(default)]
     pub sample: LeftOutAmount,
-    /// By what became of it.
+    /// By the strategy, for how it ended.
     #[serde(default)]
     pub strategy: LeftOutAmount,
 }
 
-/// The `event` of the note that tells it.
+/// The `event` of the note that records it.
 const EVENT: &str = "left_out";
 
 impl LeftOut {
@@ -61,14 +61,14 @@ impl LeftOut {
         amount.add(LeftOutAmount { messages: 1, bytes });
     }
 
-    /// Adds what another stretch left out.
+    /// Adds another sum.
     pub fn add(&mut self, other: &Self) {
         self.filter.add(other.filter);
         self.sample.add(other.sample);
         self.strategy.add(other.strategy);
     }
 
-    /// Returns all of it.
+    /// Returns the sum over all reasons.
     #[must_use]
     pub fn total(&self) -> LeftOutAmount {
         let mut total = self.filter;
@@ -77,13 +77,13 @@ impl LeftOut {
         total
     }
 
-    /// Tells whether nothing was.
+    /// Returns whether nothing was left out.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         self.total().messages == 0
     }
 
-    /// Returns the note that tells it.
+    /// Returns the note that records it on the tape.
     #[must_use]
     pub fn note(&self) -> Value {
         let LeftOutAmount { messages, bytes } = self.total();
@@ -93,7 +93,7 @@ impl LeftOut {
         })
     }
 
-    /// Reads it back from a note; none where that tells something else.
+    /// Reads it from a note; none if the note is about something else.
     #[must_use]
     pub fn from_note(payload: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
@@ -106,7 +106,7 @@ impl LeftOut {
         (note.event == EVENT).then_some(note.left_out)
     }
 
-    /// Says it in words; empty where nothing was left out.
+    /// Describes it in words; empty if nothing was left out.
     #[must_use]
     pub fn describe(&self) -> String {
         if self.is_nothing() {

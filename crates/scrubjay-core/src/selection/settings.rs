@@ -1,4 +1,4 @@
-//! What a user may ask for: which parts, which methods, what share, which of several ways.
+//! What a user can ask for: which parts of operations, which methods, what share, by which strategy.
 
 use std::time::Duration;
 
@@ -13,26 +13,26 @@ use crate::glob::Glob;
 pub struct SelectionSettings {
     /// Which parts of operations.
     pub capture: Capture,
-    /// Which operations, by what they are.
+    /// Which operations, by their method.
     pub filters: Filters,
-    /// What share of them.
+    /// Which share of them.
     pub sampling: Sampling,
-    /// Those a sampling never leaves out.
+    /// Operations that sampling never leaves out.
     pub always: AlwaysKept,
-    /// Which of them, by what becomes of them.
+    /// Which of them, by time or by how they end.
     pub strategy: SelectionStrategy,
 }
 
-/// Which parts of operations are kept. The one thing that leaves half of an operation on a tape.
+/// Which parts of operations are kept. The only setting that leaves a part of an operation on a tape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Capture {
     /// Requests of either side.
     pub requests: bool,
-    /// Answers that are no failure.
+    /// Answers that report no failure.
     pub responses: bool,
     /// Notifications.
     pub notifications: bool,
-    /// Answers that are a failure.
+    /// Answers that report a failure.
     pub errors: bool,
 }
 
@@ -43,7 +43,7 @@ impl Default for Capture {
 }
 
 impl Capture {
-    /// Tells whether a message is wanted; of a batch, whether any of its messages is.
+    /// Returns whether a message is wanted; for a batch, whether one of its messages is.
     pub(super) fn has(self, envelope: &Envelope) -> bool {
         match envelope.kind {
             MessageKind::Request => self.requests,
@@ -56,123 +56,123 @@ impl Capture {
     }
 }
 
-/// Which operations are kept by what they are.
+/// Which operations are kept, by method and response time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filters {
-    /// Only these methods; none is all.
+    /// Only these methods; empty means all.
     pub include_methods: Vec<Glob>,
-    /// But not these.
+    /// Except these.
     pub exclude_methods: Vec<Glob>,
-    /// Only requests that took at least so long to answer.
+    /// Only requests whose answer took at least this long.
     pub min_response_time: Option<Duration>,
 }
 
 impl Filters {
-    /// Tells whether a method is wanted.
+    /// Returns whether a method is wanted.
     pub(super) fn pass(&self, method: &str) -> bool {
         let any = |globs: &[Glob]| globs.iter().any(|glob| glob.matches(method));
         (self.include_methods.is_empty() || any(&self.include_methods)) && !any(&self.exclude_methods)
     }
 }
 
-/// What share of operations is kept.
+/// Which share of operations is kept.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Sampling {
     /// All of them.
     #[default]
     All,
-    /// Each with this chance.
+    /// Each with this probability.
     Random {
         /// 0 to 1.
         rate: f64,
     },
-    /// One of so many.
+    /// Every n-th.
     Systematic {
         /// At least 1.
         interval: u64,
     },
-    /// So many that the share of what is kept for any reason comes to this.
+    /// As many as are needed for the share of all kept operations to reach this rate.
     Adaptive {
         /// 0 to 1.
         target_rate: f64,
     },
-    /// Each with the chance of the first rule that fits it.
+    /// Each with the probability of the first rule that matches it.
     Priority {
-        /// In order.
+        /// The rules in order.
         rules: Vec<PriorityRule>,
-        /// The chance where none fits.
+        /// The probability if no rule matches.
         rate: f64,
     },
 }
 
-/// The chance of some operations.
+/// The probability for some operations.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PriorityRule {
-    /// Of these methods; none is any.
+    /// These methods; empty means any.
     pub methods: Vec<Glob>,
-    /// Of these tools, prompts or resources; none is any.
+    /// These tools, prompts or resources; empty means any.
     pub names: Vec<Glob>,
     /// 0 to 1.
     pub rate: f64,
 }
 
 impl PriorityRule {
-    pub(super) fn fits(&self, method: &str, name: Option<&str>) -> bool {
+    pub(super) fn matches(&self, method: &str, name: Option<&str>) -> bool {
         let any = |globs: &[Glob], text: &str| globs.iter().any(|glob| glob.matches(text));
         (self.methods.is_empty() || any(&self.methods, method))
             && (self.names.is_empty() || name.is_some_and(|name| any(&self.names, name)))
     }
 }
 
-/// What a sampling never leaves out.
+/// What sampling never leaves out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AlwaysKept {
     /// Operations that failed.
     pub errors: bool,
-    /// Operations that took at least so long.
+    /// Operations that took at least this long.
     pub slow: Option<Duration>,
 }
 
-/// Which operations are kept by what becomes of them.
+/// Which operations are kept, by when they happen or how they end.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum SelectionStrategy {
     /// All.
     #[default]
     Full,
-    /// Those of a share of all sessions.
+    /// The operations of a share of all sessions.
     Sessions {
         /// 0 to 1.
         rate: f64,
     },
-    /// Those that begin in a stretch of time that comes again and again.
+    /// The operations that begin in a recurring window of time.
     Windows {
-        /// How long a stretch is.
+        /// How long a window is.
         window: Duration,
-        /// How far their beginnings are apart.
+        /// The time from one window's start to the next.
         every: Duration,
     },
-    /// Those that fail, and what is around them.
+    /// The operations that fail, and those around them.
     ErrorFocused {
-        /// So many messages before a failure.
+        /// How many messages before a failure.
         before: usize,
-        /// So many behind it.
+        /// How many messages after it.
         after: usize,
     },
-    /// Those that take at least so long.
+    /// The operations that take at least this long.
     Performance {
-        /// How long.
+        /// The least time to the answer.
         threshold: Duration,
     },
 }
 
 impl SelectionSettings {
-    /// Tells whether everything is kept.
+    /// Returns whether everything is kept.
     #[must_use]
     pub fn keeps_all(&self) -> bool {
         *self == Self { always: self.always, ..Self::default() }
     }
 
-    /// Tells whether some operations have to wait in memory until it is known what becomes of them.
+    /// Returns whether some operations have to wait in memory until their outcome is known.
     #[must_use]
     pub fn waits_for_outcomes(&self) -> bool {
         let may_be_left_out = self.sampling != Sampling::All
@@ -188,7 +188,7 @@ impl SelectionSettings {
             || may_be_left_out && (self.always.errors || self.always.slow.is_some())
     }
 
-    /// Tells what is in force, for the tape: what is as usual is not mentioned.
+    /// Describes the settings for the tape's header; defaults are left out.
     #[must_use]
     pub fn facts(&self) -> Value {
         let mut facts = serde_json::Map::new();

@@ -7,6 +7,7 @@ use proptest::prelude::{Just, ProptestConfig, any, prop, prop_assert, prop_asser
 use proptest::strategy::Strategy as Generator;
 use proptest::test_runner::RngSeed;
 
+use super::undecided::{UNDECIDED_BYTES_MAX, UNDECIDED_MAX};
 use super::*;
 use Direction::{ClientToServer as C, ServerToClient as S};
 
@@ -52,9 +53,9 @@ impl Play {
     }
 
     fn take(&mut self) {
-        for ruling in self.selection.rulings() {
-            let earlier = self.fates.insert(ruling.message, ruling.is_kept);
-            assert_eq!(earlier, None, "{} was decided twice", ruling.message);
+        for decision in self.selection.decisions() {
+            let earlier = self.fates.insert(decision.message, decision.is_kept);
+            assert_eq!(earlier, None, "{} was decided twice", decision.message);
         }
     }
 
@@ -73,7 +74,7 @@ impl Play {
         self.selection.finish();
         self.take();
         assert_eq!(self.fates.len() as u64, self.offered, "every message has a fate");
-        assert_eq!(self.selection.held(), (0, 0));
+        assert_eq!(self.selection.undecided_size(), (0, 0));
         self.fates.into_iter().filter(|(_, kept)| *kept).map(|(message, _)| message).collect()
     }
 }
@@ -353,7 +354,7 @@ fn floods_stay_within_the_limits() {
                 _ => request(7, "tools/call"),
             };
             play.say(C, &line);
-            let (messages, bytes) = play.selection.held();
+            let (messages, bytes) = play.selection.undecided_size();
             assert!(messages <= UNDECIDED_MAX && bytes <= UNDECIDED_BYTES_MAX, "{messages} {bytes}");
         }
         assert!(play.kept().len() > 10_000, "what nobody answered is kept");

@@ -1,19 +1,21 @@
-//! Operations about which nothing is decided yet, and what was decided about the others.
+//! Operations that wait for a decision, and what was decided about the others.
 //!
-//! Bounded in number and bytes; who holds too much has to let the oldest go.
+//! Bounded in number and bytes; when it is full, [`super::Selection`] decides about the oldest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::left_out::LeftOutReason;
-use crate::operation::Bounded;
+use crate::bounded_map::BoundedMap;
 
-/// No more messages wait at once.
-pub const UNDECIDED_MAX: usize = 16_384;
-/// Nor more bytes of them.
-pub const UNDECIDED_BYTES_MAX: u64 = 8 << 20;
-/// An operation waits no longer than this for its outcome.
-pub const UNDECIDED_NS_MAX: u64 = 60_000_000_000;
-/// The fate of so many operations is remembered.
+/// The most messages that wait in memory at once; beyond that [`Selection`](super::Selection) decides at once about the
+/// oldest.
+pub(super) const UNDECIDED_MAX: usize = 16_384;
+/// The most bytes of such messages.
+pub(super) const UNDECIDED_BYTES_MAX: u64 = 8 << 20;
+/// The longest time that an operation waits for its outcome: then it is kept. Until then it is only in memory,
+/// and lost if the process is killed.
+pub(super) const UNDECIDED_NS_MAX: u64 = 60_000_000_000;
+/// The most operations whose verdict is remembered; the later messages of a forgotten one are kept.
 const REMEMBERED_MAX: usize = 65_536;
 
 /// What was decided about an operation.
@@ -21,25 +23,25 @@ const REMEMBERED_MAX: usize = 65_536;
 pub(super) enum OperationVerdict {
     /// It is kept.
     Keep,
-    /// It is kept with all its parts, whatever else is asked for.
+    /// It is kept with all its parts, even those that `capture` leaves out.
     Greeting,
     /// It is left out.
     Drop(LeftOutReason),
 }
 
-/// An operation about which nothing is decided yet.
+/// An operation that waits for a decision.
 #[derive(Debug)]
 pub(super) struct UndecidedOperation {
     pub(super) began_ns: u64,
     /// Its messages: the number and length of each.
     pub(super) messages: Vec<(u64, u64)>,
     pub(super) in_sample: bool,
-    /// Whether a failure is near it.
+    /// Whether it is near a failure.
     pub(super) is_near: bool,
     pub(super) failed: bool,
     /// How many of its requests have no answer.
     pub(super) unanswered: usize,
-    /// Whether its last answer was not its last word.
+    /// Whether its last answer asked for input or created a task, so that more follows.
     pub(super) goes_on: bool,
     pub(super) took_ns: u64,
     /// How many of its messages are in the ring.
@@ -66,40 +68,40 @@ impl UndecidedOperation {
     }
 }
 
-/// The table of them.
+/// The operations that wait, and the verdicts on others.
 #[derive(Debug)]
 pub(super) struct UndecidedOperations {
-    units: BTreeMap<u64, UndecidedOperation>,
+    operations: BTreeMap<u64, UndecidedOperation>,
     /// Those without an outcome, oldest first.
     open: BTreeSet<u64>,
     messages: usize,
     bytes: u64,
-    decided: Bounded<u64, OperationVerdict>,
+    decided: BoundedMap<u64, OperationVerdict>,
 }
 
 impl UndecidedOperations {
     pub(super) fn new() -> Self {
         Self {
-            units: BTreeMap::new(),
+            operations: BTreeMap::new(),
             open: BTreeSet::new(),
             messages: 0,
             bytes: 0,
-            decided: Bounded::new(REMEMBERED_MAX),
+            decided: BoundedMap::new(REMEMBERED_MAX),
         }
     }
 
-    pub(super) fn begin(&mut self, id: u64, unit: UndecidedOperation) {
-        self.units.insert(id, unit);
+    pub(super) fn begin(&mut self, id: u64, operation: UndecidedOperation) {
+        self.operations.insert(id, operation);
         self.open.insert(id);
     }
 
     pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut UndecidedOperation> {
-        self.units.get_mut(&id)
+        self.operations.get_mut(&id)
     }
 
     pub(super) fn add(&mut self, id: u64, message: u64, bytes: u64) {
-        if let Some(unit) = self.units.get_mut(&id) {
-            unit.messages.push((message, bytes));
+        if let Some(operation) = self.operations.get_mut(&id) {
+            operation.messages.push((message, bytes));
             self.messages += 1;
             self.bytes += bytes;
         }
@@ -109,7 +111,7 @@ impl UndecidedOperations {
     pub(super) fn set_done(&mut self, id: u64, is_done: bool) {
         if is_done {
             self.open.remove(&id);
-        } else if self.units.contains_key(&id) {
+        } else if self.operations.contains_key(&id) {
             self.open.insert(id);
         }
     }
@@ -118,38 +120,41 @@ impl UndecidedOperations {
     pub(super) fn decide(&mut self, id: u64, verdict: OperationVerdict) -> Option<UndecidedOperation> {
         self.decided.insert(id, verdict);
         self.open.remove(&id);
-        let unit = self.units.remove(&id)?;
-        self.messages -= unit.messages.len();
-        self.bytes -= unit.messages.iter().map(|(_, bytes)| bytes).sum::<u64>();
-        Some(unit)
+        let operation = self.operations.remove(&id)?;
+        self.messages -= operation.messages.len();
+        self.bytes -= operation.messages.iter().map(|(_, bytes)| bytes).sum::<u64>();
+        Some(operation)
     }
 
-    /// Returns what was decided, and remembers it for longer: more may come.
+    /// Returns the verdict, and remembers it for longer, because more messages may come.
     pub(super) fn recall(&mut self, id: u64) -> OperationVerdict {
         let verdict = self.verdict(id);
         self.decided.insert(id, verdict);
         verdict
     }
 
-    /// Returns what was decided; what is forgotten is kept.
+    /// Returns the verdict; a forgotten operation is kept.
     pub(super) fn verdict(&self, id: u64) -> OperationVerdict {
         self.decided.get(&id).copied().unwrap_or(OperationVerdict::Keep)
     }
 
-    /// Returns the oldest operation without an outcome that began up to a moment.
+    /// Returns the oldest operation without an outcome, if it began by then.
     pub(super) fn oldest_open(&self, until_ns: u64) -> Option<u64> {
-        self.open.first().copied().filter(|id| self.units[id].began_ns <= until_ns)
+        self.open.first().copied().filter(|id| self.operations[id].began_ns <= until_ns)
     }
 
     /// Returns all of them.
     pub(super) fn ids(&self) -> Vec<u64> {
-        self.units.keys().copied().collect()
+        self.operations.keys().copied().collect()
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.messages > UNDECIDED_MAX || self.units.len() > UNDECIDED_MAX || self.bytes > UNDECIDED_BYTES_MAX
+        self.messages > UNDECIDED_MAX
+            || self.operations.len() > UNDECIDED_MAX
+            || self.bytes > UNDECIDED_BYTES_MAX
     }
 
+    #[cfg(test)]
     pub(super) fn size(&self) -> (usize, u64) {
         (self.messages, self.bytes)
     }

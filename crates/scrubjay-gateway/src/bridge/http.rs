@@ -366,7 +366,7 @@ impl Bridge {
 
     /// Cancels a modern request by closing its stream; returns whether no notification has to be sent.
     fn cancel_call(&self, message: &Envelope) -> bool {
-        let call = message.ties.cancels.as_ref().and_then(|id| lock(&self.calls).remove(id));
+        let call = message.references.cancels.as_ref().and_then(|id| lock(&self.calls).remove(id));
         let is_modern = call.is_some();
         if let Some(cancelled) = call {
             cancelled.notify_one();

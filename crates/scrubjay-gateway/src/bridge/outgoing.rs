@@ -67,7 +67,7 @@ impl NegotiatedProtocol {
 fn name(message: &Envelope) -> Option<&str> {
     match message.method.as_deref()? {
         method::TOOLS_CALL | method::PROMPTS_GET | method::RESOURCES_READ => message.name.as_deref(),
-        method if method.starts_with("tasks/") => message.ties.task.as_deref(),
+        method if method.starts_with("tasks/") => message.references.task.as_deref(),
         _ => None,
     }
 }

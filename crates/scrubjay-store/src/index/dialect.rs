@@ -17,7 +17,7 @@ use crate::ledger::dialect::{Dialect, sqlite_code, sqlite_url};
 use scrubjay_tape::home::Home;
 
 pub(super) use full_text::{
-    any_text, from_texts, has_text, matches, stored_text, text_placeholder, text_query, text_without,
+    FOLDING, any_text, from_texts, has_text, matches, stored_text, text_placeholder, text_query, text_without,
 };
 
 /// SQLite's codes of failures that are not the file's fault.

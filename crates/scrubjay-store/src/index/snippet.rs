@@ -1,7 +1,10 @@
-//! Snippets: the piece of a recorded text that shows why it was found.
+//! The piece of a recorded text that shows why it was found.
 
 use scrubjay_core::query::SearchTerm;
 use serde::Serialize;
+
+use super::dialect::FOLDING;
+use crate::ledger::words::words;
 
 /// The most characters of a snippet.
 const CHARS_MAX: usize = 160;
@@ -13,17 +16,17 @@ const BEFORE: usize = 40;
 pub struct Snippet {
     /// The text, on one line.
     pub text: String,
-    /// The beginning and end of each match, in characters.
+    /// Where matches begin and end, in characters.
     pub marks: Vec<(usize, usize)>,
 }
 
 /// Cuts a snippet around the first match; without a match, the beginning of the text.
 pub(super) fn cut(text: &str, terms: &[SearchTerm]) -> Snippet {
     // Shown on one line, so line ends and indentation become single spaces.
-    let characters: Vec<char> = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().collect();
-    // One lower-case character for each, so that positions are the same in both.
-    let lower: Vec<char> = characters.iter().map(|c| c.to_lowercase().next().unwrap_or(*c)).collect();
-    let mut matches: Vec<(usize, usize)> = terms.iter().flat_map(|term| find_all(&lower, term)).collect();
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let characters: Vec<char> = line.chars().collect();
+    let words = words_of(&line);
+    let mut matches: Vec<(usize, usize)> = terms.iter().flat_map(|term| find_all(&words, term)).collect();
     // If two matches begin at the same character, the longer one is marked.
     matches.sort_unstable_by_key(|(begin, end)| (*begin, std::cmp::Reverse(*end)));
     matches.dedup_by(|next, first| next.0 < first.1);
@@ -44,45 +47,48 @@ pub(super) fn cut(text: &str, terms: &[SearchTerm]) -> Snippet {
     Snippet { text: cut, marks }
 }
 
-/// Finds the words of a term one after the other, with anything but letters and digits between them.
-fn find_all(text: &[char], term: &SearchTerm) -> Vec<(usize, usize)> {
-    let wanted = words(&term.as_str().to_lowercase().chars().collect::<Vec<_>>());
-    let lower: Vec<char> = term.as_str().to_lowercase().chars().collect();
-    let is_prefix = matches!(term, SearchTerm::Prefix(_));
-    let found = words(text);
-    let equal = |(begin, end): &(usize, usize), (from, to): &(usize, usize), is_last: bool| {
-        let (word, asked) = (&text[*begin..*end], &lower[*from..*to]);
-        if is_prefix && is_last { word.starts_with(asked) } else { word == asked }
+/// A word as the index compares it, and where it is, in characters.
+struct FoldedWord {
+    folded: String,
+    begin: usize,
+    end: usize,
+}
+
+/// Cuts a text as the index does, so that what it finds can be marked.
+fn words_of(text: &str) -> Vec<FoldedWord> {
+    let (mut bytes, mut characters) = (0, 0);
+    let mut count_to = |end: usize| {
+        characters += text[bytes..end].chars().count();
+        bytes = end;
+        characters
     };
-    found
-        .windows(wanted.len().max(1))
-        .filter(|window| {
-            !wanted.is_empty()
-                && window
-                    .iter()
-                    .zip(&wanted)
-                    .enumerate()
-                    .all(|(at, (w, a))| equal(w, a, at + 1 == wanted.len()))
+    words(text, FOLDING)
+        .into_iter()
+        .map(|word| FoldedWord {
+            folded: word.folded,
+            begin: count_to(word.at.start),
+            end: count_to(word.at.end),
         })
-        .filter_map(|window| Some((window.first()?.0, window.last()?.1)))
         .collect()
 }
 
-/// Returns where words begin and end.
-fn words(text: &[char]) -> Vec<(usize, usize)> {
-    let mut words = Vec::new();
-    let mut begin = None;
-    for (at, c) in text.iter().chain([&' ']).enumerate() {
-        match (c.is_alphanumeric(), begin) {
-            (true, None) => begin = Some(at),
-            (false, Some(from)) => {
-                words.push((from, at));
-                begin = None;
-            }
-            _ => {}
+/// Finds the words of a term one after the other.
+fn find_all(found: &[FoldedWord], term: &SearchTerm) -> Vec<(usize, usize)> {
+    let wanted = words(term.as_str(), FOLDING);
+    let is_prefix = matches!(term, SearchTerm::Prefix(_));
+    let equal = |at: usize, word: &FoldedWord| {
+        let asked = wanted[at].folded.as_str();
+        if is_prefix && at + 1 == wanted.len() {
+            word.folded.starts_with(asked)
+        } else {
+            word.folded == asked
         }
-    }
-    words
+    };
+    found
+        .windows(wanted.len().max(1))
+        .filter(|window| !wanted.is_empty() && window.iter().enumerate().all(|(at, word)| equal(at, word)))
+        .filter_map(|window| Some((window.first()?.begin, window.last()?.end)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -115,6 +121,7 @@ mod tests {
             "[read_file] [reader]",
         );
         check("reader", &[phrase("read")], "reader");
+        check("Un Café noir, 認証", &[phrase("cafe"), phrase("証")], "Un [Café] noir, 認[証]");
         let long = format!("{}needle{}", "hay ".repeat(100), " hay".repeat(100));
         let snippet = cut(&long, &[phrase("NEEDLE")]);
         assert!(snippet.text.starts_with('…') && snippet.text.ends_with('…'), "{snippet:?}");

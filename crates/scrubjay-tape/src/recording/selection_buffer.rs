@@ -183,7 +183,7 @@ impl SelectionBuffer {
 
     /// Moves entries that were decided about: kept ones are due, the others are dropped.
     fn release(&mut self) {
-        let rulings = self.selection.as_mut().map(Selection::rulings).unwrap_or_default();
+        let rulings = self.selection.as_mut().map(Selection::decisions).unwrap_or_default();
         if rulings.is_empty() {
             // Without a selection entries are in order already; sorting a long buffer for each message would be slow.
             return;

@@ -8,7 +8,7 @@ use crate::ledger::full_text::{self, POSITION_MAX, POSITIONS_MAX};
 use crate::ledger::words::{Folding, words};
 
 /// How the texts of the index are cut into words for PostgreSQL.
-const FOLDING: Folding = Folding::DropAccents;
+pub(in crate::index) const FOLDING: Folding = Folding::DropAccents;
 /// The most bytes of words in one `tsvector`: PostgreSQL refuses more than a megabyte.
 const VECTOR_BYTES_MAX: usize = 1_000_000;
 

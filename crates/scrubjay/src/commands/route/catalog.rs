@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use scrubjay_core::retrieval::ToolText;
+use scrubjay_store::views::budget::tokens_of;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -81,7 +82,7 @@ fn tokens(tool: &Value) -> usize {
     let function = json!({"type": "function", "function": {
         "name": tool["name"], "description": tool["description"], "parameters": tool["inputSchema"],
     }});
-    usize::try_from(scrubjay_core::tokens::tokens(&function.to_string())).unwrap_or(usize::MAX)
+    tokens_of(&function)
 }
 
 /// Reads a file that is not too long.

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use scrubjay_core::glob::Glob;
-use scrubjay_core::query::{DayEdge, moment};
+use scrubjay_core::query::{DayEdge, TimeError, moment};
 use scrubjay_core::stats::TapeMetadata;
 use scrubjay_core::units::{self, counted};
 use scrubjay_store::views;
@@ -51,8 +51,8 @@ pub(crate) struct LsArgs {
     limit: usize,
 }
 
-fn since(text: &str) -> anyhow::Result<u64> {
-    moment(text, clock::now().wall_ns, zone(), DayEdge::Start).map_err(anyhow::Error::msg)
+fn since(text: &str) -> Result<u64, TimeError> {
+    moment(text, clock::now().wall_ns, zone(), DayEdge::Start)
 }
 
 #[derive(Serialize)]

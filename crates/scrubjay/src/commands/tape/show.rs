@@ -99,7 +99,7 @@ fn print_heading(tape: &Tape) -> anyhow::Result<()> {
 pub(crate) fn print_tape(home: &Home, tape: &Tape, from: u64, limit: u64) -> anyhow::Result<()> {
     let undelivered = home.undelivered(tape)?;
     let undelivered_messages = undelivered.messages;
-    let mut reader = EntryReader::knowing(undelivered);
+    let mut reader = EntryReader::with_undelivered(undelivered);
     let mut entries = tape.entries()?;
     let mut rows = Rows::new();
     let (mut shown, mut more) = (0, 0);

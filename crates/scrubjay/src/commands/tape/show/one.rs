@@ -7,7 +7,7 @@ use scrubjay_core::envelope::MessageKind;
 use scrubjay_core::export::entry_json;
 use scrubjay_core::inert::{inert, inert_bytes, inert_json};
 use scrubjay_core::reading::EntryReading;
-use scrubjay_core::{preview, redact, units};
+use scrubjay_core::{pretty_json, redact, units};
 use scrubjay_tape::format::reader::{Tape, TapeState};
 use scrubjay_tape::home::Home;
 
@@ -163,7 +163,7 @@ fn pair(tape: &Tape, reading: &EntryReading, answer: Option<(u64, Option<u64>)>)
 
 /// Writes a message as it was said: keys in their order, numbers in their spelling.
 fn message(out: &mut impl Write, payload: &[u8]) -> anyhow::Result<()> {
-    match std::str::from_utf8(payload).ok().and_then(preview::laid_out) {
+    match std::str::from_utf8(payload).ok().and_then(pretty_json::pretty) {
         // Line breaks belong to the layout: a JSON string contains none.
         Some(text) => {
             for line in text.lines() {

@@ -244,7 +244,7 @@ fn what(entry: &Entry<'_>, reading: &EntryReading) -> String {
 fn said<'a>(entry: &Entry<'a>, envelope: &Envelope) -> Option<&'a str> {
     let asks = matches!(envelope.kind, MessageKind::Request | MessageKind::Notification);
     let is_message = entry.kind == EntryKind::Original || (entry.kind == EntryKind::Message && asks);
-    let said = if is_message { preview::asked(entry.payload)? } else { return None };
+    let said = if is_message { preview::arguments(entry.payload)? } else { return None };
     Some(head(said))
 }
 
