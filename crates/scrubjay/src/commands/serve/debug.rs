@@ -88,7 +88,7 @@ impl Debug {
         let buffers = DebugBuffers::begin(&self.watch, &clean)?;
         self.log.mirror(loaded, buffers.log_taker());
         let (config, redactor) = (self.config.clone(), self.redactor.clone());
-        let shown = DebugSources {
+        let sources = DebugSources {
             buffers,
             gateway: self.gateway.get().cloned().unwrap_or_default(),
             // Redacted at each request, because a client's options may change it.
