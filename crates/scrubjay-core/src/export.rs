@@ -6,6 +6,7 @@
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Deserializer, Serialize};
+use thiserror::Error;
 
 use crate::entry::{Direction, Entry, EntryKind, RuleEffects, RuleMarks, Terminator, Transport, is_name};
 use crate::envelope::{Defect, MessageKind};
@@ -173,6 +174,17 @@ pub struct ImportedEntry {
     raw_base64: Option<String>,
 }
 
+/// Why an exported entry has no bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum PayloadError {
+    /// Neither of the two members that can hold them is there.
+    #[error("neither raw nor raw_base64 is there")]
+    Missing,
+    /// They cannot be decoded.
+    #[error("raw_base64 is not base 64: {0}")]
+    NotBase64(base64::DecodeError),
+}
+
 /// Reads a list of names, one a line; what can be none is left out.
 fn lines<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let names = Vec::<String>::deserialize(deserializer)?;
@@ -184,13 +196,11 @@ impl ImportedEntry {
     ///
     /// # Errors
     /// They are missing, or not base 64.
-    pub fn payload(&self) -> Result<Vec<u8>, String> {
+    pub fn payload(&self) -> Result<Vec<u8>, PayloadError> {
         match (&self.raw, &self.raw_base64) {
             (Some(raw), _) => Ok(raw.clone().into_bytes()),
-            (None, Some(coded)) => {
-                BASE64_STANDARD.decode(coded).map_err(|e| format!("raw_base64 is not base 64: {e}"))
-            }
-            (None, None) => Err("neither raw nor raw_base64 is there".to_owned()),
+            (None, Some(coded)) => BASE64_STANDARD.decode(coded).map_err(PayloadError::NotBase64),
+            (None, None) => Err(PayloadError::Missing),
         }
     }
 

@@ -1,9 +1,24 @@
 //! Names in which `*` stands for anything: methods, tools, backends.
 
 use serde::{Serialize, Serializer};
+use thiserror::Error;
 
 /// No pattern that a person wrote is longer.
 const PATTERN_BYTES_MAX: usize = 256;
+
+/// Why a pattern cannot be used; the text follows the name of the setting it stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum GlobError {
+    /// It has no characters.
+    #[error("is an empty pattern")]
+    Empty,
+    /// It is longer than any name.
+    #[error("is too long a pattern: at most {max} bytes", max = PATTERN_BYTES_MAX)]
+    TooLong,
+    /// It holds a character that has a meaning in other kinds of patterns, or none in names.
+    #[error("is not a pattern: it holds {0:?}, and only * stands for anything")]
+    Unsupported(char),
+}
 
 /// A name with any number of `*` in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,16 +38,16 @@ impl Glob {
     ///
     /// # Errors
     /// It names nothing, or holds signs that other patterns know.
-    pub fn parse(pattern: &str) -> Result<Self, String> {
+    pub fn parse(pattern: &str) -> Result<Self, GlobError> {
         if pattern.is_empty() {
-            return Err("is an empty pattern".to_owned());
+            return Err(GlobError::Empty);
         }
         if pattern.len() > PATTERN_BYTES_MAX {
-            return Err(format!("is too long a pattern: at most {PATTERN_BYTES_MAX} bytes"));
+            return Err(GlobError::TooLong);
         }
         let odd = |c: char| c.is_control() || c.is_whitespace() || "?[]{}!\\".contains(c);
         match pattern.chars().find(|c| odd(*c)) {
-            Some(c) => Err(format!("is not a pattern: it holds {c:?}, and only * stands for anything")),
+            Some(c) => Err(GlobError::Unsupported(c)),
             None => Ok(Self::new(pattern)),
         }
     }

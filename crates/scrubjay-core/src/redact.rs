@@ -35,7 +35,7 @@ pub use self::engine::Redactor;
 pub use self::lines::LineContext;
 pub use self::name::SENSITIVE as SENSITIVE_FIELDS;
 pub use self::redacted_text::RedactedText;
-pub use self::rules::{RedactionPattern, RedactionRule, RuleError};
+pub use self::rules::{PatternError, RedactionPattern, RedactionRule, RuleError};
 
 /// What a redactor is told.
 #[derive(Clone, Debug)]

@@ -3,11 +3,24 @@
 use std::fmt::{Display, Write};
 use std::time::Duration;
 
+use thiserror::Error;
+
+/// Why a text is no size or duration, and how to write one.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum UnitError {
+    /// The text is not a size.
+    #[error("\"{0}\" is not a size: write it like 4096, 100MB or 16MiB")]
+    Size(String),
+    /// The text is not a duration.
+    #[error("\"{0}\" is not a duration: write it like 100ms, 0.5s, 30s, 5m, 1h or 7d")]
+    Duration(String),
+}
+
 /// Reads a size in bytes: a number with an optional `B`, `KB`, `MB`, `GB` (thousands) or `KiB`, `MiB`, `GiB`.
 ///
 /// # Errors
 /// The text is no size; the message says what is.
-pub fn parse_size(text: &str) -> Result<u64, String> {
+pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     let factor = |unit: &str| {
         Some(match unit.to_ascii_lowercase().as_str() {
             "" | "b" => 1,
@@ -20,14 +33,14 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
             _ => return None,
         })
     };
-    parse(text, factor).ok_or_else(|| format!("\"{text}\" is not a size: write it like 4096, 100MB or 16MiB"))
+    parse(text, factor).ok_or_else(|| UnitError::Size(text.to_owned()))
 }
 
 /// Reads a duration: a number, with a fraction or without, and `ns`, `us`, `ms`, `s`, `m`, `h` or `d`.
 ///
 /// # Errors
 /// The text is no duration; the message says what is.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     let factor = |unit: &str| {
         Some(match unit {
             "ns" => 1,
@@ -53,8 +66,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         let seconds = u64::try_from(ns / 1_000_000_000).ok()?;
         Some(Duration::new(seconds, u32::try_from(ns % 1_000_000_000).ok()?))
     };
-    read()
-        .ok_or_else(|| format!("\"{text}\" is not a duration: write it like 100ms, 0.5s, 30s, 5m, 1h or 7d"))
+    read().ok_or_else(|| UnitError::Duration(text.to_owned()))
 }
 
 fn parse(text: &str, factor: impl Fn(&str) -> Option<u64>) -> Option<u64> {
@@ -137,7 +149,7 @@ mod tests {
         assert_eq!(parse_size("4096"), Ok(4096));
         assert_eq!(parse_size("100MB"), Ok(100_000_000));
         assert_eq!(parse_size("16 MiB"), Ok(16 << 20));
-        assert!(parse_size("a lot").unwrap_err().contains("100MB"));
+        assert!(parse_size("a lot").unwrap_err().to_string().contains("100MB"));
         assert!(parse_size("99999999999GB").is_err());
         assert_eq!(parse_duration("100ms"), Ok(Duration::from_millis(100)));
         assert_eq!(parse_duration("1h"), Ok(Duration::from_secs(3600)));

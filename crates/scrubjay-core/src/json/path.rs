@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
+use thiserror::Error;
+
 use super::escape::Unescaped;
 use super::fold::fold;
 use super::tree::{NodeKind, Tree};
@@ -16,6 +18,16 @@ pub(crate) struct PathMatches {
     pub(crate) folded: Vec<usize>,
     /// Whether such a reader has a choice of keys on the way.
     pub(crate) is_ambiguous: bool,
+}
+
+/// Why a text is no path, and where.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{what} at character {character} of {text:?}")]
+pub struct PathError {
+    what: &'static str,
+    /// Counted from one, as people do.
+    character: usize,
+    text: String,
 }
 
 /// A compiled path.
@@ -40,9 +52,9 @@ enum To {
 
 impl Path {
     /// Reads a path that begins at `$`, or is the rest of one.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let wrong = |rest: &str, what: &str| {
-            Err(format!("{what} at character {} of {text:?}", text.len() - rest.len() + 1))
+    pub(crate) fn parse(text: &str) -> Result<Self, PathError> {
+        let wrong = |rest: &str, what: &'static str| {
+            Err(PathError { what, character: text.len() - rest.len() + 1, text: text.to_owned() })
         };
         let mut rest = text.strip_prefix('$').unwrap_or(text);
         let relative = rest.len() == text.len();
@@ -264,7 +276,7 @@ mod tests {
             ("$a", "neither a . nor a [ at character 2"),
             ("$.a b", "neither a . nor a [ at character 4"),
         ] {
-            let told = Path::parse(path).unwrap_err();
+            let told = Path::parse(path).unwrap_err().to_string();
             assert!(told.contains(what), "{path}: {told}");
         }
     }

@@ -13,7 +13,7 @@ use super::encoded;
 use super::lines::{self, KeyLines};
 use super::name::{Names, PAIR_STEMS, SENSITIVE, STEMS, normal, spellings};
 use super::prefilter::{PatternHit, PatternKind, Prefilter};
-use super::rules::{self, MethodParam, RedactionPattern, RuleError};
+use super::rules::{self, MethodParam, PatternError, RedactionPattern, RuleError};
 use super::walk::Walk;
 use super::{Redacted, RedactionConfig, RedactionFinding, text};
 use crate::expression;
@@ -178,19 +178,19 @@ impl Redactor {
         }
     }
 
-    fn add_rule(&mut self, rule: &rules::RedactionRule) -> Result<(), String> {
+    fn add_rule(&mut self, rule: &rules::RedactionRule) -> Result<(), PatternError> {
         rule.pattern.check()?;
         let action = rule.action.clone();
         match &rule.pattern {
             RedactionPattern::Field(name) => self.add_name(name, &rule.name, action, false),
             RedactionPattern::Path(text) => {
-                let path = Path::parse(text)?;
+                let path = Path::parse(text).map_err(PatternError::Path)?;
                 self.add_path_name(&path);
                 let number = self.rule(&rule.name, action);
                 self.paths.push((path, number));
             }
             RedactionPattern::Regex(text) => {
-                let regex = expression::finding(text)?;
+                let regex = expression::finding(text).map_err(PatternError::Regex)?;
                 let number = self.rule(&rule.name, action);
                 self.regexes.push((regex, number));
             }

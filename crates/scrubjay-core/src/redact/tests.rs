@@ -501,7 +501,7 @@ fn wrong_rules_are_all_told() {
     let rules = patterns.map(|p| rule(p, RedactionAction::Mark)).to_vec();
     let wrong = Redactor::new(&RedactionConfig { rules, ..RedactionConfig::default() }).unwrap_err();
     assert_eq!(wrong.iter().map(|e| e.rule).collect::<Vec<_>>(), [0, 2, 3, 4]);
-    assert!(wrong[0].what.contains("unclosed group"), "{}", wrong[0].what);
+    assert!(wrong[0].to_string().contains("unclosed group"), "{}", wrong[0]);
 }
 
 #[test]

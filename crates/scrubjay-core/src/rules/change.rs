@@ -6,7 +6,7 @@ use std::ops::Range;
 use regex::bytes::Regex;
 
 use super::document::{Document, JsonPath};
-use crate::expression;
+use crate::expression::{self, ExpressionError};
 use crate::json::edit;
 use crate::json::escape::escape;
 use crate::json::tree::NodeKind;
@@ -51,7 +51,7 @@ impl RuleChange {
     ///
     /// # Errors
     /// It is not one, or matches everywhere.
-    pub fn replace(path: JsonPath, expression: &str, with: String) -> Result<Self, String> {
+    pub fn replace(path: JsonPath, expression: &str, with: String) -> Result<Self, ExpressionError> {
         Ok(Self { path, what: RuleChangeKind::Replace(expression::finding(expression)?, with) })
     }
 

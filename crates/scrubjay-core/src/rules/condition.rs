@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::document::{Document, JsonPath};
 use super::lenient::{may_equal, spelled};
 use super::portable::is_plain_number;
-use crate::expression;
+use crate::expression::{self, ExpressionError};
 use crate::json::escape::{Unescaped, escape};
 use crate::json::tree::NodeKind;
 use crate::query::ValueTest;
@@ -56,7 +56,7 @@ impl ValueCheck {
     ///
     /// # Errors
     /// It is not one.
-    pub fn matches(expression: &str) -> Result<Self, String> {
+    pub fn matches(expression: &str) -> Result<Self, ExpressionError> {
         expression::compile(expression).map(|regex| Self(ValueKinds::Matches(regex)))
     }
 

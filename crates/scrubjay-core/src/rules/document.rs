@@ -6,9 +6,11 @@
 use std::borrow::Cow;
 use std::cell::OnceCell;
 
+use thiserror::Error;
+
 use super::json_in_text::unpack;
 use crate::json::escape::Unescaped;
-use crate::json::path::Path;
+use crate::json::path::{Path, PathError};
 use crate::json::strict::JsonProblem;
 use crate::json::tree::{NodeKind, Tree};
 
@@ -16,13 +18,18 @@ use crate::json::tree::{NodeKind, Tree};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonPath(pub(super) Path);
 
+/// Why a text is no JSONPath; the text follows the name of the setting it stands in.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("is not a JSONPath: {0}")]
+pub struct JsonPathError(PathError);
+
 impl JsonPath {
     /// Reads a path: names, numbers, `*` and `..`.
     ///
     /// # Errors
     /// It cannot be read.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        Path::parse(text).map(Self).map_err(|e| format!("is not a JSONPath: {e}"))
+    pub fn parse(text: &str) -> Result<Self, JsonPathError> {
+        Path::parse(text).map(Self).map_err(JsonPathError)
     }
 }
 

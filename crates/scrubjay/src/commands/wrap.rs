@@ -254,13 +254,10 @@ fn problems(error: &anyhow::Error) -> &[Problem] {
     error.downcast_ref::<ConfigError>().map(|e| e.problems.as_slice()).unwrap_or_default()
 }
 
-fn parse_message_size(text: &str) -> Result<usize, String> {
+fn parse_message_size(text: &str) -> anyhow::Result<usize> {
     let bytes = usize::try_from(parse_size(text)?).unwrap_or(usize::MAX);
-    if (1024..1 << 30).contains(&bytes) {
-        Ok(bytes)
-    } else {
-        Err("it must be between 1 KiB and 1 GiB".to_owned())
-    }
+    anyhow::ensure!((1024..1 << 30).contains(&bytes), "it must be between 1 KiB and 1 GiB");
+    Ok(bytes)
 }
 
 /// Returns the address and headers of the server; `None` if it is a program to start.
