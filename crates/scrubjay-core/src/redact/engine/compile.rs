@@ -1,0 +1,215 @@
+//! Makes a redactor from a configuration: the rules, the names, and the patterns that the search looks for.
+
+use super::{Owner, PRIVATE_KEY, Redactor};
+use crate::expression;
+use crate::json::path::Path;
+use crate::redact::action::RedactionAction;
+use crate::redact::name::{Names, PAIR_STEMS, SENSITIVE, STEMS, normal, spellings};
+use crate::redact::prefilter::{PatternKind, Prefilter};
+use crate::redact::rules::{self, MethodParam, PatternError, RedactionPattern, RuleError};
+use crate::redact::{RedactionConfig, control, detectors, encoded};
+
+/// Names that are looked for in base64 too.
+const BASE64_NAMES: &[&str] = &[
+    "password",
+    "secret",
+    "token",
+    "api_key",
+    "apiKey",
+    "private_key",
+    "access_key",
+    "authorization",
+    "cookie",
+    "apikey",
+    "api-key",
+    "Api-Key",
+    "passwd",
+    "passphrase",
+    "\"pwd\"",
+    "pwd=",
+    "pwd:",
+];
+
+/// Anchors that are too short to be looked for in base64, with what goes before or behind them.
+const BASE64_ANCHORS: &[&str] =
+    &["s://", "l://", "b://", "p://", "v://", "eyJhbGci", "eyJ0eXAi", "eyJraWQi", "sk-proj-", "\"auth\""];
+
+/// What stands in a percent-encoded text that may hold a name with its value, or a private key.
+const PERCENT_ANCHORS: &[&str] = &["%22%3A", "%22%3a", "%22:%22", "BEGIN%20"];
+
+/// Anchors of three bytes, and what mostly stands before them.
+const SHORT_ANCHORS: &[&str] = &["sk-", "hf_", "SG.", "r8_"];
+const BEFORE_SHORT: &[&str] = &[" ", "=", "\"", "\n", ":", "'"];
+
+impl Redactor {
+    /// Compiles a configuration.
+    ///
+    /// # Errors
+    /// Some rules cannot be used: all of them are told.
+    pub fn new(config: &RedactionConfig) -> Result<Self, Vec<RuleError>> {
+        let mut redactor = Self {
+            enabled: config.redact_sensitive,
+            filter: Prefilter::new(),
+            owners: Vec::new(),
+            names: Names::new(true, 0),
+            rules: vec![("telling-name".to_owned(), config.action.clone())],
+            paths: Vec::new(),
+            params: Vec::new(),
+            regexes: Vec::new(),
+            id_rule: None,
+            key_rule: 0,
+            always: config.hash_ids,
+            hash_key: config.hash_key.clone(),
+        };
+        let mut wrong = Vec::new();
+        for (number, rule) in config.rules.iter().enumerate() {
+            if let Err(what) = redactor.add_rule(rule) {
+                wrong.push(RuleError { rule: number, what });
+            }
+        }
+        for field in &config.sensitive_fields {
+            // A name on both lists is looked for in all its spellings.
+            redactor.add_name(field, field, config.action.clone(), false);
+        }
+        for field in SENSITIVE {
+            redactor.add_name(field, field, config.action.clone(), true);
+        }
+        if config.hash_ids {
+            redactor.id_rule = Some(redactor.rule("hash-ids", RedactionAction::Hash));
+        }
+        redactor.add_built_in(&config.action);
+        if wrong.is_empty() { Ok(redactor) } else { Err(wrong) }
+    }
+
+    fn rule(&mut self, name: &str, action: RedactionAction) -> u16 {
+        self.rules.push((name.to_owned(), action));
+        u16::try_from(self.rules.len() - 1).expect("a configuration has fewer rules")
+    }
+
+    fn add_name(&mut self, name: &str, rule_name: &str, action: RedactionAction, is_built_in: bool) {
+        let rule = self.rule(rule_name, action);
+        if is_built_in {
+            return self.names.list_built_in(name, rule);
+        }
+        self.names.list(name, rule);
+        let name = normal(name);
+        if name.len() < 4 || !name.is_ascii() {
+            self.always = true;
+        } else {
+            self.own(name.as_bytes(), PatternKind::Name, Owner::Name);
+        }
+    }
+
+    fn add_rule(&mut self, rule: &rules::RedactionRule) -> Result<(), PatternError> {
+        rule.pattern.check()?;
+        let action = rule.action.clone();
+        match &rule.pattern {
+            RedactionPattern::Field(name) => self.add_name(name, &rule.name, action, false),
+            RedactionPattern::Path(text) => {
+                let path = Path::parse(text).map_err(PatternError::Path)?;
+                self.add_path_name(&path);
+                let number = self.rule(&rule.name, action);
+                self.paths.push((path, number));
+            }
+            RedactionPattern::Regex(text) => {
+                let regex = expression::finding(text).map_err(PatternError::Regex)?;
+                let number = self.rule(&rule.name, action);
+                self.regexes.push((regex, number));
+            }
+            RedactionPattern::MethodParam { method, param } => {
+                let param = MethodParam::new(method, param)?;
+                self.add_path_name(&param.path);
+                let number = self.rule(&rule.name, action);
+                self.params.push((param, number));
+            }
+        }
+        Ok(())
+    }
+
+    fn add_path_name(&mut self, path: &Path) {
+        match path.telling_name() {
+            Some(name) if name.len() >= 3 && name.is_ascii() && !name.contains(['"', '\\', '/']) => {
+                let name = name.to_owned();
+                self.own(name.as_bytes(), PatternKind::Exact, Owner::PathName);
+            }
+            _ => self.always = true,
+        }
+    }
+
+    fn add_built_in(&mut self, action: &RedactionAction) {
+        for detector in detectors::all() {
+            let rule = self.rule(detector.name, action.clone());
+            if detector.name == PRIVATE_KEY {
+                self.key_rule = rule;
+            }
+            for anchor in detector.anchors {
+                let kind = if detector.any_case { PatternKind::Fold } else { PatternKind::Exact };
+                self.own(anchor.as_bytes(), kind, Owner::Format(detector, rule));
+                self.own_base64(anchor);
+                if detector.any_case {
+                    self.own_base64(&anchor.to_ascii_uppercase());
+                    self.own_base64(&titled(anchor));
+                }
+                if anchor.contains('/') {
+                    self.own(anchor.replace('/', r"\/").as_bytes(), kind, Owner::Slashed);
+                }
+                if anchor.contains(['_', '-']) {
+                    for (low, dash) in [("%5F", "%2D"), ("%5f", "%2d")] {
+                        let coded = anchor.replace('_', low).replace('-', dash);
+                        self.own(coded.as_bytes(), PatternKind::Exact, Owner::Percent);
+                    }
+                }
+            }
+        }
+        for anchor in PERCENT_ANCHORS {
+            self.own(anchor.as_bytes(), PatternKind::Exact, Owner::Percent);
+        }
+        for stem in PAIR_STEMS {
+            self.own(stem.as_bytes(), PatternKind::Fold, Owner::Name);
+        }
+        for spelling in STEMS.iter().copied().flat_map(spellings) {
+            self.own(spelling.as_bytes(), PatternKind::Fold, Owner::Name);
+        }
+        for name in BASE64_NAMES {
+            for case in [name, titled(name).as_str(), &name.to_ascii_uppercase()] {
+                self.own_base64(case);
+            }
+        }
+        for anchor in BASE64_ANCHORS {
+            self.own_base64(anchor);
+        }
+        for anchor in SHORT_ANCHORS {
+            BEFORE_SHORT.iter().for_each(|before| self.own_base64(&format!("{before}{anchor}")));
+        }
+        for digit in 0..10 {
+            self.own_base64(&format!("{digit}:AA"));
+        }
+        self.own(control::ESCAPED, PatternKind::Exact, Owner::Escape);
+        for spelled in control::SPELLED {
+            self.own(spelled.as_bytes(), PatternKind::Exact, Owner::Control);
+        }
+    }
+
+    fn own(&mut self, bytes: &[u8], kind: PatternKind, owner: Owner) {
+        let number = u16::try_from(self.owners.len()).expect("there are few patterns");
+        self.owners.push(owner);
+        self.filter.add(bytes, kind, number);
+    }
+
+    fn own_base64(&mut self, text: &str) {
+        for (phase, fragment) in encoded::fragments(text.as_bytes()).iter().enumerate() {
+            // Shorter ones stand in every picture.
+            if fragment.len() >= 4 {
+                let fragment = &fragment[..fragment.len().min(8)];
+                self.own(fragment, PatternKind::Exact, Owner::Base64(encoded::PHASES[phase]));
+            }
+        }
+    }
+}
+
+/// Writes a name with a capital at its beginning.
+fn titled(name: &str) -> String {
+    let mut title = name.to_owned();
+    title[..1].make_ascii_uppercase();
+    title
+}
