@@ -87,7 +87,7 @@ impl Path {
     }
 
     /// Returns a name that every text with such a value holds, if there is one.
-    pub(crate) fn telling_name(&self) -> Option<&str> {
+    pub(crate) fn required_name(&self) -> Option<&str> {
         let mut names = self.steps.iter().filter_map(|step| match &step.to {
             To::Name(name) => Some(name.as_str()),
             To::Element(_) | To::All => None,

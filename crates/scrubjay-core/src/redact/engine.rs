@@ -1,7 +1,8 @@
-//! The redactor: its parts, and what it offers.
+//! The redactor and its public functions.
 //!
 //! `compile` makes it from a configuration, `raw_check` decides from raw bytes whether a message is parsed at all, and
-//! `edits` finds the secrets and what is put in their place.
+//! `edits` finds the secrets and what replaces them. `prefilter` reports hits of patterns by number; the number is an
+//! index into `meanings`.
 
 mod compile;
 mod edits;
@@ -24,37 +25,41 @@ use super::{Redacted, RedactionConfig, RedactionFinding};
 use crate::json::edit;
 use crate::json::path::Path;
 
+/// The depth to which encodings within encodings are searched: JSON in strings, base64, percent-encoding.
+pub(super) const DEPTH_MAX: usize = 6;
+
 /// The name of the detectors of private keys.
 const PRIVATE_KEY: &str = "private-key";
 
-/// Who a pattern of the search belongs to.
+/// What a hit of a pattern may be.
 #[derive(Clone, Copy, Debug)]
-enum Owner {
-    /// A format, and the number of its rule.
+enum PatternMeaning {
+    /// An anchor of this format; the number of its rule.
     Format(&'static Detector, u16),
-    /// A name that tells.
+    /// A name that is evidence of a secret.
     Name,
-    /// Base64 of either, in this phase of its groups.
+    /// Base64 of an anchor or name, which begins at this digit of a group ([`super::encoded::PHASES`]).
     Base64(usize),
-    /// An escape that may spell a letter or a control character.
+    /// A JSON escape that may stand for a letter or a control character.
     Escape,
-    /// A terminal control sequence that is spelled out.
+    /// A terminal control sequence in one of its spellings.
     Control,
-    /// An anchor whose slashes are escaped.
+    /// An anchor with escaped slashes.
     Slashed,
-    /// An anchor that is percent-encoded, or something else that tells of such a text.
+    /// A percent-encoded anchor, or other bytes typical of percent-encoded text.
     Percent,
-    /// The name at the end of a path.
+    /// A name in one of the user's paths.
     PathName,
 }
 
-/// Finds secrets, and takes them out.
+/// Finds secrets, and replaces them.
 #[derive(Debug)]
 pub struct Redactor {
     enabled: bool,
     filter: Prefilter,
-    owners: Vec<Owner>,
+    meanings: Vec<PatternMeaning>,
     pub(super) names: Names,
+    /// The name and the action of each rule. Rules are referred to by their index.
     rules: Vec<(String, RedactionAction)>,
     pub(super) paths: Vec<(Path, u16)>,
     pub(super) params: Vec<(MethodParam, u16)>,
@@ -62,34 +67,34 @@ pub struct Redactor {
     pub(super) id_rule: Option<u16>,
     /// The rule for the lines of a private key.
     pub(super) key_rule: u16,
-    /// Some rule cannot be searched for in raw bytes.
-    always: bool,
+    /// Whether some rule cannot be searched for in raw bytes, so that every message is parsed.
+    always_parse: bool,
     hash_key: RedactionKey,
 }
 
-/// Something to put in the place of something.
+/// A replacement of a range of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Edit {
     pub(super) range: Range<usize>,
     pub(super) with: String,
     pub(super) rule: u16,
-    /// Where in a JSON text it stands, if anybody asks.
+    /// The JSONPath of the value, if an explanation is wanted.
     pub(super) place: String,
 }
 
 impl Redactor {
-    /// Makes the redactor that goes by the built-in names and formats.
+    /// Makes a redactor with the built-in names and formats.
     #[must_use]
     pub fn standard() -> Self {
-        Self::new(&RedactionConfig::default()).expect("no rule, no wrong rule")
+        Self::new(&RedactionConfig::default()).expect("there are no rules that could be wrong")
     }
 
-    /// Tells whether it does anything.
+    /// Tells whether anything is redacted at all.
     pub(super) fn is_enabled(&self) -> bool {
         self.enabled
     }
 
-    /// Takes the secrets out of a message or line.
+    /// Removes the secrets of a message or line.
     #[must_use]
     pub fn redact<'a>(&self, raw: &'a [u8]) -> Redacted<'a> {
         if !self.enabled || !self.is_suspicious(raw) {
@@ -99,15 +104,15 @@ impl Redactor {
         Redacted(if edits.is_empty() { Cow::Borrowed(raw) } else { Cow::Owned(apply(raw, &edits)) })
     }
 
-    /// Takes the secrets out of a message that may go on with a private key of the lines before; none where it is no JSON.
+    /// Removes the secrets of a message that may continue a private key of earlier lines; `None` if it is not JSON.
     pub(super) fn redact_message<'a>(&self, raw: &'a [u8], keys: &mut KeyLines) -> Option<Redacted<'a>> {
-        let (edits, left) = Walk::new(self, raw, 0, false)?.edits_behind(std::mem::take(keys));
+        let (edits, left) = Walk::new(self, raw, 0, false)?.edits_continuing(std::mem::take(keys));
         *keys = left;
         let edits = merge(edits);
         Some(Redacted(if edits.is_empty() { Cow::Borrowed(raw) } else { Cow::Owned(apply(raw, &edits)) }))
     }
 
-    /// The same, and says what was taken out.
+    /// The same as [`Redactor::redact`], with a list of what was removed.
     #[must_use]
     pub fn explain<'a>(&self, raw: &'a [u8]) -> (Redacted<'a>, Vec<RedactionFinding>) {
         let edits = if self.enabled { self.edits(raw, 0, true) } else { Vec::new() };
@@ -126,7 +131,7 @@ impl Redactor {
         (Redacted(redacted), findings)
     }
 
-    /// Takes the secrets out of a text.
+    /// Removes the secrets of a text.
     #[must_use]
     pub fn redact_text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         match self.redact(text.as_bytes()).0 {
@@ -136,7 +141,7 @@ impl Redactor {
     }
 
     pub(super) fn edit(&self, text: &[u8], range: Range<usize>, rule: u16) -> Edit {
-        let with = match self.left(rule, &text[range.clone()]) {
+        let with = match self.replacement(rule, &text[range.clone()]) {
             Replacement::Nothing => String::new(),
             Replacement::Text(text) => text,
             Replacement::Json(value) => value.to_string(),
@@ -145,12 +150,12 @@ impl Redactor {
     }
 
     /// Applies a rule's action to a value.
-    pub(super) fn left(&self, rule: u16, value: &[u8]) -> Replacement {
+    pub(super) fn replacement(&self, rule: u16, value: &[u8]) -> Replacement {
         let (name, action) = &self.rules[usize::from(rule)];
         action.apply(name, value, &self.hash_key)
     }
 
-    /// Returns what a rule does.
+    /// Returns the action of a rule.
     pub(super) fn action(&self, rule: u16) -> &RedactionAction {
         &self.rules[usize::from(rule)].1
     }

@@ -1,4 +1,4 @@
-//! The user's own rules: what they match, and what is wrong with one.
+//! The user's rules: what they match, and why one cannot be used.
 
 use thiserror::Error;
 
@@ -8,25 +8,25 @@ use crate::expression::{self, ExpressionError};
 use crate::glob::Glob;
 use crate::json::path::{Path, PathError};
 
-/// A rule of the user's.
+/// A rule of the user.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RedactionRule {
-    /// What it is called, in marks and explanations.
+    /// Its name in marks and explanations.
     pub name: String,
     /// What it matches.
     pub pattern: RedactionPattern,
-    /// What happens to that.
+    /// What happens to a match.
     pub action: RedactionAction,
 }
 
 /// What a rule matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RedactionPattern {
-    /// The value of a member with this name, in any spelling of it.
+    /// The value of a member with this name, in any case and with any separators.
     Field(String),
-    /// What a JSONPath leads to.
+    /// The values that a JSONPath leads to.
     Path(String),
-    /// A stretch of any text.
+    /// The matches of a regular expression in any text.
     Regex(String),
     /// A parameter of a method; in the method `*` stands for anything.
     MethodParam {
@@ -38,10 +38,10 @@ pub enum RedactionPattern {
 }
 
 impl RedactionPattern {
-    /// Tells what is wrong with it, if anything is.
+    /// Checks that the pattern can be used.
     ///
     /// # Errors
-    /// It cannot be used.
+    /// It cannot; the error says why.
     pub fn check(&self) -> Result<(), PatternError> {
         match self {
             Self::Field(name) if normal(name).is_empty() => Err(PatternError::NoField),

@@ -174,7 +174,7 @@ fn terminal_control_sequences_hide_no_secret() {
                 let twice = json!({ "text": message }).to_string();
                 for text in [text, message, twice] {
                     let out = redact(&text);
-                    let shown = String::from_utf8_lossy(&control::without(out.as_bytes())).into_owned();
+                    let shown = String::from_utf8_lossy(&control::stripped(out.as_bytes())).into_owned();
                     assert!(!leaks(&shown, &canary), "{name} {code:?}\n in {text:?}\nout {out:?}");
                     assert!(!leaks(&out, &canary), "{name} {code:?}\n in {text:?}\nout {out:?}");
                     assert_eq!(redact(&out), out, "{name}: not idempotent");

@@ -1,15 +1,15 @@
-//! Makes a redactor from a configuration: the rules, the names, and the patterns that the search looks for.
+//! Makes a redactor from a configuration: its rules, its names, and the patterns of the search over raw bytes.
 
-use super::{Owner, PRIVATE_KEY, Redactor};
+use super::{PRIVATE_KEY, PatternMeaning, Redactor};
 use crate::expression;
 use crate::json::path::Path;
 use crate::redact::action::RedactionAction;
-use crate::redact::name::{Names, PAIR_STEMS, SENSITIVE, STEMS, normal, spellings};
+use crate::redact::name::{AUTH_STEMS, Names, SENSITIVE, STEMS, normal, spellings};
 use crate::redact::prefilter::{PatternKind, Prefilter};
 use crate::redact::rules::{self, MethodParam, PatternError, RedactionPattern, RuleError};
 use crate::redact::{RedactionConfig, control, detectors, encoded};
 
-/// Names that are looked for in base64 too.
+/// Names that are searched for in base64 too; each becomes up to nine patterns, for three cases and three phases.
 const BASE64_NAMES: &[&str] = &[
     "password",
     "secret",
@@ -30,27 +30,27 @@ const BASE64_NAMES: &[&str] = &[
     "pwd:",
 ];
 
-/// Anchors that are too short to be looked for in base64, with what goes before or behind them.
+/// Anchors that are too short to be searched for in base64, with the bytes that usually precede or follow them.
 const BASE64_ANCHORS: &[&str] =
     &["s://", "l://", "b://", "p://", "v://", "eyJhbGci", "eyJ0eXAi", "eyJraWQi", "sk-proj-", "\"auth\""];
 
-/// What stands in a percent-encoded text that may hold a name with its value, or a private key.
+/// Bytes of percent-encoded text that may hold a name with its value, or a private key.
 const PERCENT_ANCHORS: &[&str] = &["%22%3A", "%22%3a", "%22:%22", "BEGIN%20"];
 
-/// Anchors of three bytes, and what mostly stands before them.
+/// Anchors of three bytes, which base64 cannot be searched for, and the bytes that usually precede them.
 const SHORT_ANCHORS: &[&str] = &["sk-", "hf_", "SG.", "r8_"];
 const BEFORE_SHORT: &[&str] = &[" ", "=", "\"", "\n", ":", "'"];
 
 impl Redactor {
-    /// Compiles a configuration.
+    /// Makes a redactor from a configuration.
     ///
     /// # Errors
-    /// Some rules cannot be used: all of them are told.
+    /// Some rules cannot be used; there is an error for each.
     pub fn new(config: &RedactionConfig) -> Result<Self, Vec<RuleError>> {
         let mut redactor = Self {
             enabled: config.redact_sensitive,
             filter: Prefilter::new(),
-            owners: Vec::new(),
+            meanings: Vec::new(),
             names: Names::new(true, 0),
             rules: vec![("telling-name".to_owned(), config.action.clone())],
             paths: Vec::new(),
@@ -58,7 +58,7 @@ impl Redactor {
             regexes: Vec::new(),
             id_rule: None,
             key_rule: 0,
-            always: config.hash_ids,
+            always_parse: config.hash_ids,
             hash_key: config.hash_key.clone(),
         };
         let mut wrong = Vec::new();
@@ -68,7 +68,7 @@ impl Redactor {
             }
         }
         for field in &config.sensitive_fields {
-            // A name on both lists is looked for in all its spellings.
+            // Also for a name on the built-in list, so that it is searched for with separators between any letters.
             redactor.add_name(field, field, config.action.clone(), false);
         }
         for field in SENSITIVE {
@@ -93,10 +93,11 @@ impl Redactor {
         }
         self.names.list(name, rule);
         let name = normal(name);
+        // Too short to be rare in raw bytes, or possibly escaped there: then every message is parsed.
         if name.len() < 4 || !name.is_ascii() {
-            self.always = true;
+            self.always_parse = true;
         } else {
-            self.own(name.as_bytes(), PatternKind::Name, Owner::Name);
+            self.add_pattern(name.as_bytes(), PatternKind::Name, PatternMeaning::Name);
         }
     }
 
@@ -126,13 +127,14 @@ impl Redactor {
         Ok(())
     }
 
+    /// Adds a pattern for a name that every message with a value at this path contains; without one, all are parsed.
     fn add_path_name(&mut self, path: &Path) {
-        match path.telling_name() {
+        match path.required_name() {
             Some(name) if name.len() >= 3 && name.is_ascii() && !name.contains(['"', '\\', '/']) => {
                 let name = name.to_owned();
-                self.own(name.as_bytes(), PatternKind::Exact, Owner::PathName);
+                self.add_pattern(name.as_bytes(), PatternKind::Exact, PatternMeaning::PathName);
             }
-            _ => self.always = true,
+            _ => self.always_parse = true,
         }
     }
 
@@ -144,70 +146,74 @@ impl Redactor {
             }
             for anchor in detector.anchors {
                 let kind = if detector.any_case { PatternKind::Fold } else { PatternKind::Exact };
-                self.own(anchor.as_bytes(), kind, Owner::Format(detector, rule));
-                self.own_base64(anchor);
+                self.add_pattern(anchor.as_bytes(), kind, PatternMeaning::Format(detector, rule));
+                self.add_base64_pattern(anchor);
                 if detector.any_case {
-                    self.own_base64(&anchor.to_ascii_uppercase());
-                    self.own_base64(&titled(anchor));
+                    self.add_base64_pattern(&anchor.to_ascii_uppercase());
+                    self.add_base64_pattern(&titled(anchor));
                 }
                 if anchor.contains('/') {
-                    self.own(anchor.replace('/', r"\/").as_bytes(), kind, Owner::Slashed);
+                    self.add_pattern(anchor.replace('/', r"\/").as_bytes(), kind, PatternMeaning::Slashed);
                 }
                 if anchor.contains(['_', '-']) {
                     for (low, dash) in [("%5F", "%2D"), ("%5f", "%2d")] {
                         let coded = anchor.replace('_', low).replace('-', dash);
-                        self.own(coded.as_bytes(), PatternKind::Exact, Owner::Percent);
+                        self.add_pattern(coded.as_bytes(), PatternKind::Exact, PatternMeaning::Percent);
                     }
                 }
             }
         }
         for anchor in PERCENT_ANCHORS {
-            self.own(anchor.as_bytes(), PatternKind::Exact, Owner::Percent);
+            self.add_pattern(anchor.as_bytes(), PatternKind::Exact, PatternMeaning::Percent);
         }
-        for stem in PAIR_STEMS {
-            self.own(stem.as_bytes(), PatternKind::Fold, Owner::Name);
+        for stem in AUTH_STEMS {
+            self.add_pattern(stem.as_bytes(), PatternKind::Fold, PatternMeaning::Name);
         }
         for spelling in STEMS.iter().copied().flat_map(spellings) {
-            self.own(spelling.as_bytes(), PatternKind::Fold, Owner::Name);
+            self.add_pattern(spelling.as_bytes(), PatternKind::Fold, PatternMeaning::Name);
         }
         for name in BASE64_NAMES {
             for case in [name, titled(name).as_str(), &name.to_ascii_uppercase()] {
-                self.own_base64(case);
+                self.add_base64_pattern(case);
             }
         }
         for anchor in BASE64_ANCHORS {
-            self.own_base64(anchor);
+            self.add_base64_pattern(anchor);
         }
         for anchor in SHORT_ANCHORS {
-            BEFORE_SHORT.iter().for_each(|before| self.own_base64(&format!("{before}{anchor}")));
+            BEFORE_SHORT.iter().for_each(|before| self.add_base64_pattern(&format!("{before}{anchor}")));
         }
         for digit in 0..10 {
-            self.own_base64(&format!("{digit}:AA"));
+            self.add_base64_pattern(&format!("{digit}:AA"));
         }
-        self.own(control::ESCAPED, PatternKind::Exact, Owner::Escape);
+        self.add_pattern(control::ESCAPED, PatternKind::Exact, PatternMeaning::Escape);
         for spelled in control::SPELLED {
-            self.own(spelled.as_bytes(), PatternKind::Exact, Owner::Control);
+            self.add_pattern(spelled.as_bytes(), PatternKind::Exact, PatternMeaning::Control);
         }
     }
 
-    fn own(&mut self, bytes: &[u8], kind: PatternKind, owner: Owner) {
-        let number = u16::try_from(self.owners.len()).expect("there are few patterns");
-        self.owners.push(owner);
+    fn add_pattern(&mut self, bytes: &[u8], kind: PatternKind, meaning: PatternMeaning) {
+        let number = u16::try_from(self.meanings.len()).expect("there are few patterns");
+        self.meanings.push(meaning);
         self.filter.add(bytes, kind, number);
     }
 
-    fn own_base64(&mut self, text: &str) {
+    fn add_base64_pattern(&mut self, text: &str) {
         for (phase, fragment) in encoded::fragments(text.as_bytes()).iter().enumerate() {
-            // Shorter ones stand in every picture.
+            // Shorter ones are in every image.
             if fragment.len() >= 4 {
                 let fragment = &fragment[..fragment.len().min(8)];
-                self.own(fragment, PatternKind::Exact, Owner::Base64(encoded::PHASES[phase]));
+                self.add_pattern(
+                    fragment,
+                    PatternKind::Exact,
+                    PatternMeaning::Base64(encoded::PHASES[phase]),
+                );
             }
         }
     }
 }
 
-/// Writes a name with a capital at its beginning.
+/// Writes a name with a capital first letter.
 fn titled(name: &str) -> String {
     let mut title = name.to_owned();
     title[..1].make_ascii_uppercase();
