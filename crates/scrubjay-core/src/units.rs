@@ -1,4 +1,4 @@
-//! Sizes, durations and counts as people write them: `16MiB`, `100MB`, `250ms`, `1h`, `1 line`, `2 children`.
+//! Reads and writes sizes, durations and counts as people write them: `16MiB`, `100MB`, `250ms`, `1h`, `1 line`, `2 children`.
 
 use std::fmt::{Display, Write};
 use std::time::Duration;
@@ -16,10 +16,10 @@ pub enum UnitError {
     Duration(String),
 }
 
-/// Reads a size in bytes: a number with an optional `B`, `KB`, `MB`, `GB` (thousands) or `KiB`, `MiB`, `GiB`.
+/// Parses a size in bytes: a number with an optional `B`, `KB`, `MB`, `GB` (thousands) or `KiB`, `MiB`, `GiB`.
 ///
 /// # Errors
-/// The text is no size; the message says what is.
+/// The text is not a size.
 pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     let factor = |unit: &str| {
         Some(match unit.to_ascii_lowercase().as_str() {
@@ -36,10 +36,10 @@ pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     parse(text, factor).ok_or_else(|| UnitError::Size(text.to_owned()))
 }
 
-/// Reads a duration: a number, with a fraction or without, and `ns`, `us`, `ms`, `s`, `m`, `h` or `d`.
+/// Parses a duration: a number, with or without a fraction, and `ns`, `us`, `ms`, `s`, `m`, `h` or `d`.
 ///
 /// # Errors
-/// The text is no duration; the message says what is.
+/// The text is not a duration.
 pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     let factor = |unit: &str| {
         Some(match unit {
@@ -57,7 +57,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
         let text = text.trim();
         let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.')?);
         let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
-        // Nine digits of a fraction of a day are more than a nanosecond tells apart.
+        // Digits after the ninth are ignored: they change even a day by less than 0.1 ms.
         let (part, digits) = (part.get(..9).unwrap_or(part), part.len().min(9));
         let factor = u128::from(factor(unit.trim())?);
         let below =
@@ -97,7 +97,7 @@ pub fn duration(ns: u64) -> String {
     }
 }
 
-/// Writes a long time: as `duration` does, and from two days on in days.
+/// Writes a long time: like `duration`, but from two days on in days.
 #[must_use]
 pub fn age(ns: u64) -> String {
     match ns / 1_000_000_000 / 86_400 {
@@ -106,14 +106,14 @@ pub fn age(ns: u64) -> String {
     }
 }
 
-/// Writes how many there are of something: `1 line`, `2 lines`, `0 entries`, `3 children`. The noun is the singular,
-/// with words before it or without.
+/// Writes a count with its noun: `1 line`, `2 lines`, `0 entries`, `3 children`. The noun is given in the singular, and words
+/// may precede it.
 #[must_use]
 pub fn counted<N: Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
     if count == N::from(1) { format!("{count} {noun}") } else { format!("{count} {}", plural(noun)) }
 }
 
-/// Returns the plural of a noun of ours.
+/// Returns the plural of a noun. It knows the forms that our own messages need.
 #[must_use]
 pub fn plural(noun: &str) -> String {
     let last_but_one = noun.chars().rev().nth(1);

@@ -103,11 +103,11 @@ impl RpcChannel {
     /// Takes room for a long line that is being read. Where there is none for a while the line is let pass, as one that
     /// is too long.
     async fn make_room(&self, framer: &mut Framer, room: &mut Charge) {
-        let held = framer.held();
+        let held = framer.pending_bytes();
         // The buffer doubles as it grows; what is small is not worth counting.
         let bytes = if held > LARGE_BYTES { held * 2 } else { 0 };
         if room.resize_within(bytes, ROOM_WAIT_MAX).await.is_err() {
-            framer.let_pass();
+            framer.drop_pending();
             let _ = room.resize(0);
         }
     }
