@@ -125,6 +125,7 @@ impl<'a, P> Entry<'a, P> {
     /// Returns the same entry with another payload.
     #[must_use]
     pub fn with_payload<Q>(self, payload: Q) -> Entry<'a, Q> {
+        // Member by member, because `..self` cannot change the type of the payload.
         Entry {
             kind: self.kind,
             direction: self.direction,

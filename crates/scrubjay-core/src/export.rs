@@ -120,6 +120,7 @@ pub fn entry_json<'a>(number: u64, entry: &Entry<'a>, reading: &'a EntryReading)
         direction: entry.direction,
         transport: entry.transport,
         via: entry.via,
+        // 0 means that the tape does not say.
         connection: (entry.connection != 0).then_some(entry.connection),
         kind: entry.kind,
         message_type: (entry.kind == EntryKind::Message).then_some(envelope.kind),

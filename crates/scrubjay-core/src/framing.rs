@@ -1,9 +1,9 @@
 //! Splits a byte stream into lines as it arrives, without copying them.
 //!
-//! The relay reads into [`Framer::room`] and takes [`LineBatch`]es: all complete lines that arrived together, contiguous,
-//! so that they can be forwarded with one write. A line beyond the limit is not buffered: it is measured while it
-//! arrives and returned as an [`Oversize`]. Bytes are never changed; a byte order mark or a stray carriage return is part
-//! of its line.
+//! The relay reads into [`Framer::room`] and takes [`LineBatch`]es: all complete lines that arrived together,
+//! contiguous, so that they can be forwarded with one write. A line beyond the limit is not buffered: it is measured
+//! while it arrives and returned as an [`Oversize`]. Bytes are never changed; a byte order mark or a stray carriage
+//! return is part of its line.
 
 use std::ops::Range;
 
@@ -12,12 +12,12 @@ use crate::oversize::{Oversize, OversizeScanner};
 
 /// The bytes read at once unless a longer line is pending. 64 KiB is a pipe's default capacity.
 const READ_BYTES: usize = 64 * 1024;
-/// The batches in a row that may leave a grown buffer mostly unused before it is freed. A large message resets the count, so a
-/// stream that has them regularly keeps its buffer.
+/// The batches in a row that may leave a grown buffer mostly unused before it is freed. A large message resets the
+/// count, so a stream that has them regularly keeps its buffer.
 const SMALL_BATCHES_MAX: u32 = 1024;
 
-/// Puts JSON on one line: line breaks between tokens become spaces. A break inside a string is invalid JSON and stays, so that
-/// invalid JSON does not become valid.
+/// Puts JSON on one line: line breaks between tokens become spaces. A break inside a string is invalid JSON and stays,
+/// so that invalid JSON does not become valid.
 pub fn one_line(json: &mut [u8]) {
     if !json.iter().any(|b| matches!(b, b'\n' | b'\r')) {
         return;
@@ -138,8 +138,8 @@ impl Framer {
         self.buffer.len() - self.taken
     }
 
-    /// Treats the incomplete line as one beyond the limit: frees its bytes, and only measures the rest. All complete lines must
-    /// have been taken.
+    /// Treats the incomplete line as one beyond the limit: frees its bytes, and only measures the rest. All complete
+    /// lines must have been taken.
     pub fn drop_pending(&mut self) {
         self.oversize.get_or_insert_default().feed(&self.buffer[self.taken..]);
         self.buffer = Vec::new();

@@ -21,6 +21,7 @@ impl TapeId {
     pub fn from_random(random: [u8; 10]) -> Self {
         let mut characters = [0; LENGTH];
         for (place, character) in characters.iter_mut().enumerate() {
+            // Five bits may span two bytes; the last five end with the last byte.
             let bit = place * 5;
             let pair = u16::from_be_bytes([random[bit / 8], *random.get(bit / 8 + 1).unwrap_or(&0)]);
             *character = ALPHABET[usize::from(pair >> (11 - bit % 8) & 31)];

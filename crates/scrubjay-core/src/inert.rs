@@ -54,8 +54,8 @@ pub fn inert_bytes(bytes: &[u8]) -> String {
     inert(&String::from_utf8_lossy(bytes)).into_owned()
 }
 
-/// Returns the text with every invisible character written as an escape, even the joiners of emoji: for a person who must
-/// decide whether to trust the text.
+/// Returns the text with every invisible character written as an escape, even the joiners of emoji: for a person who
+/// must decide whether to trust the text.
 #[must_use]
 pub fn visible(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_unseen) {

@@ -1,7 +1,7 @@
 //! What is known of a line beyond the limit: its length, its hash, and enough to answer it.
 //!
-//! The line is scanned in bounded memory as it arrives. A peer that waits for an answer must get an error under the right
-//! id, so the scanner extracts `id` and `method` from the top level of the object.
+//! The line is scanned in bounded memory as it arrives. A peer that waits for an answer must get an error under the
+//! right id, so the scanner extracts `id` and `method` from the top level of the object.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -24,8 +24,8 @@ pub struct Oversize {
     pub method: Option<String>,
 }
 
-/// Returns the id of a request that is not valid JSON as a whole, such as one with `NaN` in it: its sender waits for an answer
-/// under that id.
+/// Returns the id of a request that is not valid JSON as a whole, such as one with `NaN` in it: its sender waits for an
+/// answer under that id.
 #[must_use]
 pub fn id_of_request(line: &[u8]) -> Option<String> {
     let mut scanner = OversizeScanner::default();

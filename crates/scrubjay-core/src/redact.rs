@@ -1,9 +1,9 @@
 //! Removes secrets from messages and lines before they are written anywhere.
 //!
 //! A search over the raw bytes decides whether a message is parsed at all; most are returned as they came. Secrets are
-//! replaced where they stand, and every other byte stays. Only a [`Redactor`] makes a [`Redacted`], and only a `Redacted`
-//! can be written to a tape; only a `Redactor` makes a [`RedactedText`], and only a `RedactedText` can be stored in the
-//! ledger. Keys come from the caller: there is no clock, randomness or file here.
+//! replaced where they stand, and every other byte stays. Only a [`Redactor`] makes a [`Redacted`], and only a
+//! `Redacted` can be written to a tape; only a `Redactor` makes a [`RedactedText`], and only a `RedactedText` can be
+//! stored in the ledger. Keys come from the caller: there is no clock, randomness or file here.
 
 mod action;
 mod block;
@@ -61,6 +61,7 @@ impl Default for RedactionConfig {
             hash_ids: false,
             rules: Vec::new(),
             action: RedactionAction::Mark,
+            // Never used: nothing is hashed by default.
             hash_key: RedactionKey([0; 32]),
         }
     }

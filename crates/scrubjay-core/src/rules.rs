@@ -1,8 +1,8 @@
 //! Rules: what is done to messages between a client and a server.
 //!
 //! Rules are an ordered list. `allow`, `block` and `mock` decide: the first of them that applies is the last rule to
-//! apply. `modify`, `delay` and `tag` add up, and a later rule sees the message as the earlier ones left it. Bytes in, a
-//! [`Judgement`] out: the relay waits, records and sends. Only messages that every reader reads alike are judged
+//! apply. `modify`, `delay` and `tag` add up, and a later rule sees the message as the earlier ones left it. Bytes in,
+//! a [`Judgement`] out: the relay waits, records and sends. Only messages that every reader reads alike are judged
 //! (`strict`); the rest is refused. A message to which no rule applies keeps its bytes.
 
 mod apply;
@@ -160,7 +160,8 @@ impl Rules {
         RuleSet::of(&self.list, |rule| fits(&rule.when.methods, &method) && fits(&rule.when.tools, &tool))
     }
 
-    /// Returns the rules that match an answer whose request is unknown: any may, only those about all methods certainly do.
+    /// Returns the rules that match an answer whose request is unknown: any may, only those about all methods certainly
+    /// do.
     fn for_unknown_request(&self) -> MatchingRules {
         let certain = self.for_any_method();
         let any = RuleSet::of(&self.list, |_| true);

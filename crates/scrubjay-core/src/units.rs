@@ -1,4 +1,5 @@
-//! Reads and writes sizes, durations and counts as people write them: `16MiB`, `100MB`, `250ms`, `1h`, `1 line`, `2 children`.
+//! Reads and writes sizes, durations and counts as people write them: `16MiB`, `100MB`, `250ms`, `1h`, `1 line`, `2
+//! children`.
 
 use std::fmt::{Display, Write};
 use std::time::Duration;
@@ -106,16 +107,15 @@ pub fn age(ns: u64) -> String {
     }
 }
 
-/// Writes a count with its noun: `1 line`, `2 lines`, `0 entries`, `3 children`. The noun is given in the singular, and words
-/// may precede it.
+/// Writes a count with its noun: `1 line`, `2 lines`, `0 entries`, `3 children`. The noun is given in the singular, and
+/// words may precede it.
 #[must_use]
 pub fn counted<N: Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
     if count == N::from(1) { format!("{count} {noun}") } else { format!("{count} {}", plural(noun)) }
 }
 
 /// Returns the plural of a noun. It knows the forms that our own messages need.
-#[must_use]
-pub fn plural(noun: &str) -> String {
+fn plural(noun: &str) -> String {
     let last_but_one = noun.chars().rev().nth(1);
     match noun {
         _ if noun.ends_with("child") => format!("{noun}ren"),
@@ -129,6 +129,7 @@ pub fn plural(noun: &str) -> String {
 
 fn scaled(value: u64, units: &[(u64, &str)]) -> String {
     let (factor, unit) = units.iter().find(|(factor, _)| value >= *factor).expect("a smallest unit fits");
+    // Digits are cut off, not rounded, so that 999.9 MB is never shown as 1000.
     let (whole, rest) = (value / factor, value % factor);
     let mut text = whole.to_string();
     match whole {

@@ -17,7 +17,8 @@ pub(crate) fn apply<'e>(raw: &[u8], edits: impl Iterator<Item = (Range<usize>, &
     out
 }
 
-/// Returns the ranges to remove for some members or elements of a container: each with one comma, so that the rest stays JSON.
+/// Returns the ranges to remove for some members or elements of a container: each with one comma, so that the rest
+/// stays JSON.
 pub(crate) fn take_out(
     tree: &Tree,
     container: usize,
@@ -31,6 +32,7 @@ pub(crate) fn take_out(
             continue;
         }
         let node = &tree.nodes[*child];
+        // After a kept sibling the comma before the child goes, otherwise the comma after it; an only child has none.
         let range = match (kept, children.get(i + 1)) {
             (true, _) => tree.nodes[children[i - 1]].range.end..node.range.end,
             (false, Some(next)) => node.start()..tree.nodes[*next].start(),

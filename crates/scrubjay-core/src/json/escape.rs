@@ -1,7 +1,7 @@
 //! Removes and adds the escapes of JSON strings.
 //!
-//! [`Unescaped`] also maps each byte of the unescaped text back to its position in the original, so that what is found in
-//! the text can be changed in the original.
+//! [`Unescaped`] also maps each byte of the unescaped text back to its position in the original, so that what is found
+//! in the text can be changed in the original.
 
 use std::borrow::Cow;
 use std::ops::Range;

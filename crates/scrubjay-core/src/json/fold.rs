@@ -16,11 +16,13 @@ pub(crate) fn fold<'k>(key: &Cow<'k, [u8]>) -> Cow<'k, [u8]> {
     }
     let mut out = String::with_capacity(key.len());
     for c in String::from_utf8_lossy(key).chars() {
+        // Its lower case would have a combining dot.
         if c == '\u{130}' {
             out.push('i');
             continue;
         }
         for lower in c.to_lowercase() {
+            // By way of upper case, which merges `ſ` with `s`, `ς` with `σ`, and expands `ß`.
             for upper in lower.to_uppercase() {
                 out.extend(upper.to_lowercase());
             }

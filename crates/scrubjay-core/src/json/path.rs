@@ -70,6 +70,7 @@ impl Path {
                 (selector, &inside[end + 1..])
             } else {
                 let dotted = if deep { rest.strip_prefix("..") } else { rest.strip_prefix('.') };
+                // A relative path begins with a name without a dot.
                 let Some(name) = dotted.or(first.then_some(rest)) else {
                     return wrong(rest, "neither a . nor a [");
                 };
@@ -126,8 +127,8 @@ impl Path {
         walk(&self.steps, text, tree, from)
     }
 
-    /// Lists the nodes that the path leads to without its last step, and the name in that step; `None` if the last step is not
-    /// a plain name.
+    /// Lists the nodes that the path leads to without its last step, and the name in that step; `None` if the last step
+    /// is not a plain name.
     pub(crate) fn find_parents(&self, text: &[u8], tree: &Tree, from: usize) -> Option<(Vec<usize>, &str)> {
         match self.steps.split_last()? {
             (PathStep { deep: false, selector: Selector::Name(name) }, before) => {
@@ -141,6 +142,7 @@ impl Path {
 fn walk(steps: &[PathStep], text: &[u8], tree: &Tree, from: usize) -> Vec<usize> {
     let mut nodes = vec![from];
     for step in steps {
+        // Two steps with `..` may lead to the same node in several ways, hence the `dedup`.
         let mut next = Vec::new();
         for node in nodes {
             for parent in step.parents(tree, node) {

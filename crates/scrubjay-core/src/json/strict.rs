@@ -1,8 +1,9 @@
 //! Checks that a text is JSON for the strictest reader, and reports the first problem and its position.
 //!
-//! RFC 8259 and more: one value, valid UTF-8, no byte order mark, no line end between tokens, whole surrogate
-//! pairs, limited depth and number of values. Every reader takes a text that passes for the same value, and no line reader
-//! splits it, except at the three line separators that strings may contain. Those are returned, so that they can be escaped.
+//! RFC 8259 and more: one value, valid UTF-8, no byte order mark, no line end between tokens, whole surrogate pairs,
+//! limited depth and number of values. Every reader takes a text that passes for the same value, and no line reader
+//! splits it, except at the three line separators that strings may contain. Those are returned, so that they can be
+//! escaped.
 
 use crate::envelope::DEPTH_MAX;
 

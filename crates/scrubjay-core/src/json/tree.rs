@@ -165,6 +165,8 @@ impl Parser<'_> {
                 self.string()?;
             }
             NodeKind::Number => {
+                // Malformed numbers pass too. Rules see only texts that passed `strict`; redaction has to read what it
+                // can.
                 let rest = &self.text[start..];
                 let in_number = |b: &u8| b.is_ascii_digit() || matches!(b, b'+' | b'-' | b'.' | b'e' | b'E');
                 self.at += rest.iter().position(|b| !in_number(b)).unwrap_or(rest.len());
@@ -185,6 +187,7 @@ impl Parser<'_> {
                 self.at += 1;
                 return Some(start..self.at - 1);
             }
+            // Skips the backslash and the byte after it, which may be a quote.
             self.at += 2;
         }
     }

@@ -98,11 +98,13 @@ fn mask(value: &[u8], visible_chars: usize) -> String {
     let chars: Vec<char> = text.chars().collect();
     let visible = visible_chars.min(chars.len() / 4).min(VISIBLE_CHARS_MAX);
     let tail = chars[chars.len() - visible..].iter();
+    // Only characters that `is_mark` accepts: others could end the mark early or need an escape.
     let tail: String = tail.map(|c| if c.is_ascii_alphanumeric() { *c } else { '*' }).collect();
     format!("[masked:{tail}]")
 }
 
 fn encrypt(key_id: &str, key: &RedactionKey, value: &[u8]) -> String {
+    // A key of its own, so that hashing and encryption do not share one.
     let nonce_key = blake3::derive_key("scrubjay redaction nonce v1", &key.0);
     let digest = blake3::keyed_hash(&nonce_key, value);
     let mut nonce = [0; 24];

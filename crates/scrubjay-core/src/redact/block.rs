@@ -134,7 +134,8 @@ fn is_prose(value: &[u8]) -> bool {
     words().count() > 2 && words().all(is_word)
 }
 
-/// Returns the only word of a line that is indented deeper than `indent`, unless it looks like code, a type or a plain word.
+/// Returns the only word of a line that is indented deeper than `indent`, unless it looks like code, a type or a plain
+/// word.
 fn word_of(text: &[u8], line: &Range<usize>, indent: usize) -> Option<Range<usize>> {
     let bytes = &text[line.clone()];
     let first = bytes.iter().position(|b| !matches!(b, b' ' | b'\t'))?;
@@ -153,7 +154,8 @@ fn word_of(text: &[u8], line: &Range<usize>, indent: usize) -> Option<Range<usiz
     (is_value && !word.iter().any(is_code)).then(|| line.start + start..line.start + start + word.len())
 }
 
-/// Tells whether a name may be that of an XML element with attributes. A cheap check of raw bytes, with false positives.
+/// Tells whether a name may be that of an XML element with attributes. A cheap check of raw bytes, with false
+/// positives.
 pub(super) fn may_be_element(text: &[u8], name: &Range<usize>) -> bool {
     matches!(text.get(name.end), Some(b' ' | b'\\' | b'\t' | b'\n' | b'\r'))
         && may_open_tag(&text[..name.start])
@@ -197,6 +199,7 @@ pub(super) fn element(text: &[u8], name: &Range<usize>) -> Option<TextValue> {
         None => (first, inside[..memchr::memmem::find(inside, b"</")?].trim_ascii()),
     };
     let is_text = (data.is_some() || !value.contains(&b'<')) && !is_standin_alone(value, ValuePosition::Text);
+    // Several words without a digit are a label or an instruction, as in a form: `<password>Enter it here</password>`.
     let is_label = value.iter().any(u8::is_ascii_whitespace) && !value.iter().any(u8::is_ascii_digit);
     (is_text && !is_label).then(|| TextValue {
         range: first..first + value.len(),

@@ -18,8 +18,8 @@ pub(super) const SPELLED: &[&str] = &[r"\x1b[", r"\x1B[", r"\u{1b}[", r"\033[", 
 pub(super) const ESCAPED: &[u8] = br"\u00";
 /// The most bytes of parameters in a sequence; no colour has as many.
 const PARAMETERS_BYTES_MAX: usize = 64;
-/// The longest title or hyperlink, in bytes. If it does not end within this limit, only its introducer is removed, so that a
-/// stray introducer hides nothing.
+/// The longest title or hyperlink, in bytes. If it does not end within this limit, only its introducer is removed, so
+/// that a stray introducer hides nothing.
 const STRING_BYTES_MAX: usize = 4096;
 /// The most backslashes before an escape. JSON in JSON in JSON needs seven, so more are written on purpose.
 const BACKSLASHES_MAX: usize = 64;
@@ -31,8 +31,8 @@ const ENDS_MAX: usize = 16;
 /// A text without its control sequences, and a map back to the original.
 pub(super) struct Stripped {
     pub(super) text: Vec<u8>,
-    /// Where each run of unchanged bytes begins, in the text and in the original. A sequence was removed before each run
-    /// but the first.
+    /// Where each run of unchanged bytes begins, in the text and in the original. A sequence was removed before each
+    /// run but the first.
     runs: Vec<(usize, usize)>,
 }
 
@@ -46,8 +46,8 @@ pub(super) fn is_escaped(raw: &[u8], at: usize) -> bool {
     unicode(&raw[at..]).is_some_and(|(c, _)| is_control(c))
 }
 
-/// Returns a text as a terminal shows it. A text is returned as it is unless it has one of the sequences that the search over
-/// raw bytes recognises: the line reader and the search must agree on which texts are stripped.
+/// Returns a text as a terminal shows it. A text is returned as it is unless it has one of the sequences that the
+/// search over raw bytes recognises: the line reader and the search must agree on which texts are stripped.
 pub(super) fn as_shown(text: &[u8]) -> Cow<'_, [u8]> {
     let is_escaped = || memchr::memmem::find_iter(text, ESCAPED).any(|at| is_escaped(text, at));
     let is_spelled =
@@ -91,14 +91,15 @@ impl Stripped {
         Some(stripped)
     }
 
-    /// Removes the last character, unless it is the end of a mark: the secret had another length than its mark, so it is
-    /// unknown how much of the mark the backspaces would erase.
+    /// Removes the last character, unless it is the end of a mark: the secret had another length than its mark, so it
+    /// is unknown how much of the mark the backspaces would erase.
     fn remove_last_character(&mut self) {
         // In text that is not UTF-8, continuation bytes may follow anything, even a mark.
         while self.text.pop_if(|b| *b & 0xc0 == 0x80).is_some() {}
         if !ends_with_mark(&self.text) {
             self.text.pop();
         }
+        // A run whose text was overwritten is dropped, so that a range around it maps to all of the original.
         let left = self.text.len();
         self.runs.retain(|(start, _)| *start <= left);
     }
@@ -192,8 +193,8 @@ fn escape_body_len(rest: &[u8]) -> usize {
             let between = rest.iter().take(4).take_while(|b| matches!(b, b' '..=b'/')).count();
             between + usize::from(matches!(rest.get(between), Some(0x30..=0x7e)))
         }
-        // A letter after an escape may be a command or the first letter of a secret. It is removed here only: the original
-        // is searched too.
+        // A letter after an escape may be a command or the first letter of a secret. It is removed here only: the
+        // original is searched too.
         [0x30..=0x7e, ..] => 1,
         _ => 0,
     }

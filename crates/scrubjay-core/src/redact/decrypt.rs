@@ -20,7 +20,8 @@ const PREFIX: &[u8] = b"enc:v1:";
 const NONCE_BYTES: usize = 24;
 /// The base64 of the nonce (24 bytes) and the authentication tag (16) of an empty value.
 const SEALED_CHARS_MIN: usize = 54;
-/// The most characters after a mark that may look like part of it. Each is a possible end, and each end costs a decryption.
+/// The most characters after a mark that may look like part of it. Each is a possible end, and each end costs a
+/// decryption.
 const BEHIND_MAX: usize = 128;
 
 /// A line with its values decrypted.

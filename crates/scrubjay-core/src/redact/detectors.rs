@@ -57,8 +57,9 @@ pub(super) enum Form {
     Random(ByteClass, Range<usize>),
     /// Anything else: a function from the text and the anchor's position to the secret.
     Custom(fn(&[u8], usize) -> Option<Range<usize>>),
-    /// One or several secrets that depend on quotes and line ends, which are escaped in raw bytes. On raw bytes the first
-    /// function, a cheap check, decides whether the message is parsed; the second finds the secrets in unescaped text.
+    /// One or several secrets that depend on quotes and line ends, which are escaped in raw bytes. On raw bytes the
+    /// first function, a cheap check, decides whether the message is parsed; the second finds the secrets in unescaped
+    /// text.
     Prechecked(fn(&[u8], usize) -> bool, fn(&[u8], usize) -> Vec<Range<usize>>),
 }
 

@@ -35,11 +35,12 @@ pub(super) fn decode(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Base64 encodes groups of three bytes as four digits. If 0, 1 or 2 bytes of the group precede a text, the digits that depend
-/// on the text alone begin at this digit of the group.
+/// Base64 encodes groups of three bytes as four digits. If 0, 1 or 2 bytes of the group precede a text, the digits that
+/// depend on the text alone begin at this digit of the group.
 pub(super) const PHASES: [usize; 3] = [0, 2, 3];
 
-/// Returns the digits that the base64 of any data with this text contains, for each number of bytes before it in its group.
+/// Returns the digits that the base64 of any data with this text contains, for each number of bytes before it in its
+/// group.
 pub(super) fn fragments(text: &[u8]) -> [Vec<u8>; 3] {
     use base64::Engine;
     [0, 1, 2].map(|before| {
@@ -59,7 +60,8 @@ const BEHIND_BYTES: usize = 4096;
 /// The most bytes between two lines of base64: line end, escapes and indentation.
 const BREAK_BYTES_MAX: usize = 64;
 
-/// Returns the beginning of the next line of base64 if a line ends here. Its end may be escaped and the next line indented.
+/// Returns the beginning of the next line of base64 if a line ends here. Its end may be escaped and the next line
+/// indented.
 fn next_line(text: &[u8], at: usize) -> Option<usize> {
     let near = &text[at..text.len().min(at + BREAK_BYTES_MAX)];
     let (mut length, mut is_line) = (0, false);
@@ -98,8 +100,8 @@ fn line_start(text: &[u8], at: usize) -> usize {
     if is_escape && start < at { start + 1 } else { start }
 }
 
-/// Returns the base64 digits near a position, across line ends, and how many of them precede the position. They are enough
-/// to decide whether the data holds a secret.
+/// Returns the base64 digits near a position, across line ends, and how many of them precede the position. They are
+/// enough to decide whether the data holds a secret.
 pub(super) fn digits_near(text: &[u8], at: usize) -> (Vec<u8>, usize) {
     let mut lines = Vec::new();
     let (mut end, mut count) = (at, 0);

@@ -1,5 +1,5 @@
-//! Secrets that extend over several lines or strings: a program prints a private key line by line, and a message may hold
-//! it as a list of lines.
+//! Secrets that extend over several lines or strings: a program prints a private key line by line, and a message may
+//! hold it as a list of lines.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -15,8 +15,8 @@ use super::{Redacted, Redactor, block, control};
 use crate::json::edit;
 use crate::json::escape::escape;
 
-/// The lines after the beginning of a private key that may belong to it: a key of 4096 bits has about 50, and other lines may
-/// stand between them. The limit ends a key whose last line never comes.
+/// The lines after the beginning of a private key that may belong to it: a key of 4096 bits has about 50, and other
+/// lines may stand between them. The limit ends a key whose last line never comes.
 const KEY_LINES_MAX: u32 = 256;
 /// The most lines of a YAML block that are taken for a secret, as in `block`.
 const BLOCK_LINES_MAX: u32 = 64;
@@ -76,6 +76,7 @@ impl LineContext {
             return line_as_mark(line);
         }
         if begins {
+            // The detector redacts this line; the lines after it have no anchor and are recognised from this state.
             self.keys.begin(None);
         }
         redactor.redact(line)
@@ -220,8 +221,8 @@ fn begins_key(text: &[u8]) -> bool {
     is_pem() || is_putty()
 }
 
-/// Tells whether a private key may begin at an anchor in the raw bytes of a message. This is weaker than the checks of the
-/// detector and of `begins_key`, because in raw bytes escapes may split or lengthen the label.
+/// Tells whether a private key may begin at an anchor in the raw bytes of a message. This is weaker than the checks of
+/// the detector and of `begins_key`, because in raw bytes escapes may split or lengthen the label.
 pub(super) fn may_begin_key(raw: &[u8]) -> bool {
     let near = &raw[..raw.len().min(BEGIN.len() + LABEL_BYTES_MAX * ESCAPED_BYTES_MAX)];
     find(near, b"PRIVATE").is_some()

@@ -238,7 +238,8 @@ impl Names {
             && value.iter().filter(|b| b.is_ascii_digit()).count() < COUNT_DIGITS_MAX
     }
 
-    /// Tells whether a name has its other meaning, in which it names no secret: `time per token: 23.5ms`, `PWD=/home/anna`.
+    /// Tells whether a name has its other meaning, in which it names no secret: `time per token: 23.5ms`,
+    /// `PWD=/home/anna`.
     pub(super) fn is_other_sense(&self, evidence: NameEvidence, name: &[u8], value: &[u8]) -> bool {
         match evidence {
             NameEvidence::Sensitive(rule) if Some(rule) == self.token_rule => is_measure(value),

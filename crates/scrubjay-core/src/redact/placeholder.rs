@@ -1,7 +1,7 @@
 //! Recognises values that only stand for a secret: a variable, a template, a call, a type, a sample.
 //!
-//! The whole value must be such a form. Generated passwords also begin with `$` or `@` and contain `(`, `::` or `xxxx`, so
-//! the first byte or a part of a value proves nothing. A form may extend past the value, which was cut at a closing
+//! The whole value must be such a form. Generated passwords also begin with `$` or `@` and contain `(`, `::` or `xxxx`,
+//! so the first byte or a part of a value proves nothing. A form may extend past the value, which was cut at a closing
 //! bracket or a space.
 
 use std::ops::Range;
@@ -174,7 +174,8 @@ fn one_template(text: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// Returns the end of the code that begins here, a path, call or index: `config.token`, `tokens[i + 1]`, `next()?.text`.
+/// Returns the end of the code that begins here, a path, call or index: `config.token`, `tokens[i + 1]`,
+/// `next()?.text`.
 fn code_end(text: &[u8], at: usize) -> Option<usize> {
     if text.get(at) == Some(&b'(') {
         // A tuple or a parenthesised expression: `(NAME, 'x')`, `(params.get("x") or {})`.

@@ -81,6 +81,8 @@ impl Prefilter {
         let number = u16::try_from(self.patterns.len()).expect("there are few patterns");
         self.patterns.push(Pattern { bytes: bytes.to_vec(), kind, id });
         if bytes.len() == 3 {
+            // The second window includes the byte after the pattern: any printable one, or the zero after the end of
+            // the text.
             self.window([bytes[0], bytes[1], bytes[2]], number, 0);
             for next in std::iter::once(0).chain(b'!'..=b'~') {
                 self.window([bytes[1], bytes[2], next], number, 1);
@@ -99,6 +101,7 @@ impl Prefilter {
         self.window([a, b, c], number, offset);
         self.window([b, c, d], number, offset + 1);
         if kind == PatternKind::Name {
+            // A separator may stand between any two letters, and two of them together (`api__key`).
             for s in SEPARATORS {
                 for window in [[a, s, b], [a, b, s], [s, b, c], [b, s, c], [b, c, s]] {
                     self.window(window, number, 0);
@@ -148,8 +151,8 @@ impl Prefilter {
         self.hits_in(text, 0..text.len(), on_hit)
     }
 
-    /// The same for a part of a text: every pattern that has a window there. A pattern at the border of two parts may be
-    /// found in both.
+    /// The same for a part of a text: every pattern that has a window there. A pattern at the border of two parts may
+    /// be found in both.
     pub(super) fn hits_in(
         &self,
         text: &[u8],
@@ -183,7 +186,8 @@ impl Prefilter {
         at: usize,
         on_hit: &mut impl FnMut(PatternHit) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        // One bit for each position with an entry. Each round looks up four windows of eight bytes.
+        // One bit for each position with an entry. Each round looks up four windows of eight bytes; the
+        // fourth needs the byte after them.
         let mut candidates = 0u64;
         for at in (0..BLOCK).step_by(8) {
             let (word, beyond) = (word(block, at), word(block, at + 1));
@@ -243,6 +247,7 @@ fn word(block: &[u8; BLOCK + BEYOND], at: usize) -> u64 {
 }
 
 fn slot(window: u32) -> usize {
+    // Multiplicative hashing: the upper 17 bits of the product are the slot.
     (window.wrapping_mul(0x9E37_79B1) >> 15) as usize
 }
 

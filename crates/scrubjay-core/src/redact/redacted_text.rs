@@ -5,7 +5,8 @@ use std::ops::Deref;
 
 use super::Redactor;
 
-/// A text without its secrets. Only a [`Redactor`] makes one, so a function that takes it cannot be called with raw text.
+/// A text without its secrets. Only a [`Redactor`] makes one, so a function that takes it cannot be called with raw
+/// text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RedactedText(String);
 

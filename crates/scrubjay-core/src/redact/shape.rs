@@ -48,7 +48,8 @@ impl ByteClass {
 
 /// Tells whether a token may begin here: the byte before is no letter or digit, unless it is the end of an escape.
 ///
-/// An underscore is a boundary: gateways join names with one or two (`files__ghp_…`), and so do people (`backup_ghp_…`).
+/// An underscore is a boundary: gateways join names with one or two (`files__ghp_…`), and so do people
+/// (`backup_ghp_…`).
 pub(super) fn begins(text: &[u8], at: usize) -> bool {
     let before = &text[..at];
     match before {
@@ -131,7 +132,8 @@ pub(super) fn parameters(text: &[u8], from: usize) -> Option<usize> {
     end
 }
 
-/// Finds the end of a quoted text: the closing quote has no more backslashes before it than the opening one (`escapes`).
+/// Finds the end of a quoted text: the closing quote has no more backslashes before it than the opening one
+/// (`escapes`).
 pub(super) fn quoted_end(text: &[u8], start: usize, quote: u8, escapes: usize) -> usize {
     let mut at = start;
     while let Some(found) = memchr::memchr2(quote, b'\n', &text[at..]) {
@@ -171,9 +173,9 @@ pub(super) fn is_random(text: &[u8]) -> bool {
     }
     let digits = text.iter().filter(|b| b.is_ascii_digit()).count();
     let letters = text.iter().filter(|b| b.is_ascii_alphabetic()).count();
-    let looks_like_place = text.starts_with(b"/")
+    let is_path_or_url = text.starts_with(b"/")
         || text.starts_with(b"./")
         || text.starts_with(b"~/")
         || memchr::memmem::find(text, b"://").is_some();
-    digits >= 2 && letters >= 2 && entropy(text) >= 3.0 && !looks_like_place
+    digits >= 2 && letters >= 2 && entropy(text) >= 3.0 && !is_path_or_url
 }

@@ -9,7 +9,8 @@ use super::name::{NameEvidence, Names, is_password};
 use super::placeholder::{ValuePosition, is_standin, is_standin_alone, is_template};
 use super::shape::{is_random, parameters, quoted_end};
 
-/// The most bytes examined on each side of a hit for its name: longer runs are data, and a limit keeps the search linear.
+/// The most bytes examined on each side of a hit for its name: longer runs are data, and a limit keeps the search
+/// linear.
 const NAME_BYTES_MAX: usize = 96;
 /// The most spaces between a name and its value; there are many where columns are aligned.
 const SPACES_MAX: usize = 64;
@@ -75,6 +76,7 @@ pub(super) fn value_of(text: &[u8], at: usize, names: &Names) -> Option<(Range<u
     if bytes.is_empty() || is_mark(bytes) || begins_with_mark(&text[value.range.start..]) {
         return None;
     }
+    // A member of JSON that is not parsed as JSON, such as `"token": 1234` in a broken or quoted message.
     let is_member = !value.quoted && matches!(text.get(name.end), Some(b'"' | b'\\'));
     if names.is_other_sense(evidence, &text[name.clone()], bytes)
         || is_member && names.is_count(evidence, bytes)
@@ -82,6 +84,7 @@ pub(super) fn value_of(text: &[u8], at: usize, names: &Names) -> Option<(Range<u
         return None;
     }
     let is_secret = match evidence {
+        // The value of a header may have several words, and one random word is enough.
         NameEvidence::Weak if is_header(&text[name.clone()]) && !value.quoted => bytes
             .split(|b| *b == b' ')
             .any(|word| is_random(word) && !is_standin_alone(word, value.position(text, &name))),
@@ -133,8 +136,8 @@ impl TextValue {
                 || is_template(&bytes[skipped..])
                 || runs && is_standin(text, &self.range, position);
         }
-        // The value of a header is the rest of the line, and of a YAML block all its lines, so more may follow the first
-        // word, which decides.
+        // The value of a header is the rest of the line, and of a YAML block all its lines, so more may follow the
+        // first word, which decides.
         let word = bytes.split(u8::is_ascii_whitespace).next().unwrap_or(bytes);
         is_standin(text, &(self.range.start..self.range.start + word.len()), position)
     }
@@ -171,8 +174,8 @@ fn is_flag(text: &[u8], name: &Range<usize>) -> bool {
         && matches!(text.get(name.end), Some(b' ' | b'"' | b'\'' | b'\\' | b'='))
 }
 
-/// Tells whether a value is one, and not the next word of prose such as `password: must have…`: it is not made of letters
-/// alone, or it stands where settings do.
+/// Tells whether a value is one, and not the next word of prose such as `password: must have…`: it is not made of
+/// letters alone, or it stands where settings do.
 fn is_value_not_prose(text: &[u8], name: &Range<usize>, value: &TextValue) -> bool {
     let bytes = &text[value.range.clone()];
     let odd = bytes.iter().any(|b| !b.is_ascii_alphabetic() && !matches!(b, b'.' | b'-' | b'_'));
@@ -282,8 +285,9 @@ fn read_value(text: &[u8], name: &Range<usize>, at: usize, separator: Separator)
     TextValue { range: at + scheme..end.max(parameters.unwrap_or(0)), quoted: false, separator }
 }
 
-/// Returns the end of a value that is a whole word, separators such as `,` and `;` included: after an environment variable
-/// with nothing but white space or a quote before it, or if name and value are alone on their line. `None` otherwise.
+/// Returns the end of a value that is a whole word, separators such as `,` and `;` included: after an environment
+/// variable with nothing but white space or a quote before it, or if name and value are alone on their line. `None`
+/// otherwise.
 fn whole_word(text: &[u8], name: &Range<usize>, at: usize) -> Option<usize> {
     let stop = |b: &u8| *b == b' ' || b.is_ascii_control() || matches!(b, b'"' | b'\\' | b'\'' | b'`');
     let word = &text[at..at + text[at..].iter().position(stop).unwrap_or(text.len() - at)];

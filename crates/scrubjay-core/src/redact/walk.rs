@@ -87,6 +87,7 @@ impl<'r, 't> Walk<'r, 't> {
 
     /// Follows the user's paths, from the message or from each message of a batch. The first rule for a node counts.
     fn apply_paths(&mut self) {
+        // The array of a batch is a root as well, for paths such as `$[0].params`.
         let roots = match self.tree.nodes[0].kind {
             NodeKind::Array => std::iter::once(0).chain(self.tree.children(0)).collect(),
             _ => vec![0],
@@ -128,7 +129,8 @@ impl<'r, 't> Walk<'r, 't> {
         self.tree.children(object).find(|child| self.key(*child).is_some_and(|key| *key.text == *name))
     }
 
-    /// Redacts a value. `under` is the rule of the sensitive name it is below, if any: then everything in it is redacted.
+    /// Redacts a value. `under` is the rule of the sensitive name it is below, if any: then everything in it is
+    /// redacted.
     fn value(&mut self, node: usize, under: Option<u16>) {
         if let Some(rule) = self.path_rules.get(&node) {
             return self.replace(node, *rule);
@@ -180,6 +182,7 @@ impl<'r, 't> Walk<'r, 't> {
         let is_secret = match evidence {
             _ if self.has_other_sense(node, evidence) => false,
             NameEvidence::Sensitive(_) => true,
+            // Only a listed name makes a number, an object or an array a secret.
             _ if self.node(node).kind != NodeKind::String => false,
             NameEvidence::Strong => {
                 let inside = self.inside(node);

@@ -85,7 +85,8 @@ impl Judgement {
         nature: MessageNature,
         reply: &RuleReply,
     ) -> Self {
-        // Changes by earlier rules were never sent, so the entry must not report them; the reply is delayed all the same.
+        // Changes by earlier rules were never sent, so the entry must not report them; the reply is delayed all the
+        // same.
         self.marks.retain(RuleEffects::DELAYED);
         self.marks.note(&reply.rule, reply.body.effects());
         let line = reply.body.to(&document.id());
@@ -117,7 +118,7 @@ impl<'a> RuleSubject<'a> {
             check_paths(document, matching.map(|(_, rule)| rule))
         };
         check_keys(&document, matching)?;
-        let as_it_came = matching;
+        let original_matching = matching;
         let mut reply = None;
         for (number, rule) in concerned.clone() {
             if !matching.applies(number, rule, &document) {
@@ -143,6 +144,7 @@ impl<'a> RuleSubject<'a> {
                         document = other;
                         // A rule's output must pass the same checks as a peer's message.
                         check(&document)?;
+                        // An answer keeps the matches of its request, which a change does not affect.
                         if nature != MessageNature::Answer {
                             matching = MatchingRules::exactly(rules.matching(&document));
                         }
@@ -156,6 +158,7 @@ impl<'a> RuleSubject<'a> {
                 RuleAction::Block { code, message } => {
                     reply = Some(RuleReply::blocked(&rule.name, *code, message));
                 }
+                // A notification has no answer that could be mocked.
                 RuleAction::Mock { .. } if nature == MessageNature::Notification => {}
                 RuleAction::Mock { result } => {
                     let body = ReplyBody::Result(result.clone());
@@ -166,13 +169,15 @@ impl<'a> RuleSubject<'a> {
                 break;
             }
         }
-        Ok(RuleOutcome { document, matching: matching.or(as_it_came), judgement, reply })
+        // Rules about the call apply to its answer, whether they match the original call or the changed one.
+        let matching = matching.or(original_matching);
+        Ok(RuleOutcome { document, matching, judgement, reply })
     }
 }
 
 impl MatchingRules {
-    /// Tells whether a rule applies. An `allow` applies only if the match is certain; tags and delays only if the rule matches
-    /// the message itself; all others if a match is possible.
+    /// Tells whether a rule applies. An `allow` applies only if the match is certain; tags and delays only if the rule
+    /// matches the message itself; all others if a match is possible.
     fn applies(&self, number: usize, rule: &Rule, document: &Document<'_>) -> bool {
         let (fits, need) = match rule.action {
             RuleAction::Allow => (self.all, Certainty::Certain),

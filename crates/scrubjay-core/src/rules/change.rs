@@ -76,6 +76,7 @@ impl RuleChange {
                 }
             }
         }
+        // A path with `..` leads to a value and to values inside it.
         let edits = disjoint(edits);
         if edits.is_empty() {
             return Ok(None);

@@ -157,8 +157,8 @@ impl ValueKinds {
                     Certainty::Possible => holds_for_some(test, &value),
                     Certainty::Certain => number.is_none_or(|number| number.is_exact) && test.holds(&value),
                 },
-                // serde_json rejects numbers beyond the range of doubles. Then the value's JSON in normal form is tested as a
-                // text, and nothing is certain.
+                // serde_json rejects numbers beyond the range of doubles. Then the value's JSON in normal form is
+                // tested as a text, and nothing is certain.
                 Err(_) => need == Certainty::Possible && test.holds(&text_value(&plain(document, node))),
             },
         }

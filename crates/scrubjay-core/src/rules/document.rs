@@ -60,7 +60,8 @@ impl<'a> Document<'a> {
         Self { text, tree, unpacked: OnceCell::new() }
     }
 
-    /// Returns the message with JSON in its string arguments unpacked, as some servers read it; `None` if there is none.
+    /// Returns the message with JSON in its string arguments unpacked, as some servers read it; `None` if there is
+    /// none.
     pub(super) fn unpacked(&self) -> Result<Option<&Document<'static>>, JsonProblem> {
         let unpacked = self.unpacked.get_or_init(|| unpack(self).map(|unpacked| unpacked.map(Box::new)));
         unpacked.as_ref().map(Option::as_deref).map_err(|flaw| *flaw)

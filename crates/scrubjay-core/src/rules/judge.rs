@@ -1,5 +1,5 @@
-//! Applies the rules to the lines of one connection, in both directions: what is forwarded, what is sent back, after what
-//! delay.
+//! Applies the rules to the lines of one connection, in both directions: what is forwarded, what is sent back, after
+//! what delay.
 
 mod notes;
 mod within;
@@ -24,8 +24,8 @@ use crate::json::edit;
 use crate::json::strict::{JsonProblem, escape_separators, scan};
 use crate::json::tree::Tree;
 
-/// The number of earlier rule sets that are kept for open requests. The answer to a request under an older one is blocked,
-/// because the rules that apply to it are gone.
+/// The number of earlier rule sets that are kept for open requests. The answer to a request under an older one is
+/// blocked, because the rules that apply to it are gone.
 const EARLIER_MAX: usize = 4;
 
 /// The rules and the open requests of one connection.
@@ -72,8 +72,8 @@ impl Judge {
         }
     }
 
-    /// Replaces the rules. The answer to an open request is still judged by the rules under which it was made; a task that
-    /// began under other rules counts as the task of any call.
+    /// Replaces the rules. The answer to an open request is still judged by the rules under which it was made; a task
+    /// that began under other rules counts as the task of any call.
     pub fn replace_rules(&mut self, rules: Arc<Rules>) {
         let new = ActiveRules::new(rules, &self.backend);
         self.earlier.push(std::mem::replace(&mut self.in_force, new));
@@ -96,8 +96,8 @@ impl Judge {
             || self.earlier.iter().any(|one| one.concerns && !one.open.is_empty())
     }
 
-    /// Returns the rules for an answer, which of them its request matches, and whether the request was made under the rules
-    /// now in force.
+    /// Returns the rules for an answer, which of them its request matches, and whether the request was made under the
+    /// rules now in force.
     fn rules_of_answer(
         &self,
         direction: Direction,
@@ -129,8 +129,8 @@ impl Judge {
         (rules.clone(), matching, false)
     }
 
-    /// Judges a line: a message, or each message of a batch. A line that readers may read in different ways is refused; a
-    /// blank line passes.
+    /// Judges a line: a message, or each message of a batch. A line that readers may read in different ways is refused;
+    /// a blank line passes.
     pub fn line(&mut self, direction: Direction, line: &[u8]) -> Judgement {
         if !self.is_strict() || line.iter().all(|b| matches!(b, b' ' | b'\t')) {
             return Judgement::default();
@@ -194,6 +194,7 @@ impl Judge {
             return Err(Refused { why, at: 0 });
         }
         for member in &members {
+            // The changes of all messages together must stay within the limit, hence the subtraction of `put`.
             let range = tree.nodes[*member].range.clone();
             let one =
                 self.message(direction, &text[range.clone()], self.bytes_max.saturating_sub(put), notes);
@@ -276,8 +277,8 @@ impl Judge {
         }
     }
 
-    /// Returns the rules that the answer to a request will match: an answer about a task also counts as one to the call that
-    /// began the task.
+    /// Returns the rules that the answer to a request will match: an answer about a task also counts as one to the call
+    /// that began the task.
     fn matching_of_answer(&self, direction: Direction, outcome: &RuleOutcome<'_>) -> MatchingRules {
         let RuleOutcome { document, matching, .. } = outcome;
         if !document.method().is_some_and(|method| method.starts_with(b"tasks/")) {
@@ -289,8 +290,8 @@ impl Judge {
     }
 }
 
-/// Judges a client's line to a gateway, which parses it before the rules see the messages it becomes; `None` if every reader
-/// reads the line alike.
+/// Judges a client's line to a gateway, which parses it before the rules see the messages it becomes; `None` if every
+/// reader reads the line alike.
 #[must_use]
 pub fn refuse_unreadable(direction: Direction, line: &[u8]) -> Option<Judgement> {
     let read = || -> Result<(), Refused> {

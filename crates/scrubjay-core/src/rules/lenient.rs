@@ -1,5 +1,5 @@
-//! The values that lenient readers take a value for: pydantic and JavaScript convert strings to numbers and booleans, and
-//! booleans to numbers.
+//! The values that lenient readers take a value for: pydantic and JavaScript convert strings to numbers and booleans,
+//! and booleans to numbers.
 //!
 //! This decides what a value may be. An `allow` needs a value that is the same to every reader. docs/RULES.md lists all
 //! conversions.
@@ -90,7 +90,8 @@ pub(super) fn spelled_number(text: &[u8]) -> Option<f64> {
     plain.parse().ok().or_else(|| prefixed(&plain))
 }
 
-/// Removes what some reader takes for white space: for Python also the separators of ASCII, for JavaScript the byte order mark.
+/// Removes what some reader takes for white space: for Python also the separators of ASCII, for JavaScript the byte
+/// order mark.
 fn trimmed(text: &str) -> &str {
     text.trim_matches(|c: char| c.is_whitespace() || matches!(c, '\u{feff}' | '\u{1c}'..='\u{1f}'))
 }

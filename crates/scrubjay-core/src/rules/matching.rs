@@ -6,8 +6,8 @@ use crate::operation::{Bounded, OPEN_MAX};
 
 /// The most rules in force at once: a [`RuleSet`] has 256 bits.
 pub const RULES_MAX: usize = 256;
-/// The tasks and requests for input that are remembered for a connection: about 2 MiB. The oldest is dropped first, and then
-/// counts as unknown.
+/// The tasks and requests for input that are remembered for a connection: about 2 MiB. The oldest is dropped first, and
+/// then counts as unknown.
 const KNOWN_MAX: usize = 16_384;
 
 /// A set of rules, one bit for each.
@@ -66,6 +66,7 @@ impl MatchingRules {
         self.any.union_with(other.any);
         self.all.intersect_with(other.all);
         self.own.union_with(other.own);
+        // In case of doubt it may begin a task, whose rules must then be remembered.
         self.is_about_task &= other.is_about_task;
         self
     }
@@ -80,8 +81,8 @@ pub(super) struct OpenRequests {
     requests: Bounded<RequestKey, SameId>,
 }
 
-/// The open requests with one id. It is unknown which of them an answer belongs to, so each answer counts as one to any of
-/// them; even the last one, because it is unknown which were answered before.
+/// The open requests with one id. It is unknown which of them an answer belongs to, so each answer counts as one to any
+/// of them; even the last one, because it is unknown which were answered before.
 #[derive(Debug)]
 struct SameId {
     matching: MatchingRules,
@@ -146,8 +147,8 @@ impl OpenRequests {
     }
 }
 
-/// The key of something that a later message may refer to: that message's direction, and a hash, because names given by peers
-/// may have any length.
+/// The key of something that a later message may refer to: that message's direction, and a hash, because names given by
+/// peers may have any length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ReferenceKey {
     Task(Direction, [u8; 16]),

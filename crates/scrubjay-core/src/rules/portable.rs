@@ -11,7 +11,8 @@ const EXACT_MAX: u64 = 1 << 53;
 /// The decimal digits that a double always preserves.
 const DIGITS_MAX: usize = 15;
 
-/// Tells whether every reader returns an id unchanged: a string without NUL, or a whole number that is exact everywhere.
+/// Tells whether every reader returns an id unchanged: a string without NUL, or a whole number that is exact
+/// everywhere.
 pub(super) fn is_plain_id(raw: &[u8]) -> bool {
     if raw.first() == Some(&b'"') {
         return !Unescaped::new(&raw[1..raw.len().max(2) - 1]).text.contains(&0);
@@ -30,6 +31,7 @@ pub(super) fn plain_id(raw: &[u8]) -> Vec<u8> {
     // Beyond this, doubles merge neighbouring whole numbers, which must remain different ids.
     let whole = number.filter(|n| n.fract() == 0.0 && n.abs() < 9e15);
     match whole {
+        // Adding 0.0 turns -0 into 0.
         Some(whole) => format!("{}", whole + 0.0).into_bytes(),
         None if inside.is_some() => [b"\"", &*text].concat(),
         None => raw.to_vec(),

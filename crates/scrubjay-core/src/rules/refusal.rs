@@ -1,5 +1,5 @@
-//! Refusals of messages that readers may read in different ways: the message is not forwarded, its entry names the reason,
-//! and the peer that waits for it gets an error.
+//! Refusals of messages that readers may read in different ways: the message is not forwarded, its entry names the
+//! reason, and the peer that waits for it gets an error.
 
 use serde_json::json;
 
@@ -117,7 +117,8 @@ impl Refused {
         message::error(why.code(), &text, Some(&json!({ "rule": why.name() })))
     }
 
-    /// Makes the judgement of a refused line; `is_answered` is called with the ids of the answers that are replaced by errors.
+    /// Makes the judgement of a refused line; `is_answered` is called with the ids of the answers that are replaced by
+    /// errors.
     pub(super) fn judgement(
         &self,
         direction: Direction,

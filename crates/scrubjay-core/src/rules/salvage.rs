@@ -1,5 +1,5 @@
-//! Determines the kind and the id of a message that is not strict JSON, so that its sender can get an error. The id is used
-//! only if all readers agree on it.
+//! Determines the kind and the id of a message that is not strict JSON, so that its sender can get an error. The id is
+//! used only if all readers agree on it.
 //!
 //! It follows brackets and strings like any reader, and reads only the keys of the outermost object.
 
@@ -32,6 +32,7 @@ const UNKNOWN: PartialMessage<'static> = PartialMessage { kind: PartialKind::Unk
 
 /// Examines a line; if `whole` is set, each message of a batch.
 pub(super) fn salvage(line: &[u8], whole: bool) -> Vec<PartialMessage<'_>> {
+    // A byte order mark may be the reason for the refusal; the message behind it still has an id.
     let text = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii();
     if text.first() != Some(&b'[') {
         return vec![one(text)];
@@ -57,6 +58,7 @@ fn one(text: &[u8]) -> PartialMessage<'_> {
     let (mut at, mut depth) = (0, 0_usize);
     while let Some((token, next)) = token(text, at) {
         match token {
+            // A second value on the line: it is unknown which of them a reader takes.
             Token::Open if depth == 0 && at > 0 => return UNKNOWN,
             Token::Open => {
                 depth += 1;

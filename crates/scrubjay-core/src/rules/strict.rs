@@ -14,7 +14,8 @@ use crate::json::fold::fold;
 use crate::json::tree::NodeKind;
 use crate::protocol::meta;
 
-/// The keys of an object that are compared one by one; further ones are kept in a set, so that large objects cost no more.
+/// The keys of an object that are compared one by one; further ones are kept in a set, so that large objects cost no
+/// more.
 const FEW_KEYS: usize = 8;
 
 const ENVELOPE: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
@@ -145,8 +146,8 @@ impl StrictCheck<'_, '_> {
         Ok(())
     }
 
-    /// Checks that keys of the protocol are spelled exactly, and, if `all` is set, that no two keys are the same for a reader
-    /// that ignores case.
+    /// Checks that keys of the protocol are spelled exactly, and, if `all` is set, that no two keys are the same for a
+    /// reader that ignores case.
     fn check_spelling(&self, object: usize, known: &[&str], all: bool) -> Result<(), Refused> {
         let mut seen = HashSet::new();
         for child in self.0.tree.children(object) {

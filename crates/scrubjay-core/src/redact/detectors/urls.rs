@@ -28,7 +28,8 @@ fn plain(text: &[u8], at: usize) -> Option<Range<usize>> {
     (!secret.is_empty() && !is_template(&text[secret.clone()])).then_some(secret)
 }
 
-/// Finds the end of a password with an unencoded slash or the like: `user:pa/ss@host`, where `user:pa` is no host with a port.
+/// Finds the end of a password with an unencoded slash or the like: `user:pa/ss@host`, where `user:pa` is no host with
+/// a port.
 fn unencoded(rest: &[u8]) -> Option<usize> {
     let line = &rest[..rest
         .iter()

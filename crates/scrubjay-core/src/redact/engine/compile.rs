@@ -61,6 +61,7 @@ impl Redactor {
             always_parse: config.hash_ids,
             hash_key: config.hash_key.clone(),
         };
+        // The user's rules come first, because the first rule for a name counts.
         let mut wrong = Vec::new();
         for (number, rule) in config.rules.iter().enumerate() {
             if let Err(what) = redactor.add_rule(rule) {

@@ -105,8 +105,8 @@ impl Redactor {
         }
     }
 
-    /// Returns the secrets at a hit. `base64_done` is the end of the last run of base64 that held one: hits before it are in
-    /// the same run, which is replaced as a whole.
+    /// Returns the secrets at a hit. `base64_done` is the end of the last run of base64 that held one: hits before it
+    /// are in the same run, which is replaced as a whole.
     fn secrets_at(
         &self,
         text: &[u8],
@@ -182,6 +182,8 @@ fn with_rule(found: Vec<Range<usize>>, rule: u16) -> Vec<(Range<usize>, u16)> {
 
 /// Joins overlapping edits; the replacement of the first one counts.
 pub(super) fn merge(mut edits: Vec<Edit>) -> Vec<Edit> {
+    // At the same start the longest edit comes first, then the rule with the lower number: users' rules have lower
+    // numbers than built-in formats.
     edits.sort_by_key(|edit| (edit.range.start, std::cmp::Reverse(edit.range.end), edit.rule));
     let mut merged: Vec<Edit> = Vec::with_capacity(edits.len());
     for edit in edits {

@@ -32,8 +32,8 @@ impl Redactor {
         if raw.len() < LARGE_BYTES {
             return self.is_part_suspicious(raw, 0..raw.len());
         }
-        // The message is forwarded only after this, so several processors search it. Parts begin at even positions, because
-        // the filter looks at every second one.
+        // The message is forwarded only after this, so several processors search it. Parts begin at even positions,
+        // because the filter looks at every second one.
         let part_bytes = raw.len().div_ceil(PARTS).next_multiple_of(2);
         let parts = (0..raw.len()).step_by(part_bytes).map(|at| at..raw.len().min(at + part_bytes));
         std::thread::scope(|scope| {
@@ -63,7 +63,8 @@ impl Redactor {
         let stripped = || *stripped.get_or_init(|| self.is_suspicious_stripped(raw));
         let found = self.filter.hits_in(raw, part, |hit| {
             let suspicious = match self.meanings[usize::from(hit.id)] {
-                // These have ordinary words as anchors, so escapes elsewhere in the message must not make them suspicious.
+                // These have ordinary words as anchors, so escapes elsewhere in the message must not make them
+                // suspicious.
                 PatternMeaning::Format(detector, _) if detector.has_precheck() => {
                     detector.may_be_here(raw, hit.at)
                 }
@@ -73,6 +74,7 @@ impl Redactor {
                         || detector.name == PRIVATE_KEY && lines::may_begin_key(&raw[hit.at..])
                 }
                 PatternMeaning::Name => {
+                    // Logs and code are full of such names; only one that may have a value is worth a parse.
                     let name = text::name_at(raw, hit.at);
                     text::may_have_value(raw, &name) && self.names.evidence(&raw[name]).is_some()
                 }
@@ -84,6 +86,7 @@ impl Redactor {
                         || (control::is_escaped(raw, hit.at) && stripped())
                 }
                 PatternMeaning::Control => stripped(),
+                // Only parsed or decoded text can show whether there is a secret.
                 PatternMeaning::Slashed | PatternMeaning::Percent | PatternMeaning::PathName => true,
             };
             if suspicious { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

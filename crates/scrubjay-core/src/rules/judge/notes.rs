@@ -1,5 +1,5 @@
-//! What a judged line changes in the state of a connection: requests that are open, answers that came, tasks and requests
-//! for input that began.
+//! What a judged line changes in the state of a connection: requests that are open, answers that came, tasks and
+//! requests for input that began.
 //!
 //! The notes are collected while the line is judged and committed only if the whole line passes: of a refused batch,
 //! nothing was forwarded.
@@ -50,8 +50,8 @@ impl Judge {
         }
     }
 
-    /// Adds an open request. If one with the same id was made under other rules, it is unknown which rules apply to an answer,
-    /// so all requests with this id become unjudgeable.
+    /// Adds an open request. If one with the same id was made under other rules, it is unknown which rules apply to an
+    /// answer, so all requests with this id become unjudgeable.
     fn open_request(&mut self, direction: Direction, id: &[u8], matching: MatchingRules) {
         for earlier in &mut self.earlier {
             self.unjudgeable.absorb_id(&mut earlier.open, direction, id);
@@ -68,6 +68,7 @@ impl Judge {
     pub(super) fn close(&mut self, direction: Direction, id: &[u8]) {
         let earlier = self.earlier.iter_mut().map(|in_force| &mut in_force.open);
         let mut all = [&mut self.in_force.open, &mut self.unjudgeable].into_iter().chain(earlier);
+        // Only one: several requests may be open under this id.
         all.any(|open| open.take(direction, id));
     }
 }

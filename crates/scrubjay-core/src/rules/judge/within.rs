@@ -1,5 +1,5 @@
-//! Messages nested in messages. A modern server asks its client inside a result (`inputRequests`) and is answered inside a
-//! request (`inputResponses`); the result of a task is nested in messages about the task.
+//! Messages nested in messages. A modern server asks its client inside a result (`inputRequests`) and is answered
+//! inside a request (`inputResponses`); the result of a task is nested in messages about the task.
 //!
 //! Each is judged as if it were a message of its own. If a nested message is blocked, the outer one is too.
 
@@ -100,6 +100,8 @@ impl Judge {
                 let instead = match outcome.reply {
                     None if !outcome.judgement.marks.as_marks().effects.has(RuleEffects::CHANGED) => continue,
                     None => part.kind.content(&outcome.document).to_vec(),
+                    // A mocked response stays where it is; everything else that replaces a nested message ends the
+                    // outer one.
                     Some(RuleReply { rule, body: ReplyBody::Result(result) }) if part.kind.is_result() => {
                         judgement.marks.note(&rule, RuleEffects::CHANGED);
                         result.into_bytes()
@@ -169,8 +171,8 @@ impl Judge {
         self.in_force.memory.find(input).unwrap_or_else(|| self.in_force.rules.for_unknown_input())
     }
 
-    /// Returns the rules that match the call behind the task of a message; `None` if the message is about no task. `direction`
-    /// is that of the task's result.
+    /// Returns the rules that match the call behind the task of a message; `None` if the message is about no task.
+    /// `direction` is that of the task's result.
     pub(super) fn matching_of_task(
         &self,
         direction: Direction,
@@ -222,7 +224,8 @@ fn task_id(document: &Document<'_>, holder: usize) -> Option<Vec<u8>> {
     document.member(holder, b"taskId").map(|id| plain_id(document.raw(id)))
 }
 
-/// Returns the key under which a request for input, or the answer to it, is remembered: its name with its state or task.
+/// Returns the key under which a request for input, or the answer to it, is remembered: its name with its state or
+/// task.
 fn input_key(direction: Direction, document: &Document<'_>, node: usize) -> ReferenceKey {
     let parent = |node: usize| document.tree.nodes[node].parent.unwrap_or(0);
     let holder = parent(parent(node));
