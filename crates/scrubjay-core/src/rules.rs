@@ -132,8 +132,7 @@ impl Rules {
 
     /// Returns the rules for answers to requests whose own rules are no longer kept.
     fn blocking_everything() -> Self {
-        let message =
-            "the rules changed while this was under way, and nobody knows any more which apply: ask again";
+        let message = "the rules changed while this request was open, and its own rules are no longer known: send it again";
         let action = RuleAction::Block { code: code::BLOCKED, message: message.to_owned() };
         let name = format!("{STRICT_PREFIX}rules-changed");
         Self::new(vec![Rule { name, when: RuleMatch::default(), action }])

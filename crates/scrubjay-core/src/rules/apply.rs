@@ -151,7 +151,7 @@ impl<'a> RuleSubject<'a> {
                         check_keys(&document, matching)?;
                     }
                     Err(TooLong) => {
-                        let why = "this message would become longer than messages may be";
+                        let why = "this message would exceed the maximum length";
                         reply = Some(RuleReply::blocked(&rule.name, code::BLOCKED, why));
                     }
                 },

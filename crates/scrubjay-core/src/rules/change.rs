@@ -27,7 +27,7 @@ enum RuleChangeKind {
     Replace(Regex, String),
 }
 
-/// The message would become longer than messages may be.
+/// The message would exceed the maximum length.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
 

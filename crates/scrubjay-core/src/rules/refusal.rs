@@ -91,15 +91,13 @@ impl RefusalReason {
                 return format!("it holds more than {VALUES_MAX} values");
             }
             Self::NotAMessage(what) => what,
-            Self::DuplicateKey => {
-                "a key stands twice in an object, or twice to readers that do not mind case"
-            }
+            Self::DuplicateKey => "a key occurs twice in an object, or twice for readers that ignore case",
             Self::Spelling => "a key differs only by its case from one of the protocol",
             Self::Prototype => "an object has the key __proto__",
             Self::Name => "its method, or the name of what it calls, is missing or is not a plain name",
             Self::Nul => "a key holds NUL",
-            Self::Packed => "an argument is a text with JSON in it, in which a rule would change something",
-            Self::TooLong => "it would become longer than messages may be",
+            Self::Packed => "an argument is a string with JSON in it, in which a rule would change something",
+            Self::TooLong => "it would exceed the maximum length",
         };
         text.to_owned()
     }

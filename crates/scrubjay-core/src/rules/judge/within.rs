@@ -89,7 +89,7 @@ impl Judge {
         let parts = nested_messages(&subject.document, subject.nature, subject.matching.is_about_task)?;
         if !parts.is_empty() {
             if depth == WITHIN_MAX {
-                let why = RefusalReason::NotAMessage("it holds messages within messages within messages");
+                let why = RefusalReason::NotAMessage("it nests messages too deeply");
                 return Err(Refused { why, at: 0 });
             }
             let mut edits = Edits::new();
@@ -139,8 +139,12 @@ impl Judge {
         let start = outer.tree.nodes[part.node].range.start;
         let within =
             |refused: Refused| Refused { at: start + refused.at.saturating_sub(before.len()), ..refused };
-        let no_request =
-            || within(Refused { why: RefusalReason::NotAMessage("it demands input by no request"), at: 0 });
+        let no_request = || {
+            within(Refused {
+                why: RefusalReason::NotAMessage("its inputRequests hold something that is not a request"),
+                at: 0,
+            })
+        };
         let document = Document::new(text).ok_or_else(no_request)?;
         check(&document).map_err(within)?;
         let nature = part.kind.nature();
@@ -189,7 +193,7 @@ fn as_error(reply: RuleReply) -> RuleReply {
     match reply.body {
         ReplyBody::Error(_) => reply,
         ReplyBody::Result(_) => {
-            let why = "a message within another cannot be answered from here";
+            let why = "a nested message cannot be answered by a rule";
             RuleReply::blocked(&reply.rule, code::BLOCKED, why)
         }
     }
