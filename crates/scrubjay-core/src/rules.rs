@@ -152,11 +152,13 @@ impl Rules {
     /// Returns the rules that match the method and the tool of a request or notification.
     fn matching(&self, document: &Document<'_>) -> RuleSet {
         let (method, tool) = (document.method(), document.tool());
-        let fits = |globs: &[Glob], name: &Option<Cow<'_, [u8]>>| {
+        let matches_one = |globs: &[Glob], name: &Option<Cow<'_, [u8]>>| {
             globs.is_empty()
                 || name.as_ref().is_some_and(|name| globs.iter().any(|glob| glob.matches_bytes(name)))
         };
-        RuleSet::of(&self.list, |rule| fits(&rule.when.methods, &method) && fits(&rule.when.tools, &tool))
+        RuleSet::of(&self.list, |rule| {
+            matches_one(&rule.when.methods, &method) && matches_one(&rule.when.tools, &tool)
+        })
     }
 
     /// Returns the rules that match an answer whose request is unknown: any may, only those about all methods certainly
@@ -169,12 +171,12 @@ impl Rules {
 
     /// Returns the rules that match an answer to an unknown request for input, which has one of [`INPUT_METHODS`].
     fn for_unknown_input(&self) -> MatchingRules {
-        let fits = |rule: &Rule| {
+        let may_match = |rule: &Rule| {
             let methods = &rule.when.methods;
             let is_one = INPUT_METHODS.iter().any(|method| methods.iter().any(|glob| glob.matches(method)));
             rule.when.tools.is_empty() && (methods.is_empty() || is_one)
         };
-        MatchingRules { any: RuleSet::of(&self.list, fits), ..self.for_unknown_request() }
+        MatchingRules { any: RuleSet::of(&self.list, may_match), ..self.for_unknown_request() }
     }
 
     /// Returns the rules that match every method.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::placeholder::{ValuePosition, is_standin_alone};
+use super::placeholder::{ValuePosition, is_placeholder_alone};
 use super::text::{Separator, TextValue, name_at};
 
 /// The most lines of a YAML block that are taken for a secret: a longer block is a document, not a password.
@@ -198,7 +198,8 @@ pub(super) fn element(text: &[u8], name: &Range<usize>) -> Option<TextValue> {
         Some(data) => (first + CDATA.len(), &data[..memchr::memmem::find(data, b"]]>")?]),
         None => (first, inside[..memchr::memmem::find(inside, b"</")?].trim_ascii()),
     };
-    let is_text = (data.is_some() || !value.contains(&b'<')) && !is_standin_alone(value, ValuePosition::Text);
+    let is_text =
+        (data.is_some() || !value.contains(&b'<')) && !is_placeholder_alone(value, ValuePosition::Text);
     // Several words without a digit are a label or an instruction, as in a form: `<password>Enter it here</password>`.
     let is_label = value.iter().any(u8::is_ascii_whitespace) && !value.iter().any(u8::is_ascii_digit);
     (is_text && !is_label).then(|| TextValue {

@@ -240,7 +240,7 @@ impl Names {
 
     /// Tells whether a name has its other meaning, in which it names no secret: `time per token: 23.5ms`,
     /// `PWD=/home/anna`.
-    pub(super) fn is_other_sense(&self, evidence: NameEvidence, name: &[u8], value: &[u8]) -> bool {
+    pub(super) fn has_other_meaning(&self, evidence: NameEvidence, name: &[u8], value: &[u8]) -> bool {
         match evidence {
             NameEvidence::Sensitive(rule) if Some(rule) == self.token_rule => is_measure(value),
             NameEvidence::Sensitive(rule) if Some(rule) == self.pwd_rule => is_directory(value),

@@ -83,7 +83,7 @@ const STEMS: &[&str] = &["password", "passwd", "token", "secret", "credential", 
 const SHORT_STEMS: &[&str] = &["key", "pwd", "auth"];
 
 /// Tells whether a value only stands for a secret.
-pub(super) fn is_standin(text: &[u8], value: &Range<usize>, position: ValuePosition) -> bool {
+pub(super) fn is_placeholder(text: &[u8], value: &Range<usize>, position: ValuePosition) -> bool {
     let bytes = &text[value.clone()];
     let word = bytes.trim_ascii();
     let start = value.start + (bytes.len() - bytes.trim_ascii_start().len());
@@ -97,8 +97,8 @@ pub(super) fn is_standin(text: &[u8], value: &Range<usize>, position: ValuePosit
 }
 
 /// The same for a value with no text around it.
-pub(super) fn is_standin_alone(value: &[u8], position: ValuePosition) -> bool {
-    is_standin(value, &(0..value.len()), position)
+pub(super) fn is_placeholder_alone(value: &[u8], position: ValuePosition) -> bool {
+    is_placeholder(value, &(0..value.len()), position)
 }
 
 /// Tells whether a value is a template as a whole: `${VAR}`, `<password>`, `****`.
@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     fn check(position: ValuePosition, value: &str, expected: bool) {
-        assert_eq!(is_standin_alone(value.as_bytes(), position), expected, "{value} in {position:?}");
+        assert_eq!(is_placeholder_alone(value.as_bytes(), position), expected, "{value} in {position:?}");
     }
 
     #[test]

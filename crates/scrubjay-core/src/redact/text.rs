@@ -6,7 +6,7 @@ use super::action::is_mark;
 use super::block;
 use super::detectors::is_basic_credentials;
 use super::name::{NameEvidence, Names, is_password};
-use super::placeholder::{ValuePosition, is_standin, is_standin_alone, is_template};
+use super::placeholder::{ValuePosition, is_placeholder, is_placeholder_alone, is_template};
 use super::shape::{is_random, parameters, quoted_end};
 
 /// The most bytes examined on each side of a hit for its name: longer runs are data, and a limit keeps the search
@@ -78,7 +78,7 @@ pub(super) fn value_of(text: &[u8], at: usize, names: &Names) -> Option<(Range<u
     }
     // A member of JSON that is not parsed as JSON, such as `"token": 1234` in a broken or quoted message.
     let is_member = !value.quoted && matches!(text.get(name.end), Some(b'"' | b'\\'));
-    if names.is_other_sense(evidence, &text[name.clone()], bytes)
+    if names.has_other_meaning(evidence, &text[name.clone()], bytes)
         || is_member && names.is_count(evidence, bytes)
     {
         return None;
@@ -87,11 +87,11 @@ pub(super) fn value_of(text: &[u8], at: usize, names: &Names) -> Option<(Range<u
         // The value of a header may have several words, and one random word is enough.
         NameEvidence::Weak if is_header(&text[name.clone()]) && !value.quoted => bytes
             .split(|b| *b == b' ')
-            .any(|word| is_random(word) && !is_standin_alone(word, value.position(text, &name))),
-        NameEvidence::Weak => is_random(bytes) && !value.is_standin(text, &name),
+            .any(|word| is_random(word) && !is_placeholder_alone(word, value.position(text, &name))),
+        NameEvidence::Weak => is_random(bytes) && !value.is_placeholder(text, &name),
         NameEvidence::BasicCredentials => is_basic_credentials(bytes),
         NameEvidence::Sensitive(_) | NameEvidence::Strong => {
-            bytes.len() >= 3 && !value.is_standin(text, &name) && is_value_not_prose(text, &name, &value)
+            bytes.len() >= 3 && !value.is_placeholder(text, &name) && is_value_not_prose(text, &name, &value)
         }
     };
     is_secret.then(|| (value.whole(text, &name), evidence))
@@ -123,7 +123,7 @@ impl TextValue {
         }
     }
 
-    fn is_standin(&self, text: &[u8], name: &Range<usize>) -> bool {
+    fn is_placeholder(&self, text: &[u8], name: &Range<usize>) -> bool {
         let bytes = &text[self.range.clone()];
         let position = self.position(text, name);
         if self.quoted {
@@ -132,14 +132,14 @@ impl TextValue {
             let skipped = if bytes.get(scheme) == Some(&b' ') { scheme + 1 } else { 0 };
             // A shell quotes again inside a command substitution, `"$(cat "$FILE")"`, so the quoted value is cut short.
             let runs = position == ValuePosition::Setting && bytes.starts_with(b"$(");
-            return is_standin_alone(bytes, position)
+            return is_placeholder_alone(bytes, position)
                 || is_template(&bytes[skipped..])
-                || runs && is_standin(text, &self.range, position);
+                || runs && is_placeholder(text, &self.range, position);
         }
         // The value of a header is the rest of the line, and of a YAML block all its lines, so more may follow the
         // first word, which decides.
         let word = bytes.split(u8::is_ascii_whitespace).next().unwrap_or(bytes);
-        is_standin(text, &(self.range.start..self.range.start + word.len()), position)
+        is_placeholder(text, &(self.range.start..self.range.start + word.len()), position)
     }
 }
 

@@ -8,7 +8,7 @@ use super::detectors::is_basic_credentials;
 use super::engine::{DEPTH_MAX, Edit, Redactor};
 use super::lines::KeyLines;
 use super::name::NameEvidence;
-use super::placeholder::{ValuePosition, is_standin_alone};
+use super::placeholder::{ValuePosition, is_placeholder_alone};
 use super::shape::is_random;
 use crate::json::edit;
 use crate::json::escape::{Unescaped, escape};
@@ -180,13 +180,13 @@ impl<'r, 't> Walk<'r, 't> {
     /// Redacts a value whose name is evidence of a secret.
     fn named_value(&mut self, node: usize, evidence: NameEvidence) {
         let is_secret = match evidence {
-            _ if self.has_other_sense(node, evidence) => false,
+            _ if self.has_other_meaning(node, evidence) => false,
             NameEvidence::Sensitive(_) => true,
             // Only a listed name makes a number, an object or an array a secret.
             _ if self.node(node).kind != NodeKind::String => false,
             NameEvidence::Strong => {
                 let inside = self.inside(node);
-                inside.text.len() >= 4 && !is_standin_alone(&inside.text, ValuePosition::Setting)
+                inside.text.len() >= 4 && !is_placeholder_alone(&inside.text, ValuePosition::Setting)
             }
             NameEvidence::Weak => is_random(&self.inside(node).text),
             NameEvidence::BasicCredentials => is_basic_credentials(&self.inside(node).text),
@@ -195,11 +195,11 @@ impl<'r, 't> Walk<'r, 't> {
     }
 
     /// Tells whether a value shows that its name has its other meaning, in which it names no secret.
-    fn has_other_sense(&self, node: usize, evidence: NameEvidence) -> bool {
+    fn has_other_meaning(&self, node: usize, evidence: NameEvidence) -> bool {
         let key = self.key(node);
         let name = key.as_ref().map_or(&b""[..], |key| &key.text);
         self.node(node).kind == NodeKind::String
-            && self.redactor.names.is_other_sense(evidence, name, &self.inside(node).text)
+            && self.redactor.names.has_other_meaning(evidence, name, &self.inside(node).text)
     }
 
     fn array(&mut self, array: usize, under: Option<u16>) {

@@ -15,9 +15,9 @@ const KNOWN_MAX: usize = 16_384;
 pub(super) struct RuleSet([u64; RULES_MAX / 64]);
 
 impl RuleSet {
-    pub(super) fn of(rules: &[Rule], fits: impl Fn(&Rule) -> bool) -> Self {
+    pub(super) fn of(rules: &[Rule], matches: impl Fn(&Rule) -> bool) -> Self {
         let mut found = Self::default();
-        for (number, _) in rules.iter().enumerate().filter(|(_, rule)| fits(rule)) {
+        for (number, _) in rules.iter().enumerate().filter(|(_, rule)| matches(rule)) {
             found.0[number / 64] |= 1 << (number % 64);
         }
         found
@@ -57,8 +57,8 @@ pub(super) struct MatchingRules {
 
 impl MatchingRules {
     /// Makes the matches of a message that is known exactly.
-    pub(super) fn exactly(fits: RuleSet) -> Self {
-        Self { any: fits, all: fits, own: fits, is_about_task: false }
+    pub(super) fn exactly(rules: RuleSet) -> Self {
+        Self { any: rules, all: rules, own: rules, is_about_task: false }
     }
 
     /// Combines the matches of a message that is one or the other.

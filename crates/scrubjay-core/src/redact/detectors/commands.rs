@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::{Detector, Form};
-use crate::redact::placeholder::{ValuePosition, is_standin};
+use crate::redact::placeholder::{ValuePosition, is_placeholder};
 use crate::redact::shape::{begins, quoted_end, user_end};
 
 // Anchors are the rarest bytes that all such commands have, because each hit costs a check of the raw bytes.
@@ -104,7 +104,7 @@ fn words(text: &[u8], at: usize) -> Vec<Range<usize>> {
 }
 
 fn is_secret(text: &[u8], value: &Range<usize>) -> bool {
-    value.len() >= 3 && !is_standin(text, value, ValuePosition::Text)
+    value.len() >= 3 && !is_placeholder(text, value, ValuePosition::Text)
 }
 
 /// Returns the length of the flag for a user at the beginning of a word; the rest of the word is its value.
