@@ -2,6 +2,7 @@
 //! problem at once.
 
 use std::cell::RefCell;
+use std::fmt::Display;
 
 use crate::node::{Kind, Node, Origin, Scalar, Value, below};
 use crate::problem::{Problem, unknown};
@@ -48,8 +49,8 @@ impl<'a> Cursor<'a> {
     }
 
     /// Returns a value, or reports the error as wrong with this one.
-    pub(crate) fn reported<T>(&self, read: Result<T, impl Into<String>>) -> Option<T> {
-        read.map_or_else(|message| self.wrong(message), Some)
+    pub(crate) fn reported<T>(&self, read: Result<T, impl Display>) -> Option<T> {
+        read.map_or_else(|error| self.wrong(error.to_string()), Some)
     }
 
     /// Returns what `read` returns, unless it reports a problem.
@@ -164,7 +165,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads a list of texts, each with a function that returns an error for what it cannot be.
-    pub(crate) fn each<T, E: Into<String>>(&self, read: impl Fn(&str) -> Result<T, E>) -> Option<Vec<T>> {
+    pub(crate) fn each<T, E: Display>(&self, read: impl Fn(&str) -> Result<T, E>) -> Option<Vec<T>> {
         self.if_right(|| {
             let texts = self.texts()?.into_iter();
             Some(texts.filter_map(|(text, at)| at.reported(read(&text))).collect())

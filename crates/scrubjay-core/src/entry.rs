@@ -1,7 +1,6 @@
-//! The vocabulary of a tape: which way a message went, over what, and how its line ended.
+//! The entry of a tape: a message with its direction, its transport and its line end.
 //!
-//! Shared by the relay that makes entries and the store that keeps them. How an entry is laid out in a
-//! file is the store's business.
+//! Shared by the relay, which makes entries, and `scrubjay-tape`, which stores them and defines their layout in a file.
 
 mod backend_ended;
 mod rule_marks;
@@ -16,7 +15,7 @@ pub use rule_marks::{NAME_BYTES_MAX, RuleEffects, RuleMarks, is_name};
 pub use session_moved::SessionMoved;
 pub use undelivered::{Undelivered, WhyUndelivered};
 
-/// Which way a message travelled.
+/// The direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
@@ -27,7 +26,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Returns the way an answer travels.
+    /// Returns the direction of an answer.
     #[must_use]
     pub fn reversed(self) -> Self {
         match self {
@@ -37,7 +36,7 @@ impl Direction {
     }
 }
 
-/// What carried a message.
+/// The transport of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
@@ -49,7 +48,7 @@ pub enum Transport {
     Memory,
 }
 
-/// How a line ended on the wire, kept so that the bytes can be given back exactly.
+/// The line end on the wire, stored so that the bytes can be restored exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Terminator {
@@ -62,7 +61,7 @@ pub enum Terminator {
 }
 
 impl Terminator {
-    /// Returns the bytes that ended the line.
+    /// Returns the bytes of the line end.
     #[must_use]
     pub fn bytes(self) -> &'static [u8] {
         match self {
@@ -73,11 +72,11 @@ impl Terminator {
     }
 }
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EntryKind {
-    /// A message, payload as it was on the wire.
+    /// A message: payload is its line on the wire, redacted.
     Message,
     /// A line the server wrote to its standard error.
     Stderr,
@@ -87,22 +86,22 @@ pub enum EntryKind {
     Gap,
     /// The connection's end: payload is an [`End`] as JSON.
     End,
-    /// Something worth knowing that is not a message: payload is JSON with an `event`.
+    /// An event that is not a message: payload is JSON with an `event`.
     Note,
-    /// The message of the next entry as it came, before rules changed it.
+    /// The original of the message in the next entry, before rules changed it.
     Original,
 }
 
-/// One entry of a tape: one that was read, or with another type of payload one to be written.
+/// One entry of a tape. The payload is borrowed bytes when read, and redacted bytes when written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a, P = &'a [u8]> {
-    /// What it is.
+    /// Its kind.
     pub kind: EntryKind,
-    /// Which way it went.
+    /// Its direction.
     pub direction: Direction,
-    /// What carried it.
+    /// Its transport.
     pub transport: Transport,
-    /// How its line ended.
+    /// Its line end.
     pub terminator: Terminator,
     /// Nanoseconds since the Unix epoch, by the wall clock.
     pub wall_ns: u64,
@@ -110,15 +109,15 @@ pub struct Entry<'a, P = &'a [u8]> {
     pub since_start_ns: u64,
     /// Nanoseconds from the arrival of the message to its append.
     pub processing_ns: u32,
-    /// The backend, for a message between the gateway and one; none between the client and the gateway.
+    /// The backend, for a message between the gateway and a backend; `None` between the client and the gateway.
     pub via: Option<&'a str>,
-    /// Which connection to that backend: ids of one say nothing about another. 0 where the tape does not tell.
+    /// The number of the connection to that backend, since ids are unique only within one; 0 if the tape does not say.
     pub connection: u32,
-    /// The operation of the client that a message to or from a backend belongs to: the entry that began it.
+    /// The client's operation that a message to or from a backend belongs to: the number of the entry that began it.
     pub operation: Option<u64>,
-    /// What rules did to it.
+    /// The effects of rules on it.
     pub rule_marks: RuleMarks<'a>,
-    /// The message (or line, or JSON facts), without its line ending.
+    /// The message, or another payload according to the kind, without its line end.
     pub payload: P,
 }
 
@@ -126,6 +125,7 @@ impl<'a, P> Entry<'a, P> {
     /// Returns the same entry with another payload.
     #[must_use]
     pub fn with_payload<Q>(self, payload: Q) -> Entry<'a, Q> {
+        // Member by member, because `..self` cannot change the type of the payload.
         Entry {
             kind: self.kind,
             direction: self.direction,
@@ -143,33 +143,33 @@ impl<'a, P> Entry<'a, P> {
     }
 }
 
-/// A stretch in which recording failed.
+/// A gap in a recording, while writing failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gap {
-    /// How many messages are missing.
+    /// The number of missing messages.
     pub messages: u64,
-    /// How many bytes those messages had.
+    /// Their size in bytes.
     pub bytes: u64,
     /// Whether the missing messages were forwarded all the same.
     pub forwarded: bool,
     /// When recording first failed, nanoseconds since the Unix epoch.
     pub since_wall_ns: u64,
-    /// What the system said.
+    /// The system's error message.
     pub reason: String,
 }
 
-/// How a connection ended.
+/// The end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
     /// Which side ended it, in a few words.
     pub reason: String,
-    /// The server's exit code, where it exited by itself.
+    /// The server's exit code, if it exited by itself.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub exit_code: Option<i32>,
     /// The signal that ended the server.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub signal: Option<i32>,
-    /// The tape on which the connection goes on, where this one was full.
+    /// The tape on which the connection continues, if this one was full.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub continues_on: Option<crate::id::TapeId>,
 }

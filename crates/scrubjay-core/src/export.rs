@@ -1,11 +1,12 @@
-//! A tape as JSON: one object an entry, with everything the tape knows about it.
+//! A tape as JSON: one object for each entry, with everything that the tape says about it.
 //!
-//! The form of `tape show --json` and of the JSON Lines export, which can be imported again: `raw` holds the
-//! message exactly as it was (or `raw_base64`, where it is not UTF-8).
+//! This is the format of `tape show --json` and of the JSON Lines export, which can be imported again: `raw` holds the
+//! exact bytes of the message (or `raw_base64`, if they are not UTF-8).
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Deserializer, Serialize};
+use thiserror::Error;
 
 use crate::entry::{Direction, Entry, EntryKind, RuleEffects, RuleMarks, Terminator, Transport, is_name};
 use crate::envelope::{Defect, MessageKind};
@@ -18,28 +19,28 @@ use crate::redact::marks;
 pub struct EntryJson<'a> {
     /// Its number on the tape.
     pub entry: u64,
-    /// When, in ISO 8601.
+    /// Its time, in ISO 8601.
     pub time: String,
-    /// When, nanoseconds since the Unix epoch.
+    /// Its time, in nanoseconds since the Unix epoch.
     pub wall_ns: u64,
     /// Nanoseconds since the tape began.
     pub since_start_ns: u64,
-    /// Which way.
+    /// Its direction.
     pub direction: Direction,
-    /// Over what.
+    /// Its transport.
     pub transport: Transport,
-    /// The backend, for a message between the gateway and one.
+    /// The backend, for a message between the gateway and a backend.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub via: Option<&'a str>,
-    /// Which connection to that backend, where the tape tells.
+    /// The number of the connection to that backend, if the tape says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<u32>,
-    /// What it is.
+    /// Its kind.
     pub kind: EntryKind,
-    /// What kind of message.
+    /// The kind of message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message_type: Option<MessageKind>,
-    /// The method, of an answer the one it answers.
+    /// The method; for an answer that of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<&'a str>,
     /// The tool, prompt or resource.
@@ -51,34 +52,34 @@ pub struct EntryJson<'a> {
     /// The operation it belongs to: the number of the entry that began it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operation: Option<u64>,
-    /// What it is to that operation.
+    /// Its role in that operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<OperationRole>,
     /// The entry it answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answers: Option<u64>,
-    /// How long the answer took.
+    /// The time from the request to this answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_time_ns: Option<u64>,
-    /// How long it took to record.
+    /// The time from its arrival to its entry on the tape.
     pub processing_time_ns: u32,
     /// The code of an error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_code: Option<i64>,
     /// Whether it reports a failure.
     pub failed: bool,
-    /// What is wrong with it.
+    /// Its defects as a JSON-RPC message.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub defects: &'a [Defect],
-    /// What is odd about it.
+    /// Anomalies of the operation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<OperationFlag>,
-    /// Why it did not reach its receiver, where it did not.
+    /// Why it did not reach its receiver, if it did not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub undelivered: Option<&'a str>,
-    /// Whether rules changed it, held it back, blocked it or made it.
+    /// Whether rules changed, delayed, blocked, answered or refused it.
     pub intercepted: bool,
-    /// Which of these.
+    /// Which of these they did.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub interception: Vec<&'static str>,
     /// The rules that applied to it.
@@ -87,25 +88,25 @@ pub struct EntryJson<'a> {
     /// The tags that rules gave it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<&'a str>,
-    /// The message as it came, where rules changed it; it is the entry before, too.
+    /// The original message, if rules changed it; it is also the payload of the previous entry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub original_message: Option<&'a str>,
-    /// The marks that redaction left in it; where there are any, its length is that after redaction.
+    /// The marks of redaction in it. If there are any, its size is that after redaction.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub redactions: Vec<String>,
-    /// Its length.
+    /// Its size.
     pub size_bytes: usize,
-    /// How its line ended.
+    /// Its line end.
     pub terminator: Terminator,
-    /// The message, where it is UTF-8.
+    /// The message, if it is UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub raw: Option<&'a str>,
-    /// The message, where it is not.
+    /// The message in base64, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub raw_base64: Option<String>,
 }
 
-/// Describes an entry.
+/// Makes the JSON of an entry.
 #[must_use]
 pub fn entry_json<'a>(number: u64, entry: &Entry<'a>, reading: &'a EntryReading) -> EntryJson<'a> {
     let envelope = &reading.envelope;
@@ -119,6 +120,7 @@ pub fn entry_json<'a>(number: u64, entry: &Entry<'a>, reading: &'a EntryReading)
         direction: entry.direction,
         transport: entry.transport,
         via: entry.via,
+        // 0 means that the tape does not say.
         connection: (entry.connection != 0).then_some(entry.connection),
         kind: entry.kind,
         message_type: (entry.kind == EntryKind::Message).then_some(envelope.kind),
@@ -148,7 +150,7 @@ pub fn entry_json<'a>(number: u64, entry: &Entry<'a>, reading: &'a EntryReading)
     }
 }
 
-/// What an import needs of an exported entry.
+/// The members of an exported entry that an import reads; the others follow from these.
 #[derive(Debug, Deserialize)]
 pub struct ImportedEntry {
     wall_ns: u64,
@@ -173,7 +175,18 @@ pub struct ImportedEntry {
     raw_base64: Option<String>,
 }
 
-/// Reads a list of names, one a line; what can be none is left out.
+/// Why an exported entry has no bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum PayloadError {
+    /// Neither of the two members that can hold them is there.
+    #[error("neither raw nor raw_base64 is there")]
+    Missing,
+    /// They cannot be decoded.
+    #[error("raw_base64 is not base 64: {0}")]
+    NotBase64(base64::DecodeError),
+}
+
+/// Reads a list of names as one text with a line for each; strings that cannot be names are dropped.
 fn lines<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let names = Vec::<String>::deserialize(deserializer)?;
     Ok(names.into_iter().filter(|name| is_name(name)).collect::<Vec<_>>().join("\n"))
@@ -183,18 +196,16 @@ impl ImportedEntry {
     /// Returns the bytes of the message.
     ///
     /// # Errors
-    /// They are missing, or not base 64.
-    pub fn payload(&self) -> Result<Vec<u8>, String> {
+    /// They are missing or not base64.
+    pub fn payload(&self) -> Result<Vec<u8>, PayloadError> {
         match (&self.raw, &self.raw_base64) {
             (Some(raw), _) => Ok(raw.clone().into_bytes()),
-            (None, Some(coded)) => {
-                BASE64_STANDARD.decode(coded).map_err(|e| format!("raw_base64 is not base 64: {e}"))
-            }
-            (None, None) => Err("neither raw nor raw_base64 is there".to_owned()),
+            (None, Some(coded)) => BASE64_STANDARD.decode(coded).map_err(PayloadError::NotBase64),
+            (None, None) => Err(PayloadError::Missing),
         }
     }
 
-    /// Returns the entry around these bytes.
+    /// Returns the entry with these bytes as its payload.
     #[must_use]
     pub fn entry<'a>(&'a self, payload: &'a [u8]) -> Entry<'a> {
         Entry {
@@ -207,7 +218,7 @@ impl ImportedEntry {
             processing_ns: self.processing_time_ns,
             via: self.via.as_deref(),
             connection: self.connection,
-            // On the client's leg it follows from the messages; only a backend's leg has it written down.
+            // On the client's leg readers derive the operation from the messages; only a backend's leg stores it.
             operation: self.operation.filter(|_| self.via.is_some()),
             rule_marks: RuleMarks {
                 effects: RuleEffects::of_names(self.interception.lines()),
@@ -219,7 +230,7 @@ impl ImportedEntry {
     }
 }
 
-/// Writes an instant in ISO 8601, UTC.
+/// Writes a time in ISO 8601, UTC.
 #[must_use]
 pub fn iso_time(wall_ns: u64) -> String {
     jiff::Timestamp::from_nanosecond(i128::from(wall_ns))

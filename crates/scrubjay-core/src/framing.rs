@@ -1,22 +1,23 @@
-//! Cuts a byte stream into lines, as it arrives, without copying them.
+//! Splits a byte stream into lines as it arrives, without copying them.
 //!
-//! The relay reads into [`Framer::room`] and takes back whole [`LineBatch`]es: all complete lines that arrived
-//! together, contiguous, so that they can be forwarded with one write. A line beyond the limit is not kept:
-//! it is measured while it streams past and comes out as an [`Oversize`]. Bytes are never altered; a byte
-//! order mark or a stray carriage return is part of its line.
+//! The relay reads into [`Framer::room`] and takes [`LineBatch`]es: all complete lines that arrived together,
+//! contiguous, so that they can be forwarded with one write. A line beyond the limit is not buffered: it is measured
+//! while it arrives and returned as an [`Oversize`]. Bytes are never changed; a byte order mark or a stray carriage
+//! return is part of its line.
 
 use std::ops::Range;
 
 use crate::entry::Terminator;
 use crate::oversize::{Oversize, OversizeScanner};
 
-/// How much is read at once when nothing larger is under way.
+/// The bytes read at once unless a longer line is pending. 64 KiB is a pipe's default capacity.
 const READ_BYTES: usize = 64 * 1024;
-/// How many batches in a row may leave a grown buffer mostly unused before it is given back.
-const ROOMY_BATCHES_MAX: u32 = 1024;
+/// The batches in a row that may leave a grown buffer mostly unused before it is freed. A large message resets the
+/// count, so a stream that has them regularly keeps its buffer.
+const SMALL_BATCHES_MAX: u32 = 1024;
 
-/// Puts JSON on one line: breaks between tokens become spaces. Within a string a break is no JSON, and stays, so that
-/// nobody takes the text for what it would be without.
+/// Puts JSON on one line: line breaks between tokens become spaces. A break inside a string is invalid JSON and stays,
+/// so that invalid JSON does not become valid.
 pub fn one_line(json: &mut [u8]) {
     if !json.iter().any(|b| matches!(b, b'\n' | b'\r')) {
         return;
@@ -37,25 +38,27 @@ pub fn one_line(json: &mut [u8]) {
 #[derive(Debug)]
 pub struct Framer {
     buffer: Vec<u8>,
-    /// Everything before this has been taken.
+    /// Everything before this position has been returned.
     taken: usize,
-    /// Everything before this has been searched for line ends.
+    /// Everything before this position has been searched for line ends.
     searched: usize,
     /// Ends (past the terminator) of the lines of the current batch.
     ends: Vec<usize>,
     line_bytes_max: usize,
-    skim: Option<OversizeScanner>,
-    roomy: u32,
+    /// The scanner of a line beyond the limit that is under way.
+    oversize: Option<OversizeScanner>,
+    /// The batches in a row that left the buffer mostly unused.
+    small_batches: u32,
 }
 
-/// What the bytes so far amount to.
+/// What the bytes so far contain.
 #[derive(Debug)]
 pub enum FramerOutput<'a> {
     /// Complete lines.
     Batch(LineBatch<'a>),
-    /// A line beyond the limit has ended; it was not kept.
+    /// The end of a line beyond the limit, which was not buffered.
     Oversize(Oversize),
-    /// Nothing complete: read more.
+    /// No complete line: read more.
     Starved,
 }
 
@@ -70,14 +73,14 @@ pub struct LineBatch<'a> {
 /// One line of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FramedLine<'a> {
-    /// The line without its ending.
+    /// The line without its line end.
     pub bytes: &'a [u8],
     /// How it ended.
     pub terminator: Terminator,
 }
 
 impl<'a> LineBatch<'a> {
-    /// Returns all lines with their endings, as they were on the wire.
+    /// Returns all lines with their line ends, as they were on the wire.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
@@ -96,7 +99,7 @@ impl<'a> LineBatch<'a> {
 }
 
 impl Framer {
-    /// Makes a reader that refuses lines of more than `line_bytes_max` bytes.
+    /// Makes a reader that does not buffer lines of more than `line_bytes_max` bytes.
     #[must_use]
     pub fn new(line_bytes_max: usize) -> Self {
         Self {
@@ -105,8 +108,8 @@ impl Framer {
             searched: 0,
             ends: Vec::new(),
             line_bytes_max,
-            skim: None,
-            roomy: 0,
+            oversize: None,
+            small_batches: 0,
         }
     }
 
@@ -118,32 +121,32 @@ impl Framer {
             self.taken = 0;
         }
         let pending = self.buffer.len();
-        if pending == 0 && self.buffer.capacity() > READ_BYTES && self.roomy >= ROOMY_BATCHES_MAX {
+        if pending == 0 && self.buffer.capacity() > READ_BYTES && self.small_batches >= SMALL_BATCHES_MAX {
             self.buffer = Vec::new();
-            self.roomy = 0;
+            self.small_batches = 0;
         }
         if self.buffer.capacity() - pending < READ_BYTES / 4 {
-            // A long line doubles the buffer, so that its bytes are moved a constant number of times.
+            // Doubling the buffer for a long line keeps the cost of moving its bytes linear.
             self.buffer.reserve(READ_BYTES.max(pending.min(self.line_bytes_max)));
         }
         &mut self.buffer
     }
 
-    /// Returns how many bytes are held of a line that is not complete.
+    /// Returns the number of buffered bytes of a line that is not complete.
     #[must_use]
-    pub fn held(&self) -> usize {
+    pub fn pending_bytes(&self) -> usize {
         self.buffer.len() - self.taken
     }
 
-    /// Lets the line that is not complete pass, measured and not kept, as if it were too long. Everything complete
-    /// has been taken.
-    pub fn let_pass(&mut self) {
-        self.skim.get_or_insert_default().feed(&self.buffer[self.taken..]);
+    /// Treats the incomplete line as one beyond the limit: frees its bytes, and only measures the rest. All complete
+    /// lines must have been taken.
+    pub fn drop_pending(&mut self) {
+        self.oversize.get_or_insert_default().feed(&self.buffer[self.taken..]);
         self.buffer = Vec::new();
         (self.taken, self.searched) = (0, 0);
     }
 
-    /// Gives a grown buffer back where nothing is in it and it is larger than this.
+    /// Frees the buffer if it is empty and larger than `bytes_max`.
     pub fn shrink(&mut self, bytes_max: usize) {
         if self.buffer.len() == self.taken && self.buffer.capacity() > bytes_max.max(READ_BYTES) {
             self.buffer = Vec::new();
@@ -151,14 +154,15 @@ impl Framer {
         }
     }
 
-    /// Takes what is complete.
+    /// Returns the complete lines.
     pub fn step(&mut self) -> FramerOutput<'_> {
-        if self.skim.is_some() {
-            return self.skim_on();
+        if self.oversize.is_some() {
+            return self.measure_oversize();
         }
         let start = self.taken;
         self.ends.clear();
         let mut line_start = start;
+        // The start of a line beyond the limit. The lines before it are returned first, and the next step handles it.
         let mut oversized = None;
         for at in memchr::memchr_iter(b'\n', &self.buffer[self.searched..]) {
             let end = self.searched + at + 1;
@@ -180,17 +184,17 @@ impl Framer {
             });
         }
         if oversized.is_some() || self.buffer.len() - start > self.line_bytes_max {
-            self.skim = Some(OversizeScanner::default());
-            return self.skim_on();
+            self.oversize = Some(OversizeScanner::default());
+            return self.measure_oversize();
         }
         self.searched = self.buffer.len();
         FramerOutput::Starved
     }
 
-    /// Takes what is left when the stream has ended: a last line without an ending.
+    /// Returns the rest after the end of the stream: a last line without a line end.
     pub fn finish(&mut self) -> FramerOutput<'_> {
-        if let Some(skim) = self.skim.take() {
-            return FramerOutput::Oversize(skim.finish());
+        if let Some(scanner) = self.oversize.take() {
+            return FramerOutput::Oversize(scanner.finish());
         }
         let rest = self.taken..self.buffer.len();
         if rest.is_empty() {
@@ -203,20 +207,20 @@ impl Framer {
         FramerOutput::Batch(LineBatch { base: rest.start, bytes: &self.buffer[rest], ends: &self.ends })
     }
 
-    /// Measures and drops the bytes of a line that is too long, up to its end.
-    fn skim_on(&mut self) -> FramerOutput<'_> {
+    /// Measures and drops the bytes of a line beyond the limit, up to its end.
+    fn measure_oversize(&mut self) -> FramerOutput<'_> {
         let fresh: Range<usize> = self.taken..self.buffer.len();
-        let skim = self.skim.get_or_insert_default();
+        let scanner = self.oversize.get_or_insert_default();
         match memchr::memchr(b'\n', &self.buffer[fresh.clone()]) {
             Some(at) => {
-                skim.feed(&self.buffer[fresh.start..fresh.start + at]);
+                scanner.feed(&self.buffer[fresh.start..fresh.start + at]);
                 self.taken = fresh.start + at + 1;
                 self.searched = self.taken;
-                let skim = self.skim.take().expect("set just above");
-                FramerOutput::Oversize(skim.finish())
+                let scanner = self.oversize.take().expect("set just above");
+                FramerOutput::Oversize(scanner.finish())
             }
             None => {
-                skim.feed(&self.buffer[fresh]);
+                scanner.feed(&self.buffer[fresh]);
                 self.buffer.clear();
                 self.taken = 0;
                 self.searched = 0;
@@ -226,7 +230,8 @@ impl Framer {
     }
 
     fn note_use(&mut self, batch_bytes: usize) {
-        self.roomy = if batch_bytes * 4 < self.buffer.capacity() { self.roomy.saturating_add(1) } else { 0 };
+        self.small_batches =
+            if batch_bytes * 4 < self.buffer.capacity() { self.small_batches.saturating_add(1) } else { 0 };
     }
 }
 
@@ -307,7 +312,7 @@ mod tests {
         framer.room().extend(std::iter::repeat_n(b'x', 1 << 20));
         framer.room().push(b'\n');
         assert!(matches!(framer.step(), FramerOutput::Batch(_)));
-        for _ in 0..=ROOMY_BATCHES_MAX {
+        for _ in 0..=SMALL_BATCHES_MAX {
             framer.room().extend_from_slice(b"small\n");
             assert!(matches!(framer.step(), FramerOutput::Batch(_)));
         }

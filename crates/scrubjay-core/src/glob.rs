@@ -1,54 +1,70 @@
-//! Names in which `*` stands for anything: methods, tools, backends.
+//! Patterns of names in which `*` stands for anything: methods, tools, backends.
 
 use serde::{Serialize, Serializer};
+use thiserror::Error;
 
-/// No pattern that a person wrote is longer.
+/// The longest pattern of a configuration, in bytes: no name is as long.
 const PATTERN_BYTES_MAX: usize = 256;
 
-/// A name with any number of `*` in it.
+/// Why a pattern cannot be used; the text follows the name of the setting it stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum GlobError {
+    /// It has no characters.
+    #[error("is an empty pattern")]
+    Empty,
+    /// It is longer than any name.
+    #[error("is too long a pattern: at most {max} bytes", max = PATTERN_BYTES_MAX)]
+    TooLong,
+    /// It holds a character that has a meaning in other kinds of patterns, or none in names.
+    #[error("is not a pattern: it holds {0:?}, and only * stands for anything")]
+    Unsupported(char),
+}
+
+/// A pattern with any number of `*` in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob {
-    /// What stands before, between and behind the stars; one piece is a name without any.
+    /// The text before, between and after the stars; without a star there is one piece.
     pieces: Vec<Box<[u8]>>,
 }
 
 impl Glob {
-    /// Takes a pattern as it is: whatever is no `*` stands for itself.
+    /// Takes any pattern: every character but `*` stands for itself.
     #[must_use]
     pub fn new(pattern: &str) -> Self {
         Self { pieces: pattern.split('*').map(|piece| piece.as_bytes().into()).collect() }
     }
 
-    /// Takes a pattern that a person wrote, and refuses what was surely meant otherwise.
+    /// Takes a pattern that a person wrote, and refuses one that was meant for another kind of pattern.
     ///
     /// # Errors
-    /// It names nothing, or holds signs that other patterns know.
-    pub fn parse(pattern: &str) -> Result<Self, String> {
+    /// It is empty or too long, or has characters that are special in other patterns.
+    pub fn parse(pattern: &str) -> Result<Self, GlobError> {
         if pattern.is_empty() {
-            return Err("is an empty pattern".to_owned());
+            return Err(GlobError::Empty);
         }
         if pattern.len() > PATTERN_BYTES_MAX {
-            return Err(format!("is too long a pattern: at most {PATTERN_BYTES_MAX} bytes"));
+            return Err(GlobError::TooLong);
         }
-        let odd = |c: char| c.is_control() || c.is_whitespace() || "?[]{}!\\".contains(c);
-        match pattern.chars().find(|c| odd(*c)) {
-            Some(c) => Err(format!("is not a pattern: it holds {c:?}, and only * stands for anything")),
+        let is_unsupported = |c: char| c.is_control() || c.is_whitespace() || "?[]{}!\\".contains(c);
+        match pattern.chars().find(|c| is_unsupported(*c)) {
+            Some(c) => Err(GlobError::Unsupported(c)),
             None => Ok(Self::new(pattern)),
         }
     }
 
-    /// Tells whether a name fits.
+    /// Tells whether a name matches.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         self.matches_bytes(name.as_bytes())
     }
 
-    /// Tells whether a name fits that may not be UTF-8; takes time in proportion to its length.
+    /// Tells whether a name matches that need not be UTF-8.
     #[must_use]
     pub fn matches_bytes(&self, name: &[u8]) -> bool {
         let (first, rest) = self.pieces.split_first().expect("a pattern has a piece");
         let Some((last, between)) = rest.split_last() else { return **first == *name };
         let Some(mut behind) = name.strip_prefix(&**first) else { return false };
+        // The first occurrence of each piece is enough, so there is no backtracking and the time is linear.
         for piece in between {
             let Some(at) = memchr::memmem::find(behind, piece) else { return false };
             behind = &behind[at + piece.len()..];
@@ -90,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn signs_of_other_patterns_are_told() {
+    fn signs_of_other_patterns_are_refused() {
         assert!(Glob::parse("tools/*").is_ok());
         for pattern in ["", "tools/?", "[ab]", "{a,b}", "a b", "!x", &"x".repeat(257)] {
             assert!(Glob::parse(pattern).is_err(), "{pattern}");

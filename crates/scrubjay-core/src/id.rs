@@ -1,13 +1,13 @@
-//! Identifiers people can read aloud: random, lower-case, no look-alike letters.
+//! Identifiers that people can read aloud: random, lower-case, without letters that look alike.
 //!
-//! The randomness comes from the caller; this file knows no source of it.
+//! The random bytes come from the caller.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Crockford's base 32: no i, l, o or u.
+/// Crockford's base 32, which has no i, l, o or u.
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 const LENGTH: usize = 16;
 
@@ -16,11 +16,12 @@ const LENGTH: usize = 16;
 pub struct TapeId([u8; LENGTH]);
 
 impl TapeId {
-    /// Makes an id of ten random bytes.
+    /// Makes an id from ten random bytes.
     #[must_use]
     pub fn from_random(random: [u8; 10]) -> Self {
         let mut characters = [0; LENGTH];
         for (place, character) in characters.iter_mut().enumerate() {
+            // Five bits may span two bytes; the last five end with the last byte.
             let bit = place * 5;
             let pair = u16::from_be_bytes([random[bit / 8], *random.get(bit / 8 + 1).unwrap_or(&0)]);
             *character = ALPHABET[usize::from(pair >> (11 - bit % 8) & 31)];
@@ -34,7 +35,7 @@ impl TapeId {
         std::str::from_utf8(&self.0).expect("the alphabet is ASCII")
     }
 
-    /// Returns the first characters, enough for a person to tell tapes apart.
+    /// Returns the first six characters, which are enough to tell a person's tapes apart.
     #[must_use]
     pub fn short(&self) -> &str {
         &self.as_str()[..6]

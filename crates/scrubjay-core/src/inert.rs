@@ -1,16 +1,16 @@
-//! Makes recorded text harmless to look at: nothing in it can steer a terminal or hide from a reader.
+//! Makes recorded text safe to display: nothing in it can control a terminal or hide from a reader.
 //!
 //! Control characters, C1 codes, bidirectional overrides and zero-width characters are written as visible
-//! escapes. Everything that prints recorded data to a person goes through here.
+//! escapes. All code that shows recorded data to a person uses this.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Returns the text with every character that acts, or cannot be seen, written as an escape.
+/// Returns the text with control, format and zero-width characters written as escapes.
 #[must_use]
 pub fn inert(text: &str) -> Cow<'_, str> {
-    // Nearly all text is plain, and listings show a lot of it.
-    if text.bytes().all(|b| matches!(b, b' '..=b'~')) || !text.chars().any(acts) {
+    // Nearly all text is plain, and a listing shows a lot of it, so the check of bytes comes first.
+    if text.bytes().all(|b| matches!(b, b' '..=b'~')) || !text.chars().any(is_active) {
         return Cow::Borrowed(text);
     }
     let mut out = String::with_capacity(text.len() + 16);
@@ -19,7 +19,7 @@ pub fn inert(text: &str) -> Cow<'_, str> {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
-            c if acts(c) => {
+            c if is_active(c) => {
                 write!(out, "\\u{{{:x}}}", u32::from(c)).expect("writing to a string cannot fail");
             }
             c => out.push(c),
@@ -28,16 +28,16 @@ pub fn inert(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Returns JSON with the same characters written as JSON escapes: they stand in strings only.
+/// Returns JSON with the same characters written as JSON escapes. In JSON they can only be in strings.
 #[must_use]
 pub fn inert_json(json: &str) -> Cow<'_, str> {
-    if !json.chars().any(acts) {
+    if !json.chars().any(is_active) {
         return Cow::Borrowed(json);
     }
     let mut out = String::with_capacity(json.len() + 16);
     let mut units = [0; 2];
     for c in json.chars() {
-        if acts(c) {
+        if is_active(c) {
             for unit in c.encode_utf16(&mut units) {
                 write!(out, "\\u{unit:04x}").expect("writing to a string cannot fail");
             }
@@ -48,14 +48,14 @@ pub fn inert_json(json: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Returns raw bytes as harmless text; what is not UTF-8 shows as U+FFFD.
+/// Returns raw bytes as inert text; invalid UTF-8 becomes U+FFFD.
 #[must_use]
 pub fn inert_bytes(bytes: &[u8]) -> String {
     inert(&String::from_utf8_lossy(bytes)).into_owned()
 }
 
-/// Returns the text with everything that cannot be seen written as an escape, what emoji are joined with included: for a
-/// person who decides whether to believe it.
+/// Returns the text with every invisible character written as an escape, even the joiners of emoji: for a person who
+/// must decide whether to trust the text.
 #[must_use]
 pub fn visible(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_unseen) {
@@ -63,7 +63,7 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     }
     let mut out = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        if is_unseen(c) && !acts(c) {
+        if is_unseen(c) && !is_active(c) {
             write!(out, "\\u{{{:x}}}", u32::from(c)).expect("writing to a string cannot fail");
         } else {
             out.push_str(&inert(c.encode_utf8(&mut [0; 4])));
@@ -72,15 +72,15 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Counts the characters that a reader cannot see, line ends and tabs aside.
+/// Counts the invisible characters, except line ends and tabs.
 #[must_use]
 pub fn unseen(text: &str) -> usize {
     text.chars().filter(|c| is_unseen(*c) && !matches!(c, '\n' | '\t')).count()
 }
 
-/// Tells whether a character is drawn as nothing, or as a blank that is not a space.
+/// Tells whether a character is invisible, or looks like a space without being one.
 fn is_unseen(c: char) -> bool {
-    acts(c)
+    is_active(c)
         || matches!(c,
             '\u{a0}' | '\u{34f}' | '\u{115f}'..='\u{1160}' | '\u{1680}' | '\u{17b4}'..='\u{17b5}'
             | '\u{180b}'..='\u{180f}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{2800}' | '\u{3000}'
@@ -89,7 +89,8 @@ fn is_unseen(c: char) -> bool {
             | '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..='\u{10ffff}')
 }
 
-fn acts(c: char) -> bool {
+/// Tells whether a character controls a terminal, reorders text or has no width.
+fn is_active(c: char) -> bool {
     c.is_control()
         || matches!(c,
             '\u{ad}' | '\u{61c}' | '\u{180e}'

@@ -1,7 +1,7 @@
 //! Picks values out of a JSON object without building a tree of it.
 //!
-//! `serde_json` does the reading; nested values stay raw text, so depth costs no stack and numbers keep
-//! their spelling. Who must find or change places within a text goes by `tree`, `path` and `edit`.
+//! `serde_json` does the parsing; nested values stay raw text, so depth costs no stack and numbers keep their spelling.
+//! `tree`, `path` and `edit` find and change values in place.
 
 pub(crate) mod canonical;
 pub(crate) mod edit;
@@ -18,9 +18,9 @@ use serde_json::value::RawValue;
 
 /// The values found for a fixed set of keys.
 pub(crate) struct Fields<'a, const N: usize> {
-    /// One place a key, in the order asked for; the last one wins where a key stands twice.
+    /// The value of each key, in the order of the request; of a repeated key the last value.
     pub values: [Option<&'a RawValue>; N],
-    /// Whether one of the keys stood there more than once.
+    /// Whether one of the keys occurs more than once.
     pub repeated: bool,
 }
 
@@ -30,12 +30,12 @@ pub(crate) fn fields<'a, const N: usize>(
     keys: [&str; N],
 ) -> Result<Fields<'a, N>, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_str(json);
-    let found = reader.deserialize_map(Picker { keys })?;
+    let found = reader.deserialize_map(FieldsVisitor { keys })?;
     reader.end()?;
     Ok(found)
 }
 
-/// Reads the named members of a raw value; none where it is no object.
+/// Reads the named members of a raw value; all `None` if it is not an object.
 pub(crate) fn members<'a, const N: usize>(
     value: Option<&'a RawValue>,
     keys: [&str; N],
@@ -43,26 +43,26 @@ pub(crate) fn members<'a, const N: usize>(
     value.and_then(|v| fields(v.get(), keys).ok()).map_or([None; N], |f| f.values)
 }
 
-/// Reads every member of an object that goes by one key; a key may stand there more than once.
+/// Reads every member of an object with this key, which may occur more than once.
 pub(crate) fn repeated<'a>(json: &'a str, key: &str) -> Result<Vec<&'a RawValue>, serde_json::Error> {
-    serde_json::Deserializer::from_str(json).deserialize_map(Gatherer { key })
+    serde_json::Deserializer::from_str(json).deserialize_map(RepeatedVisitor { key })
 }
 
 /// Reads every member of an object with its key.
 pub(crate) fn all(json: &str) -> Result<Vec<(String, &RawValue)>, serde_json::Error> {
-    serde_json::Deserializer::from_str(json).deserialize_map(All)
+    serde_json::Deserializer::from_str(json).deserialize_map(AllVisitor)
 }
 
-/// Returns the string a raw value holds.
+/// Returns the string in a raw value.
 pub(crate) fn text(value: Option<&RawValue>) -> Option<String> {
     serde_json::from_str(value?.get()).ok()
 }
 
-struct Picker<'k, const N: usize> {
+struct FieldsVisitor<'k, const N: usize> {
     keys: [&'k str; N],
 }
 
-impl<'de, const N: usize> Visitor<'de> for Picker<'_, N> {
+impl<'de, const N: usize> Visitor<'de> for FieldsVisitor<'_, N> {
     type Value = Fields<'de, N>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -72,11 +72,11 @@ impl<'de, const N: usize> Visitor<'de> for Picker<'_, N> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut values = [None; N];
         let mut repeated = false;
-        while let Some(place) = map.next_key_seed(Place { keys: &self.keys })? {
-            match place {
-                Some(place) => {
-                    repeated |= values[place].is_some();
-                    values[place] = Some(map.next_value::<&'de RawValue>()?);
+        while let Some(index) = map.next_key_seed(KeyIndex { keys: &self.keys })? {
+            match index {
+                Some(index) => {
+                    repeated |= values[index].is_some();
+                    values[index] = Some(map.next_value::<&'de RawValue>()?);
                 }
                 None => {
                     map.next_value::<IgnoredAny>()?;
@@ -87,11 +87,11 @@ impl<'de, const N: usize> Visitor<'de> for Picker<'_, N> {
     }
 }
 
-struct Gatherer<'k> {
+struct RepeatedVisitor<'k> {
     key: &'k str,
 }
 
-impl<'de> Visitor<'de> for Gatherer<'_> {
+impl<'de> Visitor<'de> for RepeatedVisitor<'_> {
     type Value = Vec<&'de RawValue>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -100,17 +100,17 @@ impl<'de> Visitor<'de> for Gatherer<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut values = Vec::new();
-        while let Some(place) = map.next_key_seed(Place { keys: &[self.key] })? {
+        while let Some(index) = map.next_key_seed(KeyIndex { keys: &[self.key] })? {
             let value = map.next_value::<&'de RawValue>()?;
-            values.extend(place.map(|_| value));
+            values.extend(index.map(|_| value));
         }
         Ok(values)
     }
 }
 
-struct All;
+struct AllVisitor;
 
-impl<'de> Visitor<'de> for All {
+impl<'de> Visitor<'de> for AllVisitor {
     type Value = Vec<(String, &'de RawValue)>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -126,11 +126,11 @@ impl<'de> Visitor<'de> for All {
     }
 }
 
-struct Place<'k> {
+struct KeyIndex<'k> {
     keys: &'k [&'k str],
 }
 
-impl<'de> serde::de::DeserializeSeed<'de> for Place<'_> {
+impl<'de> serde::de::DeserializeSeed<'de> for KeyIndex<'_> {
     type Value = Option<usize>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -138,7 +138,7 @@ impl<'de> serde::de::DeserializeSeed<'de> for Place<'_> {
     }
 }
 
-impl Visitor<'_> for Place<'_> {
+impl Visitor<'_> for KeyIndex<'_> {
     type Value = Option<usize>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,40 +1,40 @@
-//! What is kept of a line beyond the limit: its length, its hash, and enough to answer it.
+//! What is known of a line beyond the limit: its length, its hash, and enough to answer it.
 //!
-//! The line streams past in bounded memory. A peer that waits for it must get an error under the right id,
-//! so the top level of the object is followed as it goes by and its `id` and `method` are kept.
+//! The line is scanned in bounded memory as it arrives. A peer that waits for an answer must get an error under the
+//! right id, so the scanner extracts `id` and `method` from the top level of the object.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// A top-level key or value longer than this is not one we look for.
+/// The most bytes of a top-level key or value that are buffered: ids and methods are shorter.
 const TOKEN_BYTES_MAX: usize = 256;
 
-/// A line that was too long to keep.
+/// A line that was too long to buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Oversize {
-    /// How long it was.
+    /// Its length.
     pub bytes: u64,
-    /// BLAKE3 of it, in hex.
+    /// Its BLAKE3 hash in hex.
     pub hash: String,
-    /// The message's id as it stood there, where it had one.
+    /// The message's id as raw JSON, if it had one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub id: Option<String>,
-    /// The message's method, where it had one.
+    /// The message's method, if it had one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub method: Option<String>,
 }
 
-/// Returns the id of a request that is not JSON as a whole, such as one that holds `NaN`: whoever sent it waits for an
+/// Returns the id of a request that is not valid JSON as a whole, such as one with `NaN` in it: its sender waits for an
 /// answer under that id.
 #[must_use]
 pub fn id_of_request(line: &[u8]) -> Option<String> {
-    let mut skim = OversizeScanner::default();
-    skim.feed(line);
-    let skimmed = skim.finish();
-    skimmed.id.filter(|_| skimmed.method.is_some())
+    let mut scanner = OversizeScanner::default();
+    scanner.feed(line);
+    let scanned = scanner.finish();
+    scanned.id.filter(|_| scanned.method.is_some())
 }
 
-/// Follows a line that is not kept.
+/// Scans a line that is not buffered.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OversizeScanner {
     bytes: u64,
@@ -42,9 +42,9 @@ pub(crate) struct OversizeScanner {
     depth: usize,
     in_string: bool,
     escaped: bool,
-    /// The string or scalar under way at the top level.
+    /// The string or scalar that is being read at the top level.
     token: Vec<u8>,
-    /// The last key read at the top level, while its value is awaited.
+    /// The last key at the top level, until its value has been read.
     key: Vec<u8>,
     after_colon: bool,
     id: Option<String>,
@@ -56,7 +56,7 @@ impl OversizeScanner {
         self.bytes += bytes.len() as u64;
         self.hasher.update(bytes);
         for &byte in bytes {
-            self.follow(byte);
+            self.scan(byte);
         }
     }
 
@@ -70,9 +70,9 @@ impl OversizeScanner {
         }
     }
 
-    fn follow(&mut self, byte: u8) {
+    fn scan(&mut self, byte: u8) {
         if self.in_string {
-            self.keep(byte);
+            self.buffer(byte);
             match byte {
                 _ if self.escaped => self.escaped = false,
                 b'\\' => self.escaped = true,
@@ -84,7 +84,7 @@ impl OversizeScanner {
         match byte {
             b'"' => {
                 self.in_string = true;
-                self.keep(byte);
+                self.buffer(byte);
             }
             b'{' | b'[' => self.depth += 1,
             b'}' | b']' => {
@@ -99,11 +99,11 @@ impl OversizeScanner {
             }
             b',' if self.depth == 1 => self.end_value(),
             byte if byte.is_ascii_whitespace() => {}
-            byte => self.keep(byte),
+            byte => self.buffer(byte),
         }
     }
 
-    fn keep(&mut self, byte: u8) {
+    fn buffer(&mut self, byte: u8) {
         if self.depth == 1 && self.token.len() < TOKEN_BYTES_MAX {
             self.token.push(byte);
         }
@@ -114,7 +114,7 @@ impl OversizeScanner {
         if std::mem::take(&mut self.after_colon) && token.len() < TOKEN_BYTES_MAX {
             let text = String::from_utf8(token).ok().filter(|t| !t.is_empty());
             match self.key.as_slice() {
-                // It is written into the answer as it is, so it must be JSON.
+                // The id is copied into the answer, so it must be valid JSON.
                 br#""id""# => {
                     self.id = text.filter(|t| t != "null" && serde_json::from_str::<&RawValue>(t).is_ok())
                 }
@@ -130,10 +130,10 @@ impl OversizeScanner {
 mod tests {
     use super::*;
 
-    fn skim(pieces: &[&[u8]]) -> Oversize {
-        let mut skim = OversizeScanner::default();
-        pieces.iter().for_each(|p| skim.feed(p));
-        skim.finish()
+    fn scan(pieces: &[&[u8]]) -> Oversize {
+        let mut scanner = OversizeScanner::default();
+        pieces.iter().for_each(|p| scanner.feed(p));
+        scanner.finish()
     }
 
     #[test]
@@ -141,20 +141,20 @@ mod tests {
         let line =
             br#"{"jsonrpc":"2.0","result":{"id":7,"a":["id",{"id":8}],"t":"\"id\":9}"} , "id" : "x\"1" }"#;
         for cut in 0..line.len() {
-            let seen = skim(&[&line[..cut], &line[cut..]]);
+            let seen = scan(&[&line[..cut], &line[cut..]]);
             assert_eq!(seen.id.as_deref(), Some(r#""x\"1""#), "cut at {cut}");
             assert_eq!(seen.method, None);
             assert_eq!(seen.bytes, line.len() as u64);
             assert_eq!(seen.hash, blake3::hash(line).to_hex().to_string());
         }
-        let seen = skim(&[br#"{"id":123456789012345678901234567890,"method":"tools/call","params":{}}"#]);
+        let seen = scan(&[br#"{"id":123456789012345678901234567890,"method":"tools/call","params":{}}"#]);
         assert_eq!(seen.id.as_deref(), Some("123456789012345678901234567890"));
         assert_eq!(seen.method.as_deref(), Some("tools/call"));
     }
 
     #[test]
     fn rubbish_has_no_id() {
-        assert_eq!(skim(&[b"]]]}}}} \"id\":1,,,::"]).id, None);
-        assert_eq!(skim(&[br#"{"id":null}"#]).id, None);
+        assert_eq!(scan(&[b"]]]}}}} \"id\":1,,,::"]).id, None);
+        assert_eq!(scan(&[br#"{"id":null}"#]).id, None);
     }
 }

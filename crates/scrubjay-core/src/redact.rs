@@ -1,10 +1,9 @@
-//! Takes secrets out of messages and lines before they are written anywhere.
+//! Removes secrets from messages and lines before they are written anywhere.
 //!
-//! Bytes in, the same bytes out where nothing is found: a search over the raw bytes decides, and only what
-//! it points at is parsed. What is found is replaced where it stands; everything else keeps its bytes. Only
-//! a [`Redactor`] makes a [`Redacted`], and only a `Redacted` can be written to a tape; only a `Redactor` makes a
-//! [`RedactedText`], and only a `RedactedText` can be stored in the ledger. The keys are given; there is no clock,
-//! randomness or file here.
+//! A search over the raw bytes decides whether a message is parsed at all; most are returned as they came. Secrets are
+//! replaced where they stand, and every other byte stays. Only a [`Redactor`] makes a [`Redacted`], and only a
+//! `Redacted` can be written to a tape; only a `Redactor` makes a [`RedactedText`], and only a `RedactedText` can be
+//! stored in the ledger. Keys come from the caller: there is no clock, randomness or file here.
 
 mod action;
 mod block;
@@ -35,22 +34,22 @@ pub use self::engine::Redactor;
 pub use self::lines::LineContext;
 pub use self::name::SENSITIVE as SENSITIVE_FIELDS;
 pub use self::redacted_text::RedactedText;
-pub use self::rules::{RedactionPattern, RedactionRule, RuleError};
+pub use self::rules::{PatternError, RedactionPattern, RedactionRule, RuleError};
 
-/// What a redactor is told.
+/// The configuration of a redactor.
 #[derive(Clone, Debug)]
 pub struct RedactionConfig {
     /// Whether anything is redacted at all.
     pub redact_sensitive: bool,
-    /// Names whose values are secret, besides the built-in ones.
+    /// Names whose values are secret, in addition to the built-in ones.
     pub sensitive_fields: Vec<String>,
     /// Whether ids are replaced by keyed hashes.
     pub hash_ids: bool,
-    /// Rules beyond names and the built-in formats; the first that applies to a value counts.
+    /// The user's rules; the first that applies to a value counts.
     pub rules: Vec<RedactionRule>,
-    /// What happens to what no rule of the user's names.
+    /// What happens to secrets that no rule of the user matches.
     pub action: RedactionAction,
-    /// The key of all hashes.
+    /// The key of the hashes in marks.
     pub hash_key: RedactionKey,
 }
 
@@ -62,12 +61,13 @@ impl Default for RedactionConfig {
             hash_ids: false,
             rules: Vec::new(),
             action: RedactionAction::Mark,
+            // Never used: nothing is hashed by default.
             hash_key: RedactionKey([0; 32]),
         }
     }
 }
 
-/// Bytes from which secrets were taken out: the only ones that may be written.
+/// Bytes without their secrets: the only bytes that may be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redacted<'a>(Cow<'a, [u8]>);
 
@@ -78,19 +78,19 @@ impl<'a> Redacted<'a> {
         &self.0
     }
 
-    /// Lends the bytes, with the guarantee.
+    /// Lends the bytes as proof that they are redacted.
     #[must_use]
     pub fn payload(&self) -> Payload<'_> {
         Payload(&self.0)
     }
 
-    /// Copies the bytes where they are someone else's, so that they can be kept.
+    /// Copies the bytes if they are borrowed, so that they can be kept.
     #[must_use]
     pub fn into_owned(self) -> Redacted<'static> {
         Redacted(Cow::Owned(self.0.into_owned()))
     }
 
-    /// Returns the original bytes, with the guarantee; none where something was taken out.
+    /// Returns the original bytes if nothing was removed.
     #[must_use]
     pub fn unchanged(&self) -> Option<Payload<'a>> {
         match self.0 {
@@ -99,14 +99,14 @@ impl<'a> Redacted<'a> {
         }
     }
 
-    /// Tells whether something was taken out.
+    /// Tells whether something was removed.
     #[must_use]
     pub fn is_changed(&self) -> bool {
         matches!(self.0, Cow::Owned(_))
     }
 }
 
-/// Redacted bytes that someone else keeps.
+/// Borrowed redacted bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Payload<'a>(&'a [u8]);
 
@@ -118,16 +118,16 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// What was taken out, for a person who asks. The secret itself is not told.
+/// An explanation of what was removed, without the secret itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RedactionFinding {
     /// The rule that applied.
     pub rule: String,
-    /// Where it stood: a path in JSON, else a byte.
+    /// Where it was: a JSONPath, or the number of a byte in other text.
     pub place: String,
-    /// How many bytes it had.
+    /// Its length in bytes.
     pub bytes: usize,
-    /// Which bytes of the original these were.
+    /// Its range in the original.
     #[serde(skip)]
     pub range: std::ops::Range<usize>,
 }

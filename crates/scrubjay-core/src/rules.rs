@@ -1,9 +1,9 @@
-//! Rules: what is done to messages on their way between a client and a server.
+//! Rules: what is done to messages between a client and a server.
 //!
-//! An ordered list. Allow, block and mock decide, and the first that applies ends the matter; modify, delay and
-//! tag add up, and a later rule sees the message as the earlier ones left it. Bytes in, a [`Judgement`] out: who
-//! waits, records and sends is the relay's business. Only what every reader reads alike is judged (`strict`); the
-//! rest is refused. Where nothing applies, the message is the bytes that came.
+//! Rules are an ordered list. `allow`, `block` and `mock` decide: the first of them that applies is the last rule to
+//! apply. `modify`, `delay` and `tag` add up, and a later rule sees the message as the earlier ones left it. Bytes in,
+//! a [`Judgement`] out: the relay waits, records and sends. Only messages that every reader reads alike are judged
+//! (`strict`); the rest is refused. A message to which no rule applies keeps its bytes.
 
 mod apply;
 mod change;
@@ -28,36 +28,37 @@ use crate::protocol::{code, method};
 
 pub use self::change::RuleChange;
 pub use self::condition::{Condition, ValueCheck};
-pub use self::document::JsonPath;
+pub use self::document::{JsonPath, JsonPathError};
 pub use self::judge::{Judge, refuse_unreadable};
 pub use self::judgement::{Judgement, Onward, OwnedRuleMarks};
 pub use self::matching::RULES_MAX;
 pub use self::refusal::STRICT_PREFIX;
+pub use crate::expression::ExpressionError;
 
 use self::document::Document;
 use self::matching::{MatchingRules, RuleSet};
 
-/// No message waits longer than this, however many rules delay it.
+/// The longest delay of a message, all rules together. In `wrap` it also holds up every message behind it.
 pub const DELAY_MAX: Duration = Duration::from_secs(60);
 
-/// What a modern server may demand of its client within a result.
+/// The requests that a modern server may make of its client inside a result.
 const INPUT_METHODS: [&str; 3] =
     [method::SAMPLING_CREATE_MESSAGE, method::ELICITATION_CREATE, method::ROOTS_LIST];
 
 /// A rule.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// What it is called on tapes and in errors.
+    /// Its name on tapes and in errors.
     pub name: String,
-    /// What it is about.
+    /// The messages it is about.
     pub when: RuleMatch,
-    /// What is done to that.
+    /// What is done to them.
     pub action: RuleAction,
 }
 
 impl Rule {
-    /// Lists where it looks.
-    fn places(&self) -> impl Iterator<Item = &JsonPath> {
+    /// Lists the paths of the values that it reads or changes.
+    fn paths(&self) -> impl Iterator<Item = &JsonPath> {
         let changes = match &self.action {
             RuleAction::Modify(changes) => changes.as_slice(),
             _ => &[],
@@ -66,43 +67,43 @@ impl Rule {
     }
 }
 
-/// What a rule is about; what is empty or absent does not narrow it.
+/// The messages that a rule is about; an empty or absent member matches all.
 #[derive(Clone, Debug, Default)]
 pub struct RuleMatch {
-    /// What goes this way.
+    /// Messages in this direction.
     pub direction: Option<Direction>,
-    /// Of one of these methods; an answer is of the method it answers.
+    /// Messages of one of these methods; an answer has the method of its request.
     pub methods: Vec<Glob>,
-    /// To or from one of these backends.
+    /// Messages to or from one of these backends.
     pub backends: Vec<Glob>,
-    /// A call of one of these tools, or its answer.
+    /// Calls of one of these tools, and their answers.
     pub tools: Vec<Glob>,
-    /// With parameters, or a result or error, that are all like this.
+    /// Messages whose parameters, result or error meet all of these conditions.
     pub conditions: Vec<Condition>,
 }
 
 /// What a rule does.
 #[derive(Clone, Debug)]
 pub enum RuleAction {
-    /// Lets it pass, whatever rules come later.
+    /// Lets the message pass; later rules do not apply.
     Allow,
-    /// Does not let it pass: whoever waits for an answer gets an error.
+    /// Does not forward the message; the peer that waits for an answer gets an error.
     Block {
         /// The error's code.
         code: i64,
-        /// What the error says.
+        /// The error's message.
         message: String,
     },
-    /// Changes it.
+    /// Changes the message.
     Modify(Vec<RuleChange>),
-    /// Lets it wait.
+    /// Delays the message.
     Delay(Duration),
-    /// Answers it from here.
+    /// Answers the request in place of the server, or replaces the answer.
     Mock {
         /// The result, as JSON.
         result: String,
     },
-    /// Notes something beside it.
+    /// Adds tags to its entry on the tape.
     Tag(Vec<String>),
 }
 
@@ -113,71 +114,73 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Takes the rules in their order; those beyond [`RULES_MAX`] would not be looked at, so there may be none.
+    /// Takes the rules in their order.
     ///
     /// # Panics
-    /// There are more.
+    /// There are more than [`RULES_MAX`]: a [`RuleSet`] has no bit for the others, so they would never apply.
     #[must_use]
     pub fn new(list: Vec<Rule>) -> Self {
         assert!(list.len() <= RULES_MAX, "too many rules");
         Self { list }
     }
 
-    /// Tells whether there is none.
+    /// Tells whether there are no rules.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Returns what answers are judged by whose request was made under rules that are not kept.
-    fn that_block_everything() -> Self {
-        let message =
-            "the rules changed while this was under way, and nobody knows any more which apply: ask again";
+    /// Returns the rules for answers to requests whose own rules are no longer kept.
+    fn blocking_everything() -> Self {
+        let message = "the rules changed while this request was open, and its own rules are no longer known: send it again";
         let action = RuleAction::Block { code: code::BLOCKED, message: message.to_owned() };
         let name = format!("{STRICT_PREFIX}rules-changed");
         Self::new(vec![Rule { name, when: RuleMatch::default(), action }])
     }
 
-    /// Returns the names of those that are about none of these backends.
+    /// Returns the names of the rules that are about none of these backends.
     pub fn about_none_of<'r>(&'r self, backends: &'r [&str]) -> impl Iterator<Item = &'r str> {
         let is_idle = |rule: &&Rule| !backends.iter().any(|backend| rule.when.is_about(backend));
         self.list.iter().filter(is_idle).map(|rule| rule.name.as_str())
     }
 
-    /// Tells whether one of them is about a backend.
-    fn concern(&self, backend: &str) -> bool {
+    /// Tells whether one of the rules is about a backend.
+    fn concern_backend(&self, backend: &str) -> bool {
         self.list.iter().any(|rule| rule.when.is_about(backend))
     }
 
-    /// Finds the rules that the method and the tool of a request or notification fit.
-    fn fitting(&self, document: &Document<'_>) -> RuleSet {
+    /// Returns the rules that match the method and the tool of a request or notification.
+    fn matching(&self, document: &Document<'_>) -> RuleSet {
         let (method, tool) = (document.method(), document.tool());
-        let fits = |globs: &[Glob], name: &Option<Cow<'_, [u8]>>| {
+        let matches_one = |globs: &[Glob], name: &Option<Cow<'_, [u8]>>| {
             globs.is_empty()
                 || name.as_ref().is_some_and(|name| globs.iter().any(|glob| glob.matches_bytes(name)))
         };
-        RuleSet::of(&self.list, |rule| fits(&rule.when.methods, &method) && fits(&rule.when.tools, &tool))
+        RuleSet::of(&self.list, |rule| {
+            matches_one(&rule.when.methods, &method) && matches_one(&rule.when.tools, &tool)
+        })
     }
 
-    /// Returns what is known of an answer to a request that is not known.
-    fn of_unknown(&self) -> MatchingRules {
-        let certain = self.of_any_method();
+    /// Returns the rules that match an answer whose request is unknown: any may, only those about all methods certainly
+    /// do.
+    fn for_unknown_request(&self) -> MatchingRules {
+        let certain = self.for_any_method();
         let any = RuleSet::of(&self.list, |_| true);
         MatchingRules { any, all: certain, own: certain, is_about_task: false }
     }
 
-    /// Returns what is known of an answer to a demand for input that is not known: it can be one of a few.
-    fn of_unknown_input(&self) -> MatchingRules {
-        let fits = |rule: &Rule| {
+    /// Returns the rules that match an answer to an unknown request for input, which has one of [`INPUT_METHODS`].
+    fn for_unknown_input(&self) -> MatchingRules {
+        let may_match = |rule: &Rule| {
             let methods = &rule.when.methods;
             let is_one = INPUT_METHODS.iter().any(|method| methods.iter().any(|glob| glob.matches(method)));
             rule.when.tools.is_empty() && (methods.is_empty() || is_one)
         };
-        MatchingRules { any: RuleSet::of(&self.list, fits), ..self.of_unknown() }
+        MatchingRules { any: RuleSet::of(&self.list, may_match), ..self.for_unknown_request() }
     }
 
-    /// Finds the rules that fit whatever the method is.
-    fn of_any_method(&self) -> RuleSet {
+    /// Returns the rules that match every method.
+    fn for_any_method(&self) -> RuleSet {
         RuleSet::of(&self.list, |rule| rule.when.methods.is_empty() && rule.when.tools.is_empty())
     }
 }

@@ -1,13 +1,27 @@
-//! Sizes, durations and counts as people write them: `16MiB`, `100MB`, `250ms`, `1h`, `1 line`, `2 children`.
+//! Reads and writes sizes, durations and counts as people write them: `16MiB`, `100MB`, `250ms`, `1h`, `1 line`, `2
+//! children`.
 
 use std::fmt::{Display, Write};
 use std::time::Duration;
 
-/// Reads a size in bytes: a number with an optional `B`, `KB`, `MB`, `GB` (thousands) or `KiB`, `MiB`, `GiB`.
+use thiserror::Error;
+
+/// Why a text is no size or duration, and how to write one.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum UnitError {
+    /// The text is not a size.
+    #[error("\"{0}\" is not a size: write it like 4096, 100MB or 16MiB")]
+    Size(String),
+    /// The text is not a duration.
+    #[error("\"{0}\" is not a duration: write it like 100ms, 0.5s, 30s, 5m, 1h or 7d")]
+    Duration(String),
+}
+
+/// Parses a size in bytes: a number with an optional `B`, `KB`, `MB`, `GB` (thousands) or `KiB`, `MiB`, `GiB`.
 ///
 /// # Errors
-/// The text is no size; the message says what is.
-pub fn parse_size(text: &str) -> Result<u64, String> {
+/// The text is not a size.
+pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     let factor = |unit: &str| {
         Some(match unit.to_ascii_lowercase().as_str() {
             "" | "b" => 1,
@@ -20,14 +34,14 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
             _ => return None,
         })
     };
-    parse(text, factor).ok_or_else(|| format!("\"{text}\" is not a size: write it like 4096, 100MB or 16MiB"))
+    parse(text, factor).ok_or_else(|| UnitError::Size(text.to_owned()))
 }
 
-/// Reads a duration: a number, with a fraction or without, and `ns`, `us`, `ms`, `s`, `m`, `h` or `d`.
+/// Parses a duration: a number, with or without a fraction, and `ns`, `us`, `ms`, `s`, `m`, `h` or `d`.
 ///
 /// # Errors
-/// The text is no duration; the message says what is.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
+/// The text is not a duration.
+pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     let factor = |unit: &str| {
         Some(match unit {
             "ns" => 1,
@@ -44,7 +58,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         let text = text.trim();
         let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.')?);
         let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
-        // Nine digits of a fraction of a day are more than a nanosecond tells apart.
+        // Digits after the ninth are ignored: they change even a day by less than 0.1 ms.
         let (part, digits) = (part.get(..9).unwrap_or(part), part.len().min(9));
         let factor = u128::from(factor(unit.trim())?);
         let below =
@@ -53,8 +67,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         let seconds = u64::try_from(ns / 1_000_000_000).ok()?;
         Some(Duration::new(seconds, u32::try_from(ns % 1_000_000_000).ok()?))
     };
-    read()
-        .ok_or_else(|| format!("\"{text}\" is not a duration: write it like 100ms, 0.5s, 30s, 5m, 1h or 7d"))
+    read().ok_or_else(|| UnitError::Duration(text.to_owned()))
 }
 
 fn parse(text: &str, factor: impl Fn(&str) -> Option<u64>) -> Option<u64> {
@@ -85,7 +98,7 @@ pub fn duration(ns: u64) -> String {
     }
 }
 
-/// Writes a long time: as `duration` does, and from two days on in days.
+/// Writes a long time: like `duration`, but from two days on in days.
 #[must_use]
 pub fn age(ns: u64) -> String {
     match ns / 1_000_000_000 / 86_400 {
@@ -94,16 +107,15 @@ pub fn age(ns: u64) -> String {
     }
 }
 
-/// Writes how many there are of something: `1 line`, `2 lines`, `0 entries`, `3 children`. The noun is the singular,
-/// with words before it or without.
+/// Writes a count with its noun: `1 line`, `2 lines`, `0 entries`, `3 children`. The noun is given in the singular, and
+/// words may precede it.
 #[must_use]
 pub fn counted<N: Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
     if count == N::from(1) { format!("{count} {noun}") } else { format!("{count} {}", plural(noun)) }
 }
 
-/// Returns the plural of a noun of ours.
-#[must_use]
-pub fn plural(noun: &str) -> String {
+/// Returns the plural of a noun. It knows the forms that our own messages need.
+fn plural(noun: &str) -> String {
     let last_but_one = noun.chars().rev().nth(1);
     match noun {
         _ if noun.ends_with("child") => format!("{noun}ren"),
@@ -117,6 +129,7 @@ pub fn plural(noun: &str) -> String {
 
 fn scaled(value: u64, units: &[(u64, &str)]) -> String {
     let (factor, unit) = units.iter().find(|(factor, _)| value >= *factor).expect("a smallest unit fits");
+    // Digits are cut off, not rounded, so that 999.9 MB is never shown as 1000.
     let (whole, rest) = (value / factor, value % factor);
     let mut text = whole.to_string();
     match whole {
@@ -137,7 +150,7 @@ mod tests {
         assert_eq!(parse_size("4096"), Ok(4096));
         assert_eq!(parse_size("100MB"), Ok(100_000_000));
         assert_eq!(parse_size("16 MiB"), Ok(16 << 20));
-        assert!(parse_size("a lot").unwrap_err().contains("100MB"));
+        assert!(parse_size("a lot").unwrap_err().to_string().contains("100MB"));
         assert!(parse_size("99999999999GB").is_err());
         assert_eq!(parse_duration("100ms"), Ok(Duration::from_millis(100)));
         assert_eq!(parse_duration("1h"), Ok(Duration::from_secs(3600)));

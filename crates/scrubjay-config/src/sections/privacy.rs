@@ -247,8 +247,9 @@ impl Loaded {
             hash_key,
         };
         let wrong = |errors: Vec<RuleError>| {
-            let problem =
-                |e: RuleError| Problem::new(&Origin::Default, format!("{KEY}.rules[{}]", e.rule), e.what);
+            let problem = |e: RuleError| {
+                Problem::new(&Origin::Default, format!("{KEY}.rules[{}]", e.rule), e.to_string())
+            };
             ConfigError { problems: errors.into_iter().map(problem).collect() }
         };
         Ok(Arc::new(Redactor::new(&config).map_err(wrong)?))

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use scrubjay_core::glob::Glob;
 use scrubjay_gateway::gateway::Consent;
 use scrubjay_router::{Router, ToolPresentation};
 
@@ -45,10 +46,11 @@ impl Loaded {
             RouterMode::Backends => ToolPresentation::Backends,
             RouterMode::Off => return None,
         };
+        let globs = |calls: &Calls| calls.0.iter().map(|call| Glob::new(call)).collect();
         let consent = Consent {
             confirm_destructive: router.confirm_destructive,
-            destructive: router.destructive.0.clone(),
-            allowed: router.allowed.0.clone(),
+            destructive: globs(&router.destructive),
+            allowed: globs(&router.allowed),
         };
         let made = Router::new(mode, router.threshold.0 as f32)
             .with_steps(router.max_steps.0)
@@ -80,7 +82,7 @@ mod tests {
         assert_eq!((router.mode(), router.threshold()), (ToolPresentation::Backends, 0.25));
         assert_eq!(
             (consent.destructive, consent.allowed),
-            (vec!["web/*".to_owned()], vec!["a/b".to_owned()])
+            (vec![Glob::new("web/*")], vec![Glob::new("a/b")])
         );
         assert!(read("router: { mode: off }").is_none());
     }

@@ -1,10 +1,10 @@
-//! Changes of a JSON text where it stands: every byte outside a change is kept.
+//! Changes a JSON text in place: every byte outside a change stays.
 
 use std::ops::Range;
 
 use super::tree::Tree;
 
-/// Puts other bytes in the place of some; ranges are in order and do not overlap.
+/// Replaces ranges of a text. They must be in order and may not overlap.
 pub(crate) fn apply<'e>(raw: &[u8], edits: impl Iterator<Item = (Range<usize>, &'e [u8])>) -> Vec<u8> {
     let mut out = Vec::with_capacity(raw.len());
     let mut from = 0;
@@ -17,7 +17,8 @@ pub(crate) fn apply<'e>(raw: &[u8], edits: impl Iterator<Item = (Range<usize>, &
     out
 }
 
-/// Finds what goes with the members or elements of a container that are to go: each with one comma.
+/// Returns the ranges to remove for some members or elements of a container: each with one comma, so that the rest
+/// stays JSON.
 pub(crate) fn take_out(
     tree: &Tree,
     container: usize,
@@ -31,6 +32,7 @@ pub(crate) fn take_out(
             continue;
         }
         let node = &tree.nodes[*child];
+        // After a kept sibling the comma before the child goes, otherwise the comma after it; an only child has none.
         let range = match (kept, children.get(i + 1)) {
             (true, _) => tree.nodes[children[i - 1]].range.end..node.range.end,
             (false, Some(next)) => node.start()..tree.nodes[*next].start(),

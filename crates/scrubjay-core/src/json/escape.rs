@@ -1,25 +1,26 @@
-//! The inside of a JSON string without its escapes, and the way back.
+//! Removes and adds the escapes of JSON strings.
 //!
-//! A text is looked into undressed; a map leads from each of its bytes back to where that came from.
+//! [`Unescaped`] also maps each byte of the unescaped text back to its position in the original, so that what is found
+//! in the text can be changed in the original.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// A text without its escapes, and the way back.
+/// A text without its escapes, with a map back to the original.
 #[derive(Debug)]
 pub(crate) struct Unescaped<'a> {
     pub(crate) text: Cow<'a, [u8]>,
-    /// For each byte of the text and for its end, where it begins in the original; none where they are one.
-    places: Option<Vec<usize>>,
+    /// For each byte of the text and for its end, the position in the original; `None` if the text is the original.
+    positions: Option<Vec<usize>>,
 }
 
 impl<'a> Unescaped<'a> {
-    /// Undoes the escapes of a JSON string's inside; what is no escape stays.
+    /// Removes the escapes from the inside of a JSON string; an invalid escape stays.
     pub(crate) fn new(raw: &'a [u8]) -> Self {
         if memchr::memchr(b'\\', raw).is_none() {
-            return Self { text: Cow::Borrowed(raw), places: None };
+            return Self { text: Cow::Borrowed(raw), positions: None };
         }
-        let (mut text, mut places) = (Vec::with_capacity(raw.len()), Vec::with_capacity(raw.len() + 1));
+        let (mut text, mut positions) = (Vec::with_capacity(raw.len()), Vec::with_capacity(raw.len() + 1));
         let mut at = 0;
         while at < raw.len() {
             let (bytes, length) = unescape(&raw[at..]);
@@ -29,20 +30,20 @@ impl<'a> Unescaped<'a> {
                 None => &raw[at..at + length],
             };
             text.extend_from_slice(piece);
-            places.extend(std::iter::repeat_n(at, piece.len()));
+            positions.extend(std::iter::repeat_n(at, piece.len()));
             at += length;
         }
-        places.push(raw.len());
-        Self { text: Cow::Owned(text), places: Some(places) }
+        positions.push(raw.len());
+        Self { text: Cow::Owned(text), positions: Some(positions) }
     }
 
-    /// Undoes the percent-encoding of an address or a part of one.
+    /// Removes the percent-encoding of a URL or a part of one.
     pub(crate) fn percent(raw: &'a [u8]) -> Self {
-        let (mut text, mut places) = (Vec::with_capacity(raw.len()), Vec::with_capacity(raw.len() + 1));
+        let (mut text, mut positions) = (Vec::with_capacity(raw.len()), Vec::with_capacity(raw.len() + 1));
         let digit = |at: usize| raw.get(at).and_then(|b| char::from(*b).to_digit(16));
         let mut at = 0;
         while at < raw.len() {
-            places.push(at);
+            positions.push(at);
             match (raw[at], digit(at + 1), digit(at + 2)) {
                 (b'%', Some(high), Some(low)) => {
                     text.push(u8::try_from(high * 16 + low).unwrap_or(b'%'));
@@ -54,20 +55,20 @@ impl<'a> Unescaped<'a> {
                 }
             }
         }
-        places.push(raw.len());
-        Self { text: Cow::Owned(text), places: Some(places) }
+        positions.push(raw.len());
+        Self { text: Cow::Owned(text), positions: Some(positions) }
     }
 
-    /// Leads a range of the text back to the original.
+    /// Maps a range of the text to the original.
     pub(crate) fn original(&self, range: &Range<usize>) -> Range<usize> {
-        match &self.places {
+        match &self.positions {
             None => range.clone(),
-            Some(places) => places[range.start]..places[range.end],
+            Some(positions) => positions[range.start]..positions[range.end],
         }
     }
 }
 
-/// Reads one byte or escape: its character, where it is an escape, and its length.
+/// Reads one byte or escape; returns the character of an escape, and the length.
 fn unescape(raw: &[u8]) -> (Option<char>, usize) {
     let simple = |c| (Some(c), 2);
     match raw {
@@ -82,7 +83,7 @@ fn unescape(raw: &[u8]) -> (Option<char>, usize) {
     }
 }
 
-/// Reads a `\u` escape, or a pair of them: its character and its length.
+/// Reads a `\u` escape, or a surrogate pair of two; returns the character and the length.
 pub(crate) fn unicode(raw: &[u8]) -> Option<(char, usize)> {
     let unit = |at: usize| -> Option<u32> {
         if raw.get(at..at + 2)? != b"\\u" {

@@ -1,11 +1,11 @@
-//! Keys as readers compare them that do not mind case: two keys with the same fold may be one key to some reader.
+//! Case folding of keys: two keys with the same fold may be the same key for some reader that ignores case.
 //!
-//! Wider than any one of them: Go's simple folds (`ſ` is an `s`, the Kelvin sign a `k`), Java's and .NET's (a dotted
-//! or dotless `i` is an `i`) and full folds (`ß` is `ss`).
+//! It covers more than any single reader: the simple folds of Go (`ſ` is `s`, the Kelvin sign `k`), those of Java and
+//! .NET (a dotted or dotless `i` is `i`), and full folds (`ß` is `ss`).
 
 use std::borrow::Cow;
 
-/// Returns the fold of a key that is written without escapes.
+/// Returns the fold of an unescaped key.
 pub(crate) fn fold<'k>(key: &Cow<'k, [u8]>) -> Cow<'k, [u8]> {
     if key.is_ascii() {
         return if key.iter().any(u8::is_ascii_uppercase) {
@@ -16,11 +16,13 @@ pub(crate) fn fold<'k>(key: &Cow<'k, [u8]>) -> Cow<'k, [u8]> {
     }
     let mut out = String::with_capacity(key.len());
     for c in String::from_utf8_lossy(key).chars() {
+        // Its lower case would have a combining dot.
         if c == '\u{130}' {
             out.push('i');
             continue;
         }
         for lower in c.to_lowercase() {
+            // By way of upper case, which merges `ſ` with `s`, `ς` with `σ`, and expands `ß`.
             for upper in lower.to_uppercase() {
                 out.extend(upper.to_lowercase());
             }

@@ -1,21 +1,33 @@
-//! JSONPath, the part that says where a value stands: names, numbers, `*` and `..`; no filters or scripts.
+//! The part of JSONPath that addresses values: names, numbers, `*` and `..`; no filters or scripts.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+
+use thiserror::Error;
 
 use super::escape::Unescaped;
 use super::fold::fold;
 use super::tree::{NodeKind, Tree};
 
-/// Where a path leads for readers that differ on the case of keys.
+/// The nodes that a path leads to, for readers that differ on the case of keys.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct PathMatches {
-    /// To a reader for whom case counts.
+    /// For readers that compare case.
     pub(crate) exact: Vec<usize>,
-    /// To a reader for whom it does not.
+    /// For readers that ignore case.
     pub(crate) folded: Vec<usize>,
-    /// Whether such a reader has a choice of keys on the way.
+    /// Whether a reader that ignores case has a choice between several keys.
     pub(crate) is_ambiguous: bool,
+}
+
+/// Why a text is no path, and where.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{what} at character {character} of {text:?}")]
+pub struct PathError {
+    what: &'static str,
+    /// Counted from one, as people do.
+    character: usize,
+    text: String,
 }
 
 /// A compiled path.
@@ -28,21 +40,21 @@ pub(crate) struct Path {
 struct PathStep {
     /// At any depth (`..`).
     deep: bool,
-    to: To,
+    selector: Selector,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum To {
+enum Selector {
     Name(String),
     Element(i64),
     All,
 }
 
 impl Path {
-    /// Reads a path that begins at `$`, or is the rest of one.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let wrong = |rest: &str, what: &str| {
-            Err(format!("{what} at character {} of {text:?}", text.len() - rest.len() + 1))
+    /// Parses a path that begins at `$`, or a relative one.
+    pub(crate) fn parse(text: &str) -> Result<Self, PathError> {
+        let wrong = |rest: &str, what: &'static str| {
+            Err(PathError { what, character: text.len() - rest.len() + 1, text: text.to_owned() })
         };
         let mut rest = text.strip_prefix('$').unwrap_or(text);
         let relative = rest.len() == text.len();
@@ -50,74 +62,76 @@ impl Path {
         while !rest.is_empty() {
             let deep = rest.starts_with("..");
             let first = relative && steps.is_empty();
-            let (to, after) = if let Some(inside) = rest.strip_prefix(if deep { "..[" } else { "[" }) {
+            let (selector, after) = if let Some(inside) = rest.strip_prefix(if deep { "..[" } else { "[" }) {
                 let Some(end) = closing(inside) else { return wrong(rest, "a [ without its ]") };
-                let Some(to) = bracketed(&inside[..end]) else {
+                let Some(selector) = bracketed(&inside[..end]) else {
                     return wrong(inside, "neither a number, a quoted name nor *");
                 };
-                (to, &inside[end + 1..])
+                (selector, &inside[end + 1..])
             } else {
                 let dotted = if deep { rest.strip_prefix("..") } else { rest.strip_prefix('.') };
+                // A relative path begins with a name without a dot.
                 let Some(name) = dotted.or(first.then_some(rest)) else {
                     return wrong(rest, "neither a . nor a [");
                 };
                 let end = name.find(['.', '[', ' ', '?', '@', '(']).unwrap_or(name.len());
                 match &name[..end] {
                     "" => return wrong(name, "no name"),
-                    "*" => (To::All, &name[end..]),
-                    plain => (To::Name(plain.to_owned()), &name[end..]),
+                    "*" => (Selector::All, &name[end..]),
+                    plain => (Selector::Name(plain.to_owned()), &name[end..]),
                 }
             };
-            steps.push(PathStep { deep, to });
+            steps.push(PathStep { deep, selector });
             rest = after;
         }
         if steps.is_empty() { wrong(rest, "no step") } else { Ok(Self { steps }) }
     }
 
-    /// Returns a name that every text with such a value holds, if there is one.
-    pub(crate) fn telling_name(&self) -> Option<&str> {
-        let mut names = self.steps.iter().filter_map(|step| match &step.to {
-            To::Name(name) => Some(name.as_str()),
-            To::Element(_) | To::All => None,
+    /// Returns a name that occurs in every text in which the path leads somewhere, if there is one.
+    pub(crate) fn required_name(&self) -> Option<&str> {
+        let mut names = self.steps.iter().filter_map(|step| match &step.selector {
+            Selector::Name(name) => Some(name.as_str()),
+            Selector::Element(_) | Selector::All => None,
         });
         names.next_back()
     }
 
-    /// Finds where the path leads from a node, for every reader.
-    pub(crate) fn look(&self, text: &[u8], tree: &Tree, from: usize) -> PathMatches {
+    /// Finds the nodes that the path leads to from a node, for readers of every kind.
+    pub(crate) fn find_for_every_reader(&self, text: &[u8], tree: &Tree, from: usize) -> PathMatches {
         let exact = walk(&self.steps, text, tree, from);
-        let mut places = PathMatches { exact, folded: vec![from], is_ambiguous: false };
+        let mut matches = PathMatches { exact, folded: vec![from], is_ambiguous: false };
         for step in &self.steps {
-            let mut there = Vec::new();
-            for node in std::mem::take(&mut places.folded) {
+            let mut next = Vec::new();
+            for node in std::mem::take(&mut matches.folded) {
                 for parent in step.parents(tree, node) {
-                    places.is_ambiguous |= step.to.choose_folded(text, tree, parent, &mut there);
+                    matches.is_ambiguous |= step.selector.select_folded(text, tree, parent, &mut next);
                 }
             }
-            there.sort_unstable();
-            there.dedup();
-            places.folded = there;
+            next.sort_unstable();
+            next.dedup();
+            matches.folded = next;
         }
-        places
+        matches
     }
 
-    /// Returns the name that the path ends in, where it ends in one.
+    /// Returns the name at the end of the path, if it ends in one.
     pub(crate) fn last_name(&self) -> Option<&str> {
         match self.steps.last() {
-            Some(PathStep { to: To::Name(name), .. }) => Some(name),
+            Some(PathStep { selector: Selector::Name(name), .. }) => Some(name),
             _ => None,
         }
     }
 
-    /// Lists the nodes that the path leads to from a node.
+    /// Lists the nodes that the path leads to from a node, for readers that compare case.
     pub(crate) fn find(&self, text: &[u8], tree: &Tree, from: usize) -> Vec<usize> {
         walk(&self.steps, text, tree, from)
     }
 
-    /// Lists the nodes below which the path ends in a plain name, and that name; none where it ends otherwise.
-    pub(crate) fn find_holders(&self, text: &[u8], tree: &Tree, from: usize) -> Option<(Vec<usize>, &str)> {
+    /// Lists the nodes that the path leads to without its last step, and the name in that step; `None` if the last step
+    /// is not a plain name.
+    pub(crate) fn find_parents(&self, text: &[u8], tree: &Tree, from: usize) -> Option<(Vec<usize>, &str)> {
         match self.steps.split_last()? {
-            (PathStep { deep: false, to: To::Name(name) }, before) => {
+            (PathStep { deep: false, selector: Selector::Name(name) }, before) => {
                 Some((walk(before, text, tree, from), name))
             }
             _ => None,
@@ -126,37 +140,38 @@ impl Path {
 }
 
 fn walk(steps: &[PathStep], text: &[u8], tree: &Tree, from: usize) -> Vec<usize> {
-    let mut here = vec![from];
+    let mut nodes = vec![from];
     for step in steps {
-        let mut there = Vec::new();
-        for node in here {
+        // Two steps with `..` may lead to the same node in several ways, hence the `dedup`.
+        let mut next = Vec::new();
+        for node in nodes {
             for parent in step.parents(tree, node) {
-                step.to.choose(text, tree, parent, &mut there);
+                step.selector.select(text, tree, parent, &mut next);
             }
         }
-        there.sort_unstable();
-        there.dedup();
-        here = there;
+        next.sort_unstable();
+        next.dedup();
+        nodes = next;
     }
-    here
+    nodes
 }
 
 impl PathStep {
-    /// Lists the nodes whose members or elements are chosen from.
+    /// Lists the nodes among whose children the step selects.
     fn parents(&self, tree: &Tree, node: usize) -> std::ops::Range<usize> {
         if self.deep { node..tree.nodes[node].next } else { node..node + 1 }
     }
 }
 
-/// Returns the fold of a node's key; empty where it has none.
+/// Returns the case-folded key of a node; empty if it has no key.
 fn folded_key<'t>(text: &'t [u8], tree: &Tree, node: usize) -> Cow<'t, [u8]> {
     let key = tree.nodes[node].key.clone();
     key.map(|key| fold(&Unescaped::new(&text[key]).text)).unwrap_or_default()
 }
 
-impl To {
-    /// Chooses as a reader does for whom case does not count; returns whether it has a choice of keys.
-    fn choose_folded(&self, text: &[u8], tree: &Tree, parent: usize, out: &mut Vec<usize>) -> bool {
+impl Selector {
+    /// Selects like a reader that ignores case; returns whether that reader has a choice between several keys.
+    fn select_folded(&self, text: &[u8], tree: &Tree, parent: usize, out: &mut Vec<usize>) -> bool {
         match self {
             Self::Name(name) if tree.nodes[parent].kind == NodeKind::Object => {
                 let name = Cow::Borrowed(name.as_bytes());
@@ -170,13 +185,13 @@ impl To {
                 !tree.children(parent).all(|child| seen.insert(folded_key(text, tree, child)))
             }
             _ => {
-                self.choose(text, tree, parent, out);
+                self.select(text, tree, parent, out);
                 false
             }
         }
     }
 
-    fn choose(&self, text: &[u8], tree: &Tree, parent: usize, out: &mut Vec<usize>) {
+    fn select(&self, text: &[u8], tree: &Tree, parent: usize, out: &mut Vec<usize>) {
         match self {
             Self::All => out.extend(tree.children(parent)),
             Self::Name(name) => out.extend(tree.children(parent).filter(|child| {
@@ -194,7 +209,7 @@ impl To {
     }
 }
 
-/// Returns where the bracket that was opened closes.
+/// Returns the position of the closing bracket.
 fn closing(inside: &str) -> Option<usize> {
     match inside.chars().next()? {
         quote @ ('\'' | '"') => {
@@ -205,13 +220,13 @@ fn closing(inside: &str) -> Option<usize> {
     }
 }
 
-fn bracketed(inside: &str) -> Option<To> {
+fn bracketed(inside: &str) -> Option<Selector> {
     match inside.chars().next()? {
-        '*' if inside.len() == 1 => Some(To::All),
+        '*' if inside.len() == 1 => Some(Selector::All),
         quote @ ('\'' | '"') => {
-            Some(To::Name(inside[1..].strip_suffix(quote).filter(|name| !name.is_empty())?.to_owned()))
+            Some(Selector::Name(inside[1..].strip_suffix(quote).filter(|name| !name.is_empty())?.to_owned()))
         }
-        _ => inside.parse().ok().map(To::Element),
+        _ => inside.parse().ok().map(Selector::Element),
     }
 }
 
@@ -241,17 +256,17 @@ mod tests {
 
     #[test]
     fn readers_that_do_not_mind_case_are_followed_too() {
-        let look = |path: &str, text: &str| {
+        let find = |path: &str, text: &str| {
             let tree = Tree::parse(text.as_bytes()).unwrap();
-            let places = Path::parse(path).unwrap().look(text.as_bytes(), &tree, 0);
-            (places.exact.len(), places.folded.len(), places.is_ambiguous)
+            let matches = Path::parse(path).unwrap().find_for_every_reader(text.as_bytes(), &tree, 0);
+            (matches.exact.len(), matches.folded.len(), matches.is_ambiguous)
         };
-        assert_eq!(look("$.a.path", r#"{"a":{"path":1,"x":2,"X":3}}"#), (1, 1, false));
-        assert_eq!(look("$.a.path", r#"{"A":{"Path":1}}"#), (0, 1, false));
-        assert_eq!(look("$.a.path", r#"{"a":{"path":1,"\u0050ath":2}}"#), (1, 2, true));
-        assert_eq!(look("$.a.*", r#"{"a":{"path":1,"PATH":2}}"#), (2, 2, true));
-        assert_eq!(look("$..k", r#"{"a":[{"k":1},{"\u212a":2}]}"#), (1, 2, false));
-        assert_eq!(look("$.a[0]", r#"{"a":[1]}"#), (1, 1, false));
+        assert_eq!(find("$.a.path", r#"{"a":{"path":1,"x":2,"X":3}}"#), (1, 1, false));
+        assert_eq!(find("$.a.path", r#"{"A":{"Path":1}}"#), (0, 1, false));
+        assert_eq!(find("$.a.path", r#"{"a":{"path":1,"\u0050ath":2}}"#), (1, 2, true));
+        assert_eq!(find("$.a.*", r#"{"a":{"path":1,"PATH":2}}"#), (2, 2, true));
+        assert_eq!(find("$..k", r#"{"a":[{"k":1},{"\u212a":2}]}"#), (1, 2, false));
+        assert_eq!(find("$.a[0]", r#"{"a":[1]}"#), (1, 1, false));
     }
 
     #[test]
@@ -264,7 +279,7 @@ mod tests {
             ("$a", "neither a . nor a [ at character 2"),
             ("$.a b", "neither a . nor a [ at character 4"),
         ] {
-            let told = Path::parse(path).unwrap_err();
+            let told = Path::parse(path).unwrap_err().to_string();
             assert!(told.contains(what), "{path}: {told}");
         }
     }

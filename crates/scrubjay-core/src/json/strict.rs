@@ -1,20 +1,21 @@
-//! Reads a text as strictly as any JSON reader does, and says what is wrong with it and where.
+//! Checks that a text is JSON for the strictest reader, and reports the first problem and its position.
 //!
-//! RFC 8259 and more: one value, valid UTF-8, no byte order mark, no line end between tokens, whole surrogate
-//! pairs, limited depth and number of values. What passes here every reader takes for the same value, and no line
-//! reader cuts in two but at the three line separators that strings may hold: those are listed, to be escaped.
+//! RFC 8259 and more: one value, valid UTF-8, no byte order mark, no line end between tokens, whole surrogate pairs,
+//! limited depth and number of values. Every reader takes a text that passes for the same value, and no line reader
+//! splits it, except at the three line separators that strings may contain. Those are returned, so that they can be
+//! escaped.
 
 use crate::envelope::DEPTH_MAX;
 
-/// A message of more values than this is not looked into: each costs memory while rules look at it.
+/// The most values in a message: each costs memory while rules are applied.
 pub(crate) const VALUES_MAX: usize = 1 << 20;
 
-/// What is wrong with a text.
+/// The problem of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JsonProblem {
     NotUtf8,
     ByteOrderMark,
-    /// A character at which some readers begin another line.
+    /// A raw character at which some readers begin a new line.
     LineEnd,
     /// A raw control character in a string.
     Control,
@@ -26,10 +27,10 @@ pub(crate) enum JsonProblem {
     TooManyValues,
 }
 
-/// What is wrong, and at which byte.
+/// A problem, and its position in bytes.
 pub(crate) type ProblemAt = (JsonProblem, usize);
 
-/// Reads a text; returns where its strings hold U+0085, U+2028 or U+2029.
+/// Checks a text; returns the positions of U+0085, U+2028 and U+2029 in its strings.
 pub(crate) fn scan(text: &[u8]) -> Result<Vec<usize>, ProblemAt> {
     if let Err(e) = std::str::from_utf8(text) {
         return Err((JsonProblem::NotUtf8, e.valid_up_to()));
@@ -42,7 +43,7 @@ pub(crate) fn scan(text: &[u8]) -> Result<Vec<usize>, ProblemAt> {
     Ok(scanner.separators)
 }
 
-/// Writes the line separators found by [`scan`] as escapes; the text says the same as before.
+/// Replaces the line separators found by [`scan`] by escapes, which have the same meaning.
 pub(crate) fn escape_separators(text: &[u8], separators: &[usize]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len() + separators.len() * 4);
     let mut from = 0;
@@ -63,7 +64,7 @@ pub(crate) fn escape_separators(text: &[u8], separators: &[usize]) -> Vec<u8> {
 struct Scanner<'a> {
     text: &'a [u8],
     at: usize,
-    /// The brackets that are open.
+    /// The open brackets.
     open: Vec<u8>,
     values: usize,
     separators: Vec<usize>,
@@ -89,7 +90,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Reads on behind a value, up to where the next one begins; true where the text is over.
+    /// Reads from the end of a value to the beginning of the next one; returns true at the end of the text.
     fn after_value(&mut self) -> Result<bool, ProblemAt> {
         loop {
             self.space();
@@ -129,7 +130,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// Reads a value, or the bracket that begins one: then returns that.
+    /// Reads a scalar, or the opening bracket of a container, which is returned.
     fn value(&mut self) -> Result<Option<u8>, ProblemAt> {
         self.values += 1;
         if self.values > VALUES_MAX {
@@ -239,7 +240,7 @@ impl Scanner<'_> {
         self.text.get(self.at).copied()
     }
 
-    /// Says what is wrong with what stands here, outside of a string.
+    /// Returns the problem with the byte here, outside of a string.
     fn wrong(&self) -> ProblemAt {
         let is_line_end = match &self.text[self.at..] {
             [0xc2, 0x85, ..] | [0xe2, 0x80, 0xa8 | 0xa9, ..] => true,
@@ -253,7 +254,7 @@ impl Scanner<'_> {
     }
 }
 
-/// Tells whether some reader begins another line behind this control character.
+/// Tells whether some reader begins a new line after this control character: Python's `splitlines` knows all of them.
 fn is_line_end(byte: u8) -> bool {
     matches!(byte, b'\n' | b'\r' | 0x0b | 0x0c | 0x1c..=0x1e)
 }

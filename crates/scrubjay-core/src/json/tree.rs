@@ -1,13 +1,13 @@
-//! The structure of a JSON text, as places in it. Nothing is copied, and nothing is too deep for the stack.
+//! The structure of a JSON text as ranges of it. Nothing is copied, and parsing does not recurse.
 
 use std::ops::Range;
 
 use super::strict::JsonProblem;
 
-/// Deeper texts are looked into as if they were no JSON.
+/// The depth up to which a text is parsed; a deeper one is treated as if it were not JSON.
 pub(crate) const DEPTH_MAX: usize = 200;
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeKind {
     Object,
@@ -22,22 +22,22 @@ pub(crate) enum NodeKind {
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) kind: NodeKind,
-    /// Where it stands, quotes and brackets included.
+    /// Its range, with quotes and brackets.
     pub(crate) range: Range<usize>,
-    /// Its key, without quotes, where it is a member of an object.
+    /// The range of its key, without quotes, if it is a member of an object.
     pub(crate) key: Option<Range<usize>>,
-    /// The node behind its last descendant.
+    /// The index after its last descendant, where its next sibling is.
     pub(crate) next: usize,
     pub(crate) parent: Option<usize>,
 }
 
 impl Node {
-    /// Returns where the member or element begins: at its key, where it has one.
+    /// Returns the beginning of the member or element, with the key if there is one.
     pub(crate) fn start(&self) -> usize {
         self.key.as_ref().map_or(self.range.start, |key| key.start - 1)
     }
 
-    /// Returns the inside of a string.
+    /// Returns the range of a string without its quotes.
     pub(crate) fn inside(&self) -> Range<usize> {
         self.range.start + 1..self.range.end - 1
     }
@@ -50,14 +50,14 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Reads a text; none where it is not one whole JSON value.
+    /// Parses a text; `None` if it is not exactly one JSON value.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let mut parser = Parser { text, at: 0, nodes: Vec::new(), nodes_max: usize::MAX, is_loose: false };
         parser.whole()?;
         Some(Self { nodes: parser.nodes })
     }
 
-    /// Reads a text as Python does, to which `NaN` and `Infinity` are values.
+    /// Parses a text like Python, which accepts `NaN` and `Infinity`.
     pub(crate) fn parse_loosely(text: &[u8], nodes_max: usize) -> Result<Self, JsonProblem> {
         let mut parser = Parser { text, at: 0, nodes: Vec::new(), nodes_max, is_loose: true };
         match parser.whole() {
@@ -99,7 +99,7 @@ impl Parser<'_> {
             if self.nodes.len() > self.nodes_max {
                 return None;
             }
-            // A container may be empty, and an end may close many.
+            // After a value, several containers may close; after an opening bracket, the container may be empty.
             loop {
                 self.space();
                 let Some(&parent) = open.last() else {
@@ -131,13 +131,13 @@ impl Parser<'_> {
         }
     }
 
-    /// Returns how deep the last node stands, itself included.
+    /// Returns the depth of the last node, itself included.
     fn depth(&self) -> usize {
         let last = self.nodes.len().checked_sub(1);
         std::iter::successors(last, |node| self.nodes[*node].parent).count()
     }
 
-    /// Returns the word that begins here, where one does.
+    /// Returns the literal that begins here, if one does.
     fn word(&self) -> Option<&'static [u8]> {
         let rest = &self.text[self.at..];
         let words: &[&'static [u8]] = if self.is_loose {
@@ -148,7 +148,7 @@ impl Parser<'_> {
         words.iter().copied().find(|word| rest.starts_with(word))
     }
 
-    /// Reads a value, or the beginning of a container: then returns true.
+    /// Reads a scalar, or the opening bracket of a container; returns true for a container.
     fn value(&mut self, key: Option<Range<usize>>, parent: Option<usize>) -> Option<bool> {
         let start = self.at;
         let kind = match self.peek()? {
@@ -165,6 +165,8 @@ impl Parser<'_> {
                 self.string()?;
             }
             NodeKind::Number => {
+                // Malformed numbers pass too. Rules see only texts that passed `strict`; redaction has to read what it
+                // can.
                 let rest = &self.text[start..];
                 let in_number = |b: &u8| b.is_ascii_digit() || matches!(b, b'+' | b'-' | b'.' | b'e' | b'E');
                 self.at += rest.iter().position(|b| !in_number(b)).unwrap_or(rest.len());
@@ -185,6 +187,7 @@ impl Parser<'_> {
                 self.at += 1;
                 return Some(start..self.at - 1);
             }
+            // Skips the backslash and the byte after it, which may be a quote.
             self.at += 2;
         }
     }

@@ -1,8 +1,8 @@
-//! What happens to a secret, and the marks that are left of it.
+//! What replaces a secret, and how marks are recognised.
 //!
-//! A mark is never taken for a secret again, so that redacting twice is redacting once. Randomness is not
-//! needed: a value's nonce comes from the value and the key, so equal values have equal cipher texts and no
-//! nonce ever meets two values.
+//! A mark is never taken for a secret, so redacting twice gives the same as redacting once. No randomness is needed:
+//! the nonce is derived from the value and the key, so equal values have equal ciphertexts, and no nonce is used for
+//! two values.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use memchr::memmem::Finder;
 use serde_json::Value;
 
-/// A key for hashing or encryption. It does not show.
+/// A key for hashing or encryption. Its `Debug` output hides it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedactionKey(pub [u8; 32]);
 
@@ -26,29 +26,29 @@ impl std::fmt::Debug for RedactionKey {
 /// What to do with a secret.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RedactionAction {
-    /// Put a mark in its place that names the rule.
+    /// Replace it by a mark that names the rule.
     Mark,
-    /// Take it out: a member with its key, an element, a stretch of text.
+    /// Remove it: a member with its key, an element, a stretch of text.
     Remove,
-    /// Put this in its place.
+    /// Replace it by this value.
     Replace(Value),
-    /// Put a keyed hash in its place: equal values stay equal.
+    /// Replace it by a keyed hash: equal values stay equal.
     Hash,
-    /// Leave its last characters, a quarter of them at most.
+    /// Keep its last characters, a quarter of them at most.
     Mask {
-        /// How many.
+        /// How many characters to keep.
         visible_chars: usize,
     },
     /// Encrypt it.
     Encrypt {
-        /// With which key.
+        /// The name of the key.
         key_id: String,
         /// The key itself.
         key: RedactionKey,
     },
 }
 
-/// What stands in place of a secret.
+/// What replaces a secret.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Replacement {
     Nothing,
@@ -56,8 +56,9 @@ pub(super) enum Replacement {
     Json(Value),
 }
 
-/// No mark shows more of a value than this.
+/// The most characters of a value that a mask shows.
 const VISIBLE_CHARS_MAX: usize = 16;
+/// The bytes of a hash in a mark: 128 bits, so that two values rarely share one.
 const HASH_BYTES: usize = 16;
 
 impl RedactionAction {
@@ -74,13 +75,13 @@ impl RedactionAction {
         }
     }
 
-    /// Tells whether an object or list goes as one, instead of each text and number in it.
-    pub(super) fn is_for_the_whole(&self) -> bool {
+    /// Tells whether an object or array is replaced as a whole, instead of each string and number in it.
+    pub(super) fn replaces_containers(&self) -> bool {
         matches!(self, Self::Remove | Self::Replace(_))
     }
 
-    /// Tells whether a value is what this or another action left.
-    pub(super) fn is_done(&self, value: &[u8]) -> bool {
+    /// Tells whether a value is the result of this or another action.
+    pub(super) fn is_redacted(&self, value: &[u8]) -> bool {
         is_mark(value) || matches!(self, Self::Replace(Value::String(text)) if text.as_bytes() == value)
     }
 }
@@ -97,11 +98,13 @@ fn mask(value: &[u8], visible_chars: usize) -> String {
     let chars: Vec<char> = text.chars().collect();
     let visible = visible_chars.min(chars.len() / 4).min(VISIBLE_CHARS_MAX);
     let tail = chars[chars.len() - visible..].iter();
+    // Only characters that `is_mark` accepts: others could end the mark early or need an escape.
     let tail: String = tail.map(|c| if c.is_ascii_alphanumeric() { *c } else { '*' }).collect();
     format!("[masked:{tail}]")
 }
 
 fn encrypt(key_id: &str, key: &RedactionKey, value: &[u8]) -> String {
+    // A key of its own, so that hashing and encryption do not share one.
     let nonce_key = blake3::derive_key("scrubjay redaction nonce v1", &key.0);
     let digest = blake3::keyed_hash(&nonce_key, value);
     let mut nonce = [0; 24];
@@ -111,7 +114,7 @@ fn encrypt(key_id: &str, key: &RedactionKey, value: &[u8]) -> String {
     format!("enc:v1:{key_id}:{}", STANDARD_NO_PAD.encode([&nonce[..], &sealed].concat()))
 }
 
-/// Writes a rule's name as a mark has it.
+/// Writes the name of a rule as it appears in a mark.
 fn slug(rule: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.') { c } else { '-' };
     rule.chars().take(64).map(plain).collect()
@@ -137,19 +140,19 @@ pub(super) fn is_mark(value: &[u8]) -> bool {
     sealed.len() >= 54 && sealed.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/'))
 }
 
-/// Finds the marks that redaction left in a message, as they stand there; of an encrypted value, the key it needs.
+/// Lists the marks in a message in their order; an encrypted value as `[encrypted:KEY]` with the name of its key.
 ///
-/// What was removed, or replaced by a text of the user's own, left none.
+/// Values that were removed or replaced by a text of the user's have no mark.
 #[must_use]
 pub fn marks(payload: &[u8]) -> Vec<String> {
-    // Made once: listings ask this of every message.
+    // Made once, because listings call this for every message.
     static OPENINGS: LazyLock<[Finder<'static>; 3]> =
         LazyLock::new(|| ["[redacted:", "[hash:", "[masked:"].map(Finder::new));
     static SEALED: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("enc:v1:"));
     let mut found = Vec::new();
     for opening in OPENINGS.iter() {
         for at in opening.find_iter(payload) {
-            // No mark is longer than a rule's name allows.
+            // A rule's name has at most 64 bytes, then comes the bracket.
             let rest = &payload[at..payload.len().min(at + opening.needle().len() + 65)];
             let end = memchr::memchr(b']', rest).map_or(rest.len(), |end| end + 1);
             if is_mark(&rest[..end]) {

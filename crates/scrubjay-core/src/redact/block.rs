@@ -1,37 +1,40 @@
-//! Values that do not stand right behind their name: YAML blocks, elements of XML, strings in three quotes.
+//! Values that do not directly follow their name: YAML blocks, XML elements, triple-quoted strings.
 
 use std::ops::Range;
 
-use super::placeholder::{ValuePosition, is_standin_alone};
+use super::placeholder::{ValuePosition, is_placeholder_alone};
 use super::text::{Separator, TextValue, name_at};
 
-/// No password has more lines than this.
+/// The most lines of a YAML block that are taken for a secret: a longer block is a document, not a password.
 const BLOCK_LINES_MAX: usize = 64;
-/// No tag has more bytes of attributes than this, and no element a longer password.
+/// The most bytes of attributes in a tag that are searched for its `>`.
 const TAG_BYTES_MAX: usize = 256;
+/// The most bytes of an element that are searched for its closing tag, so that an unclosed one costs little.
 const ELEMENT_BYTES_MAX: usize = 4096;
-/// How XML writes a text without escapes.
+/// What begins unescaped text in XML.
 const CDATA: &[u8] = b"<![CDATA[";
 
-/// Tells whether a YAML value that begins here stands on the next line: nothing is here, or how to read the block.
+/// Tells whether a YAML value begins on the next line: here the line ends, or a block indicator such as `|` stands.
 pub(super) fn may_begin(text: &[u8], at: usize) -> bool {
-    matches!(text.get(at), Some(b'\n' | b'\r')) || header(text, at).is_some() || flattened(text, at).is_some()
+    matches!(text.get(at), Some(b'\n' | b'\r'))
+        || block_header(text, at).is_some()
+        || flattened_block(text, at).is_some()
 }
 
-/// Tells whether a word has a digit, or capitals and small letters mixed as no word of prose has them.
-fn is_odd(word: &[u8]) -> bool {
+/// Tells whether a word has a digit, or a capital after its first letter beside small ones, unlike words of prose.
+fn is_mixed(word: &[u8]) -> bool {
     let capitals = word[1..].iter().any(u8::is_ascii_uppercase);
     word.iter().any(u8::is_ascii_digit) || capitals && word.iter().any(u8::is_ascii_lowercase)
 }
 
-/// Returns the word behind the header of a block whose line end is escaped or was made a space.
-fn flattened(text: &[u8], at: usize) -> Option<Range<usize>> {
+/// Returns the first word of a YAML block whose line ends are escaped or were replaced by spaces.
+fn flattened_block(text: &[u8], at: usize) -> Option<Range<usize>> {
     if !matches!(text.get(at), Some(b'|' | b'>')) {
         return None;
     }
     let rest = &text[at + 1..text.len().min(at + 1 + TAG_BYTES_MAX)];
-    let how = rest.iter().take(2).take_while(|b| matches!(b, b'+' | b'-' | b'1'..=b'9')).count();
-    let mut gap = how;
+    let indicators = rest.iter().take(2).take_while(|b| matches!(b, b'+' | b'-' | b'1'..=b'9')).count();
+    let mut gap = indicators;
     loop {
         let escapes = rest[gap..].iter().take_while(|b| **b == b'\\').count();
         gap += match rest[gap..].get(escapes) {
@@ -45,12 +48,12 @@ fn flattened(text: &[u8], at: usize) -> Option<Range<usize>> {
     };
     let length = rest[gap..].iter().position(ends).unwrap_or(rest.len() - gap);
     let word = &rest[gap..gap + length];
-    let fits = gap >= how + 2 && word.len() >= 4 && is_odd(word);
-    fits.then(|| at + 1 + gap..at + 1 + gap + length)
+    let is_value = gap >= indicators + 2 && word.len() >= 4 && is_mixed(word);
+    is_value.then(|| at + 1 + gap..at + 1 + gap + length)
 }
 
-/// Reads the header of a block (`|`, `>-`, `|2+`): where its line ends.
-fn header(text: &[u8], at: usize) -> Option<usize> {
+/// Reads the header of a YAML block (`|`, `>-`, `|2+`), and returns the end of its line.
+fn block_header(text: &[u8], at: usize) -> Option<usize> {
     if !matches!(text.get(at), Some(b'|' | b'>')) {
         return None;
     }
@@ -62,38 +65,40 @@ fn header(text: &[u8], at: usize) -> Option<usize> {
     is_header.then_some(line.end)
 }
 
-/// Returns the name whose value stands below a line that ends here, and whether it is a block of several lines.
-pub(super) fn opened_by(line: &[u8]) -> Option<(Range<usize>, bool)> {
+/// Returns the name at the end of a line whose value is on the lines below, and whether the value is a block.
+pub(super) fn name_awaiting_value(line: &[u8]) -> Option<(Range<usize>, bool)> {
     let line = line.trim_ascii_end();
-    let how = line.iter().rev().take(2).take_while(|b| matches!(b, b'+' | b'-' | b'1'..=b'9')).count();
-    let block = line[..line.len() - how].strip_suffix(b"|").or(line[..line.len() - how].strip_suffix(b">"));
+    let indicators = line.iter().rev().take(2).take_while(|b| matches!(b, b'+' | b'-' | b'1'..=b'9')).count();
+    let block = line[..line.len() - indicators]
+        .strip_suffix(b"|")
+        .or(line[..line.len() - indicators].strip_suffix(b">"));
     let named = block.unwrap_or(line).trim_ascii_end().strip_suffix(b":")?;
     let closers = named.iter().rev().take_while(|b| matches!(b, b'"' | b'\'' | b' ')).count();
     let end = named.len() - closers;
     (end > 0).then(|| (name_at(named, end - 1), block.is_some()))
 }
 
-/// Returns the value on the lines below a name, where they are indented deeper than it.
+/// Returns the YAML value on the lines below a name, which are indented deeper than the name.
 pub(super) fn yaml(text: &[u8], name: &Range<usize>, at: usize) -> Option<TextValue> {
     let name_line = line_at(text, name.start);
     let before = &text[name_line.start..name.start];
     let indent = before.iter().take_while(|b| **b == b' ').count();
-    if let Some(range) = flattened(text, at) {
-        return Some(TextValue { range, quoted: false, between: Separator::Block });
+    if let Some(range) = flattened_block(text, at) {
+        return Some(TextValue { range, quoted: false, separator: Separator::Block });
     }
-    let range = match header(text, at) {
+    let range = match block_header(text, at) {
         Some(end) => lines_below(text, end, indent).filter(|range| !is_prose(&text[range.clone()]))?,
         None => {
-            // Prose and code have lines that end in a name and a colon: only a line that is nothing else counts.
+            // In prose and code a line may end in a name and a colon, so the name must be alone on its line.
             let is_alone = before.iter().all(|b| matches!(b, b' ' | b'-' | b'"' | b'\''));
             let below = line_at(text, line_at(text, at).end + 1);
             is_alone.then(|| word_of(text, &below, indent)).flatten()?
         }
     };
-    Some(TextValue { range, quoted: false, between: Separator::Block })
+    Some(TextValue { range, quoted: false, separator: Separator::Block })
 }
 
-/// Returns the line around a place, without its end.
+/// Returns the line around a position, without its line end.
 fn line_at(text: &[u8], at: usize) -> Range<usize> {
     let at = at.min(text.len());
     let start = memchr::memrchr(b'\n', &text[..at]).map_or(0, |newline| newline + 1);
@@ -101,7 +106,7 @@ fn line_at(text: &[u8], at: usize) -> Range<usize> {
     start..end
 }
 
-/// Returns the lines behind a place that are indented deeper than this, from their first word to their last.
+/// Returns the lines after a position that are indented deeper than `indent`, from their first word to their last.
 fn lines_below(text: &[u8], from: usize, indent: usize) -> Option<Range<usize>> {
     let (mut start, mut end, mut at) = (None, from, from);
     for _ in 0..BLOCK_LINES_MAX {
@@ -112,7 +117,7 @@ fn lines_below(text: &[u8], from: usize, indent: usize) -> Option<Range<usize>> 
         at = line.end;
         let bytes = &text[line.clone()];
         let Some(first) = bytes.iter().position(|b| !b.is_ascii_whitespace()) else { continue };
-        // A row of a table begins like a block.
+        // A row of a Markdown table: its `|` only looked like a block indicator.
         if first <= indent || bytes[first] == b'|' {
             break;
         }
@@ -122,14 +127,15 @@ fn lines_below(text: &[u8], from: usize, indent: usize) -> Option<Range<usize>> 
     start.map(|start| start..end)
 }
 
-/// Tells whether words follow each other that have nothing but letters in them.
+/// Tells whether a value is prose: more than two words, all short and without digits.
 fn is_prose(value: &[u8]) -> bool {
     let words = || value.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     let is_word = |word: &[u8]| !word.iter().any(u8::is_ascii_digit) && word.len() <= 16;
     words().count() > 2 && words().all(is_word)
 }
 
-/// Returns the one word on a line that is indented deeper than this, where it looks like no code or type.
+/// Returns the only word of a line that is indented deeper than `indent`, unless it looks like code, a type or a plain
+/// word.
 fn word_of(text: &[u8], line: &Range<usize>, indent: usize) -> Option<Range<usize>> {
     let bytes = &text[line.clone()];
     let first = bytes.iter().position(|b| !matches!(b, b' ' | b'\t'))?;
@@ -144,29 +150,31 @@ fn word_of(text: &[u8], line: &Range<usize>, indent: usize) -> Option<Range<usiz
     };
     let begins = !matches!(word.first(), None | Some(b'-' | b'#' | b'|' | b'/' | b'*' | b'+' | b'>'));
     let ends = !matches!(word.last(), Some(b':' | b','));
-    let fits = first > indent && word.len() >= 4 && is_odd && begins && ends;
-    (fits && !word.iter().any(is_code)).then(|| line.start + start..line.start + start + word.len())
+    let is_value = first > indent && word.len() >= 4 && is_odd && begins && ends;
+    (is_value && !word.iter().any(is_code)).then(|| line.start + start..line.start + start + word.len())
 }
 
-/// Tells whether a name may be that of an element with attributes; cheap, and true rather too often.
+/// Tells whether a name may be that of an XML element with attributes. A cheap check of raw bytes, with false
+/// positives.
 pub(super) fn may_be_element(text: &[u8], name: &Range<usize>) -> bool {
-    matches!(text.get(name.end), Some(b' ' | b'\\' | b'\t' | b'\n' | b'\r')) && may_open(&text[..name.start])
+    matches!(text.get(name.end), Some(b' ' | b'\\' | b'\t' | b'\n' | b'\r'))
+        && may_open_tag(&text[..name.start])
 }
 
-/// Tells whether a text may end in what opens an element: `<`, its escape, and perhaps a namespace.
-fn may_open(before: &[u8]) -> bool {
+/// Tells whether a text may end in the opening of an element: `<` or `\u003c`, and perhaps a namespace.
+fn may_open_tag(before: &[u8]) -> bool {
     let escaped =
         |before: &[u8]| before.len() >= 6 && before[before.len() - 6..].eq_ignore_ascii_case(br"\u003c");
     let Some(namespace) = before.strip_suffix(b":") else { return before.ends_with(b"<") || escaped(before) };
     let near = &namespace[namespace.len().saturating_sub(TAG_BYTES_MAX)..];
-    // Space before the colon may be escaped, which looks like a part of the name.
+    // White space before the colon may be escaped, so a backslash and a letter count as part of the namespace.
     let in_name = |b: &u8| b.is_ascii_alphanumeric() || b.is_ascii_whitespace() || matches!(b, b'-' | b'\\');
     let length = near.iter().rev().take_while(|b| in_name(b)).count();
     let (rest, prefix) = near.split_at(near.len() - length);
     rest.ends_with(b"<") || prefix.windows(6).any(escaped)
 }
 
-/// Returns what stands between the tags that a name opens and closes: `<password>…</password>`.
+/// Returns the text of the XML element with this name: `<password>…</password>`.
 pub(super) fn element(text: &[u8], name: &Range<usize>) -> Option<TextValue> {
     let before = &text[name.start.saturating_sub(TAG_BYTES_MAX)..name.start];
     let namespace = before.strip_suffix(b":").map(|before| before.trim_ascii_end()).map(|before| {
@@ -190,22 +198,24 @@ pub(super) fn element(text: &[u8], name: &Range<usize>) -> Option<TextValue> {
         Some(data) => (first + CDATA.len(), &data[..memchr::memmem::find(data, b"]]>")?]),
         None => (first, inside[..memchr::memmem::find(inside, b"</")?].trim_ascii()),
     };
-    let is_text = (data.is_some() || !value.contains(&b'<')) && !is_standin_alone(value, ValuePosition::Text);
+    let is_text =
+        (data.is_some() || !value.contains(&b'<')) && !is_placeholder_alone(value, ValuePosition::Text);
+    // Several words without a digit are a label or an instruction, as in a form: `<password>Enter it here</password>`.
     let is_label = value.iter().any(u8::is_ascii_whitespace) && !value.iter().any(u8::is_ascii_digit);
     (is_text && !is_label).then(|| TextValue {
         range: first..first + value.len(),
         quoted: true,
-        between: Separator::Block,
+        separator: Separator::Block,
     })
 }
 
-/// Reads a string in three quotes, as TOML and Python have them over several lines.
-pub(super) fn three_quotes(text: &[u8], at: usize) -> Option<TextValue> {
+/// Reads a triple-quoted string, as in TOML and Python.
+pub(super) fn triple_quoted(text: &[u8], at: usize) -> Option<TextValue> {
     let quotes = text.get(at..at + 3).filter(|q| matches!(*q, b"\"\"\"" | b"'''"))?;
     let start = at + 3;
     let end = memchr::memmem::find(&text[start..], quotes).map_or(text.len(), |end| start + end);
     let inside = &text[start..end];
     let first = start + (inside.len() - inside.trim_ascii_start().len());
     let range = first.min(end)..first.min(end) + inside.trim_ascii().len();
-    Some(TextValue { range, quoted: true, between: Separator::Block })
+    Some(TextValue { range, quoted: true, separator: Separator::Block })
 }

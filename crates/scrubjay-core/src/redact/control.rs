@@ -1,8 +1,9 @@
 //! Terminal control sequences in text: colours, hyperlinks, overstrikes.
 //!
-//! A terminal shows `ESC[1mAK ESC[31mIA…` as one word, and `total ESC[0m AKIA…` as two. So a text is also looked at
-//! without its sequences, and every place where one stood may be the border of a token. Sequences are known as bytes,
-//! as JSON escapes (`\u001b[31m`) and as source code, logs and `cat -v` spell them (`\x1b[`, `\u{1b}[`, `\033[`, `\e[`, `^[[`).
+//! A terminal shows `ESC[1mAK ESC[31mIA…` as one word, and `total ESC[0m AKIA…` as two. So a text is also searched
+//! without its sequences, and every position where one was removed may be the border of a token. Sequences are
+//! recognised as bytes, as JSON escapes (`\u001b[31m`), and as source code, logs and `cat -v` spell them (`\x1b[`,
+//! `\u{1b}[`, `\033[`, `\e[`, `^[[`).
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,51 +12,52 @@ use super::action::is_mark;
 use super::detectors::Detector;
 use crate::json::escape::unicode;
 
-/// How an escape character is spelled in text, where a sequence follows; what search for them looks for.
+/// The spellings of an escape character with the bracket of a sequence: patterns for the search over raw bytes.
 pub(super) const SPELLED: &[&str] = &[r"\x1b[", r"\x1B[", r"\u{1b}[", r"\033[", r"\e[", "^[["];
-/// How every escape in JSON that spells a control character begins.
+/// The beginning of every JSON escape of a control character.
 pub(super) const ESCAPED: &[u8] = br"\u00";
-/// No colour has more parameters than this in bytes.
+/// The most bytes of parameters in a sequence; no colour has as many.
 const PARAMETERS_BYTES_MAX: usize = 64;
-/// A title or hyperlink that does not end within this is none: what follows stays.
+/// The longest title or hyperlink, in bytes. If it does not end within this limit, only its introducer is removed, so
+/// that a stray introducer hides nothing.
 const STRING_BYTES_MAX: usize = 4096;
-/// JSON within JSON within JSON needs seven; more are nobody's accident.
+/// The most backslashes before an escape. JSON in JSON in JSON needs seven, so more are written on purpose.
 const BACKSLASHES_MAX: usize = 64;
-/// No mark that ends with a bracket is longer: one with the longest name of a rule.
+/// The longest mark that ends with a bracket: `[redacted:` with a rule's name of 64 bytes.
 const MARK_BYTES_MAX: usize = 76;
-/// So many borders behind a token's beginning are tried as its end.
+/// The number of borders after a token's beginning that are tried as its end; a limit on the work for one hit.
 const ENDS_MAX: usize = 16;
 
-/// A text without its control sequences, and the way back.
+/// A text without its control sequences, and a map back to the original.
 pub(super) struct Stripped {
     pub(super) text: Vec<u8>,
-    /// Where each run of bytes begins: in the text, and in the original. All but the first follow something that was
-    /// taken out.
+    /// Where each run of unchanged bytes begins, in the text and in the original. A sequence was removed before each
+    /// run but the first.
     runs: Vec<(usize, usize)>,
 }
 
-/// Tells whether there are bytes that begin or are a control sequence.
-pub(super) fn are_in(text: &[u8]) -> bool {
+/// Tells whether a text has the raw bytes of escape, backspace or NUL.
+pub(super) fn has_control_bytes(text: &[u8]) -> bool {
     memchr::memchr3(0x1b, 0x08, 0, text).is_some()
 }
 
-/// Tells whether a JSON escape here spells a control character.
+/// Tells whether the JSON escape here stands for a control character.
 pub(super) fn is_escaped(raw: &[u8], at: usize) -> bool {
     unicode(&raw[at..]).is_some_and(|(c, _)| is_control(c))
 }
 
-/// Returns a text as a terminal shows it, where it has sequences that are looked for, raw or spelled; else the text itself:
-/// other control characters do not make anybody look.
-pub(super) fn shown(text: &[u8]) -> Cow<'_, [u8]> {
+/// Returns a text as a terminal shows it. A text is returned as it is unless it has one of the sequences that the
+/// search over raw bytes recognises: the line reader and the search must agree on which texts are stripped.
+pub(super) fn as_shown(text: &[u8]) -> Cow<'_, [u8]> {
     let is_escaped = || memchr::memmem::find_iter(text, ESCAPED).any(|at| is_escaped(text, at));
     let is_spelled =
         || SPELLED.iter().any(|spelling| memchr::memmem::find(text, spelling.as_bytes()).is_some());
-    let has_sequences = are_in(text) || is_escaped() || is_spelled();
-    if has_sequences { without(text) } else { Cow::Borrowed(text) }
+    let has_sequences = has_control_bytes(text) || is_escaped() || is_spelled();
+    if has_sequences { stripped(text) } else { Cow::Borrowed(text) }
 }
 
-/// Returns a text without control sequences; itself, where it has none.
-pub(super) fn without(text: &[u8]) -> Cow<'_, [u8]> {
+/// Returns a text without its control sequences.
+pub(super) fn stripped(text: &[u8]) -> Cow<'_, [u8]> {
     match Stripped::new(text) {
         Some(stripped) => Cow::Owned(stripped.text),
         None => Cow::Borrowed(text),
@@ -63,7 +65,7 @@ pub(super) fn without(text: &[u8]) -> Cow<'_, [u8]> {
 }
 
 impl Stripped {
-    /// Takes control sequences out of a text; none where it has none.
+    /// Removes the control sequences of a text; `None` if it has none.
     pub(super) fn new(raw: &[u8]) -> Option<Self> {
         let mut stripped = Self { text: Vec::new(), runs: vec![(0, 0)] };
         let (mut run, mut at) = (0, 0);
@@ -74,7 +76,7 @@ impl Stripped {
                 continue;
             }
             stripped.text.extend_from_slice(&raw[run..next]);
-            // A terminal writes the next character over the last: of a pair only the last one shows.
+            // A backspace: a terminal overwrites the last character with the next, and only the latter shows.
             if raw[next] == 0x08 {
                 stripped.remove_last_character();
             }
@@ -89,19 +91,20 @@ impl Stripped {
         Some(stripped)
     }
 
-    /// Removes the last character, unless it is the end of a mark: how much of a mark would be written over nobody can
-    /// tell, since what it stands for had another length.
+    /// Removes the last character, unless it is the end of a mark: the secret had another length than its mark, so it
+    /// is unknown how much of the mark the backspaces would erase.
     fn remove_last_character(&mut self) {
-        // In text that is no UTF-8, continuation bytes may follow anything, a mark too.
+        // In text that is not UTF-8, continuation bytes may follow anything, even a mark.
         while self.text.pop_if(|b| *b & 0xc0 == 0x80).is_some() {}
         if !ends_with_mark(&self.text) {
             self.text.pop();
         }
+        // A run whose text was overwritten is dropped, so that a range around it maps to all of the original.
         let left = self.text.len();
         self.runs.retain(|(start, _)| *start <= left);
     }
 
-    /// Leads a range of the text back to the original, with the sequences within it.
+    /// Maps a range of the text to the original, including the sequences inside it.
     pub(super) fn original(&self, range: &Range<usize>) -> Range<usize> {
         let place = |at: usize| {
             let run = self.runs.partition_point(|(start, _)| *start <= at).saturating_sub(1);
@@ -112,17 +115,17 @@ impl Stripped {
         if range.is_empty() { start..start } else { start..place(range.end - 1) + 1 }
     }
 
-    /// Returns where the run of bytes around a place begins: behind a sequence, or at the beginning.
+    /// Returns the beginning of the run around a position: after a removed sequence, or the start of the text.
     pub(super) fn border(&self, at: usize) -> usize {
         let border = self.runs.partition_point(|(start, _)| *start <= at);
         self.runs[border.saturating_sub(1)].0
     }
 
-    /// Returns the secrets whose anchor stands here, where sequences are taken for their borders.
+    /// Returns the secrets whose anchor stands here, with removed sequences as their borders.
     pub(super) fn find(&self, detector: &Detector, at: usize) -> Vec<Range<usize>> {
         let border = self.runs.partition_point(|(start, _)| *start <= at);
         let begin = self.border(at);
-        // A part holds the whole anchor, which detectors rely on.
+        // Detectors rely on a text that holds the whole anchor.
         let anchor = detector.anchors.iter().map(|anchor| anchor.len()).max().unwrap_or(0);
         let behind = self.runs[border..].iter().take(ENDS_MAX).map(|(start, _)| *start);
         let behind = behind.filter(|end| *end >= at + anchor);
@@ -150,16 +153,16 @@ fn next_candidate(raw: &[u8], from: usize) -> Option<usize> {
     raw.get(from..)?.iter().position(candidate).map(|at| from + at)
 }
 
-/// Returns how long the control character or sequence is that begins here; 0 where none does.
+/// Returns the length of the control character or sequence that begins here; 0 if none does.
 fn sequence(raw: &[u8]) -> usize {
     let (introducer, is_escape) = match raw {
         [0x1b, ..] => (1, true),
-        // The control characters beyond ASCII: one of them is an escape and a bracket in one.
+        // C1 control characters. U+009B is an escape and a bracket in one.
         [0xc2, 0x9b, ..] => return 2 + parameters(&raw[2..]),
         [0xc2, 0x80..=0x9f, ..] => (2, false),
         [b, ..] if *b < b' ' || *b == 0x7f => (1, false),
         [b'\\' | b'^', ..] => {
-            // In JSON within JSON the backslash of an escape is itself escaped, once or several times.
+            // In JSON inside JSON the backslash of an escape is itself escaped, once or several times.
             let before =
                 raw.iter().take(BACKSLASHES_MAX).take_while(|b| **b == b'\\').count().saturating_sub(1);
             match spelled(&raw[before..]) {
@@ -169,10 +172,10 @@ fn sequence(raw: &[u8]) -> usize {
         }
         _ => return 0,
     };
-    if is_escape { introducer + behind_escape(&raw[introducer..]) } else { introducer }
+    if is_escape { introducer + escape_body_len(&raw[introducer..]) } else { introducer }
 }
 
-/// Reads a control character that is spelled out: its length, and whether it is an escape.
+/// Reads a control character in one of its spellings; returns the length, and whether it is an escape.
 fn spelled(raw: &[u8]) -> Option<(usize, bool)> {
     if let Some((c, length)) = unicode(raw) {
         return is_control(c).then_some((length, c == '\u{1b}'));
@@ -181,8 +184,8 @@ fn spelled(raw: &[u8]) -> Option<(usize, bool)> {
     Some((found.len() - 1, true))
 }
 
-/// Returns how much of a text belongs to the escape before it.
-fn behind_escape(rest: &[u8]) -> usize {
+/// Returns the number of bytes after an escape that belong to its sequence.
+fn escape_body_len(rest: &[u8]) -> usize {
     match rest {
         [b'[', parameters_on @ ..] => 1 + parameters(parameters_on),
         [b']' | b'P' | b'X' | b'^' | b'_', string @ ..] => 1 + string_end(string).unwrap_or(0),
@@ -190,7 +193,8 @@ fn behind_escape(rest: &[u8]) -> usize {
             let between = rest.iter().take(4).take_while(|b| matches!(b, b' '..=b'/')).count();
             between + usize::from(matches!(rest.get(between), Some(0x30..=0x7e)))
         }
-        // A letter behind an escape may be a command as well as the first of a secret, which stays in the original.
+        // A letter after an escape may be a command or the first letter of a secret. It is removed here only: the
+        // original is searched too.
         [0x30..=0x7e, ..] => 1,
         _ => 0,
     }
@@ -201,7 +205,7 @@ fn parameters(rest: &[u8]) -> usize {
     length + usize::from(matches!(rest.get(length), Some(0x40..=0x7e)))
 }
 
-/// Finds the end of a string such as a hyperlink's address: a bell, or an escape and a backslash.
+/// Finds the end of a string such as a hyperlink's address: BEL, or an escape and a backslash.
 fn string_end(rest: &[u8]) -> Option<usize> {
     let near = &rest[..rest.len().min(STRING_BYTES_MAX)];
     (0..near.len()).find_map(|at| match &near[at..] {
@@ -224,7 +228,7 @@ mod tests {
     use super::*;
 
     fn check(raw: &str, expected: &str) {
-        let stripped = without(raw.as_bytes());
+        let stripped = stripped(raw.as_bytes());
         assert_eq!(String::from_utf8_lossy(&stripped), expected, "{raw:?}");
     }
 

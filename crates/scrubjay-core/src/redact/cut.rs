@@ -1,9 +1,9 @@
 //! Shortens a text without leaving half a secret: cut in two, it would be recognised in neither part.
 
-/// A longer run of such characters is no token: it is cut where the limit is.
+/// A longer run of token characters is data, not a token, and is cut at the limit.
 const TOKEN_CHARS_MAX: usize = 512;
 
-/// Returns the beginning of a text, of so many characters at most, which ends between words.
+/// Returns the beginning of a text, at most `chars_max` characters, cut between words.
 #[must_use]
 pub fn cut(text: &str, chars_max: usize) -> &str {
     let Some((end, _)) = text.char_indices().nth(chars_max) else { return text };
@@ -12,7 +12,7 @@ pub fn cut(text: &str, chars_max: usize) -> &str {
         return &text[..end];
     }
     let token = text[..end].chars().rev().take(TOKEN_CHARS_MAX).take_while(|c| in_token(*c)).count();
-    // All of them are one byte long.
+    // Characters of tokens are ASCII, so their number is the number of bytes.
     if token < TOKEN_CHARS_MAX { &text[..end - token] } else { &text[..end] }
 }
 

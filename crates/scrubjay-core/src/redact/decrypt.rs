@@ -1,7 +1,7 @@
-//! The way back from `encrypt`: puts what was encrypted in the place of its marks.
+//! Reverses the action `encrypt`: replaces marks by the values that they hold.
 //!
-//! Goes the way redaction went: through JSON, the strings in it and the JSON in those, so that what comes back is
-//! escaped as it was. What cannot be read stays as it is, and is told; every byte outside a mark stays.
+//! It follows the path of redaction, through JSON, its strings and the JSON in those, so that values are escaped as
+//! before. A mark that cannot be decrypted stays and is reported; every byte outside a mark stays.
 
 use std::ops::Range;
 
@@ -11,53 +11,54 @@ use chacha20poly1305::aead::{Aead, KeyInit};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 
 use super::action::RedactionKey;
+use super::engine::DEPTH_MAX;
 use crate::json::edit;
 use crate::json::escape::{Unescaped, escape};
 use crate::json::tree::{NodeKind, Tree};
 
 const PREFIX: &[u8] = b"enc:v1:";
 const NONCE_BYTES: usize = 24;
-/// A nonce and the seal of nothing, as base64.
+/// The base64 of the nonce (24 bytes) and the authentication tag (16) of an empty value.
 const SEALED_CHARS_MIN: usize = 54;
-/// Letters that follow a mark at once may look like part of it; no more of them are looked for.
+/// The most characters after a mark that may look like part of it. Each is a possible end, and each end costs a
+/// decryption.
 const BEHIND_MAX: usize = 128;
-/// Strings in strings are looked into as deep as redaction looks.
-const DEPTH_MAX: usize = 6;
 
-/// A line with its encrypted values in place.
+/// A line with its values decrypted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decrypted {
     /// The line.
     pub line: Vec<u8>,
-    /// How many values came back.
+    /// The number of values that were decrypted.
     pub found: usize,
-    /// The marks that could not be read, which stay as they are.
+    /// The marks that could not be decrypted, which stay in the line.
     pub failed: Vec<UnreadableMark>,
 }
 
-/// A mark that could not be read.
+/// A mark that could not be decrypted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableMark {
-    /// The key it names.
+    /// The name of its key.
     pub key_id: String,
     /// Why.
     pub why: UnreadableReason,
 }
 
-/// Why a mark could not be read.
+/// Why a mark could not be decrypted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnreadableReason {
-    /// Nobody has the key; why, in words.
-    NoKey(String),
-    /// It is cut, or not base64.
+    /// The caller has no key of this name.
+    NoKey,
+    /// The mark is cut off or not base64.
     Damaged,
-    /// It was encrypted with another key, or changed since.
+    /// The value was encrypted with another key, or was changed since.
     WrongKey,
 }
 
-/// Puts the values in a line back in place of their marks.
-pub fn decrypt(line: &[u8], key: &mut dyn FnMut(&str) -> Result<RedactionKey, String>) -> Decrypted {
-    let mut reading = Reading { key, found: 0, failed: Vec::new() };
+/// Replaces the marks in a line by their decrypted values; `key` returns the key of a name.
+pub fn decrypt(line: &[u8], key: &mut dyn FnMut(&str) -> Option<RedactionKey>) -> Decrypted {
+    let mut reading = Decryption { key, found: 0, failed: Vec::new() };
+    // With a backslash, the prefix itself may be escaped.
     let edits = if memchr::memmem::find(line, PREFIX).is_some() || memchr::memchr(b'\\', line).is_some() {
         reading.edits(line, 0)
     } else {
@@ -68,17 +69,18 @@ pub fn decrypt(line: &[u8], key: &mut dyn FnMut(&str) -> Result<RedactionKey, St
     Decrypted { line: edit::apply(line, edits), found, failed }
 }
 
-struct Reading<'k> {
-    key: &'k mut dyn FnMut(&str) -> Result<RedactionKey, String>,
+struct Decryption<'k> {
+    key: &'k mut dyn FnMut(&str) -> Option<RedactionKey>,
     found: usize,
     failed: Vec<UnreadableMark>,
 }
 
 type Edits = Vec<(Range<usize>, Vec<u8>)>;
 
-impl Reading<'_> {
+impl Decryption<'_> {
     fn edits(&mut self, text: &[u8], depth: usize) -> Edits {
         let looks_like_json = matches!(text.trim_ascii_start().first(), Some(b'{' | b'[' | b'"'));
+        // The depth that redaction searches.
         match Tree::parse(text).filter(|_| looks_like_json && depth < DEPTH_MAX) {
             Some(tree) => self.in_json(text, &tree, depth),
             None => self.in_text(text),
@@ -127,9 +129,9 @@ impl Reading<'_> {
         edits
     }
 
-    /// Opens a mark; returns its value, and how many of the characters were its.
+    /// Decrypts a mark; returns its value, and how many of the characters belong to the mark.
     fn open(&mut self, key_id: &str, sealed: &[u8]) -> Result<(Vec<u8>, usize), UnreadableReason> {
-        let key = (self.key)(key_id).map_err(UnreadableReason::NoKey)?;
+        let key = (self.key)(key_id).ok_or(UnreadableReason::NoKey)?;
         let cipher = XChaCha20Poly1305::new(&key.0.into());
         let shortest = sealed.len().saturating_sub(BEHIND_MAX).max(SEALED_CHARS_MIN);
         let mut why = UnreadableReason::Damaged;
@@ -145,7 +147,7 @@ impl Reading<'_> {
     }
 }
 
-/// Reads the mark at a place: the name of its key, and where what was sealed stands.
+/// Reads the mark at a position: the name of its key, and the range of the encrypted value.
 fn mark_at(text: &[u8], at: usize) -> Option<(&str, Range<usize>)> {
     let start = at + PREFIX.len();
     let colon = start + memchr::memchr(b':', &text[start..])?;
@@ -173,7 +175,7 @@ mod tests {
     }
 
     fn read(line: &[u8]) -> Decrypted {
-        decrypt(line, &mut |id| if id == "main" { Ok(KEY) } else { Err(format!("no key {id}")) })
+        decrypt(line, &mut |id| (id == "main").then_some(KEY))
     }
 
     #[test]
@@ -201,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_stays_and_is_told() {
+    fn what_cannot_be_decrypted_stays_and_is_reported() {
         let hidden = redactor();
         let hidden = hidden.redact(br#"{"a":{"password":"one"},"b":{"password":"two"}}"#).as_bytes().to_vec();
         let text = String::from_utf8(hidden.clone()).unwrap();
@@ -212,7 +214,7 @@ mod tests {
             back
         };
         let other = text.replacen("enc:v1:main:", "enc:v1:old:", 1);
-        let back = check(&other, 1, &[UnreadableReason::NoKey("no key old".to_owned())]);
+        let back = check(&other, 1, &[UnreadableReason::NoKey]);
         assert!(
             back.line.starts_with(&other.as_bytes()[..60]) && back.line.ends_with(br#"{"password":"two"}}"#)
         );
@@ -220,7 +222,7 @@ mod tests {
         check(&changed, 1, &[UnreadableReason::WrongKey]);
         let token = text.split('"').find(|part| part.starts_with("enc:")).unwrap();
         check(&token[..40], 0, &[UnreadableReason::Damaged]);
-        let back = decrypt(&hidden, &mut |_| Ok(RedactionKey([8; 32])));
+        let back = decrypt(&hidden, &mut |_| Some(RedactionKey([8; 32])));
         assert_eq!((back.line, back.found, back.failed.len()), (hidden, 0, 2));
         // Words about marks are none.
         check("enc:v1:<key_id>:<base64> and enc:v1: too", 0, &[]);

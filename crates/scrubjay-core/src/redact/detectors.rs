@@ -1,7 +1,8 @@
-//! The built-in formats of secrets. A family is one file with a table, and one line here.
+//! The built-in formats of secrets. Each family is one file with a table, and one line here.
 //!
-//! A detector names the bytes that every such secret holds (its anchors) and says, at such a place, where
-//! the secret begins and ends.
+//! A detector lists byte strings of which every such secret contains one (its anchors). The prefilter searches for the
+//! anchors; at each, the detector's form decides whether there is a secret, and where it begins and ends. A new format
+//! is one line in a table, and a canary in `tests.rs`.
 
 mod cloud;
 mod code;
@@ -16,7 +17,7 @@ mod urls;
 
 use std::ops::Range;
 
-pub(super) use self::headers::is_pair;
+pub(super) use self::headers::is_basic_credentials;
 pub(super) use self::private_keys::LABEL_BYTES_MAX;
 use super::shape::{self, ByteClass};
 
@@ -37,45 +38,46 @@ const FAMILIES: &[&[Detector]] = &[
 /// One format of secret.
 #[derive(Debug)]
 pub(super) struct Detector {
-    /// What stands in place of the secret: `[redacted:name]`.
+    /// The name in the mark that replaces the secret: `[redacted:name]`.
     pub(super) name: &'static str,
-    /// Bytes of which every such secret holds one.
+    /// Byte strings of which every such secret contains one; at least three bytes each.
     pub(super) anchors: &'static [&'static str],
     /// Whether anchors are found in any case.
     pub(super) any_case: bool,
-    /// How it is told from what only looks like it.
+    /// How the secret is delimited, and told from text that only contains an anchor.
     pub(super) form: Form,
 }
 
 /// The form of a secret around its anchor.
 #[derive(Debug)]
 pub(super) enum Form {
-    /// The anchor, then so many bytes of a class.
+    /// The anchor, then a number of bytes of a class.
     Token(ByteClass, Range<usize>),
-    /// The same, and what follows the anchor looks random.
+    /// The same, and the bytes after the anchor must look random.
     Random(ByteClass, Range<usize>),
-    /// Anything else: from the text and the anchor's place to the secret.
-    By(fn(&[u8], usize) -> Option<Range<usize>>),
-    /// One or several secrets, which escapes may hide from a look at raw bytes: there, the first of the two says whether
-    /// to look on.
-    Near(fn(&[u8], usize) -> bool, fn(&[u8], usize) -> Vec<Range<usize>>),
+    /// Anything else: a function from the text and the anchor's position to the secret.
+    Custom(fn(&[u8], usize) -> Option<Range<usize>>),
+    /// One or several secrets that depend on quotes and line ends, which are escaped in raw bytes. On raw bytes the
+    /// first function, a cheap check, decides whether the message is parsed; the second finds the secrets in unescaped
+    /// text.
+    Prechecked(fn(&[u8], usize) -> bool, fn(&[u8], usize) -> Vec<Range<usize>>),
 }
 
 impl Detector {
-    /// Tells whether its quick look is one at raw bytes, however they are escaped.
-    pub(super) fn goes_by_raw_bytes(&self) -> bool {
-        matches!(self.form, Form::Near(..))
+    /// Tells whether it has a check of its own for raw bytes.
+    pub(super) fn has_precheck(&self) -> bool {
+        matches!(self.form, Form::Prechecked(..))
     }
 
-    /// Tells whether such a secret may stand here once the text is unescaped; true rather too often.
-    pub(super) fn is_near(&self, raw: &[u8], at: usize) -> bool {
+    /// Tells whether such a secret may stand here once the text is unescaped; with false positives.
+    pub(super) fn may_be_here(&self, raw: &[u8], at: usize) -> bool {
         match &self.form {
-            Form::Near(near, _) => near(raw, at),
+            Form::Prechecked(may_be_here, _) => may_be_here(raw, at),
             _ => !self.find(raw, at).is_empty(),
         }
     }
 
-    /// Returns the secrets whose anchor stands here: a command may have more than one.
+    /// Returns the secrets at an anchor: a command may hold more than one.
     pub(super) fn find(&self, text: &[u8], at: usize) -> Vec<Range<usize>> {
         let token = |class: ByteClass, length: &Range<usize>| {
             let anchors = self.anchors.iter().filter(|anchor| text[at..].starts_with(anchor.as_bytes()));
@@ -88,14 +90,14 @@ impl Detector {
                 let tail = &text[found.start + prefix..found.end];
                 (tail.iter().any(u8::is_ascii_digit) && shape::entropy(tail) > 3.0).then_some(found)
             }),
-            Form::By(find) => find(text, at),
-            Form::Near(_, find) => return find(text, at),
+            Form::Custom(find) => find(text, at),
+            Form::Prechecked(_, find) => return find(text, at),
         };
         found.into_iter().collect()
     }
 }
 
-/// Makes a detector of tokens with a prefix.
+/// Makes a detector of tokens that begin with an anchor; `length` is that of the rest.
 const fn token(
     name: &'static str,
     anchors: &'static [&'static str],
@@ -105,7 +107,7 @@ const fn token(
     Detector { name, anchors, any_case: false, form: Form::Token(class, length) }
 }
 
-/// Makes a detector of tokens with a prefix that also begins other words.
+/// The same for an anchor that also begins other words, so that the rest must look random.
 const fn random(
     name: &'static str,
     anchors: &'static [&'static str],

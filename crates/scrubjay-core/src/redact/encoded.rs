@@ -1,19 +1,19 @@
-//! Secrets in other clothes: letters spelled as JSON escapes, and base64.
+//! Encoded secrets: letters written as JSON escapes, and base64.
 
 use std::ops::Range;
 
 use super::shape::ByteClass;
 use crate::json::escape::unicode;
 
-/// Tells whether an escape here spells a character that names and tokens are made of.
-pub(super) fn spells(raw: &[u8], at: usize) -> bool {
+/// Tells whether the escape here stands for a character that names and tokens consist of.
+pub(super) fn spells_token_character(raw: &[u8], at: usize) -> bool {
     match unicode(&raw[at..]) {
         Some((c, _)) => c.is_ascii_alphanumeric() || "_-:/.\\%+=@ ".contains(c),
         None => false,
     }
 }
 
-/// Decodes base64 of either alphabet, as far as it goes; what is no digit is left out.
+/// Decodes base64 of either alphabet, and skips bytes that are no digits.
 pub(super) fn decode(text: &[u8]) -> Vec<u8> {
     let (mut out, mut bits, mut count) = (Vec::with_capacity(text.len() * 3 / 4), 0u32, 0);
     for b in text {
@@ -35,10 +35,12 @@ pub(super) fn decode(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Where in a group of four digits what is certain of a text begins, when so many bytes of a group go before.
+/// Base64 encodes groups of three bytes as four digits. If 0, 1 or 2 bytes of the group precede a text, the digits that
+/// depend on the text alone begin at this digit of the group.
 pub(super) const PHASES: [usize; 3] = [0, 2, 3];
 
-/// Returns the digits that stand in base64 wherever the text stands in the data, for each phase.
+/// Returns the digits that the base64 of any data with this text contains, for each number of bytes before it in its
+/// group.
 pub(super) fn fragments(text: &[u8]) -> [Vec<u8>; 3] {
     use base64::Engine;
     [0, 1, 2].map(|before| {
@@ -50,14 +52,16 @@ pub(super) fn fragments(text: &[u8]) -> [Vec<u8>; 3] {
     })
 }
 
-/// So much of a run of base64 is looked into around a place.
+/// The most digits before a hit that are decoded to see whether they hold a secret.
 const BEFORE_BYTES: usize = 512;
+/// The most digits after a hit that are decoded for the same purpose.
 const BEHIND_BYTES: usize = 4096;
 
-/// No line of base64 is indented deeper, and no end of a line is escaped longer.
+/// The most bytes between two lines of base64: line end, escapes and indentation.
 const BREAK_BYTES_MAX: usize = 64;
 
-/// Returns where the next line of base64 begins, where one ends here: its end may be escaped, and the next be indented.
+/// Returns the beginning of the next line of base64 if a line ends here. Its end may be escaped and the next line
+/// indented.
 fn next_line(text: &[u8], at: usize) -> Option<usize> {
     let near = &text[at..text.len().min(at + BREAK_BYTES_MAX)];
     let (mut length, mut is_line) = (0, false);
@@ -80,24 +84,24 @@ fn next_line(text: &[u8], at: usize) -> Option<usize> {
     is_line.then_some(at + length)
 }
 
-/// Returns where the line of base64 before ends, where one begins here.
+/// Returns the end of the previous line of base64 if a line begins here.
 fn line_before(text: &[u8], at: usize) -> Option<usize> {
     let near = &text[at.saturating_sub(BREAK_BYTES_MAX)..at];
     let is_break = |b: &u8| matches!(b, b'\\' | b'n' | b'r' | b't' | b'\n' | b'\r' | b' ' | b'\t');
     let length = near.iter().rev().take_while(|b| is_break(b)).count();
-    // A letter may belong to the line as well as to the escape behind it.
+    // `n`, `r` and `t` are digits of base64 too, so the break may begin later than it seems.
     (at - length..at).find(|end| next_line(text, *end) == Some(at))
 }
 
-/// Where the digits of a line begin, read back from a place: the letter of an escape is none.
+/// Returns the beginning of the line of digits around a position. The letter of an escape before it is no digit.
 fn line_start(text: &[u8], at: usize) -> usize {
     let start = at - text[..at].iter().rev().take_while(|b| ByteClass::Base64.has(**b)).count();
     let is_escape = text[..start].ends_with(b"\\") && matches!(text.get(start), Some(b'n' | b'r' | b't'));
     if is_escape && start < at { start + 1 } else { start }
 }
 
-/// Returns the digits near a place in base64, over the ends of lines: enough to see whether they mean anything. And how
-/// many of them stand before the place.
+/// Returns the base64 digits near a position, across line ends, and how many of them precede the position. They are
+/// enough to decide whether the data holds a secret.
 pub(super) fn digits_near(text: &[u8], at: usize) -> (Vec<u8>, usize) {
     let mut lines = Vec::new();
     let (mut end, mut count) = (at, 0);
@@ -126,10 +130,10 @@ pub(super) fn digits_near(text: &[u8], at: usize) -> (Vec<u8>, usize) {
     (digits, place)
 }
 
-/// A wrapped line of base64 is at least this long.
+/// The shortest line of wrapped base64: tools wrap at 64 or 76 digits. Below it, adjacent lines are separate texts.
 const WRAPPED_BYTES_MIN: usize = 60;
 
-/// Returns the run of base64 around a place, over the ends of wrapped lines too.
+/// Returns the whole run of base64 around a position, across the ends of wrapped lines.
 pub(super) fn run(text: &[u8], at: usize) -> Range<usize> {
     let mut start = line_start(text, at);
     while let Some(before) = line_before(text, start) {

@@ -1,5 +1,5 @@
-//! Secrets that go over several lines or strings: a private key that a program prints comes line by line, and in a message
-//! it may be a list of lines.
+//! Secrets that extend over several lines or strings: a program prints a private key line by line, and a message may
+//! hold it as a list of lines.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -15,42 +15,44 @@ use super::{Redacted, Redactor, block, control};
 use crate::json::edit;
 use crate::json::escape::escape;
 
-/// No key has more lines than this.
+/// The lines after the beginning of a private key that may belong to it: a key of 4096 bits has about 50, and other
+/// lines may stand between them. The limit ends a key whose last line never comes.
 const KEY_LINES_MAX: u32 = 256;
-/// No password has more lines than this.
+/// The most lines of a YAML block that are taken for a secret, as in `block`.
 const BLOCK_LINES_MAX: u32 = 64;
 const MARK: &str = "[redacted:private-key]";
-/// What stands before the label of a key.
+/// What precedes the label of a PEM block.
 const BEGIN: &[u8] = b"-----BEGIN ";
-/// What the label of a key holds.
+/// What the label of a private key contains.
 const PRIVATE: &[u8] = b"PRIVATE KEY";
-/// In JSON within JSON, as deep as it is looked into, a byte of a label is written with up to this many.
+/// The most bytes that one byte of a label takes in JSON inside JSON, escaped once for each level that is searched.
 const ESCAPED_BYTES_MAX: usize = 64;
-/// What the last line of a key holds.
+/// What the last line of a key contains, in PEM and in PuTTY's format.
 const ENDS: [&[u8]; 2] = [b"-----END ", b"Private-MAC:"];
 
-/// From this length on, base64 at the end of a text is taken for a key's, whatever stands before it.
+/// Base64 of at least this length at the end of a line belongs to the key, no matter what precedes it on the line.
 const RUN_BYTES_MIN: usize = 16;
-/// From this length on, in whichever member of a message it stands.
+/// Base64 of at least this length belongs to the key in any member of a message, not only in the one the key began in.
 const ANYWHERE_BYTES_MIN: usize = 32;
 
-/// What the lines before tell of the next.
+/// What must be remembered of earlier lines to redact the next one.
 #[derive(Clone, Debug, Default)]
 pub struct LineContext {
     keys: KeyLines,
-    /// A line that ends in a name, whose value stands on the lines below as YAML writes it.
-    opening: Option<Opening>,
+    /// The name whose YAML value is expected on the next lines.
+    awaited: Option<AwaitedValue>,
 }
 
 #[derive(Clone, Debug)]
-struct Opening {
+struct AwaitedValue {
+    /// The line that ends in the name.
     line: Vec<u8>,
-    /// So many lines may still belong to it.
+    /// How many more lines may belong to the value.
     left: u32,
 }
 
 impl LineContext {
-    /// Takes the secrets out of the next line.
+    /// Removes the secrets of the next line.
     pub fn redact<'a>(&mut self, redactor: &Redactor, line: &'a [u8]) -> Redacted<'a> {
         if !redactor.is_enabled() {
             return redactor.redact(line);
@@ -58,46 +60,48 @@ impl LineContext {
         if let Some(redacted) = self.value_below(redactor, line) {
             return redacted;
         }
-        let shown = control::shown(line);
-        if self.opening.is_none() {
-            self.opening = opening(redactor, &shown);
+        let shown = control::as_shown(line);
+        if self.awaited.is_none() {
+            self.awaited = awaited_value(redactor, &shown);
         }
         let begins = begins_key(&shown);
         if !begins && self.keys.left == 0 {
             return redactor.redact(line);
         }
-        // Only some of a message's strings belong to a key.
+        // In a message only some of the strings belong to the key; in plain text the whole line does.
         if let Some(redacted) = redactor.redact_message(line, &mut self.keys) {
             return redacted;
         }
         if self.keys.is_next_line(&shown) {
-            return marked(line);
+            return line_as_mark(line);
         }
         if begins {
+            // The detector redacts this line; the lines after it have no anchor and are recognised from this state.
             self.keys.begin(None);
         }
         redactor.redact(line)
     }
 
-    /// Takes out the value of a name that ended an earlier line; none where this line is no such value.
+    /// Removes the value of a name at the end of an earlier line; `None` if this line has no such value.
     fn value_below<'a>(&mut self, redactor: &Redactor, line: &'a [u8]) -> Option<Redacted<'a>> {
-        let mut opening = self.opening.take()?;
+        let mut awaited = self.awaited.take()?;
         let indent = |line: &[u8]| line.iter().take_while(|b| **b == b' ').count();
         let is_blank = line.trim_ascii().is_empty();
-        if !is_blank && indent(line) <= indent(&opening.line) {
+        if !is_blank && indent(line) <= indent(&awaited.line) {
             return None;
         }
-        opening.left -= 1;
-        let text = [&opening.line, b"\n".as_slice(), line].concat();
-        let behind = opening.line.len() + 1;
+        awaited.left -= 1;
+        // Redacted together with the line of the name, so that `block` recognises the value.
+        let text = [&awaited.line, b"\n".as_slice(), line].concat();
+        let behind = awaited.line.len() + 1;
         let mut edits = redactor.plain_edits(&text, 0, false);
         edits.retain(|edit| edit.range.start >= behind);
-        if opening.left > 0 && (!edits.is_empty() || is_blank) {
-            self.opening = Some(opening);
+        if awaited.left > 0 && (!edits.is_empty() || is_blank) {
+            self.awaited = Some(awaited);
         }
         let first = edits.first()?;
         if is_json(line) {
-            return Some(quoted(line, &first.with));
+            return Some(json_string_as_mark(line, &first.with));
         }
         let edits = edits
             .iter()
@@ -106,21 +110,25 @@ impl LineContext {
     }
 }
 
-fn opening(redactor: &Redactor, line: &[u8]) -> Option<Opening> {
-    let (name, is_block) = block::opened_by(line)?;
-    let telling = redactor.names.tell(line.get(name)?)?;
+fn awaited_value(redactor: &Redactor, line: &[u8]) -> Option<AwaitedValue> {
+    let (name, is_block) = block::name_awaiting_value(line)?;
+    let evidence = redactor.names.evidence(line.get(name)?)?;
     let left = if is_block { BLOCK_LINES_MAX } else { 1 };
-    matches!(telling, NameEvidence::Sensitive(_) | NameEvidence::Strong)
-        .then(|| Opening { line: line.to_vec(), left })
+    matches!(evidence, NameEvidence::Sensitive(_) | NameEvidence::Strong)
+        .then(|| AwaitedValue { line: line.to_vec(), left })
 }
 
-/// Puts a mark in the place of a line, which stays JSON if it is.
-fn marked<'a>(line: &[u8]) -> Redacted<'a> {
-    if is_json(line) { quoted(line, MARK) } else { Redacted(Cow::Owned(MARK.as_bytes().to_vec())) }
+/// Replaces a whole line by a mark; a line of JSON stays JSON.
+fn line_as_mark<'a>(line: &[u8]) -> Redacted<'a> {
+    if is_json(line) {
+        json_string_as_mark(line, MARK)
+    } else {
+        Redacted(Cow::Owned(MARK.as_bytes().to_vec()))
+    }
 }
 
-/// Puts a mark in the place of a line that is JSON; YAML does not mind the quotes.
-fn quoted<'a>(line: &[u8], mark: &str) -> Redacted<'a> {
+/// Replaces a line of JSON by a mark in quotes, which YAML accepts too.
+fn json_string_as_mark<'a>(line: &[u8], mark: &str) -> Redacted<'a> {
     let indent = line.len() - line.trim_ascii_start().len();
     Redacted(Cow::Owned([&line[..indent], b"\"", escape(mark).as_bytes(), b"\""].concat()))
 }
@@ -129,12 +137,12 @@ fn is_json(line: &[u8]) -> bool {
     serde_json::from_slice::<IgnoredAny>(line).is_ok()
 }
 
-/// A private key that has begun: which of the texts that follow belong to it.
+/// A private key that has begun: decides which of the following lines belong to it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KeyLines {
-    /// So many lines may still belong to it.
+    /// How many more lines may belong to it; 0 if no key has begun.
     left: u32,
-    /// The member of a message that it began in; none for an element or a line.
+    /// The name of the member it began in; `None` for an element of an array or a line of text.
     member: Option<Vec<u8>>,
 }
 
@@ -143,16 +151,16 @@ impl KeyLines {
         *self = Self { left: KEY_LINES_MAX, member: member.map(<[u8]>::to_vec) };
     }
 
-    /// Returns what in the next string of a message belongs to a key, and notes whether one begins there.
-    pub(super) fn taken(&mut self, text: &[u8], member: Option<&[u8]>) -> Vec<Range<usize>> {
+    /// Returns the ranges of the next string of a message that belong to the key, and notes if a key begins there.
+    pub(super) fn key_ranges(&mut self, text: &[u8], member: Option<&[u8]>) -> Vec<Range<usize>> {
         let mut taken = Vec::new();
         let mut at = 0;
         while self.left > 0 && at < text.len() {
             let end = memchr::memchr(b'\n', &text[at..]).map_or(text.len(), |newline| at + newline);
-            let line = control::shown(&text[at..end]);
+            let line = control::as_shown(&text[at..end]);
             self.left -= 1;
             let is_last = is_end(&line);
-            if is_last || self.has(&line, member) {
+            if is_last || self.is_key_line(&line, member) {
                 taken.push(at..at + text[at..end].trim_ascii_end().len());
             }
             if is_last {
@@ -160,14 +168,14 @@ impl KeyLines {
             }
             at = end + 1;
         }
-        if begins_key(&control::shown(text)) {
+        if begins_key(&control::as_shown(text)) {
             self.begin(member);
         }
         taken
     }
 
-    /// Tells whether a line of a message's string is one of a key's.
-    fn has(&self, line: &[u8], member: Option<&[u8]>) -> bool {
+    /// Tells whether a line inside a string of a message belongs to the key.
+    fn is_key_line(&self, line: &[u8], member: Option<&[u8]>) -> bool {
         let Some(run) = run(line) else { return false };
         let is_whole = run.start == line.len() - line.trim_ascii_start().len();
         if self.member.as_deref() != member {
@@ -176,7 +184,7 @@ impl KeyLines {
         run.len() >= RUN_BYTES_MIN || is_whole && run.len() % 4 == 0 || line[..run.end].ends_with(b"=")
     }
 
-    /// Tells whether a line that a program prints is the next one of a key.
+    /// Tells whether a line of a program's output belongs to the key.
     fn is_next_line(&mut self, line: &[u8]) -> bool {
         if self.left == 0 {
             return false;
@@ -186,7 +194,7 @@ impl KeyLines {
             self.left = 0;
             return true;
         }
-        // A logger puts anything before it, code and JSON a quote.
+        // Short base64 must be a word of its own or follow a quote or `|`, as in code and tables.
         let is_apart = |at: usize| {
             at == 0 || line[at - 1].is_ascii_whitespace() || matches!(line[at - 1], b'"' | b'\'' | b'|')
         };
@@ -200,7 +208,7 @@ fn is_end(line: &[u8]) -> bool {
     ENDS.iter().any(|end| find(line, end).is_some())
 }
 
-/// Tells whether the lines of a private key follow, of the usual form or of PuTTY's.
+/// Tells whether a text ends inside a private key, in PEM or in PuTTY's format.
 fn begins_key(text: &[u8]) -> bool {
     let is_pem = || {
         rfind(text, BEGIN).is_some_and(|at| {
@@ -213,14 +221,14 @@ fn begins_key(text: &[u8]) -> bool {
     is_pem() || is_putty()
 }
 
-/// Tells whether the lines of a private key may follow its anchor, from the raw bytes of a message. It looks for less than
-/// the detector and `begins_key` do, because escapes may part or lengthen the label in raw bytes.
+/// Tells whether a private key may begin at an anchor in the raw bytes of a message. This is weaker than the checks of
+/// the detector and of `begins_key`, because in raw bytes escapes may split or lengthen the label.
 pub(super) fn may_begin_key(raw: &[u8]) -> bool {
     let near = &raw[..raw.len().min(BEGIN.len() + LABEL_BYTES_MAX * ESCAPED_BYTES_MAX)];
     find(near, b"PRIVATE").is_some()
 }
 
-/// Returns the base64 that a line ends in, before what code and JSON put behind it.
+/// Returns the base64 at the end of a line, ignoring the punctuation that code and JSON add after it.
 fn run(line: &[u8]) -> Option<Range<usize>> {
     let mut end = line.len();
     loop {
@@ -306,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn the_quick_look_sees_a_key_that_begins_with_an_unfinished_label() {
+    fn the_raw_check_finds_a_key_that_begins_with_an_unfinished_label() {
         let redactor = Redactor::standard();
         let message =
             |label: &str| format!(r#"["{label}","","MIIEc4n4ryAKCAQEAu5FqWmPtX8s3vZ1bQ2nYc7dKe0gH"]"#);

@@ -1,27 +1,26 @@
-//! Names that tell of a secret: which ones, and how sure they make us.
+//! Names that indicate a secret, and how certain they make it that their value is one.
 //!
-//! A name is compared without case, `-`, `_`, `.` and spaces, so that `api_key`, `apiKey` and `API-KEY` are
-//! one. Names on the list are sensitive whatever they hold; a name that ends like one needs a value that
-//! looks the part.
+//! Names are compared without case, `-`, `_`, `.` and spaces, so `api_key`, `apiKey` and `API-KEY` are the same. Any
+//! value of a name on the list is a secret; a name that only ends like one needs a value that looks like a secret.
 
 use std::collections::HashMap;
 
 use super::shape::is_random;
 
-/// How much a name says about its value.
+/// What a name says about its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameEvidence {
-    /// It holds a secret: the number of its rule.
+    /// The name is on the list, so the value is a secret; the number of the name's rule.
     Sensitive(u16),
-    /// It ends in a word for a password: any value but a stand-in is one.
+    /// The name ends in a word for a password: any value but a placeholder is a secret.
     Strong,
-    /// It ends in a word for a key or token: a random value is one.
+    /// The name ends in a word for a key or token: a value that looks random is a secret.
     Weak,
-    /// It may hold a user and a password in base64, as `auth` in Docker's settings does.
-    Pair,
+    /// The name is `auth`, which holds `user:password` in base64 in Docker's settings and in `.npmrc`.
+    BasicCredentials,
 }
 
-/// Names that are sensitive without being asked.
+/// The built-in names whose values are secrets.
 pub const SENSITIVE: &[&str] = &[
     "password",
     "passwd",
@@ -105,8 +104,8 @@ const HARMLESS: &[&str] = &[
     "invalidtoken",
 ];
 
-/// What leads to such names, for the search over raw bytes: each sensitive or telling name has one of these,
-/// with or without a separator where words meet.
+/// Patterns for the search over raw bytes: every name that is evidence contains one of these stems, with or without a
+/// separator between its two words. (A test checks that.)
 pub(super) const STEMS: &[(&str, &str)] = &[
     ("pass", "w"),
     ("pass", "phrase"),
@@ -127,10 +126,10 @@ pub(super) const STEMS: &[(&str, &str)] = &[
     ("credential", ""),
 ];
 
-/// What leads to [`NameEvidence::Pair`]: the word alone begins too many others.
-pub(super) const PAIR_STEMS: &[&str] = &["auth\"", "auth\\", "auth'", "auth:", "auth=", "auth :", "auth ="];
+/// Patterns for [`NameEvidence::BasicCredentials`]: `auth` alone would hit `author`, `authenticate` and many more.
+pub(super) const AUTH_STEMS: &[&str] = &["auth\"", "auth\\", "auth'", "auth:", "auth=", "auth :", "auth ="];
 
-/// Lists the spellings of a stem.
+/// Lists the spellings of a stem, one for each separator.
 pub(super) fn spellings((first, second): (&str, &str)) -> Vec<String> {
     let separators: &[&str] = if second.is_empty() { &[""] } else { &["", "_", "-", " ", ".", "__", "--"] };
     separators.iter().map(|separator| format!("{first}{separator}{second}")).collect()
@@ -156,7 +155,7 @@ const WEAK: &[&str] = &[
     "cookie",
 ];
 
-/// Returns a name without what does not count.
+/// Returns a name in lower case and without separators, as names are compared.
 pub(super) fn normal(name: &str) -> String {
     name.chars().filter(|c| !matches!(c, '-' | '_' | ' ' | '.')).flat_map(char::to_lowercase).collect()
 }
@@ -167,7 +166,7 @@ pub(super) fn is_password(name: &[u8]) -> bool {
     STRONG.iter().any(|word| name.ends_with(word))
 }
 
-/// A count has fewer digits than this.
+/// A number of fewer digits is a count of tokens, a price or a limit; a longer one could be a numeric secret.
 const COUNT_DIGITS_MAX: usize = 10;
 
 /// Tells whether a value is a number with a unit or a limit, or a price: `23.5ms`, `120/sec`, `1024/4096`, `$0.002`.
@@ -197,30 +196,30 @@ fn is_directory(value: &[u8]) -> bool {
     parts.next().is_some_and(is_word) && !parts.any(is_random)
 }
 
-/// The names that tell of a secret.
+/// The names that indicate a secret.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     listed: HashMap<String, u16>,
     built_in: bool,
-    /// The number of the rule that names go by which are on no list.
-    telling_rule: u16,
-    /// The built-in rule for `token`, which is a piece of text to a parser or a model, too.
+    /// The rule for names that are evidence but on no list.
+    unlisted_rule: u16,
+    /// The built-in rule for `token`, which parsers and models use for a piece of text.
     token_rule: Option<u16>,
-    /// The built-in rule for `pwd`, which is the directory that a shell is in, too.
+    /// The built-in rule for `pwd`, which shells use for the working directory.
     pwd_rule: Option<u16>,
 }
 
 impl Names {
-    pub(super) fn new(built_in: bool, telling_rule: u16) -> Self {
-        Self { built_in, telling_rule, ..Self::default() }
+    pub(super) fn new(built_in: bool, unlisted_rule: u16) -> Self {
+        Self { built_in, unlisted_rule, ..Self::default() }
     }
 
-    /// Lists a name; the first rule for it counts.
+    /// Lists a name; the first rule for a name counts.
     pub(super) fn list(&mut self, name: &str, rule: u16) {
         self.listed.entry(normal(name)).or_insert(rule);
     }
 
-    /// Lists a built-in name. Of one that the user lists too, every value is a secret.
+    /// Lists a built-in name. If the user has listed it before, the user's rule stands and has no exceptions.
     pub(super) fn list_built_in(&mut self, name: &str, rule: u16) {
         self.list(name, rule);
         match name {
@@ -230,18 +229,19 @@ impl Names {
         }
     }
 
-    /// Tells whether a value is a number that is no secret below a name: `"token": 1234`.
-    pub(super) fn is_count(&self, telling: NameEvidence, value: &[u8]) -> bool {
+    /// Tells whether a value is a number that is no secret under its name: `"token": 1234`.
+    pub(super) fn is_count(&self, evidence: NameEvidence, value: &[u8]) -> bool {
         let is_number =
             value.iter().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'-' | b'+' | b'e' | b'E'));
-        matches!(telling, NameEvidence::Sensitive(rule) if Some(rule) == self.token_rule)
+        matches!(evidence, NameEvidence::Sensitive(rule) if Some(rule) == self.token_rule)
             && is_number
             && value.iter().filter(|b| b.is_ascii_digit()).count() < COUNT_DIGITS_MAX
     }
 
-    /// Tells whether a value is what a name means besides a secret: `time per token: 23.5ms`, `PWD=/home/anna`.
-    pub(super) fn is_other_sense(&self, telling: NameEvidence, name: &[u8], value: &[u8]) -> bool {
-        match telling {
+    /// Tells whether a name has its other meaning, in which it names no secret: `time per token: 23.5ms`,
+    /// `PWD=/home/anna`.
+    pub(super) fn has_other_meaning(&self, evidence: NameEvidence, name: &[u8], value: &[u8]) -> bool {
+        match evidence {
             NameEvidence::Sensitive(rule) if Some(rule) == self.token_rule => is_measure(value),
             NameEvidence::Sensitive(rule) if Some(rule) == self.pwd_rule => is_directory(value),
             NameEvidence::Strong => name.eq_ignore_ascii_case(b"oldpwd") && is_directory(value),
@@ -249,16 +249,17 @@ impl Names {
         }
     }
 
-    /// Returns the rule that a telling name goes by.
-    pub(super) fn rule_of(&self, telling: NameEvidence) -> u16 {
-        match telling {
+    /// Returns the rule for a name that is evidence.
+    pub(super) fn rule_of(&self, evidence: NameEvidence) -> u16 {
+        match evidence {
             NameEvidence::Sensitive(rule) => rule,
-            NameEvidence::Strong | NameEvidence::Weak | NameEvidence::Pair => self.telling_rule,
+            NameEvidence::Strong | NameEvidence::Weak | NameEvidence::BasicCredentials => self.unlisted_rule,
         }
     }
 
-    /// Says what a name tells.
-    pub(super) fn tell(&self, name: &[u8]) -> Option<NameEvidence> {
+    /// Returns what a name says about its value; `None` if nothing.
+    pub(super) fn evidence(&self, name: &[u8]) -> Option<NameEvidence> {
+        // A longer key is data, not a name.
         if name.is_empty() || name.len() > 128 {
             return None;
         }
@@ -273,7 +274,7 @@ impl Names {
             return Some(NameEvidence::Strong);
         }
         if name == "auth" {
-            return Some(NameEvidence::Pair);
+            return Some(NameEvidence::BasicCredentials);
         }
         WEAK.iter().any(|s| name.ends_with(s)).then_some(NameEvidence::Weak)
     }
@@ -288,13 +289,13 @@ mod tests {
         let mut names = Names::new(true, 9);
         names.list("api_key", 3);
         for name in ["api_key", "apiKey", "API-KEY", "ApiKey", "api key", "APIKEY"] {
-            assert_eq!(names.tell(name.as_bytes()), Some(NameEvidence::Sensitive(3)), "{name}");
+            assert_eq!(names.evidence(name.as_bytes()), Some(NameEvidence::Sensitive(3)), "{name}");
         }
-        assert_eq!(names.tell(b"PGPASSWORD"), Some(NameEvidence::Strong));
-        assert_eq!(names.tell(b"githubToken"), Some(NameEvidence::Weak));
-        assert_eq!(names.tell(b"_auth"), Some(NameEvidence::Pair));
+        assert_eq!(names.evidence(b"PGPASSWORD"), Some(NameEvidence::Strong));
+        assert_eq!(names.evidence(b"githubToken"), Some(NameEvidence::Weak));
+        assert_eq!(names.evidence(b"_auth"), Some(NameEvidence::BasicCredentials));
         for name in ["progressToken", "maxTokens", "public_key", "key", "passwords_changed", ""] {
-            assert_eq!(names.tell(name.as_bytes()), None, "{name}");
+            assert_eq!(names.evidence(name.as_bytes()), None, "{name}");
         }
     }
 

@@ -1,28 +1,29 @@
-//! What only stands for a secret: a variable, a template, a call, a type, a sample.
+//! Recognises values that only stand for a secret: a variable, a template, a call, a type, a sample.
 //!
-//! Only a whole form counts. Generated passwords begin with `$` or `@` and hold `(`, `::` or `xxxx`, so that a first byte or
-//! a part of a value says nothing. A form may go on behind the value, which ends where a bracket closes or a blank stands.
+//! The whole value must be such a form. Generated passwords also begin with `$` or `@` and contain `(`, `::` or `xxxx`,
+//! so the first byte or a part of a value proves nothing. A form may extend past the value, which was cut at a closing
+//! bracket or a space.
 
 use std::ops::Range;
 
-/// Where a value stands, which says what may stand for one there.
+/// Where a value stands, which decides which forms count as placeholders there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ValuePosition {
-    /// A variable of the environment, a member of JSON: nothing but templates and samples.
+    /// An environment variable or a member of JSON: only templates and samples.
     Setting,
-    /// In quotes, a command, an element: a word that itself speaks of a secret, too.
+    /// In quotes, a command or an XML element: also a name that itself mentions a secret, such as `api_key`.
     Text,
-    /// Behind `=` or `:` without quotes, where code has calls and paths.
+    /// After `=` or `:` without quotes, where code stands: also calls and paths.
     Code,
 }
 
-/// No form is looked at beyond this.
+/// The longest form that is followed, in bytes: an unclosed bracket must not cost a search of the whole text.
 const FORM_BYTES_MAX: usize = 256;
-/// A mask has so many bytes, and before them no longer a prefix: `sk-xxxx`.
+/// The fewest masking characters, and the longest prefix before them, as in `sk-xxxx`.
 const MASK_BYTES_MIN: usize = 3;
 const PREFIX_BYTES_MAX: usize = 8;
 
-/// Words that stand where a secret would.
+/// Words that stand in place of a secret: types, literals and placeholders.
 const WORDS: &[&str] = &[
     "str",
     "string",
@@ -73,16 +74,16 @@ const WORDS: &[&str] = &[
     "hash",
 ];
 
-/// Parts of samples that are letters and separators throughout: `your-api-key-here`.
+/// Substrings of samples, which consist of letters and separators only: `your-api-key-here`.
 const SAMPLES: &[&str] = &["your-", "your_", "my-secret", "my_secret", "placeholder", "redacted"];
 
-/// What a variable's name begins or ends with that speaks of a secret.
+/// Words with which names of secrets begin or end.
 const STEMS: &[&str] = &["password", "passwd", "token", "secret", "credential", "cookie", "apikey"];
-/// The same, where they are words of their own: `key` ends other words.
+/// The same, but only as separate words: `monkey` ends in `key` too.
 const SHORT_STEMS: &[&str] = &["key", "pwd", "auth"];
 
 /// Tells whether a value only stands for a secret.
-pub(super) fn is_standin(text: &[u8], value: &Range<usize>, place: ValuePosition) -> bool {
+pub(super) fn is_placeholder(text: &[u8], value: &Range<usize>, position: ValuePosition) -> bool {
     let bytes = &text[value.clone()];
     let word = bytes.trim_ascii();
     let start = value.start + (bytes.len() - bytes.trim_ascii_start().len());
@@ -91,13 +92,13 @@ pub(super) fn is_standin(text: &[u8], value: &Range<usize>, place: ValuePosition
         || is_mask(word)
         || is_sample(word)
         || template_end(text, start).is_some_and(|form| form >= end)
-        || place != ValuePosition::Setting && speaks(word)
-        || place == ValuePosition::Code && code_end(text, start).is_some_and(|form| form >= end)
+        || position != ValuePosition::Setting && names_a_secret(word)
+        || position == ValuePosition::Code && code_end(text, start).is_some_and(|form| form >= end)
 }
 
-/// The same for a value that nothing stands around.
-pub(super) fn is_standin_alone(value: &[u8], place: ValuePosition) -> bool {
-    is_standin(value, &(0..value.len()), place)
+/// The same for a value with no text around it.
+pub(super) fn is_placeholder_alone(value: &[u8], position: ValuePosition) -> bool {
+    is_placeholder(value, &(0..value.len()), position)
 }
 
 /// Tells whether a value is a template as a whole: `${VAR}`, `<password>`, `****`.
@@ -105,7 +106,7 @@ pub(super) fn is_template(value: &[u8]) -> bool {
     is_mask(value) || template_end(value, 0) == Some(value.len())
 }
 
-/// Tells whether a value shows nothing: `****`, `xxxx-xxxx`, `sk-...`.
+/// Tells whether a value is masked: `****`, `xxxx-xxxx`, `sk-...`.
 fn is_mask(word: &[u8]) -> bool {
     let is_mask = |b: &u8| matches!(b, b'*' | b'x' | b'X' | b'.' | b'#');
     let is_same = word.len() == 1 || word.iter().all(|b| *b == word[0] && b.is_ascii_punctuation());
@@ -125,11 +126,11 @@ fn is_sample(word: &[u8]) -> bool {
     WORDS.contains(&lower.trim_matches('*')) || is_plain && SAMPLES.iter().any(|s| lower.contains(s))
 }
 
-/// Tells whether a value is a variable's name that itself speaks of a secret, like `user_password` or `@apiKey`.
-fn speaks(word: &[u8]) -> bool {
+/// Tells whether a value is a variable's name that itself mentions a secret, like `user_password` or `@apiKey`.
+fn names_a_secret(word: &[u8]) -> bool {
     let name = word.strip_prefix(b"@").unwrap_or(word);
     let lower = String::from_utf8_lossy(name).to_ascii_lowercase();
-    // Words meet at a separator or a capital.
+    // A word ends at a separator or before a capital.
     let is_between = |b: Option<&u8>| b.is_none_or(|b| matches!(b, b'_' | b'-' | b'.'));
     let meet = |at: usize| {
         let (before, behind) = (at.checked_sub(1).and_then(|at| name.get(at)), name.get(at));
@@ -146,7 +147,7 @@ fn speaks(word: &[u8]) -> bool {
             || SHORT_STEMS.iter().any(short))
 }
 
-/// Returns where the template ends that begins here; several may be joined, as in `${USER}:${PASS}`.
+/// Returns the end of the template that begins here; several may be joined, as in `${USER}:${PASS}`.
 fn template_end(text: &[u8], at: usize) -> Option<usize> {
     let mut end = one_template(text, at)?;
     while matches!(text.get(end), Some(b':' | b'-' | b'_' | b'.' | b'@'))
@@ -173,10 +174,11 @@ fn one_template(text: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// Returns where a path, a call or an index of code ends that begins here: `config.token`, `tokens[i + 1]`, `next()?.text`.
+/// Returns the end of the code that begins here, a path, call or index: `config.token`, `tokens[i + 1]`,
+/// `next()?.text`.
 fn code_end(text: &[u8], at: usize) -> Option<usize> {
     if text.get(at) == Some(&b'(') {
-        // Several things, or what comes of one: `(NAME, 'x')`, `(params.get("x") or {})`.
+        // A tuple or a parenthesised expression: `(NAME, 'x')`, `(params.get("x") or {})`.
         let inside = &text[at + 1..closed(text, at)? - 1];
         let first = inside.split(|b| matches!(b, b'"' | b'\'')).next().unwrap_or_default();
         let is_more = first.iter().any(|b| matches!(b, b'.' | b',' | b'(' | b' '));
@@ -191,7 +193,7 @@ fn code_end(text: &[u8], at: usize) -> Option<usize> {
         end = match &text[end..] {
             [b'(' | b'[', ..] => {
                 is_called = true;
-                closed(text, end).or_else(|| goes_on(text, end))?
+                closed(text, end).or_else(|| continues_below(text, end))?
             }
             [b'!', b'(', ..] | [b'?', ..] => end + 1,
             [b'!', ..] if is_called => end + 1,
@@ -209,7 +211,7 @@ fn code_end(text: &[u8], at: usize) -> Option<usize> {
     (is_code && is_border(text, end)).then_some(end)
 }
 
-/// Returns where a name ends that begins here. A number may stand in one, but digits all over it are no name.
+/// Returns the end of the identifier that begins here. One number in it is usual; several are a sign of a random token.
 fn name_end(text: &[u8], at: usize) -> Option<usize> {
     let near = &text[at.min(text.len())..text.len().min(at + FORM_BYTES_MAX)];
     let length = near.iter().position(|b| !b.is_ascii_alphanumeric() && *b != b'_').unwrap_or(near.len());
@@ -218,7 +220,7 @@ fn name_end(text: &[u8], at: usize) -> Option<usize> {
     (begins && is_name(name)).then_some(at + length)
 }
 
-/// Returns where the name or the number of a member ends: `pair.0`.
+/// Returns the end of a member's name, or of its number as in `pair.0`.
 fn member_end(text: &[u8], at: usize) -> Option<usize> {
     let is_number = text.get(at).is_some_and(u8::is_ascii_digit)
         && !text.get(at + 1).is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
@@ -231,15 +233,14 @@ fn is_name(word: &[u8]) -> bool {
     numbers <= 1 || is_constant
 }
 
-/// Tells whether what stands in brackets is a label: names and numbers, and little between them. A quote may end the value
-/// before its bracket closes.
+/// Tells whether the text in brackets is a label: names and numbers with separators between them.
 fn is_label(inside: &[u8]) -> bool {
     let is_word = |b: &u8| b.is_ascii_alphanumeric() || *b == b'_';
     let between = b" -.:,;/|*+&=<>[](){}?";
     inside.iter().all(|b| is_word(b) || between.contains(b)) && inside.split(|b| !is_word(b)).all(is_name)
 }
 
-/// Returns what follows the bracket that closes the one here, on the same line.
+/// Returns the position after the bracket that closes the one here, on the same line.
 fn closed(text: &[u8], at: usize) -> Option<usize> {
     let open = text[at];
     let close = match open {
@@ -263,14 +264,14 @@ fn closed(text: &[u8], at: usize) -> Option<usize> {
     None
 }
 
-/// Returns where a line ends on which a call begins and does not end: its arguments stand below.
-fn goes_on(text: &[u8], at: usize) -> Option<usize> {
+/// Returns the end of a line on which a call begins but does not close, because its arguments are on the lines below.
+fn continues_below(text: &[u8], at: usize) -> Option<usize> {
     let near = &text[at..text.len().min(at + FORM_BYTES_MAX)];
     let line = &near[..memchr::memchr(b'\n', near).unwrap_or(near.len())];
     matches!(line.trim_ascii_end().last(), Some(b'(' | b'[' | b'{' | b',' | b'|')).then_some(at + line.len())
 }
 
-/// Tells whether a form may end here: no byte follows that passwords have and code has not.
+/// Tells whether a form may end here: the next byte is not one that passwords contain and code does not.
 fn is_border(text: &[u8], at: usize) -> bool {
     let goes_on = |b: &u8| {
         b.is_ascii_alphanumeric() || matches!(b, b'_' | b'@' | b'#' | b'$' | b'%' | b'^' | b'~' | b'!')
@@ -282,8 +283,8 @@ fn is_border(text: &[u8], at: usize) -> bool {
 mod tests {
     use super::*;
 
-    fn check(place: ValuePosition, value: &str, expected: bool) {
-        assert_eq!(is_standin_alone(value.as_bytes(), place), expected, "{value} in {place:?}");
+    fn check(position: ValuePosition, value: &str, expected: bool) {
+        assert_eq!(is_placeholder_alone(value.as_bytes(), position), expected, "{value} in {position:?}");
     }
 
     #[test]
@@ -318,8 +319,8 @@ mod tests {
             "[u8; 32]",
             "$S3_KEY_2",
         ] {
-            for place in [ValuePosition::Setting, ValuePosition::Text, ValuePosition::Code] {
-                check(place, value, true);
+            for position in [ValuePosition::Setting, ValuePosition::Text, ValuePosition::Code] {
+                check(position, value, true);
             }
         }
         for value in [
@@ -378,8 +379,8 @@ mod tests {
             "ab,cd",
             "keyring",
         ] {
-            for place in [ValuePosition::Setting, ValuePosition::Text, ValuePosition::Code] {
-                check(place, value, false);
+            for position in [ValuePosition::Setting, ValuePosition::Text, ValuePosition::Code] {
+                check(position, value, false);
             }
         }
     }

@@ -1,31 +1,32 @@
-//! Finds the places where a secret may stand, at the speed of memory.
+//! Finds the positions in a text where a secret may stand, at nearly memory speed.
 //!
-//! Every pattern leaves two of its three-byte windows in a table, in each case they may be written in: one for
-//! either parity of its place. Looking at every second place of a text is then enough. What the table lets
-//! through is compared with the patterns; what a pattern means is its owner's business.
+//! Every pattern enters two adjacent three-byte windows into a hash table, in upper and lower case as needed. One of
+//! the two begins at an even position wherever the pattern stands, so looking up every second position of a text is
+//! enough. Where the table has an entry, the patterns are compared. What a pattern means, only the caller knows.
 
 use std::ops::{ControlFlow, Range};
 
-/// How many places the table has: the hash of a window is one of them.
-const PLACES: usize = 1 << 17;
+/// The slots of the hash table: many more than windows, so that ordinary text rarely hits one.
+const SLOTS: usize = 1 << 17;
+/// The bytes scanned at a time: one bit of a `u64` for each position.
 const BLOCK: usize = 64;
-/// A block needs to see so many bytes beyond its end.
+/// The bytes after a block that are read with it: the windows at its end, read as words of eight bytes.
 const BEYOND: usize = 8;
-/// Separators that a name may be written with.
+/// Separators that may stand between any letters of a name.
 const SEPARATORS: [u8; 2] = *b"-_";
 /// The letters of running text, the most frequent first.
 const FREQUENT: &[u8] = b" etaoinsrhldcumfpgwybvkxjqz";
-/// Windows with rare letters that stand in frequent words all the same.
+/// Windows with rare letters that are part of frequent words all the same.
 const COMMON: [&[u8; 3]; 5] = [b"key", b"ook", b"ok_", b" ke", b"th\""];
 
-/// How a pattern is compared.
+/// How a pattern is compared with a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PatternKind {
     /// Byte by byte.
     Exact,
     /// In any case.
     Fold,
-    /// A name, in any case and with separators in it; a hit only says that it may be near.
+    /// A name, in any case and with separators in it. It is not compared: a hit only means that the name may be near.
     Name,
 }
 
@@ -33,59 +34,62 @@ pub(super) enum PatternKind {
 struct Pattern {
     bytes: Vec<u8>,
     kind: PatternKind,
-    owner: u16,
+    id: u16,
 }
 
-/// A window of a pattern.
+/// Three adjacent bytes of a pattern.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     bytes: u32,
     pattern: u16,
-    /// Where in the pattern it begins.
+    /// Where it begins in the pattern.
     offset: u8,
-    /// One more than the number of the next window at the same place.
+    /// The next window in the same slot: its number plus one; 0 ends the list.
     next: u16,
 }
 
-/// A place where a pattern stands.
+/// A position at which a pattern was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PatternHit {
-    /// Whose pattern it is.
-    pub(super) owner: u16,
-    /// Where it begins; for a name, a place within it.
+    /// The id that the caller gave the pattern.
+    pub(super) id: u16,
+    /// Where it begins; for a name, a position within it.
     pub(super) at: usize,
 }
 
-/// The patterns of all who look for something.
+/// The table of all patterns.
 #[derive(Clone, Debug)]
 pub(super) struct Prefilter {
-    /// For each place, whether there is a window: a byte is read faster than a bit.
-    table: Box<[u8; PLACES]>,
-    /// For each place, one more than the number of the last window there.
-    heads: Box<[u16; PLACES]>,
+    /// For each slot, whether it has a window: a byte each, because it is read faster than a bit.
+    table: Box<[u8; SLOTS]>,
+    /// For each slot, the number of its last window plus one; 0 where it has none.
+    heads: Box<[u16; SLOTS]>,
     windows: Vec<Window>,
     patterns: Vec<Pattern>,
 }
 
 impl Prefilter {
     pub(super) fn new() -> Self {
-        let table = vec![0; PLACES].try_into().expect("the length is the same");
-        let heads = vec![0; PLACES].try_into().expect("the length is the same");
+        let table = vec![0; SLOTS].try_into().expect("the length is the same");
+        let heads = vec![0; SLOTS].try_into().expect("the length is the same");
         Self { table, heads, windows: Vec::new(), patterns: Vec::new() }
     }
 
     /// Adds a pattern of at least three bytes.
-    pub(super) fn add(&mut self, bytes: &[u8], kind: PatternKind, owner: u16) {
+    pub(super) fn add(&mut self, bytes: &[u8], kind: PatternKind, id: u16) {
         debug_assert!(bytes.len() >= 3, "a shorter pattern is everywhere");
         let number = u16::try_from(self.patterns.len()).expect("there are few patterns");
-        self.patterns.push(Pattern { bytes: bytes.to_vec(), kind, owner });
+        self.patterns.push(Pattern { bytes: bytes.to_vec(), kind, id });
         if bytes.len() == 3 {
+            // The second window includes the byte after the pattern: any printable one, or the zero after the end of
+            // the text.
             self.window([bytes[0], bytes[1], bytes[2]], number, 0);
             for next in std::iter::once(0).chain(b'!'..=b'~') {
                 self.window([bytes[1], bytes[2], next], number, 1);
             }
             return;
         }
+        // The rarest four bytes of the pattern make the fewest false hits.
         let rarity = |i: usize| -> usize {
             let window = &bytes[i..i + 4];
             let common = COMMON.iter().any(|c| window.windows(3).any(|w| w.eq_ignore_ascii_case(*c)));
@@ -97,6 +101,7 @@ impl Prefilter {
         self.window([a, b, c], number, offset);
         self.window([b, c, d], number, offset + 1);
         if kind == PatternKind::Name {
+            // A separator may stand between any two letters, and two of them together (`api__key`).
             for s in SEPARATORS {
                 for window in [[a, s, b], [a, b, s], [s, b, c], [b, s, c], [b, c, s]] {
                     self.window(window, number, 0);
@@ -110,7 +115,7 @@ impl Prefilter {
         }
     }
 
-    /// Leaves a window in each case that the pattern may be written in.
+    /// Enters a window in every combination of upper and lower case that the pattern may be written in.
     fn window(&mut self, window: [u8; 3], pattern: u16, offset: u8) {
         if self.patterns[usize::from(pattern)].kind == PatternKind::Exact {
             return self.exact_window(window, pattern, offset);
@@ -126,70 +131,74 @@ impl Prefilter {
 
     fn exact_window(&mut self, window: [u8; 3], pattern: u16, offset: u8) {
         let bytes = u32::from_le_bytes([0, window[0], window[1], window[2]]);
-        let place = place(bytes);
+        let slot = slot(bytes);
         let same = |w: &Window| (w.bytes, w.pattern, w.offset) == (bytes, pattern, offset);
         if self.windows.iter().rev().take_while(|w| w.pattern == pattern).any(same) {
             return;
         }
-        self.table[place] = 1;
-        let head = &mut self.heads[place];
+        self.table[slot] = 1;
+        let head = &mut self.heads[slot];
         self.windows.push(Window { bytes, pattern, offset, next: *head });
         *head = u16::try_from(self.windows.len()).expect("there are few windows");
     }
 
-    /// Calls back for each place where a pattern stands, in order, until told to stop.
+    /// Calls `on_hit` for each position of a pattern, in order, until it breaks.
     pub(super) fn hits(
         &self,
         text: &[u8],
-        tell: impl FnMut(PatternHit) -> ControlFlow<()>,
+        on_hit: impl FnMut(PatternHit) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        self.hits_in(text, 0..text.len(), tell)
+        self.hits_in(text, 0..text.len(), on_hit)
     }
 
-    /// The same for a part of a text: every pattern that has a window there; one at its edge may be in both.
+    /// The same for a part of a text: every pattern that has a window there. A pattern at the border of two parts may
+    /// be found in both.
     pub(super) fn hits_in(
         &self,
         text: &[u8],
         part: Range<usize>,
-        mut tell: impl FnMut(PatternHit) -> ControlFlow<()>,
+        mut on_hit: impl FnMut(PatternHit) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let mut at = part.start;
         while at < part.end && at + BLOCK + BEYOND <= text.len() {
             let block = text[at..].first_chunk().expect("the block is within the text");
-            self.look(text, block, at, &mut tell)?;
+            self.scan_block(text, block, at, &mut on_hit)?;
             at += BLOCK;
         }
         let mut last = [0; BLOCK + BEYOND];
         while at < part.end {
+            // Too near the end for a full block: the rest is copied, followed by zeros, which are in no pattern.
             let rest = &text[at..text.len().min(at + BLOCK + BEYOND)];
             last.fill(0);
             last[..rest.len()].copy_from_slice(rest);
-            self.look(text, &last, at, &mut tell)?;
+            self.scan_block(text, &last, at, &mut on_hit)?;
             at += BLOCK;
         }
         ControlFlow::Continue(())
     }
 
-    /// Looks at a block: which of its places have a bit, and whether a pattern stands there.
+    /// Looks up every second position of a block in the table, and compares the patterns where there is an entry.
     #[inline]
-    fn look(
+    fn scan_block(
         &self,
         text: &[u8],
         block: &[u8; BLOCK + BEYOND],
         at: usize,
-        tell: &mut impl FnMut(PatternHit) -> ControlFlow<()>,
+        on_hit: &mut impl FnMut(PatternHit) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        let mut places = 0u64;
+        // One bit for each position with an entry. Each round looks up four windows of eight bytes; the
+        // fourth needs the byte after them.
+        let mut candidates = 0u64;
         for at in (0..BLOCK).step_by(8) {
             let (word, beyond) = (word(block, at), word(block, at + 1));
             let windows = [word as u32, (word >> 16) as u32, (word >> 32) as u32, (beyond >> 40) as u32];
-            let found = windows.map(|window| u64::from(self.table[place(window << 8)]));
-            places |= (found[0] | found[1] << 2 | found[2] << 4 | found[3] << 6) << at;
+            let found = windows.map(|window| u64::from(self.table[slot(window << 8)]));
+            candidates |= (found[0] | found[1] << 2 | found[2] << 4 | found[3] << 6) << at;
         }
-        while places != 0 {
-            let i = places.trailing_zeros() as usize;
-            places &= places - 1;
-            self.compare(text, (word(block, i) as u32) << 8, at + i, tell)?;
+        while candidates != 0 {
+            let i = candidates.trailing_zeros() as usize;
+            candidates &= candidates - 1;
+            self.compare(text, (word(block, i) as u32) << 8, at + i, on_hit)?;
         }
         ControlFlow::Continue(())
     }
@@ -199,9 +208,9 @@ impl Prefilter {
         text: &[u8],
         bytes: u32,
         at: usize,
-        tell: &mut impl FnMut(PatternHit) -> ControlFlow<()>,
+        on_hit: &mut impl FnMut(PatternHit) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        let mut next = self.heads[place(bytes)];
+        let mut next = self.heads[slot(bytes)];
         while next != 0 {
             let window = self.windows[usize::from(next) - 1];
             next = window.next;
@@ -209,8 +218,8 @@ impl Prefilter {
                 continue;
             }
             let pattern = &self.patterns[usize::from(window.pattern)];
-            if let Some(at) = pattern.stands(text, at, usize::from(window.offset)) {
-                tell(PatternHit { owner: pattern.owner, at })?;
+            if let Some(at) = pattern.match_at(text, at, usize::from(window.offset)) {
+                on_hit(PatternHit { id: pattern.id, at })?;
             }
         }
         ControlFlow::Continue(())
@@ -218,8 +227,9 @@ impl Prefilter {
 }
 
 impl Pattern {
-    fn stands(&self, text: &[u8], at: usize, offset: usize) -> Option<usize> {
+    fn match_at(&self, text: &[u8], at: usize, offset: usize) -> Option<usize> {
         if self.kind == PatternKind::Name {
+            // Its letters may have separators between them, so the caller compares the whole name around the position.
             return (at < text.len()).then_some(at);
         }
         let start = at.checked_sub(offset)?;
@@ -236,7 +246,8 @@ fn word(block: &[u8; BLOCK + BEYOND], at: usize) -> u64 {
     block[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-fn place(window: u32) -> usize {
+fn slot(window: u32) -> usize {
+    // Multiplicative hashing: the upper 17 bits of the product are the slot.
     (window.wrapping_mul(0x9E37_79B1) >> 15) as usize
 }
 
@@ -251,7 +262,7 @@ mod tests {
     fn hits(filter: &Prefilter, text: &[u8]) -> Vec<(u16, usize)> {
         let mut found = Vec::new();
         let _ = filter.hits(text, |hit| {
-            found.push((hit.owner, hit.at));
+            found.push((hit.id, hit.at));
             ControlFlow::Continue(())
         });
         found
@@ -265,9 +276,9 @@ mod tests {
         filter.add(b"bearer ", PatternKind::Fold, 3);
         for length in [0, 1, 3, 60, 64, 65, 130, 200] {
             for at in 0..=length {
-                for (owner, pattern) in [(1, "ghp_"), (2, "eyJ"), (3, "BeaRer ")] {
+                for (id, pattern) in [(1, "ghp_"), (2, "eyJ"), (3, "BeaRer ")] {
                     let text = format!("{}{pattern}{}", "x".repeat(at), "y".repeat(length - at));
-                    assert_eq!(hits(&filter, text.as_bytes()), [(owner, at)], "{text}");
+                    assert_eq!(hits(&filter, text.as_bytes()), [(id, at)], "{text}");
                 }
             }
         }

@@ -1,17 +1,17 @@
-//! A text that passed the redactor, for those who store texts and not messages.
+//! A text that passed the redactor: what the ledger stores.
 
 use std::fmt;
 use std::ops::Deref;
 
 use super::Redactor;
 
-/// A text from which secrets were taken out. Only a [`Redactor`] makes one, so what takes it cannot be handed a text as
-/// somebody gave it.
+/// A text without its secrets. Only a [`Redactor`] makes one, so a function that takes it cannot be called with raw
+/// text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RedactedText(String);
 
 impl Redactor {
-    /// Takes the secrets out of a text, so that it may be stored.
+    /// Removes the secrets of a text, so that it may be stored.
     #[must_use]
     pub fn text(&self, text: &str) -> RedactedText {
         RedactedText(self.redact_text(text).into_owned())
@@ -19,20 +19,20 @@ impl Redactor {
 }
 
 impl RedactedText {
-    /// Takes a text of this program's own: it is in the source, so it is nobody's secret.
+    /// Takes a text from this program's source, which holds no secret.
     #[must_use]
     pub fn fixed(text: &'static str) -> Self {
         Self(text.to_owned())
     }
 
-    /// Writes several as a JSON array of strings.
+    /// Writes texts as a JSON array of strings.
     #[must_use]
     pub fn json_list(texts: &[Self]) -> Self {
         let texts: Vec<&str> = texts.iter().map(Self::as_str).collect();
         Self(serde_json::Value::from(texts).to_string())
     }
 
-    /// Shows NUL as a picture of it: PostgreSQL cannot hold one.
+    /// Replaces NUL by the symbol for it (U+2400), because PostgreSQL cannot store NUL.
     #[must_use]
     pub fn without_nul(self) -> Self {
         if self.0.contains('\0') { Self(self.0.replace('\0', "\u{2400}")) } else { self }

@@ -1,32 +1,32 @@
-//! The user's own rules: what they match, and what is wrong with one.
+//! The user's rules: what they match, and why one cannot be used.
 
 use thiserror::Error;
 
 use super::action::RedactionAction;
 use super::name::normal;
-use crate::expression;
+use crate::expression::{self, ExpressionError};
 use crate::glob::Glob;
-use crate::json::path::Path;
+use crate::json::path::{Path, PathError};
 
-/// A rule of the user's.
+/// A rule of the user.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RedactionRule {
-    /// What it is called, in marks and explanations.
+    /// Its name in marks and explanations.
     pub name: String,
     /// What it matches.
     pub pattern: RedactionPattern,
-    /// What happens to that.
+    /// What happens to a match.
     pub action: RedactionAction,
 }
 
 /// What a rule matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RedactionPattern {
-    /// The value of a member with this name, in any spelling of it.
+    /// The value of a member with this name, in any case and with any separators.
     Field(String),
-    /// What a JSONPath leads to.
+    /// The values that a JSONPath leads to.
     Path(String),
-    /// A stretch of any text.
+    /// The matches of a regular expression in any text.
     Regex(String),
     /// A parameter of a method; in the method `*` stands for anything.
     MethodParam {
@@ -38,32 +38,49 @@ pub enum RedactionPattern {
 }
 
 impl RedactionPattern {
-    /// Tells what is wrong with it, if anything is.
+    /// Checks that the pattern can be used.
     ///
     /// # Errors
-    /// It cannot be used.
-    pub fn check(&self) -> Result<(), String> {
+    /// It cannot; the error says why.
+    pub fn check(&self) -> Result<(), PatternError> {
         match self {
-            Self::Field(name) if normal(name).is_empty() => Err("names no field".to_owned()),
+            Self::Field(name) if normal(name).is_empty() => Err(PatternError::NoField),
             Self::Field(_) => Ok(()),
-            Self::Path(text) => match Path::parse(text) {
-                Ok(_) => Ok(()),
-                Err(e) => Err(format!("is not a JSONPath: {e}")),
-            },
-            Self::Regex(text) => expression::finding(text).map(drop),
+            Self::Path(text) => Path::parse(text).map(drop).map_err(PatternError::Path),
+            Self::Regex(text) => expression::finding(text).map(drop).map_err(PatternError::Regex),
             Self::MethodParam { method, param } => MethodParam::new(method, param).map(drop),
         }
     }
+}
+
+/// Why a pattern cannot be used; the text follows the name of the setting it stands in.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum PatternError {
+    /// The name of the field consists of separators.
+    #[error("names no field")]
+    NoField,
+    /// The path cannot be parsed.
+    #[error("is not a JSONPath: {0}")]
+    Path(PathError),
+    /// The regular expression cannot be used.
+    #[error(transparent)]
+    Regex(ExpressionError),
+    /// No method is given.
+    #[error("has an empty method")]
+    NoMethod,
+    /// The path of the parameter cannot be parsed.
+    #[error("has a wrong param: {0}")]
+    Param(PathError),
 }
 
 /// A rule that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{what}")]
 pub struct RuleError {
-    /// Which one, from zero.
+    /// The number of the rule, from zero.
     pub rule: usize,
-    /// What is wrong with it.
-    pub what: String,
+    /// What is wrong with its pattern.
+    pub what: PatternError,
 }
 
 /// A parameter of some methods.
@@ -74,14 +91,11 @@ pub(super) struct MethodParam {
 }
 
 impl MethodParam {
-    pub(super) fn new(method: &str, param: &str) -> Result<Self, String> {
+    pub(super) fn new(method: &str, param: &str) -> Result<Self, PatternError> {
         if method.is_empty() {
-            return Err("has an empty method".to_owned());
+            return Err(PatternError::NoMethod);
         }
-        Ok(Self {
-            method: Glob::new(method),
-            path: Path::parse(param).map_err(|e| format!("has a wrong param: {e}"))?,
-        })
+        Ok(Self { method: Glob::new(method), path: Path::parse(param).map_err(PatternError::Param)? })
     }
 
     pub(super) fn is_of(&self, method: &[u8]) -> bool {

@@ -1,27 +1,27 @@
-//! What secrets look like: where a token begins and ends, how random it is.
+//! The shape of secrets: where a token begins and ends, and how random it is.
 
 use std::ops::Range;
 
 use super::action::is_mark;
 
-/// Which bytes a token is made of.
+/// The bytes that a token consists of.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ByteClass {
     /// Letters and digits.
     Alnum,
-    /// And `_`.
+    /// Letters, digits and `_`.
     Word,
-    /// And `_` and `-`.
+    /// Letters, digits, `_` and `-`: URL-safe base64.
     Dashed,
-    /// And `_`, `-` and `.`.
+    /// Letters, digits, `_`, `-` and `.`.
     Dotted,
     /// Capitals and digits.
     Upper,
     /// Hexadecimal digits.
     Hex,
-    /// Base64, of either alphabet.
+    /// Base64 of either alphabet.
     Base64,
-    /// Base64 in an address, where some of its digits are percent-encoded.
+    /// Base64 in a URL, where `+`, `/` and `=` are percent-encoded.
     Percent,
 }
 
@@ -39,16 +39,17 @@ impl ByteClass {
         }
     }
 
-    /// Returns where the run of such bytes that begins here ends.
+    /// Returns the end of the run of such bytes that begins here.
     pub(super) fn run(self, text: &[u8], from: usize) -> usize {
         let rest = text.get(from..).unwrap_or_default();
         from + rest.iter().position(|b| !self.has(*b)).unwrap_or(rest.len())
     }
 }
 
-/// Tells whether a token may begin here: no letter or digit goes before, unless it ends an escape.
+/// Tells whether a token may begin here: the byte before is no letter or digit, unless it is the end of an escape.
 ///
-/// An underscore is a border: gateways join names with one or two (`files__ghp_…`), and so do people (`backup_ghp_…`).
+/// An underscore is a boundary: gateways join names with one or two (`files__ghp_…`), and so do people
+/// (`backup_ghp_…`).
 pub(super) fn begins(text: &[u8], at: usize) -> bool {
     let before = &text[..at];
     match before {
@@ -60,7 +61,7 @@ pub(super) fn begins(text: &[u8], at: usize) -> bool {
     }
 }
 
-/// Returns the token that begins here with a prefix, where it has so many bytes behind that.
+/// Returns the token that begins here with a prefix of `prefix` bytes, if a number of bytes within `length` follows.
 pub(super) fn token(
     text: &[u8],
     at: usize,
@@ -68,7 +69,7 @@ pub(super) fn token(
     class: ByteClass,
     length: &Range<usize>,
 ) -> Option<Range<usize>> {
-    // A prefix like `&sig=` is a border by itself.
+    // A prefix like `&sig=` is a boundary by itself.
     let is_word = text.get(at).is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
     if is_word && !begins(text, at) {
         return None;
@@ -78,7 +79,7 @@ pub(super) fn token(
     if length.contains(&(end - start)) {
         return Some(at..end);
     }
-    // What follows a separator may be something else: `KEY.txt`, `KEY-old`.
+    // The run is too long: a suffix such as `.txt` or `-old` may follow the token, so try to end it at a separator.
     let limit = end.min(start + length.end);
     let cut = (start..limit)
         .rev()
@@ -86,15 +87,15 @@ pub(super) fn token(
     cut.map(|end| at..end)
 }
 
-/// No header has more parameters than this.
+/// The most parameters of one header that are followed: a limit on the work for one hit, far above real headers.
 const PARAMETERS_MAX: usize = 64;
-/// No more white space stands between two of them, and no deeper escapes before a quote.
+/// The most white space between two parameters, and the most backslashes before a quote, that are followed.
 const GAP_BYTES_MAX: usize = 8;
 
-/// Returns where a list of parameters ends that begins here: `a="b", c=d`, or with semicolons as cookies have them.
+/// Returns the end of the parameter list that begins here: `a="b", c=d`, or with semicolons as in cookies.
 pub(super) fn parameters(text: &[u8], from: usize) -> Option<usize> {
-    let count = |at: usize, fits: fn(&u8) -> bool| {
-        text[at..].iter().take(GAP_BYTES_MAX).take_while(|b| fits(b)).count()
+    let count = |at: usize, counts: fn(&u8) -> bool| {
+        text[at..].iter().take(GAP_BYTES_MAX).take_while(|b| counts(b)).count()
     };
     let (mut at, mut end) = (from, None);
     for _ in 0..PARAMETERS_MAX {
@@ -131,7 +132,8 @@ pub(super) fn parameters(text: &[u8], from: usize) -> Option<usize> {
     end
 }
 
-/// Finds the quote that closes: with as many escapes before it, or fewer.
+/// Finds the end of a quoted text: the closing quote has no more backslashes before it than the opening one
+/// (`escapes`).
 pub(super) fn quoted_end(text: &[u8], start: usize, quote: u8, escapes: usize) -> usize {
     let mut at = start;
     while let Some(found) = memchr::memchr2(quote, b'\n', &text[at..]) {
@@ -145,7 +147,7 @@ pub(super) fn quoted_end(text: &[u8], start: usize, quote: u8, escapes: usize) -
     text.len()
 }
 
-/// Finds the colon between a user and a password; one in a mark is none.
+/// Finds the colon between a user and a password; a colon inside a mark such as `[hash:…]` does not count.
 pub(super) fn user_end(text: &[u8]) -> Option<usize> {
     let in_mark = |colon: usize| {
         let open = memchr::memrchr(b'[', &text[..colon]);
@@ -155,7 +157,7 @@ pub(super) fn user_end(text: &[u8]) -> Option<usize> {
     memchr::memchr_iter(b':', text).find(|colon| !in_mark(*colon))
 }
 
-/// Measures the surprise of a text's bytes, in bits a byte.
+/// Returns the Shannon entropy of a text, in bits per byte.
 pub(super) fn entropy(text: &[u8]) -> f64 {
     let mut counts = [0u32; 256];
     text.iter().for_each(|b| counts[usize::from(*b)] += 1);
@@ -164,16 +166,16 @@ pub(super) fn entropy(text: &[u8]) -> f64 {
     counts.iter().filter(|c| **c > 0).map(|c| f64::from(*c) / length).map(|p| -p * p.log2()).sum()
 }
 
-/// Tells whether a text looks as if chance made it: letters and digits mixed, few repetitions.
+/// Tells whether a text looks random: letters and digits mixed, few repetitions, and not a path or URL.
 pub(super) fn is_random(text: &[u8]) -> bool {
     if !(12..=4096).contains(&text.len()) || text.iter().any(u8::is_ascii_whitespace) {
         return false;
     }
     let digits = text.iter().filter(|b| b.is_ascii_digit()).count();
     let letters = text.iter().filter(|b| b.is_ascii_alphabetic()).count();
-    let looks_like_place = text.starts_with(b"/")
+    let is_path_or_url = text.starts_with(b"/")
         || text.starts_with(b"./")
         || text.starts_with(b"~/")
         || memchr::memmem::find(text, b"://").is_some();
-    digits >= 2 && letters >= 2 && entropy(text) >= 3.0 && !looks_like_place
+    digits >= 2 && letters >= 2 && entropy(text) >= 3.0 && !is_path_or_url
 }

@@ -1,4 +1,4 @@
-//! What must go, what must stay, and the laws of redaction.
+//! What must be redacted, what must stay, and the laws of redaction.
 
 use std::sync::LazyLock;
 
@@ -73,7 +73,7 @@ fn canaries() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Tells whether what makes a canary a secret is still there.
+/// Tells whether the secret part of a canary is still there.
 fn leaks(out: &str, canary: &str) -> bool {
     let telling = ["c4n4ry-pw", "jNG40cnk", "aB3dE5fG7hI9jK1l", "0123456789abcdef98765432", "IOSFODNN7"];
     telling.iter().any(|t| canary.contains(t) && out.contains(t))
@@ -126,7 +126,7 @@ fn every_detector_has_a_canary_that_it_finds() {
         assert!(all.iter().any(|canary| canary.name == detector.name), "{} has no canary", detector.name);
     }
     for canary in all {
-        // As a gateway names a tool, and as people name things; a flag stands in no name.
+        // Names that gateways and people form; a flag is not part of a name.
         let prefixes: &[&str] =
             if canary.text.starts_with("--") { &[] } else { &["files__", "backup_", "a_b_"] };
         let named = prefixes.iter().flat_map(|before| {
@@ -174,7 +174,7 @@ fn terminal_control_sequences_hide_no_secret() {
                 let twice = json!({ "text": message }).to_string();
                 for text in [text, message, twice] {
                     let out = redact(&text);
-                    let shown = String::from_utf8_lossy(&control::without(out.as_bytes())).into_owned();
+                    let shown = String::from_utf8_lossy(&control::stripped(out.as_bytes())).into_owned();
                     assert!(!leaks(&shown, &canary), "{name} {code:?}\n in {text:?}\nout {out:?}");
                     assert!(!leaks(&out, &canary), "{name} {code:?}\n in {text:?}\nout {out:?}");
                     assert_eq!(redact(&out), out, "{name}: not idempotent");
@@ -258,7 +258,7 @@ fn the_mark_names_the_format() {
 
 #[test]
 fn names_with_two_separators_are_found_at_a_glance() {
-    // As frameworks spell nested settings in the environment.
+    // Frameworks spell nested settings in the environment like this.
     for text in [r#"{"Api__Key":12345}"#, "API__KEY=c4n4ry-pw", r#"{"private--key":"c4n4ry-pw"}"#] {
         let out = redact(text);
         assert!(!out.contains("12345") && !out.contains("c4n4ry"), "{out}");
@@ -331,7 +331,7 @@ fn a_key_that_is_a_list_of_lines_goes() {
         json!({ "lines": lines.map(|line| format!("12\t{line}")) }),
     ] {
         let out = redact(&message.to_string());
-        // The short last line has no telling form in a member of another name.
+        // In a member of another name, the short last line is not recognised.
         let is_left = if message == json!(members) { out.contains(body) } else { out.contains("c4n4ry") };
         assert!(!is_left, "{message}\n{out}");
         assert!(out.contains("Zm9v"), "what follows stays: {out}");
@@ -501,7 +501,7 @@ fn wrong_rules_are_all_told() {
     let rules = patterns.map(|p| rule(p, RedactionAction::Mark)).to_vec();
     let wrong = Redactor::new(&RedactionConfig { rules, ..RedactionConfig::default() }).unwrap_err();
     assert_eq!(wrong.iter().map(|e| e.rule).collect::<Vec<_>>(), [0, 2, 3, 4]);
-    assert!(wrong[0].what.contains("unclosed group"), "{}", wrong[0].what);
+    assert!(wrong[0].to_string().contains("unclosed group"), "{}", wrong[0]);
 }
 
 #[test]
@@ -603,7 +603,7 @@ fn every_password_of_a_command_goes_at_the_first_look() {
 
 #[test]
 fn what_follows_a_password_in_its_block_does_not_make_it_a_stand_in() {
-    // Split by other space than blanks.
+    // Separated by white space other than spaces.
     for behind in ["[redacted:p", "\r\rxxxx", "call(me)"] {
         let text = format!("a: b\npassword: |\n\thunter2hunter2\n\n\t{behind}\n");
         assert!(!redact(&text).contains("hunter2"), "{text}");
@@ -614,7 +614,7 @@ fn what_follows_a_password_in_its_block_does_not_make_it_a_stand_in() {
 #[test]
 fn an_element_is_found_however_its_tag_is_written() {
     for open in ["<password id=\"1\">", "<s:password id=\"1\">", "<s :password\n>"] {
-        // Closed by another name: the quick look goes by the tag that opens it.
+        // Closed by another tag: the raw check only examines the opening tag.
         let text = format!("{open}hunter2hunter2</x>");
         for raw in
             [json!({ "text": text }).to_string(), json!({ "text": text }).to_string().replace('<', r"\u003C")]

@@ -4,26 +4,27 @@ use std::ops::Range;
 
 use super::action::is_mark;
 use super::block;
-use super::detectors::is_pair;
+use super::detectors::is_basic_credentials;
 use super::name::{NameEvidence, Names, is_password};
-use super::placeholder::{ValuePosition, is_standin, is_standin_alone, is_template};
+use super::placeholder::{ValuePosition, is_placeholder, is_placeholder_alone, is_template};
 use super::shape::{is_random, parameters, quoted_end};
 
-/// No name is looked at beyond this.
+/// The most bytes examined on each side of a hit for its name: longer runs are data, and a limit keeps the search
+/// linear.
 const NAME_BYTES_MAX: usize = 96;
-/// No more blanks stand between a name and its value: columns are aligned with them.
+/// The most spaces between a name and its value; there are many where columns are aligned.
 const SPACES_MAX: usize = 64;
-/// No more quotes and brackets close a name, and no deeper escapes stand before a quote.
+/// The most quotes, brackets and backslashes after a name, and the most backslashes before the quote of its value.
 const CLOSERS_MAX: usize = 8;
 
-/// Returns the name around a place, as far as it is one.
+/// Returns the name around a position; empty if there is none.
 pub(super) fn name_at(text: &[u8], at: usize) -> Range<usize> {
     let in_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.') || b >= 0x80;
     let before = text[..at].iter().rev().take(NAME_BYTES_MAX).take_while(|b| in_name(**b)).count();
     let after = text[at..].iter().take(NAME_BYTES_MAX).take_while(|b| in_name(**b)).count();
     let (mut start, end) = (at - before, at + after);
     if start > 0 && text[start - 1] == b'\\' {
-        // The rest of an escape is no part of the name.
+        // The rest of an escape, such as the `n` of `\n`, is no part of the name.
         match &text[start..end] {
             [b'n' | b'r' | b't' | b'b' | b'f', ..] => start += 1,
             [b'u', a, b, c, d, ..] if [a, b, c, d].iter().all(|h| h.is_ascii_hexdigit()) => start += 5,
@@ -38,81 +39,83 @@ pub(super) fn name_at(text: &[u8], at: usize) -> Range<usize> {
     start + dashes..end
 }
 
-/// What stands between a name and its value.
+/// How a name and its value are joined.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Separator {
     /// `=` alone.
     Equals,
-    /// `=` with spaces, or `:=`.
+    /// `=` with spaces, `=>` or `:=`.
     Assigns,
     Colon,
-    /// A space behind a flag.
+    /// The space after a command-line flag.
     Space,
-    /// A YAML block, an element of XML or a string in three quotes: what is in it was looked at already.
+    /// A YAML block, an XML element or a triple-quoted string: `block` has already checked that it looks like a value.
     Block,
 }
 
-/// How HTML writes the quotes of JSON.
+/// The quotes of JSON as HTML entities.
 const ENTITIES: [&[u8]; 5] = [b"&quot;", b"&#34;", b"&apos;", b"&#39;", b"&#x27;"];
 
 /// A value in running text.
 pub(super) struct TextValue {
     pub(super) range: Range<usize>,
     pub(super) quoted: bool,
-    pub(super) between: Separator,
+    pub(super) separator: Separator,
 }
 
-/// Returns the secret that the name around a place tells of.
+/// Returns the secret named by the name around a position: its range, and what the name says about it.
 pub(super) fn value_of(text: &[u8], at: usize, names: &Names) -> Option<(Range<usize>, NameEvidence)> {
     let name = name_at(text, at);
     if text[..name.start].ends_with(b"[redacted:") && text.get(name.end) == Some(&b']') {
-        // The rule's name in a mark.
+        // The name of a rule in a mark that redaction left.
         return None;
     }
-    let telling = names.tell(&text[name.clone()])?;
-    let value = value_behind(text, &name)?;
+    let evidence = names.evidence(&text[name.clone()])?;
+    let value = value_after(text, &name)?;
     let bytes = &text[value.range.clone()];
     if bytes.is_empty() || is_mark(bytes) || begins_with_mark(&text[value.range.start..]) {
         return None;
     }
+    // A member of JSON that is not parsed as JSON, such as `"token": 1234` in a broken or quoted message.
     let is_member = !value.quoted && matches!(text.get(name.end), Some(b'"' | b'\\'));
-    if names.is_other_sense(telling, &text[name.clone()], bytes)
-        || is_member && names.is_count(telling, bytes)
+    if names.has_other_meaning(evidence, &text[name.clone()], bytes)
+        || is_member && names.is_count(evidence, bytes)
     {
         return None;
     }
-    let is_secret = match telling {
+    let is_secret = match evidence {
+        // The value of a header may have several words, and one random word is enough.
         NameEvidence::Weak if is_header(&text[name.clone()]) && !value.quoted => bytes
             .split(|b| *b == b' ')
-            .any(|word| is_random(word) && !is_standin_alone(word, value.place(text, &name))),
-        NameEvidence::Weak => is_random(bytes) && !value.is_standin(text, &name),
-        NameEvidence::Pair => is_pair(bytes),
+            .any(|word| is_random(word) && !is_placeholder_alone(word, value.position(text, &name))),
+        NameEvidence::Weak => is_random(bytes) && !value.is_placeholder(text, &name),
+        NameEvidence::BasicCredentials => is_basic_credentials(bytes),
         NameEvidence::Sensitive(_) | NameEvidence::Strong => {
-            bytes.len() >= 3 && !value.is_standin(text, &name) && fits(text, &name, &value)
+            bytes.len() >= 3 && !value.is_placeholder(text, &name) && is_value_not_prose(text, &name, &value)
         }
     };
-    is_secret.then(|| (value.whole(text, &name), telling))
+    is_secret.then(|| (value.whole(text, &name), evidence))
 }
 
-/// Tells whether a text begins with a mark in brackets, which itself ends some values.
+/// Tells whether a text begins with a mark in brackets. A value may have been cut at the mark's own `]`.
 fn begins_with_mark(text: &[u8]) -> bool {
     let near = &text[..text.len().min(NAME_BYTES_MAX)];
     near.starts_with(b"[") && memchr::memchr(b']', near).is_some_and(|close| is_mark(&near[..=close]))
 }
 
 impl TextValue {
-    /// Returns all of a value that is a secret: on a line of its own, what follows a separator is more of it.
+    /// Returns the full range of the secret: alone on its line, a value includes separators such as `,` and `;`.
     fn whole(self, text: &[u8], name: &Range<usize>) -> Range<usize> {
         let Range { start, end } = self.range;
-        let is_setting = matches!(self.between, Separator::Colon | Separator::Assigns);
+        let is_setting = matches!(self.separator, Separator::Colon | Separator::Assigns);
         let is_word = !self.quoted && is_setting && !is_header(&text[name.clone()]);
         let word = is_word.then(|| whole_word(text, name, start)).flatten();
         start..end.max(word.unwrap_or(end))
     }
 
-    /// Says what may stand for a secret here.
-    fn place(&self, text: &[u8], name: &Range<usize>) -> ValuePosition {
-        match self.between {
+    /// Returns which forms count as placeholders here.
+    fn position(&self, text: &[u8], name: &Range<usize>) -> ValuePosition {
+        match self.separator {
             Separator::Equals if is_variable(text, name) => ValuePosition::Setting,
             Separator::Equals if !text[..name.start].ends_with(b"-") && !self.quoted => ValuePosition::Code,
             Separator::Colon | Separator::Assigns if !self.quoted => ValuePosition::Code,
@@ -120,47 +123,47 @@ impl TextValue {
         }
     }
 
-    fn is_standin(&self, text: &[u8], name: &Range<usize>) -> bool {
+    fn is_placeholder(&self, text: &[u8], name: &Range<usize>) -> bool {
         let bytes = &text[self.range.clone()];
-        let place = self.place(text, name);
+        let position = self.position(text, name);
         if self.quoted {
-            // A scheme may go before: `"Bearer ${token}"`.
+            // A scheme may come before it: `"Bearer ${token}"`.
             let scheme = bytes.iter().take_while(|b| b.is_ascii_alphabetic()).count();
             let skipped = if bytes.get(scheme) == Some(&b' ') { scheme + 1 } else { 0 };
-            // And a shell quotes again within what it runs: `"$(cat "$FILE")"`.
-            let runs = place == ValuePosition::Setting && bytes.starts_with(b"$(");
-            return is_standin_alone(bytes, place)
+            // A shell quotes again inside a command substitution, `"$(cat "$FILE")"`, so the quoted value is cut short.
+            let runs = position == ValuePosition::Setting && bytes.starts_with(b"$(");
+            return is_placeholder_alone(bytes, position)
                 || is_template(&bytes[skipped..])
-                || runs && is_standin(text, &self.range, place);
+                || runs && is_placeholder(text, &self.range, position);
         }
-        // Behind a header stands the rest of the line, and below a name all that is indented: the first word is the
-        // value, and anything may follow.
+        // The value of a header is the rest of the line, and of a YAML block all its lines, so more may follow the
+        // first word, which decides.
         let word = bytes.split(u8::is_ascii_whitespace).next().unwrap_or(bytes);
-        is_standin(text, &(self.range.start..self.range.start + word.len()), place)
+        is_placeholder(text, &(self.range.start..self.range.start + word.len()), position)
     }
 }
 
-/// Tells whether a name is one of a variable in the environment that is set right behind it: `DB_PASSWORD=`.
+/// Tells whether a name is an environment variable that is set here: `DB_PASSWORD=`.
 fn is_variable(text: &[u8], name: &Range<usize>) -> bool {
     let in_name = |b: &u8| b.is_ascii_uppercase() || b.is_ascii_digit() || *b == b'_';
     text.get(name.end) == Some(&b'=') && text[name.clone()].iter().all(in_name)
 }
 
-/// Tells whether a name is followed by what could be its value; cheap, and true rather too often.
+/// Tells whether a value may follow a name. A cheap check of raw bytes, with false positives but no false negatives.
 pub(super) fn may_have_value(text: &[u8], name: &Range<usize>) -> bool {
     let rest = &text[name.end..text.len().min(name.end + CLOSERS_MAX + SPACES_MAX + 8)];
     let is_between = |b: &u8| matches!(b, b'"' | b'\'' | b'`' | b'\\' | b']' | b')' | b' ' | b'\t');
     let at = rest.iter().position(|b| !is_between(b)).unwrap_or(rest.len());
-    // Two colons part the words of a path, and two equals signs compare.
+    // `::` separates a path and `==` compares.
     let is_doubled = matches!(rest[at..], [b':', b':', ..] | [b'=', b'=', ..]);
     matches!(rest.get(at), Some(b':' | b'=' | b',' | b'%' | b'&' | b'>')) && !is_doubled
-        // An escape may spell one of them; ordinary words begin with this letter, too.
+        // `\u003d` and the like: the separator itself may be escaped.
         || rest[..at].ends_with(b"\\") && rest.get(at) == Some(&b'u')
         || is_flag(text, name)
         || block::may_be_element(text, name)
 }
 
-/// Tells whether the rest of the line is the value.
+/// Tells whether a name is a header whose value is the rest of the line.
 fn is_header(name: &[u8]) -> bool {
     let lower = name.to_ascii_lowercase();
     lower.ends_with(b"authorization") || lower.ends_with(b"cookie")
@@ -171,11 +174,12 @@ fn is_flag(text: &[u8], name: &Range<usize>) -> bool {
         && matches!(text.get(name.end), Some(b' ' | b'"' | b'\'' | b'\\' | b'='))
 }
 
-/// Prose has `password: must have…`; a setting has one word, or one that is no word.
-fn fits(text: &[u8], name: &Range<usize>, value: &TextValue) -> bool {
+/// Tells whether a value is one, and not the next word of prose such as `password: must have…`: it is not made of
+/// letters alone, or it stands where settings do.
+fn is_value_not_prose(text: &[u8], name: &Range<usize>, value: &TextValue) -> bool {
     let bytes = &text[value.range.clone()];
     let odd = bytes.iter().any(|b| !b.is_ascii_alphabetic() && !matches!(b, b'.' | b'-' | b'_'));
-    match value.between {
+    match value.separator {
         _ if value.quoted => !bytes.contains(&b' ') || odd,
         Separator::Equals | Separator::Block => true,
         Separator::Assigns => odd || is_setting(text, name, value),
@@ -190,7 +194,8 @@ fn fits(text: &[u8], name: &Range<usize>, value: &TextValue) -> bool {
     }
 }
 
-/// Tells whether a name for a password and its value are alone on their line, as settings are: `password = swordfish`.
+/// Tells whether the name is one of a password and alone on its line with its value, as in a settings file:
+/// `password = swordfish`.
 fn is_setting(text: &[u8], name: &Range<usize>, value: &TextValue) -> bool {
     let bytes = &text[name.clone()];
     is_password(bytes)
@@ -199,7 +204,7 @@ fn is_setting(text: &[u8], name: &Range<usize>, value: &TextValue) -> bool {
         && is_line(text, name, value.range.end)
 }
 
-fn value_behind(text: &[u8], name: &Range<usize>) -> Option<TextValue> {
+fn value_after(text: &[u8], name: &Range<usize>) -> Option<TextValue> {
     if let Some(value) = block::element(text, name) {
         return Some(value);
     }
@@ -210,7 +215,7 @@ fn value_behind(text: &[u8], name: &Range<usize>) -> Option<TextValue> {
         |at: usize| text[at..].iter().take(SPACES_MAX).take_while(|b| matches!(b, b' ' | b'\t')).count();
     at += closed;
     let before = spaces(at);
-    let (between, length) = match &text[at + before..] {
+    let (separator, length) = match &text[at + before..] {
         [b'=', b'=', ..] | [b':', b':', ..] => return None,
         [b'=', b'>', ..] | [b':', b'=', ..] => (Separator::Assigns, 2),
         [b'=', ..] if before == 0 && text.get(at + 1) != Some(&b' ') => (Separator::Equals, 1),
@@ -222,48 +227,48 @@ fn value_behind(text: &[u8], name: &Range<usize>) -> Option<TextValue> {
     };
     at += before + length;
     at += spaces(at);
-    if between == Separator::Colon && closed == 0 && ends_label(text, name, at) {
+    if separator == Separator::Colon && closed == 0 && ends_label(text, name, at) {
         return None;
     }
-    if between == Separator::Colon && block::may_begin(text, at) {
+    if separator == Separator::Colon && block::may_begin(text, at) {
         return block::yaml(text, name, at);
     }
-    Some(read_value(text, name, at, between))
+    Some(read_value(text, name, at, separator))
 }
 
-/// Tells whether a quote here ends a text in which a name asks for its value: `ask("Password: ", user)`.
+/// Tells whether the quote here closes a prompt instead of opening a value: `ask("Password: ", user)`.
 fn ends_label(text: &[u8], name: &Range<usize>, at: usize) -> bool {
     matches!(text.get(at), Some(b'"' | b'\''))
         && (text[..name.start].last() == text.get(at) || text[at + 1..].starts_with(b", "))
 }
 
-/// Returns how long the quote is that HTML spells out here; 0 where there is none.
+/// Returns the length of the HTML entity for a quote that stands here; 0 if there is none.
 fn entity(text: &[u8]) -> usize {
     ENTITIES.iter().find(|entity| text.starts_with(entity)).map_or(0, |entity| entity.len())
 }
 
-fn read_value(text: &[u8], name: &Range<usize>, at: usize, between: Separator) -> TextValue {
+fn read_value(text: &[u8], name: &Range<usize>, at: usize, separator: Separator) -> TextValue {
     let entity = entity(&text[at..]);
     if entity > 0 {
         let start = at + entity;
         let end =
             memchr::memmem::find(&text[start..], &text[at..start]).map_or(text.len(), |end| start + end);
-        return TextValue { range: start..end, quoted: true, between };
+        return TextValue { range: start..end, quoted: true, separator };
     }
-    if let Some(value) = block::three_quotes(text, at) {
+    if let Some(value) = block::triple_quoted(text, at) {
         return value;
     }
     let escapes = text[at..].iter().take(CLOSERS_MAX).take_while(|b| **b == b'\\').count();
     if let Some(quote @ (b'"' | b'\'' | b'`')) = text.get(at + escapes) {
         let start = at + escapes + 1;
-        return TextValue { range: start..quoted_end(text, start, *quote, escapes), quoted: true, between };
+        return TextValue { range: start..quoted_end(text, start, *quote, escapes), quoted: true, separator };
     }
     let whole_line = is_header(&text[name.clone()]);
-    if between == Separator::Equals
+    if separator == Separator::Equals
         && !whole_line
         && let Some(end) = whole_word(text, name, at)
     {
-        return TextValue { range: at..end, quoted: false, between };
+        return TextValue { range: at..end, quoted: false, separator };
     }
     let stop = |b: &u8| {
         let ends = matches!(b, b'\n' | b'\r' | b'"' | b'\\' | b'\'' | b'`' | 0);
@@ -272,16 +277,17 @@ fn read_value(text: &[u8], name: &Range<usize>, at: usize, between: Separator) -
                 || matches!(b, b',' | b';' | b'&' | b')' | b'<' | b'>' | b'}' | b']' | b'|'))
     };
     let end = at + text[at..].iter().position(stop).unwrap_or(text.len() - at);
-    // A scheme, as in `Bearer abc`, is no secret.
+    // A scheme, as in `Bearer abc`, stays readable.
     let words = text[at..end].iter().take_while(|b| b.is_ascii_alphabetic()).count();
     let scheme = if whole_line && text[at..end].get(words) == Some(&b' ') { words + 1 } else { 0 };
-    // The values of its parameters may be quoted, which ends other values.
+    // The values of its parameters may be quoted, and a quote would end the value above.
     let parameters = whole_line.then(|| parameters(text, at + scheme)).flatten();
-    TextValue { range: at + scheme..end.max(parameters.unwrap_or(0)), quoted: false, between }
+    TextValue { range: at + scheme..end.max(parameters.unwrap_or(0)), quoted: false, separator }
 }
 
-/// Returns the end of a word that is a value as a whole, separators and all: behind a variable's name that nothing but a
-/// blank or a quote is before, and where name and value are alone on their line.
+/// Returns the end of a value that is a whole word, separators such as `,` and `;` included: after an environment
+/// variable with nothing but white space or a quote before it, or if name and value are alone on their line. `None`
+/// otherwise.
 fn whole_word(text: &[u8], name: &Range<usize>, at: usize) -> Option<usize> {
     let stop = |b: &u8| *b == b' ' || b.is_ascii_control() || matches!(b, b'"' | b'\\' | b'\'' | b'`');
     let word = &text[at..at + text[at..].iter().position(stop).unwrap_or(text.len() - at)];
@@ -294,7 +300,7 @@ fn whole_word(text: &[u8], name: &Range<usize>, at: usize) -> Option<usize> {
     (is_apart && is_variable(text, name) || is_alone()).then_some(end)
 }
 
-/// Tells whether what begins with a name and ends here is a line of its own.
+/// Tells whether the text from a name to `end` is a line of its own.
 fn is_line(text: &[u8], name: &Range<usize>, end: usize) -> bool {
     let before = text[..name.start].iter().rev().find(|b| !matches!(b, b' ' | b'\t'));
     let behind = text[end..].iter().find(|b| !matches!(b, b' ' | b'\t' | b'\r'));

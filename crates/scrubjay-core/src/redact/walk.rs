@@ -1,20 +1,20 @@
-//! Goes through a JSON text: values under telling names, values that paths lead to, and every string.
+//! Walks through a JSON text: values of sensitive names, values that the user's paths lead to, and every string.
 
 use std::collections::HashMap;
 
 use super::action::Replacement;
 use super::control;
-use super::detectors::is_pair;
-use super::engine::{Edit, Redactor};
+use super::detectors::is_basic_credentials;
+use super::engine::{DEPTH_MAX, Edit, Redactor};
 use super::lines::KeyLines;
 use super::name::NameEvidence;
-use super::placeholder::{ValuePosition, is_standin_alone};
+use super::placeholder::{ValuePosition, is_placeholder_alone};
 use super::shape::is_random;
 use crate::json::edit;
 use crate::json::escape::{Unescaped, escape};
 use crate::json::tree::{Node, NodeKind, Tree};
 
-/// Words of JSON Schema: what a sensitive property is said to be is no secret.
+/// Keywords of JSON Schema: below a sensitive name they describe a property and hold no secret.
 const SCHEMA_WORDS: &[&[u8]] = &[
     b"type",
     b"description",
@@ -42,51 +42,52 @@ const SCHEMA_WORDS: &[&[u8]] = &[
     b"uniqueItems",
     b"$comment",
 ];
-/// Members that name their siblings, as headers and variables are often written.
-const NAMING: &[&[u8]] = &[b"name", b"key", b"header", b"variable", b"field"];
+/// Members that name the `value` beside them, as in lists of headers and variables: `{"name": …, "value": …}`.
+const NAME_MEMBERS: &[&[u8]] = &[b"name", b"key", b"header", b"variable", b"field"];
 
-/// One walk through one text.
+/// One walk through one JSON text.
 pub(super) struct Walk<'r, 't> {
     redactor: &'r Redactor,
     text: &'t [u8],
     tree: Tree,
     depth: usize,
     explain: bool,
-    /// What paths lead to.
-    chosen: HashMap<usize, u16>,
-    /// What is to be taken out with its key and comma.
+    /// The nodes that the user's paths lead to, with their rules.
+    path_rules: HashMap<usize, u16>,
+    /// The nodes to remove with their key and comma.
     removed: HashMap<usize, u16>,
-    /// A private key that began in an earlier string: one may stand in a list, a line a string.
+    /// A private key that began in an earlier string: a message may hold one as a list with a string for each line.
     keys: KeyLines,
     edits: Vec<Edit>,
 }
 
 impl<'r, 't> Walk<'r, 't> {
-    /// Begins a walk; none where the text is no JSON.
+    /// Begins a walk; `None` if the text is not JSON.
     pub(super) fn new(redactor: &'r Redactor, text: &'t [u8], depth: usize, explain: bool) -> Option<Self> {
         if !matches!(text.trim_ascii_start().first(), Some(b'{' | b'[' | b'"')) {
             return None;
         }
         let tree = Tree::parse(text)?;
-        let (chosen, removed) = (HashMap::new(), HashMap::new());
+        let (path_rules, removed) = (HashMap::new(), HashMap::new());
         let keys = KeyLines::default();
-        Some(Self { redactor, text, tree, depth, explain, chosen, removed, keys, edits: Vec::new() })
+        Some(Self { redactor, text, tree, depth, explain, path_rules, removed, keys, edits: Vec::new() })
     }
 
     pub(super) fn edits(self) -> Vec<Edit> {
-        self.edits_behind(KeyLines::default()).0
+        self.edits_continuing(KeyLines::default()).0
     }
 
-    /// The same behind a text in which a private key may have begun; returns also what is to be known behind this one.
-    pub(super) fn edits_behind(mut self, keys: KeyLines) -> (Vec<Edit>, KeyLines) {
+    /// The same after a text in which a private key may have begun; also returns the state for the next text.
+    pub(super) fn edits_continuing(mut self, keys: KeyLines) -> (Vec<Edit>, KeyLines) {
         self.keys = keys;
-        self.choose();
+        self.apply_paths();
         self.value(0, None);
         (self.edits, self.keys)
     }
 
-    /// Follows the user's paths, from the message or from each message of a batch.
-    fn choose(&mut self) {
+    /// Follows the user's paths, from the message or from each message of a batch. The first rule for a node counts.
+    fn apply_paths(&mut self) {
+        // The array of a batch is a root as well, for paths such as `$[0].params`.
         let roots = match self.tree.nodes[0].kind {
             NodeKind::Array => std::iter::once(0).chain(self.tree.children(0)).collect(),
             _ => vec![0],
@@ -100,13 +101,13 @@ impl<'r, 't> Walk<'r, 't> {
                     && param.is_of(&self.inside(method).text)
                 {
                     for node in param.path.find(self.text, &self.tree, params) {
-                        self.chosen.entry(node).or_insert(*rule);
+                        self.path_rules.entry(node).or_insert(*rule);
                     }
                 }
             }
             for (path, rule) in &redactor.paths {
                 for node in path.find(self.text, &self.tree, root) {
-                    self.chosen.entry(node).or_insert(*rule);
+                    self.path_rules.entry(node).or_insert(*rule);
                 }
             }
         }
@@ -128,9 +129,10 @@ impl<'r, 't> Walk<'r, 't> {
         self.tree.children(object).find(|child| self.key(*child).is_some_and(|key| *key.text == *name))
     }
 
-    /// Looks at a value; one under a sensitive name goes with all that is in it.
+    /// Redacts a value. `under` is the rule of the sensitive name it is below, if any: then everything in it is
+    /// redacted.
     fn value(&mut self, node: usize, under: Option<u16>) {
-        if let Some(rule) = self.chosen.get(&node) {
+        if let Some(rule) = self.path_rules.get(&node) {
             return self.replace(node, *rule);
         }
         match (self.node(node).kind, under) {
@@ -145,7 +147,7 @@ impl<'r, 't> Walk<'r, 't> {
             (NodeKind::String, None) => self.string(node),
             (NodeKind::Number | NodeKind::Word, _) => {}
         }
-        self.take_out(node);
+        self.remove_marked(node);
     }
 
     fn object(&mut self, object: usize, under: Option<u16>) {
@@ -153,91 +155,93 @@ impl<'r, 't> Walk<'r, 't> {
         let is_schema = under.is_some() && self.is_schema(&children);
         if let Some(rule) = under
             && !is_schema
-            && self.redactor.action(rule).is_for_the_whole()
+            && self.redactor.action(rule).replaces_containers()
         {
             return self.replace(object, rule);
         }
-        let named = self.named(&children);
+        let value_evidence = self.name_member_evidence(&children);
         for child in children {
             let key = self.key(child).expect("a member has a key");
             self.key_text(child, &key);
-            let tells = match self.redactor.names.tell(&control::without(&key.text)) {
-                None if *key.text == *b"value" => named,
-                tells => tells,
+            let evidence = match self.redactor.names.evidence(&control::stripped(&key.text)) {
+                None if *key.text == *b"value" => value_evidence,
+                evidence => evidence,
             };
-            match (under, tells) {
+            match (under, evidence) {
                 _ if self.is_id(&key.text, child) => self.hash_id(child),
                 (Some(_), _) if is_schema && SCHEMA_WORDS.contains(&&*key.text) => self.value(child, None),
                 (Some(rule), _) => self.value(child, Some(rule)),
-                (None, Some(telling)) => self.told(child, telling),
+                (None, Some(evidence)) => self.named_value(child, evidence),
                 (None, None) => self.value(child, None),
             }
         }
     }
 
-    /// Looks at a value whose name tells something.
-    fn told(&mut self, node: usize, telling: NameEvidence) {
-        let is_secret = match telling {
-            _ if self.has_other_sense(node, telling) => false,
+    /// Redacts a value whose name is evidence of a secret.
+    fn named_value(&mut self, node: usize, evidence: NameEvidence) {
+        let is_secret = match evidence {
+            _ if self.has_other_meaning(node, evidence) => false,
             NameEvidence::Sensitive(_) => true,
+            // Only a listed name makes a number, an object or an array a secret.
             _ if self.node(node).kind != NodeKind::String => false,
             NameEvidence::Strong => {
                 let inside = self.inside(node);
-                inside.text.len() >= 4 && !is_standin_alone(&inside.text, ValuePosition::Setting)
+                inside.text.len() >= 4 && !is_placeholder_alone(&inside.text, ValuePosition::Setting)
             }
             NameEvidence::Weak => is_random(&self.inside(node).text),
-            NameEvidence::Pair => is_pair(&self.inside(node).text),
+            NameEvidence::BasicCredentials => is_basic_credentials(&self.inside(node).text),
         };
-        self.value(node, is_secret.then(|| self.redactor.names.rule_of(telling)));
+        self.value(node, is_secret.then(|| self.redactor.names.rule_of(evidence)));
     }
 
-    /// Tells whether a text is what its name means besides a secret.
-    fn has_other_sense(&self, node: usize, telling: NameEvidence) -> bool {
+    /// Tells whether a value shows that its name has its other meaning, in which it names no secret.
+    fn has_other_meaning(&self, node: usize, evidence: NameEvidence) -> bool {
         let key = self.key(node);
         let name = key.as_ref().map_or(&b""[..], |key| &key.text);
         self.node(node).kind == NodeKind::String
-            && self.redactor.names.is_other_sense(telling, name, &self.inside(node).text)
+            && self.redactor.names.has_other_meaning(evidence, name, &self.inside(node).text)
     }
 
     fn array(&mut self, array: usize, under: Option<u16>) {
         let children: Vec<usize> = self.tree.children(array).collect();
         if let Some(rule) = under
-            && self.redactor.action(rule).is_for_the_whole()
+            && self.redactor.action(rule).replaces_containers()
         {
             return self.replace(array, rule);
         }
         let is_pair = children.len() == 2;
+        // What a flag, or the first element of a pair, says about the next element: `["--token", "…"]`.
         let mut before: Option<NameEvidence> = None;
         for child in children {
             let is_string = self.node(child).kind == NodeKind::String;
             match before.take() {
-                Some(telling) if under.is_none() && is_string => self.told(child, telling),
+                Some(evidence) if under.is_none() && is_string => self.named_value(child, evidence),
                 _ => self.value(child, under),
             }
             if is_string {
                 let inside = self.inside(child);
                 let flag = inside.text.strip_prefix(b"-").map(|f| f.strip_prefix(b"-").unwrap_or(f));
-                // A pair of words is no name with its value.
+                // The second element must not be a plain word: `["password", "token"]` is a list of names.
                 let is_named = is_pair && self.node(child).next < self.node(array).next && {
                     let value = self.node(self.node(child).next);
                     value.kind == NodeKind::String
                         && self.text[value.inside()].iter().any(|b| !b.is_ascii_alphabetic())
                 };
                 let name = flag.or(is_named.then_some(&*inside.text));
-                before = name.and_then(|name| self.redactor.names.tell(name));
+                before = name.and_then(|name| self.redactor.names.evidence(name));
             }
         }
     }
 
-    /// Returns what the name of a name-and-value object tells.
-    fn named(&self, children: &[usize]) -> Option<NameEvidence> {
+    /// Returns what a name-and-value object's name says about its value.
+    fn name_member_evidence(&self, children: &[usize]) -> Option<NameEvidence> {
         let naming = children.iter().find(|child| {
             self.node(**child).kind == NodeKind::String
                 && self
                     .key(**child)
-                    .is_some_and(|key| NAMING.iter().any(|n| key.text.eq_ignore_ascii_case(n)))
+                    .is_some_and(|key| NAME_MEMBERS.iter().any(|n| key.text.eq_ignore_ascii_case(n)))
         })?;
-        self.redactor.names.tell(&self.inside(*naming).text)
+        self.redactor.names.evidence(&self.inside(*naming).text)
     }
 
     fn is_schema(&self, children: &[usize]) -> bool {
@@ -267,7 +271,7 @@ impl<'r, 't> Walk<'r, 't> {
         }
     }
 
-    /// Looks for secrets in a string, which may itself be JSON.
+    /// Redacts a string, which may itself be JSON.
     fn string(&mut self, node: usize) {
         let inside = self.inside(node);
         let start = self.node(node).inside().start;
@@ -275,16 +279,16 @@ impl<'r, 't> Walk<'r, 't> {
         self.key_edits(node, start, &inside);
     }
 
-    /// Takes out what belongs to a private key that began in an earlier string.
+    /// Redacts the part of a string that belongs to a private key from an earlier string.
     fn key_edits(&mut self, node: usize, start: usize, inside: &Unescaped<'_>) {
         let member = self.key(node).map(|key| key.text.into_owned());
-        for range in self.keys.taken(&inside.text, member.as_deref()) {
+        for range in self.keys.key_ranges(&inside.text, member.as_deref()) {
             let edit = self.redactor.edit(&inside.text, range, self.redactor.key_rule);
             self.push(node, start, inside, edit);
         }
     }
 
-    /// A key is a text like any other.
+    /// Redacts the key of a member, which may contain a secret like any string.
     fn key_text(&mut self, node: usize, key: &Unescaped<'_>) {
         let start = self.node(node).key.as_ref().map_or(0, |key| key.start);
         if key.text.len() > 12 {
@@ -297,7 +301,7 @@ impl<'r, 't> Walk<'r, 't> {
             return;
         }
         let looks_like_json = matches!(inside.text.trim_ascii_start().first(), Some(b'{' | b'[' | b'"'));
-        let edits = if looks_like_json && self.depth < 6 {
+        let edits = if looks_like_json && self.depth < DEPTH_MAX {
             self.redactor.edits(&inside.text, self.depth + 1, self.explain)
         } else {
             self.redactor.plain_edits(&inside.text, self.depth, self.explain)
@@ -307,24 +311,24 @@ impl<'r, 't> Walk<'r, 't> {
         }
     }
 
-    /// Keeps an edit of the inside of a string.
+    /// Adds an edit of the inside of a string.
     fn push(&mut self, node: usize, start: usize, inside: &Unescaped<'_>, edit: Edit) {
-        let mut edit = edit.led_back(inside);
+        let mut edit = edit.mapped_back(inside);
         edit.range = edit.range.start + start..edit.range.end + start;
-        edit.place = self.place(node, &edit.place);
+        edit.place = self.json_path(node, &edit.place);
         self.edits.push(edit);
     }
 
-    /// Does to a whole value what its rule says.
+    /// Applies the action of a rule to a whole value.
     fn replace(&mut self, node: usize, rule: u16) {
         let (kind, range) = (self.node(node).kind, self.node(node).range.clone());
         let inside = if kind == NodeKind::String { self.inside(node) } else { Unescaped::new(b"") };
         let raw = &self.text[range.clone()];
         let value: &[u8] = if kind == NodeKind::String { &inside.text } else { raw };
-        if kind == NodeKind::String && (value.is_empty() || self.redactor.action(rule).is_done(value)) {
+        if kind == NodeKind::String && (value.is_empty() || self.redactor.action(rule).is_redacted(value)) {
             return;
         }
-        let with = match self.redactor.left(rule, value) {
+        let with = match self.redactor.replacement(rule, value) {
             Replacement::Nothing if node == 0 => "null".to_owned(),
             Replacement::Nothing => {
                 self.removed.insert(node, rule);
@@ -334,25 +338,25 @@ impl<'r, 't> Walk<'r, 't> {
             Replacement::Json(value) => value.to_string(),
         };
         if with.as_bytes() != raw {
-            let place = self.place(node, "");
+            let place = self.json_path(node, "");
             self.edits.push(Edit { range, with, rule, place });
         }
     }
 
-    /// Takes out the members or elements that are to go, each with one comma.
-    fn take_out(&mut self, container: usize) {
+    /// Removes the members or elements marked for removal, each with one comma.
+    fn remove_marked(&mut self, container: usize) {
         if self.removed.is_empty() {
             return;
         }
         for (child, range) in edit::take_out(&self.tree, container, |child| self.removed.contains_key(&child))
         {
-            let (rule, place) = (self.removed[&child], self.place(child, ""));
+            let (rule, place) = (self.removed[&child], self.json_path(child, ""));
             self.edits.push(Edit { range, with: String::new(), rule, place });
         }
     }
 
-    /// Says where a node stands, if anybody asks.
-    fn place(&self, node: usize, within: &str) -> String {
+    /// Returns the JSONPath of a node, for explanations; empty if none is wanted.
+    fn json_path(&self, node: usize, within: &str) -> String {
         if !self.explain {
             return String::new();
         }

@@ -1,6 +1,6 @@
-//! Takes one message through the rules: the first that decides ends the matter, what the others do adds up.
+//! Applies the rules to one message: the first that decides is the last to apply, the effects of the others add up.
 //!
-//! Knows nothing of connections: which rules may fit the message is found out before.
+//! It knows nothing of connections: the caller has determined which rules may match the message.
 
 use std::sync::Arc;
 
@@ -13,39 +13,39 @@ use super::json_in_text::reach_into_text;
 use super::judgement::{Judgement, Onward};
 use super::matching::MatchingRules;
 use super::refusal::{RefusalReason, Refused};
-use super::strict::{check, check_places};
+use super::strict::{check, check_paths};
 use super::{DELAY_MAX, Rule, RuleAction, RuleChange, Rules};
 use crate::entry::{Direction, RuleEffects};
 use crate::message;
 use crate::protocol::code;
 
-/// A message, alone or within another, before the rules.
+/// A message, alone or nested in another, to which rules are to be applied.
 pub(super) struct RuleSubject<'a> {
     pub(super) document: Document<'a>,
     pub(super) nature: MessageNature,
     pub(super) rules: Arc<Rules>,
-    pub(super) fitting: MatchingRules,
+    pub(super) matching: MatchingRules,
 }
 
-/// What rules made of a message.
+/// The result of applying the rules to a message.
 pub(super) struct RuleOutcome<'a> {
-    /// As they left it.
+    /// The message as the rules left it.
     pub(super) document: Document<'a>,
-    /// Which rules it fits, as it came or as it is now.
-    pub(super) fitting: MatchingRules,
-    /// How long it waits, and what its entry tells.
+    /// The rules that it matches, in its original form or as it is now.
+    pub(super) matching: MatchingRules,
+    /// Its delay, and the marks for its entry.
     pub(super) judgement: Judgement,
-    /// Set where it does not go on.
-    pub(super) ending: Option<RuleReply>,
+    /// What is sent instead, if the message is not forwarded.
+    pub(super) reply: Option<RuleReply>,
 }
 
-/// What a rule says in the place of a message.
+/// A rule's reply, which replaces a message.
 pub(super) struct RuleReply {
     pub(super) rule: String,
-    pub(super) reply: ReplyBody,
+    pub(super) body: ReplyBody,
 }
 
-/// An answer made here.
+/// The body of a reply.
 pub(super) enum ReplyBody {
     /// An error, as JSON.
     Error(String),
@@ -73,17 +73,23 @@ impl ReplyBody {
 impl RuleReply {
     pub(super) fn blocked(rule: &str, code: i64, message: &str) -> Self {
         let error = message::error(code, message, Some(&json!({ "rule": rule })));
-        Self { rule: rule.to_owned(), reply: ReplyBody::Error(error) }
+        Self { rule: rule.to_owned(), body: ReplyBody::Error(error) }
     }
 }
 
 impl Judgement {
-    /// Ends the matter: the message does not go on, and whoever waits for an answer gets this one.
-    pub(super) fn end(mut self, document: &Document<'_>, nature: MessageNature, ending: &RuleReply) -> Self {
-        // What earlier rules changed went nowhere.
-        self.marks.keep(RuleEffects::DELAYED);
-        self.marks.note(&ending.rule, ending.reply.effects());
-        let line = ending.reply.to(&document.id());
+    /// Replaces the message by a reply: it is not forwarded, and the peer that waits for an answer gets the reply.
+    pub(super) fn stopped_with(
+        mut self,
+        document: &Document<'_>,
+        nature: MessageNature,
+        reply: &RuleReply,
+    ) -> Self {
+        // Changes by earlier rules were never sent, so the entry must not report them; the reply is delayed all the
+        // same.
+        self.marks.retain(RuleEffects::DELAYED);
+        self.marks.note(&reply.rule, reply.body.effects());
+        let line = reply.body.to(&document.id());
         match nature {
             MessageNature::Request => {
                 self.onward = Onward::Nothing;
@@ -97,25 +103,25 @@ impl Judgement {
 }
 
 impl<'a> RuleSubject<'a> {
-    /// Takes the message through the rules that are about what goes this way to or from this backend.
+    /// Applies the rules for messages in this direction, to or from this backend.
     pub(super) fn apply(
         self,
         mut judgement: Judgement,
         (direction, backend): (Direction, &str),
         bytes_max: usize,
     ) -> Result<RuleOutcome<'a>, Refused> {
-        let Self { mut document, nature, rules, mut fitting } = self;
+        let Self { mut document, nature, rules, mut matching } = self;
         let concerned = rules.list.iter().enumerate();
         let concerned = concerned.filter(|(_, rule)| rule.when.concerns(direction, backend));
-        let look = |document: &Document<'_>, fitting: MatchingRules| {
-            let fitting = concerned.clone().filter(|(number, _)| fitting.any.has(*number));
-            check_places(document, fitting.map(|(_, rule)| rule))
+        let check_keys = |document: &Document<'_>, matching: MatchingRules| {
+            let matching = concerned.clone().filter(|(number, _)| matching.any.has(*number));
+            check_paths(document, matching.map(|(_, rule)| rule))
         };
-        look(&document, fitting)?;
-        let as_it_came = fitting;
-        let mut ending = None;
+        check_keys(&document, matching)?;
+        let original_matching = matching;
+        let mut reply = None;
         for (number, rule) in concerned.clone() {
-            if !fitting.applies(number, rule, &document) {
+            if !matching.applies(number, rule, &document) {
                 continue;
             }
             match &rule.action {
@@ -136,37 +142,42 @@ impl<'a> RuleSubject<'a> {
                     Ok(Some(other)) => {
                         judgement.marks.apply(rule, RuleEffects::CHANGED);
                         document = other;
-                        // What a rule writes is held to the same as what peers write.
+                        // A rule's output must pass the same checks as a peer's message.
                         check(&document)?;
+                        // An answer keeps the matches of its request, which a change does not affect.
                         if nature != MessageNature::Answer {
-                            fitting = MatchingRules::exactly(rules.fitting(&document));
+                            matching = MatchingRules::exactly(rules.matching(&document));
                         }
-                        look(&document, fitting)?;
+                        check_keys(&document, matching)?;
                     }
                     Err(TooLong) => {
-                        let why = "this message would become longer than messages may be";
-                        ending = Some(RuleReply::blocked(&rule.name, code::BLOCKED, why));
+                        let why = "this message would exceed the maximum length";
+                        reply = Some(RuleReply::blocked(&rule.name, code::BLOCKED, why));
                     }
                 },
                 RuleAction::Block { code, message } => {
-                    ending = Some(RuleReply::blocked(&rule.name, *code, message));
+                    reply = Some(RuleReply::blocked(&rule.name, *code, message));
                 }
+                // A notification has no answer that could be mocked.
                 RuleAction::Mock { .. } if nature == MessageNature::Notification => {}
                 RuleAction::Mock { result } => {
-                    let reply = ReplyBody::Result(result.clone());
-                    ending = Some(RuleReply { rule: rule.name.clone(), reply });
+                    let body = ReplyBody::Result(result.clone());
+                    reply = Some(RuleReply { rule: rule.name.clone(), body });
                 }
             }
-            if ending.is_some() {
+            if reply.is_some() {
                 break;
             }
         }
-        Ok(RuleOutcome { document, fitting: fitting.or(as_it_came), judgement, ending })
+        // Rules about the call apply to its answer, whether they match the original call or the changed one.
+        let matching = matching.or(original_matching);
+        Ok(RuleOutcome { document, matching, judgement, reply })
     }
 }
 
 impl MatchingRules {
-    /// Tells whether a rule applies: to an allow it must be certain, and a note beside needs something to be beside.
+    /// Tells whether a rule applies. An `allow` applies only if the match is certain; tags and delays only if the rule
+    /// matches the message itself; all others if a match is possible.
     fn applies(&self, number: usize, rule: &Rule, document: &Document<'_>) -> bool {
         let (fits, need) = match rule.action {
             RuleAction::Allow => (self.all, Certainty::Certain),
@@ -177,7 +188,7 @@ impl MatchingRules {
     }
 }
 
-/// Makes all changes of a rule, each on what the one before left.
+/// Makes all changes of a rule in turn, each on the result of the one before.
 fn changed(
     document: &Document<'_>,
     changes: &[RuleChange],
@@ -192,7 +203,7 @@ fn changed(
         match made {
             Err(TooLong) => return Ok(Err(TooLong)),
             Ok(None) => {}
-            // A value that was set may nest deeper than can be looked into.
+            // A value that was set may nest deeper than messages may.
             Ok(Some(text)) => match Document::new(text.into()) {
                 Some(other) => latest = Some(other),
                 None => return Ok(Err(TooLong)),

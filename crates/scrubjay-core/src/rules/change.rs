@@ -1,4 +1,4 @@
-//! Changes of a message below its parameters, result or error: every byte elsewhere is kept.
+//! Changes to the parameters, result or error of a message; every byte elsewhere stays.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -6,12 +6,12 @@ use std::ops::Range;
 use regex::bytes::Regex;
 
 use super::document::{Document, JsonPath};
-use crate::expression;
+use crate::expression::{self, ExpressionError};
 use crate::json::edit;
 use crate::json::escape::escape;
 use crate::json::tree::NodeKind;
 
-/// One change.
+/// One change that a rule makes.
 #[derive(Clone, Debug)]
 pub struct RuleChange {
     path: JsonPath,
@@ -20,47 +20,47 @@ pub struct RuleChange {
 
 #[derive(Clone, Debug)]
 enum RuleChangeKind {
-    /// Puts a value there, as JSON.
+    /// Sets a value, given as JSON.
     Set(String),
     Remove,
-    /// Replaces what is found in texts.
+    /// Replaces matches in strings.
     Replace(Regex, String),
 }
 
-/// The message would become longer than messages may be.
+/// The message would exceed the maximum length.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
 
-/// What is put in the place of what.
+/// Ranges of a text and their replacements.
 pub(super) type Edits = Vec<(Range<usize>, Vec<u8>)>;
 
 impl RuleChange {
-    /// Puts a JSON value where the path leads; a path that ends in a name adds the member where it is missing.
+    /// Sets the values at a path to a JSON value; a path that ends in a name adds the member to objects without it.
     #[must_use]
     pub fn set(path: JsonPath, json: String) -> Self {
         Self { path, what: RuleChangeKind::Set(json) }
     }
 
-    /// Takes out the members and elements the path leads to.
+    /// Removes the members and elements at a path.
     #[must_use]
     pub fn remove(path: JsonPath) -> Self {
         Self { path, what: RuleChangeKind::Remove }
     }
 
-    /// Replaces every match of a regular expression in the texts the path leads to; `$1` stands for a group.
+    /// Replaces every match of a regular expression in the strings at a path; `$1` stands for a group.
     ///
     /// # Errors
-    /// It is not one, or matches everywhere.
-    pub fn replace(path: JsonPath, expression: &str, with: String) -> Result<Self, String> {
+    /// The expression cannot be used.
+    pub fn replace(path: JsonPath, expression: &str, with: String) -> Result<Self, ExpressionError> {
         Ok(Self { path, what: RuleChangeKind::Replace(expression::finding(expression)?, with) })
     }
 
-    /// Returns where it changes something.
+    /// Returns the path of the values it changes.
     pub(super) fn path(&self) -> &JsonPath {
         &self.path
     }
 
-    /// Changes a message; none where there is nothing to change.
+    /// Changes a message; `None` if there is nothing to change.
     pub(super) fn apply(
         &self,
         document: &Document<'_>,
@@ -76,6 +76,7 @@ impl RuleChange {
                 }
             }
         }
+        // A path with `..` leads to a value and to values inside it.
         let edits = disjoint(edits);
         if edits.is_empty() {
             return Ok(None);
@@ -88,9 +89,9 @@ impl RuleChange {
         Ok(Some(edit::apply(&document.text, edits.iter().map(|(range, with)| (range.clone(), &**with)))))
     }
 
-    /// Lists the values that the path leads to, for whatever reader.
+    /// Lists the values at the path, for readers of every kind.
     fn find(&self, document: &Document<'_>, body: usize) -> Vec<usize> {
-        self.path.0.look(&document.text, &document.tree, body).folded
+        self.path.0.find_for_every_reader(&document.text, &document.tree, body).folded
     }
 
     fn set_below(&self, document: &Document<'_>, body: usize, json: &[u8], edits: &mut Edits) {
@@ -98,7 +99,7 @@ impl RuleChange {
         let found = self.find(document, body);
         for &node in &found {
             match self.path.0.last_name().filter(|name| *document.key(node) != *name.as_bytes()) {
-                // In another case: readers that mind case would miss what is set.
+                // The key differs in case. Spelled as in the rule, the value reaches readers that compare case too.
                 Some(name) => {
                     let member = [b"\"", escape(name).as_bytes(), b"\":", json].concat();
                     edits.push((tree.nodes[node].start()..tree.nodes[node].range.end, member));
@@ -109,7 +110,7 @@ impl RuleChange {
                 None => {}
             }
         }
-        let Some((holders, name)) = self.path.0.find_holders(text, tree, body) else { return };
+        let Some((holders, name)) = self.path.0.find_parents(text, tree, body) else { return };
         let there: HashSet<usize> = found.into_iter().filter_map(|node| tree.nodes[node].parent).collect();
         for holder in holders {
             let node = &tree.nodes[holder];
@@ -158,7 +159,7 @@ impl RuleChange {
                 let range = inside.original(&whole.range());
                 let with = escape(&String::from_utf8_lossy(&expanded)).into_bytes();
                 put += with.len();
-                // Looked at on the way: a short pattern may be found very often.
+                // Checked inside the loop, because a short pattern may have very many matches.
                 if put > bytes_max {
                     return Err(TooLong);
                 }
@@ -169,7 +170,7 @@ impl RuleChange {
     }
 }
 
-/// Puts edits in order; what lies within another goes with that.
+/// Sorts edits, and drops those inside another.
 fn disjoint(mut edits: Edits) -> Edits {
     edits.sort_by_key(|(range, _)| (range.start, std::cmp::Reverse(range.end)));
     let mut end = 0;

@@ -1,26 +1,26 @@
-//! What the parameters, the result or the error of a message must be like.
+//! Conditions on the parameters, result or error of a message.
 
 use regex::bytes::Regex;
 use serde_json::Value;
 
 use super::document::{Document, JsonPath};
-use super::lenient::{may_equal, spelled};
+use super::lenient::{may_equal, spelled_number};
 use super::portable::is_plain_number;
-use crate::expression;
+use crate::expression::{self, ExpressionError};
 use crate::json::escape::{Unescaped, escape};
 use crate::json::tree::NodeKind;
 use crate::query::ValueTest;
 
-/// What some value of a message must be like.
+/// A condition on the values at a path.
 #[derive(Clone, Debug)]
 pub struct Condition {
-    /// Where the value stands.
+    /// The path of the values.
     pub path: JsonPath,
-    /// What one that stands there must be like.
+    /// The check that a value must pass.
     pub check: ValueCheck,
 }
 
-/// What a value must be like.
+/// A check of a value.
 #[derive(Clone, Debug)]
 pub struct ValueCheck(ValueKinds);
 
@@ -34,46 +34,46 @@ enum ValueKinds {
 }
 
 impl ValueCheck {
-    /// There; or with `false`, not there.
+    /// There is a value; with `false`, there is none.
     #[must_use]
     pub fn exists(wanted: bool) -> Self {
         Self(ValueKinds::Exists(wanted))
     }
 
-    /// Equal to this, or something that lenient readers take for this.
+    /// The value is equal to this one, or lenient readers take it for this one.
     #[must_use]
     pub fn equals(value: Value) -> Self {
         Self(ValueKinds::Value(ValueTest::Equals(value)))
     }
 
-    /// A text that holds this, whatever its case; of anything else, its JSON.
+    /// A string, or the JSON of another value, contains this text in any case.
     #[must_use]
     pub fn contains(part: String) -> Self {
         Self(ValueKinds::Value(ValueTest::Contains(part)))
     }
 
-    /// A text in which a regular expression is found; of anything else, its JSON.
+    /// A regular expression matches somewhere in a string, or in the JSON of another value.
     ///
     /// # Errors
-    /// It is not one.
-    pub fn matches(expression: &str) -> Result<Self, String> {
+    /// The expression cannot be used.
+    pub fn matches(expression: &str) -> Result<Self, ExpressionError> {
         expression::compile(expression).map(|regex| Self(ValueKinds::Matches(regex)))
     }
 
-    /// A number above this, or a text that spells one.
+    /// The value is a number above the bound, or a string that spells one.
     #[must_use]
     pub fn greater(bound: f64) -> Self {
         Self(ValueKinds::Greater(bound))
     }
 
-    /// A number below this, or a text that spells one.
+    /// The value is a number below the bound, or a string that spells one.
     #[must_use]
     pub fn less(bound: f64) -> Self {
         Self(ValueKinds::Less(bound))
     }
 }
 
-/// How sure it must be that a condition holds, where readers may differ.
+/// How certain a condition must be, since readers may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Certainty {
     /// It holds for some reader.
@@ -85,7 +85,7 @@ pub(super) enum Certainty {
 impl Condition {
     pub(super) fn holds(&self, document: &Document<'_>, need: Certainty) -> bool {
         let here = self.holds_in(document, need);
-        // What is too much to look into was refused before.
+        // A message too large to unpack was refused before.
         let unpacked = document.unpacked().unwrap_or_default();
         match need {
             Certainty::Possible => here || unpacked.is_some_and(|unpacked| self.holds_in(unpacked, need)),
@@ -94,22 +94,22 @@ impl Condition {
     }
 
     fn holds_in(&self, document: &Document<'_>, need: Certainty) -> bool {
-        let look = |body| self.path.0.look(&document.text, &document.tree, body);
-        let places = document.body().map(look).unwrap_or_default();
+        let find = |body| self.path.0.find_for_every_reader(&document.text, &document.tree, body);
+        let found = document.body().map(find).unwrap_or_default();
         let holds = |found: &[usize]| match &self.check.0 {
             ValueKinds::Exists(wanted) => found.is_empty() != *wanted,
             check => {
                 let mut each = found.iter().map(|node| check.holds(document, *node, need));
                 match need {
                     Certainty::Possible => each.any(|holds| holds),
-                    // Its reader may take any of them.
+                    // The server may act on any of the values.
                     Certainty::Certain => !found.is_empty() && each.all(|holds| holds),
                 }
             }
         };
         match need {
-            Certainty::Possible => holds(&places.exact) || holds(&places.folded),
-            Certainty::Certain => holds(&places.exact) && holds(&places.folded),
+            Certainty::Possible => holds(&found.exact) || holds(&found.folded),
+            Certainty::Certain => holds(&found.exact) && holds(&found.folded),
         }
     }
 }
@@ -121,7 +121,7 @@ impl ValueKinds {
         if document.kind(node) == NodeKind::String {
             let text = document.inside(node).text;
             let whole = self.holds_for_text(&text, need);
-            // To C a text ends at a NUL.
+            // In C a string ends at NUL.
             return match text.iter().position(|byte| *byte == 0) {
                 Some(end) => agree(whole, self.holds_for_text(&text[..end], need)),
                 None => whole,
@@ -134,14 +134,14 @@ impl ValueKinds {
         holds
     }
 
-    /// Tells whether it holds for what is no text.
+    /// Tells whether it holds for a value that is not a string.
     fn holds_for_other(&self, document: &Document<'_>, node: usize, need: Certainty) -> bool {
         let raw = document.raw(node);
         let agree =
             |one: bool, other: bool| if need == Certainty::Possible { one || other } else { one && other };
         let number = match document.kind(node) {
             NodeKind::Number => Number::new(raw),
-            // Many servers take a truth value for a number.
+            // Many servers take a boolean for a number.
             NodeKind::Word if need == Certainty::Possible => Number::of_truth(raw),
             _ => None,
         };
@@ -157,16 +157,16 @@ impl ValueKinds {
                     Certainty::Possible => holds_for_some(test, &value),
                     Certainty::Certain => number.is_none_or(|number| number.is_exact) && test.holds(&value),
                 },
-                // A number beyond all bounds is no value here, and neither is what holds one: then its JSON, written
-                // anew, is looked at, and nothing is certain.
+                // serde_json rejects numbers beyond the range of doubles. Then the value's JSON in normal form is
+                // tested as a text, and nothing is certain.
                 Err(_) => need == Certainty::Possible && test.holds(&text_value(&plain(document, node))),
             },
         }
     }
 
     fn holds_for_text(&self, text: &[u8], need: Certainty) -> bool {
-        // Many servers take a text for the number it spells.
-        let number = || if need == Certainty::Possible { spelled(text) } else { None };
+        // Many servers take a string for the number that it spells.
+        let number = || if need == Certainty::Possible { spelled_number(text) } else { None };
         match self {
             Self::Exists(wanted) => *wanted,
             Self::Greater(bound) => number().is_some_and(|number| number > *bound),
@@ -174,7 +174,7 @@ impl ValueKinds {
             Self::Matches(regex) => regex.is_match(text),
             Self::Value(test) => match need {
                 Certainty::Possible => holds_for_some(test, &text_value(text)),
-                // Nobody knows of a text whether its reader takes it for the number, or for `true`, that it spells.
+                // It is unknown whether the server takes a string for the number or boolean that it spells.
                 Certainty::Certain => {
                     let is_open = matches!(test, ValueTest::Equals(wanted) if !wanted.is_string());
                     !is_open && test.holds(&text_value(text))
@@ -184,7 +184,7 @@ impl ValueKinds {
     }
 }
 
-/// Tells whether a test holds for some reader.
+/// Tells whether a test holds for at least one reader.
 fn holds_for_some(test: &ValueTest, value: &Value) -> bool {
     test.holds(value) || matches!(test, ValueTest::Equals(wanted) if may_equal(value, wanted))
 }
@@ -197,7 +197,7 @@ fn text_value(text: &[u8]) -> Value {
 #[derive(Clone, Copy)]
 struct Number {
     nearest: f64,
-    /// Whether it is the same to all of them.
+    /// Whether all readers see the same number.
     is_exact: bool,
 }
 
@@ -207,7 +207,7 @@ impl Number {
         Some(Self { nearest, is_exact: is_plain_number(raw) })
     }
 
-    /// Returns the number that `true` or `false` is.
+    /// Returns the number that servers take `true` or `false` for.
     fn of_truth(raw: &[u8]) -> Option<Self> {
         let nearest = match raw {
             b"true" => 1.0,
@@ -217,7 +217,7 @@ impl Number {
         Some(Self { nearest, is_exact: true })
     }
 
-    /// Compares it; `holds` hears whether readers may see a little more or less.
+    /// Compares it with `holds`, which is also told whether some readers may see a slightly larger or smaller number.
     fn compares(self, need: Certainty, holds: impl Fn(f64, bool) -> bool) -> bool {
         match need {
             Certainty::Possible => holds(self.nearest, !self.is_exact),
@@ -226,7 +226,7 @@ impl Number {
     }
 }
 
-/// Returns the text that JavaScript makes of an array where it wants one.
+/// Returns the string that JavaScript converts an array to.
 fn coerced(document: &Document<'_>, array: usize) -> Vec<u8> {
     let texts = document.tree.children(array).map(|element| match document.kind(element) {
         NodeKind::String => document.inside(element).text.into_owned(),
@@ -238,7 +238,7 @@ fn coerced(document: &Document<'_>, array: usize) -> Vec<u8> {
     texts.collect::<Vec<_>>().join(&b","[..])
 }
 
-/// Returns the JSON of a value as one that wrote it anew would: without white space, escapes and odd numbers.
+/// Returns the JSON of a value in normal form: no white space, no needless escapes, numbers as doubles.
 fn plain(document: &Document<'_>, node: usize) -> Vec<u8> {
     let raw = document.raw(node);
     if document.kind(node) == NodeKind::Number {

@@ -1,14 +1,16 @@
-//! One message as places in its text: what it is, what it is about, whom it answers.
+//! One message with the structure of its text: its kind, its method, its tool, its body.
 //!
-//! Made of messages that [`super::strict`] let pass: every key of the envelope stands there once, spelled as the
-//! protocol spells it.
+//! The functions rely on the checks of [`super::strict`]: every key of the envelope occurs once, spelled as in the
+//! protocol.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
 
+use thiserror::Error;
+
 use super::json_in_text::unpack;
 use crate::json::escape::Unescaped;
-use crate::json::path::Path;
+use crate::json::path::{Path, PathError};
 use crate::json::strict::JsonProblem;
 use crate::json::tree::{NodeKind, Tree};
 
@@ -16,17 +18,22 @@ use crate::json::tree::{NodeKind, Tree};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonPath(pub(super) Path);
 
+/// Why a text is no JSONPath; the text follows the name of the setting it stands in.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("is not a JSONPath: {0}")]
+pub struct JsonPathError(PathError);
+
 impl JsonPath {
-    /// Reads a path: names, numbers, `*` and `..`.
+    /// Parses a path: names, numbers, `*` and `..`.
     ///
     /// # Errors
-    /// It cannot be read.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        Path::parse(text).map(Self).map_err(|e| format!("is not a JSONPath: {e}"))
+    /// It is not a path.
+    pub fn parse(text: &str) -> Result<Self, JsonPathError> {
+        Path::parse(text).map(Self).map_err(JsonPathError)
     }
 }
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MessageNature {
     Request,
@@ -38,12 +45,12 @@ pub(super) enum MessageNature {
 pub(super) struct Document<'a> {
     pub(super) text: Cow<'a, [u8]>,
     pub(super) tree: Tree,
-    /// As it is to a reader that looks into texts, once that was asked for.
+    /// The message with JSON in its string arguments unpacked, computed when first needed.
     unpacked: OnceCell<Result<Option<Box<Document<'static>>>, JsonProblem>>,
 }
 
 impl<'a> Document<'a> {
-    /// Reads a message; none where it is no JSON object, or nested too deeply.
+    /// Parses a message; `None` if it is not a JSON object, or nested too deeply.
     pub(super) fn new(text: Cow<'a, [u8]>) -> Option<Self> {
         let tree = Tree::parse(&text)?;
         (tree.nodes[0].kind == NodeKind::Object).then(|| Self::of_tree(text, tree))
@@ -53,7 +60,8 @@ impl<'a> Document<'a> {
         Self { text, tree, unpacked: OnceCell::new() }
     }
 
-    /// Returns it as it is to a reader that looks into texts, where that is something else.
+    /// Returns the message with JSON in its string arguments unpacked, as some servers read it; `None` if there is
+    /// none.
     pub(super) fn unpacked(&self) -> Result<Option<&Document<'static>>, JsonProblem> {
         let unpacked = self.unpacked.get_or_init(|| unpack(self).map(|unpacked| unpacked.map(Box::new)));
         unpacked.as_ref().map(Option::as_deref).map_err(|flaw| *flaw)
@@ -71,25 +79,25 @@ impl<'a> Document<'a> {
         self.string(0, b"method")
     }
 
-    /// Returns the tool that is called, where one is.
+    /// Returns the tool that the message calls, if it calls one.
     pub(super) fn tool(&self) -> Option<Cow<'_, [u8]>> {
         self.method().filter(|method| **method == *b"tools/call")?;
         self.string(self.member(0, b"params")?, b"name")
     }
 
-    /// Returns what paths begin at: the parameters, or the result or the error.
+    /// Returns the node at which paths begin: the parameters, the result or the error.
     pub(super) fn body(&self) -> Option<usize> {
         let answer = || self.member(0, b"result").or_else(|| self.member(0, b"error"));
         if self.method().is_some() { self.member(0, b"params") } else { answer() }
     }
 
-    /// Returns the id as it is spelled.
+    /// Returns the id as raw JSON.
     pub(super) fn id(&self) -> Cow<'_, str> {
         let id = self.member(0, b"id");
         id.map_or(Cow::Borrowed("null"), |id| String::from_utf8_lossy(self.raw(id)))
     }
 
-    /// Returns the text of a node.
+    /// Returns the raw JSON of a node.
     pub(super) fn raw(&self, node: usize) -> &[u8] {
         &self.text[self.tree.nodes[node].range.clone()]
     }

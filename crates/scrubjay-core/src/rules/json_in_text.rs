@@ -1,5 +1,5 @@
-//! Arguments that are JSON in a text. The official Python SDK takes such a text for the list or object it holds,
-//! where its tool wants one, so rules look into it as well.
+//! String arguments that contain JSON. The official Python SDK takes such a string for the list or object in it if the
+//! tool's parameter is one, so rules are applied to the content as well.
 
 use std::borrow::Cow;
 
@@ -9,10 +9,10 @@ use crate::json::edit;
 use crate::json::strict::{JsonProblem, VALUES_MAX};
 use crate::json::tree::{NodeKind, Tree};
 
-/// Returns a message as it is to a reader that looks into texts; none where no text holds a list or an object.
+/// Returns a message with its string arguments that contain JSON unpacked; `None` if there are none.
 ///
 /// # Errors
-/// A text holds more, or nests deeper, than can be looked into.
+/// The JSON in an argument is too large or nests too deeply.
 pub(super) fn unpack(document: &Document<'_>) -> Result<Option<Document<'static>>, JsonProblem> {
     let mut edits = Vec::new();
     for argument in arguments(document).filter(|argument| may_hold_json(document, *argument)) {
@@ -35,7 +35,7 @@ pub(super) fn unpack(document: &Document<'_>) -> Result<Option<Document<'static>
     Ok(Some(Document::of_tree(Cow::Owned(text), tree)))
 }
 
-/// Tells whether some of these changes would still change something within a text.
+/// Tells whether one of these changes would still change something inside a string argument.
 pub(super) fn reach_into_text(changes: &[RuleChange], changed: &Document<'_>) -> bool {
     let changes_it = |unpacked: &Document<'_>| {
         changes.iter().any(|change| !matches!(change.apply(unpacked, usize::MAX), Ok(None)))
@@ -50,7 +50,7 @@ fn arguments<'d>(document: &'d Document<'_>) -> impl Iterator<Item = usize> + 'd
     arguments.into_iter().flat_map(|arguments| document.tree.children(arguments))
 }
 
-/// Tells by its first byte whether a value may be a text with JSON in it; most are not.
+/// Tells from its first byte whether a value may be a string that contains JSON; a cheap check, most are not.
 fn may_hold_json(document: &Document<'_>, node: usize) -> bool {
     document.kind(node) == NodeKind::String && matches!(document.raw(node)[1], b'[' | b'{' | b' ' | b'\\')
 }

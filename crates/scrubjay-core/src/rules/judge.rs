@@ -1,4 +1,5 @@
-//! Judges the lines of one connection, in both directions: what goes on, what goes back, how long it waits.
+//! Applies the rules to the lines of one connection, in both directions: what is forwarded, what is sent back, after
+//! what delay.
 
 mod notes;
 mod within;
@@ -7,7 +8,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use self::notes::Notes;
-use self::within::begun;
+use self::within::begun_tasks;
 use super::Rules;
 use super::apply::{RuleOutcome, RuleSubject};
 use super::change::Edits;
@@ -23,42 +24,43 @@ use crate::json::edit;
 use crate::json::strict::{JsonProblem, escape_separators, scan};
 use crate::json::tree::Tree;
 
-/// The rules before so many changes are not kept: the answer to a request that was made under them is blocked.
+/// The number of earlier rule sets that are kept for open requests. The answer to a request under an older one is
+/// blocked, because the rules that apply to it are gone.
 const EARLIER_MAX: usize = 4;
 
-/// The rules at work on one connection.
+/// The rules and the open requests of one connection.
 #[derive(Debug)]
 pub struct Judge {
     in_force: ActiveRules,
-    /// The backend, or the connection's name.
+    /// The name of the backend, or of the connection.
     backend: String,
-    /// Rules that were in force before.
+    /// Earlier rules with requests that are still open.
     earlier: Vec<ActiveRules>,
-    /// Requests that were made under rules which are not kept, or under several.
+    /// Requests that were made under rules that are no longer kept, or under several rule sets.
     unjudgeable: OpenRequests,
     bytes_max: usize,
 }
 
-/// Rules with the requests made under them.
+/// Rules, with the requests made under them.
 #[derive(Debug)]
 struct ActiveRules {
     rules: Arc<Rules>,
     open: OpenRequests,
-    /// What later messages may refer to: tasks, and demands for input.
+    /// What later messages may refer to: tasks and requests for input.
     memory: ReferenceTable,
-    /// Whether one of them is about this connection.
+    /// Whether one of the rules is about this connection.
     concerns: bool,
 }
 
 impl ActiveRules {
     fn new(rules: Arc<Rules>, backend: &str) -> Self {
-        let concerns = rules.concern(backend);
+        let concerns = rules.concern_backend(backend);
         Self { rules, open: OpenRequests::default(), memory: ReferenceTable::default(), concerns }
     }
 }
 
 impl Judge {
-    /// Puts rules to work on the connection to a backend; no message may become longer than `bytes_max`.
+    /// Makes the judge of the connection to a backend; rules may not make a message longer than `bytes_max`.
     #[must_use]
     pub fn new(rules: Arc<Rules>, backend: &str, bytes_max: usize) -> Self {
         Self {
@@ -70,8 +72,8 @@ impl Judge {
         }
     }
 
-    /// Puts other rules in force. The answer to a request is still judged by the rules it was made under;
-    /// a task that was begun under other rules counts as one that may be anything.
+    /// Replaces the rules. The answer to an open request is still judged by the rules under which it was made; a task
+    /// that began under other rules counts as the task of any call.
     pub fn replace_rules(&mut self, rules: Arc<Rules>) {
         let new = ActiveRules::new(rules, &self.backend);
         self.earlier.push(std::mem::replace(&mut self.in_force, new));
@@ -81,12 +83,12 @@ impl Judge {
         }
     }
 
-    /// Forgets a request that went this way: nobody waits for its answer any more.
+    /// Forgets a request in this direction whose answer is no longer awaited.
     pub fn forget(&mut self, direction: Direction, id: &[u8]) {
         self.close(direction, &plain_id(id));
     }
 
-    /// Tells whether a rule is about this connection, so that only what every reader reads alike passes.
+    /// Tells whether a rule is about this connection, so that only messages pass that every reader reads alike.
     #[must_use]
     pub fn is_strict(&self) -> bool {
         self.in_force.concerns
@@ -94,40 +96,49 @@ impl Judge {
             || self.earlier.iter().any(|one| one.concerns && !one.open.is_empty())
     }
 
-    /// Returns the rules that an answer is judged by, which of them its request fits, and whether that was made.
-    fn asked(&self, direction: Direction, id: &[u8], notes: &Notes) -> (Arc<Rules>, MatchingRules, bool) {
+    /// Returns the rules for an answer, which of them its request matches, and whether the request was made under the
+    /// rules now in force.
+    fn rules_of_answer(
+        &self,
+        direction: Direction,
+        id: &[u8],
+        notes: &Notes,
+    ) -> (Arc<Rules>, MatchingRules, bool) {
         for in_force in std::iter::once(&self.in_force).chain(self.earlier.iter().rev()) {
-            if let Some(fitting) = in_force.open.find(direction, id) {
+            if let Some(matching) = in_force.open.find(direction, id) {
                 let is_now = Arc::ptr_eq(&in_force.rules, &self.in_force.rules);
-                // The same batch answers it already.
-                let again = notes.has_answered(id).then(|| in_force.rules.of_unknown());
-                let fitting = again.map_or(fitting, |unknown| fitting.or(unknown));
-                return (in_force.rules.clone(), fitting, is_now);
+                // A second answer to the same request in one batch: it is unknown what it answers.
+                let again = notes.has_answered(id).then(|| in_force.rules.for_unknown_request());
+                let matching = again.map_or(matching, |unknown| matching.or(unknown));
+                return (in_force.rules.clone(), matching, is_now);
             }
         }
         if self.unjudgeable.find(direction, id).is_some() {
-            let rules = Rules::that_block_everything();
-            let fitting = rules.of_unknown();
-            return (Arc::new(rules), fitting, false);
+            let rules = Rules::blocking_everything();
+            let matching = rules.for_unknown_request();
+            return (Arc::new(rules), matching, false);
         }
         let rules = &self.in_force.rules;
-        // An error without an id answers nobody's request.
+        // An error without an id answers no request.
         let is_harmless = id == b"null";
-        let fitting =
-            if is_harmless { MatchingRules::exactly(rules.of_any_method()) } else { rules.of_unknown() };
-        (rules.clone(), fitting, false)
+        let matching = if is_harmless {
+            MatchingRules::exactly(rules.for_any_method())
+        } else {
+            rules.for_unknown_request()
+        };
+        (rules.clone(), matching, false)
     }
 
-    /// Judges a line: a message, or each message of a batch by itself. What readers may read in different ways is
-    /// refused; a line of nothing but space says nothing, and passes.
+    /// Judges a line: a message, or each message of a batch. A line that readers may read in different ways is refused;
+    /// a blank line passes.
     pub fn line(&mut self, direction: Direction, line: &[u8]) -> Judgement {
         if !self.is_strict() || line.iter().all(|b| matches!(b, b' ' | b'\t')) {
             return Judgement::default();
         }
         let mut notes = Notes::default();
-        match self.strictly(direction, line, &mut notes) {
+        match self.judge_line(direction, line, &mut notes) {
             Ok(judgement) => {
-                self.keep(direction, notes);
+                self.commit(direction, notes);
                 judgement
             }
             Err(refused) => refused.judgement(direction, line, |id| {
@@ -136,7 +147,7 @@ impl Judge {
         }
     }
 
-    fn strictly(&self, direction: Direction, line: &[u8], notes: &mut Notes) -> Result<Judgement, Refused> {
+    fn judge_line(&self, direction: Direction, line: &[u8], notes: &mut Notes) -> Result<Judgement, Refused> {
         let mut separators = scan(line)?;
         let mut judgement = match line.trim_ascii_start().first() {
             Some(b'{') => self.message(direction, line, self.bytes_max, notes)?,
@@ -148,7 +159,7 @@ impl Judge {
                 });
             }
         };
-        // An id comes back as it was spelled.
+        // A reply repeats the id as it was spelled, which may contain a line separator.
         if let Some(back) = &mut judgement.back {
             *back = escape_separators(back, &scan(back)?);
         }
@@ -183,6 +194,7 @@ impl Judge {
             return Err(Refused { why, at: 0 });
         }
         for member in &members {
+            // The changes of all messages together must stay within the limit, hence the subtraction of `put`.
             let range = tree.nodes[*member].range.clone();
             let one =
                 self.message(direction, &text[range.clone()], self.bytes_max.saturating_sub(put), notes);
@@ -205,7 +217,7 @@ impl Judge {
         if !gone.is_empty() && gone.len() == members.len() {
             whole.onward = Onward::Nothing;
         } else if !gone.is_empty() || !edits.is_empty() {
-            whole.marks.act(RuleEffects::CHANGED);
+            whole.marks.add_effects(RuleEffects::CHANGED);
             let taken = edit::take_out(&tree, 0, |member| gone.binary_search(&member).is_ok());
             edits.extend(taken.into_iter().map(|(_, range)| (range, Vec::new())));
             edits.sort_by_key(|(range, _)| range.start);
@@ -227,26 +239,26 @@ impl Judge {
         check(&document)?;
         let nature = document.nature();
         let id = plain_id(document.id().as_bytes());
-        let (rules, fitting, is_asked) = match nature {
+        let (rules, matching, is_known_request) = match nature {
             MessageNature::Request | MessageNature::Notification => {
-                (self.in_force.rules.clone(), self.said(direction, &document), false)
+                (self.in_force.rules.clone(), self.matching_of_sent(direction, &document), false)
             }
-            MessageNature::Answer => self.asked(direction.reversed(), &id, notes),
+            MessageNature::Answer => self.rules_of_answer(direction.reversed(), &id, notes),
         };
-        let case = RuleSubject { document, nature, rules, fitting };
-        let ruled = self.judge(direction, case, (bytes_max, 0), notes)?;
+        let subject = RuleSubject { document, nature, rules, matching };
+        let outcome = self.judge(direction, subject, (bytes_max, 0), notes)?;
         if nature == MessageNature::Answer {
-            if is_asked && !fitting.is_about_task {
-                let tasks = begun(&ruled.document).map(|id| ReferenceKey::task(direction, &id));
-                tasks.for_each(|task| notes.know(task, fitting));
+            if is_known_request && !matching.is_about_task {
+                let tasks = begun_tasks(&outcome.document).map(|id| ReferenceKey::task(direction, &id));
+                tasks.for_each(|task| notes.remember(task, matching));
             }
             notes.answer(id);
-        } else if nature == MessageNature::Request && ruled.ending.is_none() {
-            notes.open(id, self.opening(direction, &ruled));
+        } else if nature == MessageNature::Request && outcome.reply.is_none() {
+            notes.open(id, self.matching_of_answer(direction, &outcome));
         }
-        let RuleOutcome { document, mut judgement, ending, .. } = ruled;
-        if let Some(ending) = ending {
-            return Ok(judgement.end(&document, nature, &ending));
+        let RuleOutcome { document, mut judgement, reply, .. } = outcome;
+        if let Some(reply) = reply {
+            return Ok(judgement.stopped_with(&document, nature, &reply));
         }
         if let Cow::Owned(other) = document.text {
             judgement.onward = Onward::Other(other);
@@ -254,30 +266,32 @@ impl Judge {
         Ok(judgement)
     }
 
-    /// Returns which rules a request or a notification fits.
-    fn said(&self, direction: Direction, document: &Document<'_>) -> MatchingRules {
-        let fitting = MatchingRules::exactly(self.in_force.rules.fitting(document));
+    /// Returns the rules that a request or a notification matches.
+    fn matching_of_sent(&self, direction: Direction, document: &Document<'_>) -> MatchingRules {
+        let matching = MatchingRules::exactly(self.in_force.rules.matching(document));
         let is_news = document.method().is_some_and(|method| method.starts_with(b"notifications/tasks"));
-        // What is told of a task may be its outcome.
-        match is_news.then(|| self.task(direction, document)).flatten() {
-            Some(task) => fitting.or(task),
-            None => fitting,
+        // A notification about a task may contain its result, so the rules of the call apply too.
+        match is_news.then(|| self.matching_of_task(direction, document)).flatten() {
+            Some(task) => matching.or(task),
+            None => matching,
         }
     }
 
-    /// Returns which rules the answer to a request will fit: what is answered about a task is of the call that began it.
-    fn opening(&self, direction: Direction, ruled: &RuleOutcome<'_>) -> MatchingRules {
-        let RuleOutcome { document, fitting, .. } = ruled;
+    /// Returns the rules that the answer to a request will match: an answer about a task also counts as one to the call
+    /// that began the task.
+    fn matching_of_answer(&self, direction: Direction, outcome: &RuleOutcome<'_>) -> MatchingRules {
+        let RuleOutcome { document, matching, .. } = outcome;
         if !document.method().is_some_and(|method| method.starts_with(b"tasks/")) {
-            return *fitting;
+            return *matching;
         }
-        let fitting = self.task(direction.reversed(), document).map_or(*fitting, |task| fitting.or(task));
-        MatchingRules { is_about_task: true, ..fitting }
+        let matching =
+            self.matching_of_task(direction.reversed(), document).map_or(*matching, |task| matching.or(task));
+        MatchingRules { is_about_task: true, ..matching }
     }
 }
 
-/// Judges what a client says to a gateway, which takes it apart before rules see what becomes of it: none where every
-/// reader reads it alike.
+/// Judges a client's line to a gateway, which parses it before the rules see the messages it becomes; `None` if every
+/// reader reads the line alike.
 #[must_use]
 pub fn refuse_unreadable(direction: Direction, line: &[u8]) -> Option<Judgement> {
     let read = || -> Result<(), Refused> {

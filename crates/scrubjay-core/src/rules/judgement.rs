@@ -1,30 +1,30 @@
-//! What comes of judging a line: what goes on, what goes back, and what its entry tells.
+//! The result of judging a line: what is forwarded, what is sent back, and the marks for its entry.
 
 use std::time::Duration;
 
 use super::Rule;
 use crate::entry::{RuleEffects, RuleMarks, add_line};
 
-/// What is to be done with a line.
+/// What to do with a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Judgement {
-    /// What goes on in its place.
+    /// What is forwarded.
     pub onward: Onward,
-    /// What goes back to whoever said it: an answer, or a batch of them.
+    /// What is sent back to the sender: an answer, or a batch of answers.
     pub back: Option<Vec<u8>>,
-    /// How long it waits before anything goes either way.
+    /// The delay before anything is sent either way.
     pub delay: Duration,
-    /// What its entry tells.
+    /// The marks for its entry.
     pub marks: OwnedRuleMarks,
 }
 
-/// What goes on in the place of a line.
+/// What is forwarded of a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Onward {
     /// The line, byte for byte.
     #[default]
     Same,
-    /// Another.
+    /// Another line.
     Other(Vec<u8>),
     /// Nothing.
     Nothing,
@@ -39,13 +39,13 @@ pub struct OwnedRuleMarks {
 }
 
 impl OwnedRuleMarks {
-    /// Returns what an entry tells.
+    /// Returns the marks as an entry holds them.
     #[must_use]
     pub fn as_marks(&self) -> RuleMarks<'_> {
         RuleMarks { effects: self.effects, rules: &self.rules, tags: &self.tags }
     }
 
-    /// Tells whether the line was refused because readers may differ on it.
+    /// Tells whether the line was refused because readers may read it in different ways.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         self.effects.has(RuleEffects::REFUSED)
@@ -53,19 +53,19 @@ impl OwnedRuleMarks {
 
     pub(super) fn note(&mut self, name: &str, effects: RuleEffects) {
         add_line(&mut self.rules, name);
-        self.act(effects);
+        self.add_effects(effects);
     }
 
     pub(super) fn apply(&mut self, rule: &Rule, effects: RuleEffects) {
         self.note(&rule.name, effects);
     }
 
-    pub(super) fn act(&mut self, effects: RuleEffects) {
+    pub(super) fn add_effects(&mut self, effects: RuleEffects) {
         self.effects = self.effects.and(effects);
     }
 
-    /// Forgets what was done, but for this.
-    pub(super) fn keep(&mut self, effects: RuleEffects) {
+    /// Keeps this effect if there is one, and drops all others.
+    pub(super) fn retain(&mut self, effects: RuleEffects) {
         self.effects = if self.effects.has(effects) { effects } else { RuleEffects::default() };
     }
 

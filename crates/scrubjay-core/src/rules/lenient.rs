@@ -1,13 +1,14 @@
-//! What lenient readers take a value for: pydantic and JavaScript read numbers and truth values out of texts, and take
-//! the one for the other.
+//! The values that lenient readers take a value for: pydantic and JavaScript convert strings to numbers and booleans,
+//! and booleans to numbers.
 //!
-//! Only for what may be: an `allow` needs a value that is the same to every reader. docs/RULES.md lists what counts.
+//! This decides what a value may be. An `allow` needs a value that is the same to every reader. docs/RULES.md lists all
+//! conversions.
 
 use serde_json::Value;
 
-/// Texts that pydantic, which the official Python SDK reads arguments with, takes for `true`.
+/// Strings that pydantic, which parses arguments in the official Python SDK, takes for `true`.
 const TRUE: [&str; 6] = ["true", "t", "yes", "y", "on", "1"];
-/// Texts that it takes for `false`; the empty one is false to JavaScript.
+/// Strings that it takes for `false`; the empty string is false in JavaScript.
 const FALSE: [&str; 7] = ["false", "f", "no", "n", "off", "0", ""];
 
 /// The zeros of all decimal digits (Unicode's Nd) beyond ASCII: Python's `int` reads each of them.
@@ -38,7 +39,7 @@ pub(super) fn may_equal(value: &Value, wanted: &Value) -> bool {
         (_, Value::Number(wanted)) => number(value).is_some_and(|number| Some(number) == wanted.as_f64()),
         (Value::String(text), Value::Null) => trimmed(text) == "null",
         (Value::String(text), Value::String(wanted)) => text == wanted,
-        // JavaScript makes a text of it.
+        // JavaScript converts it to a string.
         (Value::Number(_) | Value::Bool(_), Value::String(wanted)) => {
             let written = value.to_string();
             written == *wanted
@@ -68,15 +69,15 @@ fn number(value: &Value) -> Option<f64> {
     match value {
         Value::Number(number) => number.as_f64(),
         Value::Bool(truth) => Some(f64::from(u8::from(*truth))),
-        Value::String(text) => spelled(text.as_bytes()),
+        Value::String(text) => spelled_number(text.as_bytes()),
         _ => None,
     }
 }
 
-/// Returns the number that a text spells to readers that take texts for numbers.
-pub(super) fn spelled(text: &[u8]) -> Option<f64> {
+/// Returns the number that a string spells for readers that convert strings to numbers.
+pub(super) fn spelled_number(text: &[u8]) -> Option<f64> {
     let text = trimmed(std::str::from_utf8(text).ok()?);
-    // Long texts are most often no numbers, and this is found out at their beginning.
+    // Most strings are no numbers, and long ones are rejected here without a copy.
     let first = text.trim_start_matches(['+', '-']).chars().next()?;
     if !matches!(first, '0'..='9' | '.' | '_' | 'i' | 'I' | 'n' | 'N') && digit(first).is_none() {
         return None;
@@ -89,7 +90,8 @@ pub(super) fn spelled(text: &[u8]) -> Option<f64> {
     plain.parse().ok().or_else(|| prefixed(&plain))
 }
 
-/// Takes away what some reader takes for white space: Python the separators of ASCII, JavaScript the byte order mark.
+/// Removes what some reader takes for white space: for Python also the separators of ASCII, for JavaScript the byte
+/// order mark.
 fn trimmed(text: &str) -> &str {
     text.trim_matches(|c: char| c.is_whitespace() || matches!(c, '\u{feff}' | '\u{1c}'..='\u{1f}'))
 }
@@ -158,11 +160,11 @@ mod tests {
             "0500",
             "0x0_1F4",
         ] {
-            assert_eq!(spelled(text.as_bytes()), Some(500.0), "{text:?}");
+            assert_eq!(spelled_number(text.as_bytes()), Some(500.0), "{text:?}");
         }
-        assert_eq!(spelled(b"-0x10"), Some(-16.0));
+        assert_eq!(spelled_number(b"-0x10"), Some(-16.0));
         for text in ["", " ", "x", "500px", "0x", "0xg", "five", "1,000", "--5", "0x-1"] {
-            assert_eq!(spelled(text.as_bytes()), None, "{text:?}");
+            assert_eq!(spelled_number(text.as_bytes()), None, "{text:?}");
         }
     }
 

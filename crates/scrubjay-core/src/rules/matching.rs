@@ -1,23 +1,24 @@
-//! Which rules a request fits: so few bits that those of every open request can be kept for its answer.
+//! The rules that a request matches, as a bit set: small enough to keep for every open request until its answer comes.
 
 use super::Rule;
 use crate::bounded_map::BoundedMap;
 use crate::entry::Direction;
 use crate::operation::OPEN_MAX;
 
-/// No more rules can be in force.
+/// The most rules in force at once: a [`RuleSet`] has 256 bits.
 pub const RULES_MAX: usize = 256;
-/// So many tasks and demands for input are remembered on a connection: about 2 MiB.
+/// The tasks and requests for input that are remembered for a connection: about 2 MiB. The oldest is dropped first, and
+/// then counts as unknown.
 const KNOWN_MAX: usize = 16_384;
 
-/// Some of the rules, by their numbers.
+/// A set of rules, one bit for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RuleSet([u64; RULES_MAX / 64]);
 
 impl RuleSet {
-    pub(super) fn of(rules: &[Rule], fits: impl Fn(&Rule) -> bool) -> Self {
+    pub(super) fn of(rules: &[Rule], matches: impl Fn(&Rule) -> bool) -> Self {
         let mut found = Self::default();
-        for (number, _) in rules.iter().enumerate().filter(|(_, rule)| fits(rule)) {
+        for (number, _) in rules.iter().enumerate().filter(|(_, rule)| matches(rule)) {
             found.0[number / 64] |= 1 << (number % 64);
         }
         found
@@ -27,64 +28,65 @@ impl RuleSet {
         self.0[number / 64] & 1 << (number % 64) != 0
     }
 
-    /// Adds others.
-    pub(super) fn add(&mut self, others: Self) {
+    /// Adds the rules of another set.
+    pub(super) fn union_with(&mut self, others: Self) {
         for (mine, other) in self.0.iter_mut().zip(others.0) {
             *mine |= other;
         }
     }
 
-    /// Keeps only those that others have, too.
-    fn keep(&mut self, others: Self) {
+    /// Keeps only the rules that another set has too.
+    fn intersect_with(&mut self, others: Self) {
         for (mine, other) in self.0.iter_mut().zip(others.0) {
             *mine &= other;
         }
     }
 }
 
-/// Which rules a message fits, as far as that is known.
+/// The rules that a message matches, as far as its request is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct MatchingRules {
-    /// Rules that it may fit.
+    /// Rules that may match: `block`, `mock` and `modify` apply in case of doubt.
     pub(super) any: RuleSet,
-    /// Rules that it fits in any case.
+    /// Rules that certainly match: only these let an `allow` apply.
     pub(super) all: RuleSet,
-    /// Rules of what it is known to be, for what is only noted beside it.
+    /// Rules that match what the message is known to be: for `tag` and `delay`, where doubt justifies neither.
     pub(super) own: RuleSet,
-    /// Whether it answers a request about a task, and so begins none.
+    /// Whether it answers a request about a task, and therefore begins no task.
     pub(super) is_about_task: bool,
 }
 
 impl MatchingRules {
-    /// These and no others.
-    pub(super) fn exactly(fits: RuleSet) -> Self {
-        Self { any: fits, all: fits, own: fits, is_about_task: false }
+    /// Makes the matches of a message that is known exactly.
+    pub(super) fn exactly(rules: RuleSet) -> Self {
+        Self { any: rules, all: rules, own: rules, is_about_task: false }
     }
 
-    /// One or the other.
+    /// Combines the matches of a message that is one or the other.
     pub(super) fn or(mut self, other: Self) -> Self {
-        self.any.add(other.any);
-        self.all.keep(other.all);
-        self.own.add(other.own);
+        self.any.union_with(other.any);
+        self.all.intersect_with(other.all);
+        self.own.union_with(other.own);
+        // In case of doubt it may begin a task, whose rules must then be remembered.
         self.is_about_task &= other.is_about_task;
         self
     }
 }
 
-/// Who asked, and a hash of the id: ids may be of any length.
+/// The direction of a request, and a hash of its id, because ids may have any length.
 type RequestKey = (Direction, [u8; 16]);
 
-/// The requests that await their answer.
+/// The requests that wait for their answers.
 #[derive(Debug)]
 pub(super) struct OpenRequests {
     requests: BoundedMap<RequestKey, SameId>,
 }
 
-/// The requests that are open under one id. Which of them an answer is to, nobody can tell, so each answer may be to any
-/// of them: also the last one, for nobody knows which were answered before.
+/// The open requests with one id. It is unknown which of them an answer belongs to, so each answer counts as one to any
+/// of them; even the last one, because it is unknown which were answered before.
 #[derive(Debug)]
 struct SameId {
-    fitting: MatchingRules,
+    matching: MatchingRules,
     count: usize,
 }
 
@@ -95,48 +97,48 @@ impl Default for OpenRequests {
 }
 
 impl OpenRequests {
-    /// Notes a request; the oldest is forgotten where there are too many.
-    pub(super) fn note(&mut self, direction: Direction, id: &[u8], fitting: MatchingRules) {
-        self.add((direction, hash(id)), SameId { fitting, count: 1 });
+    /// Adds a request; if there are too many, the oldest is dropped.
+    pub(super) fn insert(&mut self, direction: Direction, id: &[u8], matching: MatchingRules) {
+        self.add((direction, hash(id)), SameId { matching, count: 1 });
     }
 
-    /// Notes all that are open elsewhere.
+    /// Moves all requests of another table here.
     pub(super) fn absorb(&mut self, other: Self) {
-        other.requests.into_entries().for_each(|(asked, same)| self.add(asked, same));
+        other.requests.into_entries().for_each(|(key, same)| self.add(key, same));
     }
 
-    /// Notes those that are open elsewhere under one id.
+    /// Moves the requests of another table with one id here.
     pub(super) fn absorb_id(&mut self, other: &mut Self, direction: Direction, id: &[u8]) {
-        let asked = (direction, hash(id));
-        if let Some(same) = other.requests.remove(&asked) {
-            self.add(asked, same);
+        let key = (direction, hash(id));
+        if let Some(same) = other.requests.remove(&key) {
+            self.add(key, same);
         }
     }
 
-    fn add(&mut self, asked: RequestKey, same: SameId) {
-        match self.requests.get_mut(&asked) {
+    fn add(&mut self, key: RequestKey, same: SameId) {
+        match self.requests.get_mut(&key) {
             Some(before) => {
-                before.fitting = before.fitting.or(same.fitting);
+                before.matching = before.matching.or(same.matching);
                 before.count += same.count;
             }
             None => {
-                self.requests.insert(asked, same);
+                self.requests.insert(key, same);
             }
         }
     }
 
-    /// Finds the requests of this id that went this way.
+    /// Returns the matches of the open requests with this id and direction.
     pub(super) fn find(&self, direction: Direction, id: &[u8]) -> Option<MatchingRules> {
-        self.requests.get(&(direction, hash(id))).map(|same| same.fitting)
+        self.requests.get(&(direction, hash(id))).map(|same| same.matching)
     }
 
-    /// Takes out one of them, whichever; returns whether there was one.
+    /// Removes one request with this id; returns whether there was one.
     pub(super) fn take(&mut self, direction: Direction, id: &[u8]) -> bool {
-        let asked = (direction, hash(id));
-        let Some(same) = self.requests.get_mut(&asked) else { return false };
+        let key = (direction, hash(id));
+        let Some(same) = self.requests.get_mut(&key) else { return false };
         same.count -= 1;
         if same.count == 0 {
-            self.requests.remove(&asked);
+            self.requests.remove(&key);
         }
         true
     }
@@ -146,7 +148,8 @@ impl OpenRequests {
     }
 }
 
-/// What a later message may refer to, by the way it goes and a hash: names that peers give may be of any length.
+/// The key of something that a later message may refer to: that message's direction, and a hash, because names given by
+/// peers may have any length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ReferenceKey {
     Task(Direction, [u8; 16]),
@@ -154,19 +157,18 @@ pub(super) enum ReferenceKey {
 }
 
 impl ReferenceKey {
-    /// A task by its id; its outcome goes this way.
+    /// Makes the key of a task from its id; `direction` is that of its result.
     pub(super) fn task(direction: Direction, id: &[u8]) -> Self {
         Self::Task(direction, hash(id))
     }
 
-    /// A demand for input by its key, and the state or the task it is part of; the answer goes this way.
+    /// Makes the key of a request for input from its name and its state or task; `direction` is that of the answer.
     pub(super) fn input(direction: Direction, state: &[u8], key: &[u8]) -> Self {
         Self::Input(direction, hash(&[&hash(state), key].concat()))
     }
 }
 
-/// The tasks and demands for input that were made, each with the rules that what made it fits. What falls out counts as
-/// unknown, and so as anything.
+/// Tasks and requests for input, with the rules that match the message behind each. What is dropped counts as unknown.
 #[derive(Debug)]
 pub(super) struct ReferenceTable {
     known: BoundedMap<ReferenceKey, MatchingRules>,
@@ -179,12 +181,12 @@ impl Default for ReferenceTable {
 }
 
 impl ReferenceTable {
-    /// Remembers something; what goes by a name that is known may be either.
-    pub(super) fn remember(&mut self, known: ReferenceKey, fitting: MatchingRules) {
+    /// Adds a task or request; if its key is known already, later messages may refer to either.
+    pub(super) fn remember(&mut self, known: ReferenceKey, matching: MatchingRules) {
         match self.known.get_mut(&known) {
-            Some(before) => *before = before.or(fitting),
+            Some(before) => *before = before.or(matching),
             None => {
-                self.known.insert(known, fitting);
+                self.known.insert(known, matching);
             }
         }
     }

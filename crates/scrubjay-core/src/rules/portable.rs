@@ -1,4 +1,4 @@
-//! Ids, numbers and names that are the same to every reader.
+//! Ids, numbers and names that are the same for every reader.
 
 use std::borrow::Cow;
 
@@ -6,12 +6,13 @@ use unicode_normalization::is_nfkc;
 
 use crate::json::escape::Unescaped;
 
-/// Whole numbers beyond this are not exact to every reader.
+/// Whole numbers beyond this are not exact for readers that use doubles.
 const EXACT_MAX: u64 = 1 << 53;
-/// So many digits of a number every reader keeps.
+/// The decimal digits that a double always preserves.
 const DIGITS_MAX: usize = 15;
 
-/// Tells whether every reader gives back an id as it was: a text, or a whole number that is exact everywhere.
+/// Tells whether every reader returns an id unchanged: a string without NUL, or a whole number that is exact
+/// everywhere.
 pub(super) fn is_plain_id(raw: &[u8]) -> bool {
     if raw.first() == Some(&b'"') {
         return !Unescaped::new(&raw[1..raw.len().max(2) - 1]).text.contains(&0);
@@ -22,21 +23,22 @@ pub(super) fn is_plain_id(raw: &[u8]) -> bool {
     text != "-0" && text.parse::<i64>().ok().filter(is_below).is_some()
 }
 
-/// Returns an id so that two spellings of it are the same, also to readers that take a text for a number.
+/// Returns an id in normal form: equal for all spellings that some reader takes for the same id, `1`, `1.0` and `"1"`.
 pub(super) fn plain_id(raw: &[u8]) -> Vec<u8> {
     let inside = raw.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
     let text = inside.map_or(Cow::Borrowed(raw), |inside| Unescaped::new(inside).text);
     let number = std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse::<f64>().ok());
-    // Beyond this, neighbouring whole numbers are one.
+    // Beyond this, doubles merge neighbouring whole numbers, which must remain different ids.
     let whole = number.filter(|n| n.fract() == 0.0 && n.abs() < 9e15);
     match whole {
+        // Adding 0.0 turns -0 into 0.
         Some(whole) => format!("{}", whole + 0.0).into_bytes(),
         None if inside.is_some() => [b"\"", &*text].concat(),
         None => raw.to_vec(),
     }
 }
 
-/// Tells whether every reader takes a number for the same one.
+/// Tells whether a number is the same for every reader.
 pub(super) fn is_plain_number(raw: &[u8]) -> bool {
     let text = std::str::from_utf8(raw).unwrap_or_default();
     if let Ok(whole) = text.parse::<i64>() {
@@ -49,19 +51,19 @@ pub(super) fn is_plain_number(raw: &[u8]) -> bool {
     number.is_finite() && digits.len() <= DIGITS_MAX && (number != 0.0 || digits.is_empty())
 }
 
-/// Tells whether a name is the same to readers that trim, cut at NUL, drop what cannot be seen, or normalise.
+/// Tells whether a name is the same for readers that trim, cut at NUL, drop invisible characters, or normalise.
 pub(super) fn is_plain_name(name: &[u8]) -> bool {
     if name.is_ascii() {
-        // Nearly every name: there is nothing to normalise.
+        // Nearly every name is ASCII, which needs no normalisation.
         let has_space_outside = name.first() == Some(&b' ') || name.last() == Some(&b' ');
         return !name.is_empty() && !has_space_outside && !name.iter().any(u8::is_ascii_control);
     }
     let Ok(name) = std::str::from_utf8(name) else { return false };
-    name.trim() == name && !name.chars().any(is_odd) && is_nfkc(name)
+    name.trim() == name && !name.chars().any(is_invisible_or_modifier) && is_nfkc(name)
 }
 
-/// Tells whether a character is a control, changes the one before it, or cannot be seen.
-fn is_odd(c: char) -> bool {
+/// Tells whether a character is a control character, modifies the one before it, or is invisible.
+fn is_invisible_or_modifier(c: char) -> bool {
     c.is_control()
         || matches!(c,
             // Modifier letters and combining marks.
@@ -70,7 +72,7 @@ fn is_odd(c: char) -> bool {
             // Spaces.
             | '\u{a0}' | '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{2028}' | '\u{2029}' | '\u{202f}'
             | '\u{205f}' | '\u{2800}' | '\u{3000}'
-            // What many readers ignore and nobody sees (Default_Ignorable_Code_Point).
+            // Invisible characters that many readers ignore (Default_Ignorable_Code_Point).
             | '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
             | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
             | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'

@@ -1,5 +1,5 @@
-//! What becomes of a message that readers may read in different ways: it does not go on, its entry names the reason,
-//! and who waits for it gets an error.
+//! Refusals of messages that readers may read in different ways: the message is not forwarded, its entry names the
+//! reason, and the peer that waits for it gets an error.
 
 use serde_json::json;
 
@@ -10,12 +10,12 @@ use crate::json::strict::{self, JsonProblem, VALUES_MAX};
 use crate::protocol::code;
 use crate::{envelope, message};
 
-/// The reasons stand on tapes where the names of rules do, behind this; no rule of a user's may begin so.
+/// The prefix of the reasons, which are stored on tapes like names of rules; a user's rule may not have it.
 pub const STRICT_PREFIX: &str = "strict/";
-/// Marks a message whose line separators were escaped on its way.
+/// The mark of a message whose line separators were escaped.
 pub(super) const SEPARATORS_ESCAPED: &str = "strict/line-separator";
 
-/// Why a message was refused, and at which byte the reason stands.
+/// Why a message was refused, and the position of the reason in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refused {
     pub(super) why: RefusalReason,
@@ -44,7 +44,7 @@ impl From<strict::ProblemAt> for Refused {
 }
 
 impl RefusalReason {
-    /// Returns what stands on the tape.
+    /// Returns the name of the reason on tapes.
     fn name(self) -> &'static str {
         match self {
             Self::Text(JsonProblem::NotUtf8) => "strict/utf-8",
@@ -91,22 +91,20 @@ impl RefusalReason {
                 return format!("it holds more than {VALUES_MAX} values");
             }
             Self::NotAMessage(what) => what,
-            Self::DuplicateKey => {
-                "a key stands twice in an object, or twice to readers that do not mind case"
-            }
+            Self::DuplicateKey => "a key occurs twice in an object, or twice for readers that ignore case",
             Self::Spelling => "a key differs only by its case from one of the protocol",
             Self::Prototype => "an object has the key __proto__",
             Self::Name => "its method, or the name of what it calls, is missing or is not a plain name",
             Self::Nul => "a key holds NUL",
-            Self::Packed => "an argument is a text with JSON in it, in which a rule would change something",
-            Self::TooLong => "it would become longer than messages may be",
+            Self::Packed => "an argument is a string with JSON in it, in which a rule would change something",
+            Self::TooLong => "it would exceed the maximum length",
         };
         text.to_owned()
     }
 }
 
 impl Refused {
-    /// Returns the error that tells of it, as JSON.
+    /// Returns the error for the peer, as JSON.
     fn error(&self) -> String {
         let Self { why, at } = self;
         let text = format!(
@@ -117,20 +115,21 @@ impl Refused {
         message::error(why.code(), &text, Some(&json!({ "rule": why.name() })))
     }
 
-    /// Decides what becomes of a line; `is_answered` hears the ids of the answers that errors stand for.
+    /// Makes the judgement of a refused line; `is_answered` is called with the ids of the answers that are replaced by
+    /// errors.
     pub(super) fn judgement(
         &self,
         direction: Direction,
         line: &[u8],
         mut is_answered: impl FnMut(&str),
     ) -> Judgement {
-        // Taking apart a batch that is too large is what was refused.
+        // A batch with too many values is not parsed here either, since its size is why it was refused.
         let whole = self.why != RefusalReason::Text(JsonProblem::TooManyValues);
-        let said = salvage(line, whole);
+        let messages = salvage(line, whole);
         let error = self.error();
         let (mut back, mut onward) = (Vec::new(), Vec::new());
-        for PartialMessage { sort, id } in &said {
-            match (sort, id) {
+        for PartialMessage { kind, id } in &messages {
+            match (kind, id) {
                 (PartialKind::Request, Some(id)) => back.push(message::raw_error(id, &error)),
                 (PartialKind::Answer, Some(id)) => {
                     is_answered(id);
@@ -139,10 +138,10 @@ impl Refused {
                 _ => {}
             }
         }
-        let is_told = !back.is_empty() || !onward.is_empty();
-        let waits = said.iter().any(|said| said.sort != PartialKind::Notification);
-        // A server's stray output waits for nothing; a client may.
-        if !is_told && waits && direction == Direction::ClientToServer {
+        let has_recipient = !back.is_empty() || !onward.is_empty();
+        let waits = messages.iter().any(|message| message.kind != PartialKind::Notification);
+        // A server's stray output expects no answer; a client's unreadable line may be a request.
+        if !has_recipient && waits && direction == Direction::ClientToServer {
             back.push(message::raw_error("null", &error));
         }
         let is_batch = line.trim_ascii_start().first() == Some(&b'[');

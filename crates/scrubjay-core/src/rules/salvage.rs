@@ -1,6 +1,7 @@
-//! Finds out who waits for a message that cannot be read strictly: its id, where there is no doubt about it.
+//! Determines the kind and the id of a message that is not strict JSON, so that its sender can get an error. The id is
+//! used only if all readers agree on it.
 //!
-//! Follows brackets and strings as any reader does and looks at the keys of the outermost object only.
+//! It follows brackets and strings like any reader, and reads only the keys of the outermost object.
 
 use std::ops::Range;
 
@@ -10,7 +11,7 @@ use crate::json::fold::fold;
 use crate::json::strict::scan;
 use crate::json::tree::{NodeKind, Tree};
 
-/// What a message seems to be.
+/// The apparent kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PartialKind {
     Request,
@@ -19,18 +20,19 @@ pub(super) enum PartialKind {
     Unknown,
 }
 
-/// What is known of a message.
+/// What is known about a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PartialMessage<'a> {
-    pub(super) sort: PartialKind,
-    /// The id as it stands there, where no reader can take another for it.
+    pub(super) kind: PartialKind,
+    /// The id as raw JSON, if no reader can take another value for the id.
     pub(super) id: Option<&'a str>,
 }
 
-const UNKNOWN: PartialMessage<'static> = PartialMessage { sort: PartialKind::Unknown, id: None };
+const UNKNOWN: PartialMessage<'static> = PartialMessage { kind: PartialKind::Unknown, id: None };
 
-/// Looks at a line; with `whole` at each message of a batch.
+/// Examines a line; if `whole` is set, each message of a batch.
 pub(super) fn salvage(line: &[u8], whole: bool) -> Vec<PartialMessage<'_>> {
+    // A byte order mark may be the reason for the refusal; the message behind it still has an id.
     let text = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii();
     if text.first() != Some(&b'[') {
         return vec![one(text)];
@@ -56,6 +58,7 @@ fn one(text: &[u8]) -> PartialMessage<'_> {
     let (mut at, mut depth) = (0, 0_usize);
     while let Some((token, next)) = token(text, at) {
         match token {
+            // A second value on the line: it is unknown which of them a reader takes.
             Token::Open if depth == 0 && at > 0 => return UNKNOWN,
             Token::Open => {
                 depth += 1;
@@ -76,16 +79,16 @@ fn one(text: &[u8]) -> PartialMessage<'_> {
         }
         at = next;
     }
-    if depth > 0 || text.first() != Some(&b'{') { UNKNOWN } else { members.told(text) }
+    if depth > 0 || text.first() != Some(&b'{') { UNKNOWN } else { members.classify(text) }
 }
 
-/// What the outermost object holds.
+/// The members of the outermost object.
 #[derive(Default)]
 struct Members {
     key: Option<Range<usize>>,
     last: Option<Range<usize>>,
     ids: Vec<Option<Range<usize>>>,
-    is_doubtful: bool,
+    is_ambiguous: bool,
     has_method: bool,
     has_answer: bool,
 }
@@ -99,7 +102,7 @@ impl Members {
         let key = Unescaped::new(inside).text;
         match &*fold(&key) {
             b"id" => {
-                self.is_doubtful |= *key != *b"id";
+                self.is_ambiguous |= *key != *b"id";
                 self.ids.push(value);
             }
             b"method" => self.has_method = true,
@@ -108,23 +111,23 @@ impl Members {
         }
     }
 
-    fn told<'t>(&self, text: &'t [u8]) -> PartialMessage<'t> {
+    fn classify<'t>(&self, text: &'t [u8]) -> PartialMessage<'t> {
         let id = match self.ids.as_slice() {
-            [Some(id)] if !self.is_doubtful => Some(&text[id.clone()]),
+            [Some(id)] if !self.is_ambiguous => Some(&text[id.clone()]),
             _ => None,
         };
         let id = id.filter(|id| scan(id).is_ok_and(|separators| separators.is_empty()) && is_plain_id(id));
-        let sort = match (self.has_method, self.has_answer) {
+        let kind = match (self.has_method, self.has_answer) {
             (true, false) if self.ids.is_empty() => PartialKind::Notification,
             (true, false) => PartialKind::Request,
             (false, true) => PartialKind::Answer,
             _ => return UNKNOWN,
         };
-        PartialMessage { sort, id: id.and_then(|id| std::str::from_utf8(id).ok()) }
+        PartialMessage { kind, id: id.and_then(|id| std::str::from_utf8(id).ok()) }
     }
 }
 
-/// Reads the token at a place, and returns where the next one begins.
+/// Reads the token at a position; also returns the position after it.
 fn token(text: &[u8], from: usize) -> Option<(Token, usize)> {
     let is_space = |b: u8| b <= b' ' || b == 0x7f;
     let at = from + text[from..].iter().position(|b| !is_space(*b))?;
@@ -159,8 +162,8 @@ mod tests {
 
     #[track_caller]
     fn check(line: &str, expected: &[(PartialKind, Option<&str>)]) {
-        let said: Vec<_> = salvage(line.as_bytes(), true).into_iter().map(|s| (s.sort, s.id)).collect();
-        assert_eq!(said, expected, "{line}");
+        let found: Vec<_> = salvage(line.as_bytes(), true).into_iter().map(|s| (s.kind, s.id)).collect();
+        assert_eq!(found, expected, "{line}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Which messages rules can judge: those that every reader reads alike.
+//! Checks that every reader reads a message alike, so that rules can judge it.
 //!
-//! The text has passed [`crate::json::strict`]. Here the message is looked at: its keys, its shape, its names, and
-//! the places that rules look at. docs/RULES.md states all of it.
+//! The text has passed [`crate::json::strict`]. This checks the message: its keys, its shape, its names, and the values
+//! that rules read. docs/RULES.md is the specification.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -14,12 +14,13 @@ use crate::json::fold::fold;
 use crate::json::tree::NodeKind;
 use crate::protocol::meta;
 
-/// An object of more keys than this is looked through with a set.
+/// The keys of an object that are compared one by one; further ones are kept in a set, so that large objects cost no
+/// more.
 const FEW_KEYS: usize = 8;
 
 const ENVELOPE: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
 const ERROR: [&str; 3] = ["code", "message", "data"];
-/// What decides in a result whether a message stands within it.
+/// The keys of a result that decide whether a message is nested in it; all other keys are a server's own.
 const RESULT: [&str; 8] =
     ["_meta", "error", "inputRequests", "requestState", "result", "resultType", "task", "taskId"];
 const PARAMS: [&str; 45] = [
@@ -80,16 +81,16 @@ const META: [&str; 8] = [
     meta::SUBSCRIPTION_ID,
 ];
 
-/// Checks that a message is one, and the same one to every reader.
+/// Checks that a text is a message, and the same message for every reader.
 pub(super) fn check(document: &Document<'_>) -> Result<(), Refused> {
-    let looking = StrictCheck(document);
-    looking.keys()?;
-    looking.spelled(0, &ENVELOPE, true)?;
-    looking.shape()
+    let strict = StrictCheck(document);
+    strict.keys()?;
+    strict.check_spelling(0, &ENVELOPE, true)?;
+    strict.shape()
 }
 
-/// Checks that every reader finds the same keys where some rules look.
-pub(super) fn check_places<'r>(
+/// Checks that every reader finds the same values at the paths of some rules.
+pub(super) fn check_paths<'r>(
     document: &Document<'_>,
     rules: impl Iterator<Item = &'r Rule>,
 ) -> Result<(), Refused> {
@@ -97,9 +98,11 @@ pub(super) fn check_places<'r>(
     let at = document.tree.nodes[body].range.start;
     let is_ambiguous = |path: &JsonPath, document: &Document<'_>| {
         let body = document.body();
-        body.is_some_and(|body| path.0.look(&document.text, &document.tree, body).is_ambiguous)
+        body.is_some_and(|body| {
+            path.0.find_for_every_reader(&document.text, &document.tree, body).is_ambiguous
+        })
     };
-    for path in rules.flat_map(Rule::places) {
+    for path in rules.flat_map(Rule::paths) {
         let unpacked = document.unpacked().map_err(|flaw| Refused { why: RefusalReason::Text(flaw), at })?;
         if is_ambiguous(path, document) || unpacked.is_some_and(|unpacked| is_ambiguous(path, unpacked)) {
             return Err(Refused { why: RefusalReason::DuplicateKey, at });
@@ -115,7 +118,7 @@ impl StrictCheck<'_, '_> {
         Err(Refused { why, at: self.0.tree.nodes[node].start() })
     }
 
-    /// Checks that no object has a key twice, or one that some readers do not take for a key.
+    /// Checks that no object has a key twice, or a key that some readers do not treat as one.
     fn keys(&self) -> Result<(), Refused> {
         let tree = &self.0.tree;
         for object in (0..tree.nodes.len()).filter(|node| tree.nodes[*node].kind == NodeKind::Object) {
@@ -143,9 +146,9 @@ impl StrictCheck<'_, '_> {
         Ok(())
     }
 
-    /// Checks that the keys of an object which the protocol knows are spelled as it does, and where `all` is set that
-    /// no two keys are one to a reader that does not mind case.
-    fn spelled(&self, object: usize, known: &[&str], all: bool) -> Result<(), Refused> {
+    /// Checks that keys of the protocol are spelled exactly, and, if `all` is set, that no two keys are the same for a
+    /// reader that ignores case.
+    fn check_spelling(&self, object: usize, known: &[&str], all: bool) -> Result<(), Refused> {
         let mut seen = HashSet::new();
         for child in self.0.tree.children(object) {
             let key = self.0.key(child);
@@ -194,7 +197,7 @@ impl StrictCheck<'_, '_> {
     fn params(&self, params: usize) -> Result<(), Refused> {
         match self.0.kind(params) {
             NodeKind::Object => {
-                self.spelled(params, &PARAMS, true)?;
+                self.check_spelling(params, &PARAMS, true)?;
                 self.meta(params)
             }
             _ if self.0.raw(params) == b"null" => Ok(()),
@@ -206,20 +209,20 @@ impl StrictCheck<'_, '_> {
         if self.0.kind(body) != NodeKind::Object {
             return Ok(());
         }
-        self.spelled(body, known, false)?;
+        self.check_spelling(body, known, false)?;
         self.meta(body)
     }
 
     fn meta(&self, holder: usize) -> Result<(), Refused> {
         let Some(meta) = self.0.member(holder, b"_meta") else { return Ok(()) };
         match self.0.kind(meta) {
-            NodeKind::Object => self.spelled(meta, &META, true),
+            NodeKind::Object => self.check_spelling(meta, &META, true),
             _ if self.0.raw(meta) == b"null" => Ok(()),
             _ => self.refuse(RefusalReason::NotAMessage("its _meta is not an object"), meta),
         }
     }
 
-    /// Checks that a call says which tool it calls, and gives arguments by their names.
+    /// Checks that a call names its tool or prompt, and that its arguments are an object.
     fn tool_is_named(&self) -> Result<(), Refused> {
         let document = self.0;
         let Some(method) = document.method() else { return Ok(()) };

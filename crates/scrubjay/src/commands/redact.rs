@@ -72,7 +72,7 @@ pub(crate) fn run(global: &Global, args: &RedactArgs) -> anyhow::Result<ExitCode
 
 /// Decrypts values in place; reports those that cannot be decrypted, and leaves them as they are.
 fn decrypt_lines(loaded: &Loaded, named: Option<&str>, input: Box<dyn Read>) -> anyhow::Result<ExitCode> {
-    let mut keys: HashMap<String, Result<RedactionKey, String>> = HashMap::new();
+    let mut keys: HashMap<String, Result<RedactionKey, _>> = HashMap::new();
     if let Some(name) = named {
         // Before any output: a missing key concerns all of it.
         let found = loaded.redaction_key(name).map_err(|why| anyhow::anyhow!("--key {name} {why}"))?;
@@ -83,14 +83,16 @@ fn decrypt_lines(loaded: &Loaded, named: Option<&str>, input: Box<dyn Read>) -> 
         let mut key = |id: &str| {
             let id = named.unwrap_or(id);
             // A key is read once: it may be in a file, and each line may have values.
-            keys.entry(id.to_owned()).or_insert_with(|| loaded.redaction_key(id)).clone()
+            keys.entry(id.to_owned()).or_insert_with(|| loaded.redaction_key(id)).as_ref().ok().cloned()
         };
         let decrypted = decrypt(line, &mut key);
         for failed in &decrypted.failed {
             unread += 1;
             let id = inert(&failed.key_id);
             tell(&match &failed.why {
-                UnreadableReason::NoKey(why) => {
+                UnreadableReason::NoKey => {
+                    let why = keys.get(&failed.key_id).and_then(|found| found.as_ref().err());
+                    let why = why.expect("decryption asked for this key");
                     format!("line {number}: the key {id} {why}; use another with --key")
                 }
                 UnreadableReason::Damaged => {

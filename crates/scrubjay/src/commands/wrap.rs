@@ -259,9 +259,9 @@ fn problems(error: &anyhow::Error) -> &[Problem] {
 }
 
 fn parse_message_size(text: &str) -> anyhow::Result<usize> {
-    let bytes = parse_size(text).map_err(anyhow::Error::msg)?;
+    let bytes = parse_size(text)?;
     // As for `limits.max_message_size` in the configuration.
-    anyhow::ensure!((1024..1 << 30).contains(&bytes), "it must be between 1 KiB and 1 GiB");
+    anyhow::ensure!((1 << 10..=1 << 30).contains(&bytes), "it must be between 1 KiB and 1 GiB");
     Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 

@@ -1,4 +1,4 @@
-//! Tokens of places where code and packages live.
+//! Tokens of code forges and package registries.
 
 use super::{Detector, random, token};
 use crate::redact::shape::ByteClass;

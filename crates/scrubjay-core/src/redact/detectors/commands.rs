@@ -1,51 +1,54 @@
-//! Passwords in commands and files of commands: `curl -u`, `mysql -p`, SQL that makes users, netrc.
+//! Passwords in commands and their files: `curl -u`, `mysql -p`, SQL that creates users, netrc.
 //!
-//! Quotes and line ends may be escaped in raw bytes, so the quick look goes by the anchors and little more. Of anchors
-//! that names have too, only what the search looks for anyway is given.
+//! Quotes and line ends may be escaped in raw bytes, so the check of raw bytes sees little more than the anchors. An
+//! anchor that sensitive names contain too is spelled like their stem (`passw`), so that the search stops no more
+//! often.
 
 use std::ops::Range;
 
 use super::{Detector, Form};
-use crate::redact::placeholder::{ValuePosition, is_standin};
+use crate::redact::placeholder::{ValuePosition, is_placeholder};
 use crate::redact::shape::{begins, quoted_end, user_end};
 
+// Anchors are the rarest bytes that all such commands have, because each hit costs a check of the raw bytes.
 pub(super) const ALL: &[Detector] = &[
     Detector {
         name: "curl-password",
         anchors: &["curl "],
         any_case: false,
-        form: Form::Near(may_name_user, curl),
+        form: Form::Prechecked(may_name_user, curl),
     },
     Detector {
         name: "mysql-password",
         anchors: &["mysql", "mariadb"],
         any_case: false,
-        form: Form::Near(may_name_password, mysql),
+        form: Form::Prechecked(may_name_password, mysql),
     },
     Detector {
         name: "sql-password",
         anchors: &["identified", "passw"],
         any_case: true,
-        form: Form::Near(may_be_sql, |text, at| sql(text, at).into_iter().collect()),
+        form: Form::Prechecked(may_be_sql, |text, at| sql(text, at).into_iter().collect()),
     },
     Detector {
         name: "netrc-password",
         anchors: &["passw"],
         any_case: false,
-        form: Form::Near(may_be_netrc, |text, at| netrc(text, at).into_iter().collect()),
+        form: Form::Prechecked(may_be_netrc, |text, at| netrc(text, at).into_iter().collect()),
     },
 ];
 
-/// No command is looked at beyond this.
+/// The longest command that is followed, in bytes; a limit on the work for one hit.
 const COMMAND_BYTES_MAX: usize = 2048;
-/// No flag is looked at beyond this: `-proxy-user` has its letter in the second part.
+/// The most letters of a flag that are examined; `-proxy-user` has its letter in the second part.
 const FLAG_BYTES_MAX: usize = 16;
-/// Short flags of curl that may stand before another in one word.
+/// Short flags of curl without a value, which may precede another in one word.
 const WITHOUT_VALUE: &[u8] = b"aBfgGiIjJkLlMnNOpqRsSvZ";
 /// Flags of mysql that people write with one dash.
 const LONG_FLAGS: &[&[u8]] = &[b"port", b"protocol", b"pager", b"prompt", b"pipe", b"plugin-dir"];
-/// So far before a password its statement or entry begins; escaped, it takes more.
+/// The most bytes before a password that are searched for the statement or entry it belongs to.
 const BEFORE_BYTES: usize = 256;
+/// The same in raw bytes, where escapes make it longer.
 const BEFORE_RAW_BYTES: usize = 2048;
 
 /// Statements of SQL that set a password.
@@ -74,7 +77,7 @@ fn words(text: &[u8], at: usize) -> Vec<Range<usize>> {
     let (mut at, mut words) = (at, Vec::new());
     let is_gap = |b: &u8| matches!(b, b' ' | b'\t' | b'\\');
     while let Some(first) = near[at..].iter().position(|b| !is_gap(b)).map(|gap| at + gap) {
-        // A line that ends in a backslash goes on.
+        // A backslash before the line end continues the command.
         if near[first] == b'\n' && near[..first].ends_with(b"\\") {
             at = first + 1;
             continue;
@@ -101,10 +104,10 @@ fn words(text: &[u8], at: usize) -> Vec<Range<usize>> {
 }
 
 fn is_secret(text: &[u8], value: &Range<usize>) -> bool {
-    value.len() >= 3 && !is_standin(text, value, ValuePosition::Text)
+    value.len() >= 3 && !is_placeholder(text, value, ValuePosition::Text)
 }
 
-/// Returns how long the flag is that a word begins with and that names a user; the rest of the word is its value.
+/// Returns the length of the flag for a user at the beginning of a word; the rest of the word is its value.
 fn user_flag(word: &[u8]) -> Option<usize> {
     for long in ["--user", "--proxy-user"] {
         match word.strip_prefix(long.as_bytes()) {
@@ -113,7 +116,7 @@ fn user_flag(word: &[u8]) -> Option<usize> {
             _ => {}
         }
     }
-    // Short flags are written as one word: `-sSu`. The quick look sees no more of one.
+    // Short flags are combined: `-sSu`. The check of raw bytes sees no more letters either.
     let letters = word.strip_prefix(b"-")?.iter().take(FLAG_BYTES_MAX);
     let before = letters.take_while(|b| WITHOUT_VALUE.contains(b)).count();
     let is_user = before < FLAG_BYTES_MAX && matches!(word.get(before + 1), Some(b'u' | b'U'));
@@ -128,7 +131,7 @@ fn curl(text: &[u8], at: usize) -> Vec<Range<usize>> {
     let password = |(i, word): (usize, &Range<usize>)| {
         let flag = &text[word.clone()];
         let value = word.start + user_flag(flag)?..word.end;
-        // In a word of its own, or in quotes right behind the flag.
+        // The next word, or quotes directly after the flag.
         let value = if value.is_empty() { words.get(i + 1)?.clone() } else { value };
         let colon = value.start + user_end(&text[value.clone()])?;
         let secret = colon + 1..value.end;
@@ -151,7 +154,7 @@ fn mysql(text: &[u8], at: usize) -> Vec<Range<usize>> {
             return None;
         }
         let value = match flag {
-            // In quotes of its own, right behind the flag.
+            // The value is in quotes directly after the flag, so it is the next word.
             [] => words
                 .get(i + 1)
                 .filter(|next| next.start == word.end + 1 && matches!(text[word.end], b'"' | b'\''))?,
@@ -173,7 +176,7 @@ fn may_be_sql(raw: &[u8], at: usize) -> bool {
         || lower.starts_with(b"identified with ")
 }
 
-/// Finds the text in quotes that SQL calls a password: `IDENTIFIED BY '…'`, `CREATE USER a PASSWORD '…'`.
+/// Finds a password in SQL: `IDENTIFIED BY '…'`, `CREATE USER a PASSWORD '…'`.
 fn sql(text: &[u8], at: usize) -> Option<Range<usize>> {
     let line = &text[at..text.len().min(at + BEFORE_BYTES)];
     let line = &line[..memchr::memchr(b'\n', line).unwrap_or(line.len())].to_ascii_lowercase();
@@ -199,7 +202,7 @@ fn sql(text: &[u8], at: usize) -> Option<Range<usize>> {
     is_secret(text, &secret).then_some(secret)
 }
 
-/// Finds the end of a text in quotes, in which SQL writes a quote twice or behind a backslash.
+/// Finds the end of a quoted text in SQL, which writes a quote twice or after a backslash.
 fn sql_end(text: &[u8], open: usize, escapes: usize) -> usize {
     let (quote, start) = (text[open], open + 1);
     let near = &text[..text.len().min(start + BEFORE_BYTES)];
@@ -208,7 +211,7 @@ fn sql_end(text: &[u8], open: usize, escapes: usize) -> usize {
         let end = quoted_end(near, at, quote, escapes);
         let closing = end + near[end..].iter().take(escapes).take_while(|b| **b == b'\\').count();
         if near.get(closing) != Some(&quote) {
-            // It does not close on this line: any quote may end it.
+            // The quote does not close on this line, so any quote may end the text.
             let any = |b: &u8| matches!(b, b'\'' | b'"' | b'\\' | b'\n');
             return start + near[start..].iter().position(any).unwrap_or(near.len() - start);
         }

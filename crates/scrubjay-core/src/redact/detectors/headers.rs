@@ -1,4 +1,4 @@
-//! What stands behind `Bearer`, `Basic` and `Digest`.
+//! Credentials after `Bearer`, `Basic` and `Digest`.
 
 use std::ops::Range;
 
@@ -6,13 +6,13 @@ use super::{Detector, Form};
 use crate::redact::shape::{ByteClass, begins, entropy, parameters};
 
 pub(super) const ALL: &[Detector] = &[
-    Detector { name: "bearer-token", anchors: &["bearer "], any_case: true, form: Form::By(bearer) },
-    Detector { name: "basic-credentials", anchors: &["basic "], any_case: true, form: Form::By(basic) },
+    Detector { name: "bearer-token", anchors: &["bearer "], any_case: true, form: Form::Custom(bearer) },
+    Detector { name: "basic-credentials", anchors: &["basic "], any_case: true, form: Form::Custom(basic) },
     Detector {
         name: "digest-credentials",
         anchors: &["digest user"],
         any_case: true,
-        form: Form::By(digest),
+        form: Form::Custom(digest),
     },
 ];
 
@@ -37,11 +37,11 @@ fn bearer(text: &[u8], at: usize) -> Option<Range<usize>> {
 
 fn basic(text: &[u8], at: usize) -> Option<Range<usize>> {
     let found = credentials(text, at, "basic ".len(), b"=")?;
-    is_pair(&text[found.clone()]).then_some(found)
+    is_basic_credentials(&text[found.clone()]).then_some(found)
 }
 
-/// Tells whether base64 holds `user:password`; nothing else looks like it.
-pub(in crate::redact) fn is_pair(token: &[u8]) -> bool {
+/// Tells whether a text is the base64 of `user:password`: printable, with a colon.
+pub(in crate::redact) fn is_basic_credentials(token: &[u8]) -> bool {
     let decoded = crate::redact::encoded::decode(token);
     token.len() >= 4
         && token.iter().all(|b| ByteClass::Base64.has(*b) || *b == b'=')

@@ -1,4 +1,4 @@
-//! JSON Web Tokens: three parts of base64, the first of which begins with `{"`.
+//! JSON Web Tokens: three parts of base64. The first begins with `{"`, encoded as `eyJ`.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::{Detector, Form};
 use crate::redact::shape::{ByteClass, begins};
 
 pub(super) const ALL: &[Detector] =
-    &[Detector { name: "jwt", anchors: &["eyJ"], any_case: false, form: Form::By(jwt) }];
+    &[Detector { name: "jwt", anchors: &["eyJ"], any_case: false, form: Form::Custom(jwt) }];
 
 fn jwt(text: &[u8], at: usize) -> Option<Range<usize>> {
     if !begins(text, at) {
@@ -18,6 +18,6 @@ fn jwt(text: &[u8], at: usize) -> Option<Range<usize>> {
     if !signed || header - at < 10 || payload - header < 9 {
         return None;
     }
-    // An encrypted one has five parts.
+    // An encrypted token (JWE) has five parts.
     Some(at..ByteClass::Dotted.run(text, payload + 1))
 }

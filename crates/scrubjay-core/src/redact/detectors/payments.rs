@@ -1,4 +1,4 @@
-//! Keys of those who move money.
+//! Keys of payment services and shops.
 
 use super::{Detector, token};
 use crate::redact::shape::ByteClass;

@@ -1,4 +1,4 @@
-//! Private keys in PEM and PuTTY blocks, with their line ends as they are or escaped.
+//! Private keys in PEM and in PuTTY's format, with raw or escaped line ends.
 
 use std::ops::Range;
 
@@ -10,19 +10,24 @@ pub(super) const ALL: &[Detector] = &[
         name: "private-key",
         anchors: &["-----BEGIN ", "-----BEGIN+"],
         any_case: false,
-        form: Form::By(pem),
+        form: Form::Custom(pem),
     },
-    Detector { name: "private-key", anchors: &["Private-Lines: "], any_case: false, form: Form::By(putty) },
+    Detector {
+        name: "private-key",
+        anchors: &["Private-Lines: "],
+        any_case: false,
+        form: Form::Custom(putty),
+    },
 ];
 
-/// A label is no longer than this.
+/// The longest label of a PEM block, in bytes.
 pub(in crate::redact) const LABEL_BYTES_MAX: usize = 64;
 
 fn pem(text: &[u8], at: usize) -> Option<Range<usize>> {
     let label_at = at + "-----BEGIN ".len();
     let window = &text[label_at..text.len().min(label_at + LABEL_BYTES_MAX)];
     let label = &window[..memchr::memmem::find(window, b"-----")?];
-    // In forms, blanks are written so.
+    // Forms encode a space as `+`.
     let is_private = [&b"PRIVATE KEY"[..], b"PRIVATE+KEY"]
         .iter()
         .any(|private| memchr::memmem::find(label, private).is_some());
@@ -30,7 +35,7 @@ fn pem(text: &[u8], at: usize) -> Option<Range<usize>> {
         return None;
     }
     let body = label_at + label.len() + 5;
-    // Without its end, as where a line was cut, everything that can belong to it goes.
+    // If the end is missing, as after a cut, everything that can belong to the key is removed.
     let end = memchr::memmem::find(&text[body..], b"-----END").map_or_else(
         || body + text[body..].iter().position(|b| !in_block(*b)).unwrap_or(text.len() - body),
         |end| {

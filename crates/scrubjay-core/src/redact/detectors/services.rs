@@ -17,15 +17,15 @@ pub(super) const ALL: &[Detector] = &[
         name: "slack-webhook",
         anchors: &["hooks.slack.com/services/", "hooks.slack.com/workflows/"],
         any_case: false,
-        form: Form::By(slack_webhook),
+        form: Form::Custom(slack_webhook),
     },
     Detector {
         name: "discord-webhook",
         anchors: &["/api/webhooks/"],
         any_case: false,
-        form: Form::By(discord_webhook),
+        form: Form::Custom(discord_webhook),
     },
-    Detector { name: "telegram-token", anchors: &[":AA"], any_case: false, form: Form::By(telegram) },
+    Detector { name: "telegram-token", anchors: &[":AA"], any_case: false, form: Form::Custom(telegram) },
     token("sendgrid-key", &["SG."], ByteClass::Dotted, 60..70),
     token("mailgun-key", &["key-"], ByteClass::Hex, 32..33),
     token("mailchimp-key", &["xkeysib-"], ByteClass::Dashed, 64..90),
@@ -55,10 +55,10 @@ fn discord_webhook(text: &[u8], at: usize) -> Option<Range<usize>> {
     (text.get(start - 1) == Some(&b'/') && end >= start + 60).then_some(start..end)
 }
 
-/// Finds `123456789:AA…`: the anchor stands in the middle.
+/// Finds `123456789:AA…`; the anchor is in the middle.
 fn telegram(text: &[u8], at: usize) -> Option<Range<usize>> {
     let digits = text[..at].iter().rev().take_while(|b| b.is_ascii_digit()).count();
     let end = ByteClass::Dashed.run(text, at + 1);
-    let fits = (8..=10).contains(&digits) && end - at - 1 == 35 && begins(text, at - digits);
-    fits.then_some(at - digits..end)
+    let is_token = (8..=10).contains(&digits) && end - at - 1 == 35 && begins(text, at - digits);
+    is_token.then_some(at - digits..end)
 }

@@ -1,4 +1,4 @@
-//! Passwords in addresses: `scheme://user:password@host`, as they are or percent-encoded.
+//! Passwords in URLs: `scheme://user:password@host`, plain or percent-encoded.
 
 use std::ops::Range;
 
@@ -7,11 +7,11 @@ use crate::redact::placeholder::is_template;
 use crate::redact::shape::user_end;
 
 pub(super) const ALL: &[Detector] = &[
-    Detector { name: "url-password", anchors: &["://"], any_case: false, form: Form::By(plain) },
-    Detector { name: "url-password", anchors: &["%3A%2F%2F"], any_case: true, form: Form::By(encoded) },
+    Detector { name: "url-password", anchors: &["://"], any_case: false, form: Form::Custom(plain) },
+    Detector { name: "url-password", anchors: &["%3A%2F%2F"], any_case: true, form: Form::Custom(encoded) },
 ];
 
-/// Who logs in is told in no more bytes than this.
+/// The longest user and password that are searched for the `@`, in bytes.
 const USERINFO_BYTES_MAX: usize = 1024;
 
 fn plain(text: &[u8], at: usize) -> Option<Range<usize>> {
@@ -21,14 +21,15 @@ fn plain(text: &[u8], at: usize) -> Option<Range<usize>> {
         b.is_ascii_whitespace() || matches!(b, b'/' | b'?' | b'#' | b'"' | b'\'' | b'<' | b'>' | b'`')
     };
     let authority = &rest[..rest.iter().position(stop).unwrap_or(rest.len())];
-    // A password may hold an `@` or a slash that nobody encoded; the host has neither.
+    // A password may contain an unencoded `@` or slash, the host neither: the last `@` ends the password.
     let at_sign = memchr::memrchr(b'@', authority).or_else(|| unencoded(rest))?;
     let colon = user_end(&rest[..at_sign])?;
     let secret = start + colon + 1..start + at_sign;
     (!secret.is_empty() && !is_template(&text[secret.clone()])).then_some(secret)
 }
 
-/// Finds the end of a password with a slash or the like in it: `user:pa/ss@host`, where `user:pa` is no host and port.
+/// Finds the end of a password with an unencoded slash or the like: `user:pa/ss@host`, where `user:pa` is no host with
+/// a port.
 fn unencoded(rest: &[u8]) -> Option<usize> {
     let line = &rest[..rest
         .iter()
@@ -36,12 +37,12 @@ fn unencoded(rest: &[u8]) -> Option<usize> {
         .unwrap_or(rest.len())];
     let colon = user_end(line)?;
     let in_password = |b: &u8| matches!(b, b'/' | b'?' | b'#' | b'<' | b'>' | b'\'');
-    let odd = line.iter().position(in_password)?;
-    let port = line.get(colon + 1..odd)?;
-    let first = odd + memchr::memchr(b'@', &line[odd..])?;
-    // Quotes and tags stand around addresses, and come in pairs.
+    let special = line.iter().position(in_password)?;
+    let port = line.get(colon + 1..special)?;
+    let first = special + memchr::memchr(b'@', &line[special..])?;
+    // A `>` or two quotes before the `@` surround the URL, so the `@` is outside it.
     let is_around =
-        line[odd..first].contains(&b'>') || memchr::memchr_iter(b'\'', &line[..first]).count() > 1;
+        line[special..first].contains(&b'>') || memchr::memchr_iter(b'\'', &line[..first]).count() > 1;
     if port.iter().all(u8::is_ascii_digit) || is_around {
         return None;
     }

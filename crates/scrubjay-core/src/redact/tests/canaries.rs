@@ -1,19 +1,19 @@
-//! A secret of every form that is recognised, made here so that no scanner takes this file for a leak.
+//! A secret of every recognised format, assembled here so that no scanner takes this file for a leak.
 //!
-//! Shared by the tests of redaction and by those that look for leaks in what a whole run leaves behind.
+//! Shared by the tests of redaction and by those that search the files of a whole run for leaks.
 
-/// A secret that was never one.
+/// An invented secret.
 #[derive(Clone, Debug)]
 pub(crate) struct Canary {
-    /// The detector that knows its form.
+    /// The detector of its format.
     pub(crate) name: &'static str,
-    /// The secret, with what tells that it is one.
+    /// The secret, with the context that identifies it.
     pub(crate) text: String,
-    /// The part that must be found nowhere.
+    /// The part that must not be found anywhere.
     pub(crate) needle: String,
 }
 
-/// Returns so many random characters of an alphabet, the same for the same seed.
+/// Returns random characters of an alphabet, the same for the same seed.
 fn random(alphabet: &[u8], seed: usize, length: usize) -> String {
     let mut state = seed as u64 * 0x9e37_79b9 + 7;
     let mut next = || {
@@ -27,7 +27,7 @@ const ALNUM: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234
 const UPPER: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 const HEX: &[u8] = b"0123456789abcdef";
 
-/// Tokens that are known by how they begin: the detector, the beginning, and the alphabet and length of the rest.
+/// Tokens with a prefix: the detector, the prefix, and the alphabet and length of the rest.
 const TOKENS: &[(&str, &str, &[u8], usize)] = &[
     ("aws-access-key", "AKIA", UPPER, 16),
     ("aws-access-key", "ASIA", UPPER, 16),
@@ -118,12 +118,12 @@ const TOKENS: &[(&str, &str, &[u8], usize)] = &[
     ("cookie", "Cookie: sid=", ALNUM, 26),
 ];
 
-/// Returns a secret of each form.
+/// Returns a secret of each format.
 pub(crate) fn canaries() -> Vec<Canary> {
     let mut all = Vec::new();
     let mut add = |name: &'static str, alphabet: &[u8], length: usize, around: &dyn Fn(&str) -> String| {
         let body = random(alphabet, all.len() + 1, length);
-        // Short bodies are rare enough as a whole.
+        // A prefix is enough to find a leak, also of a part.
         let needle = body[..length.min(14)].to_owned();
         all.push(Canary { name, text: around(&body), needle });
     };

@@ -1,4 +1,4 @@
-//! Passwords as generators and people make them: with every symbol, in every way to write them down.
+//! Passwords of generators and of people: with every symbol, in every notation.
 
 use base64::Engine;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{STANDARD, redact};
 use crate::redact::{RedactionConfig, Redactor};
 
-/// Checks that a canary is gone from a text, alone and in messages, and that both looks agree.
+/// Checks that a canary is removed from a text, alone and in messages, and that the raw check agrees with the full search.
 fn check_gone(text: &str, is_left: impl Fn(&str) -> bool) {
     for text in [
         text.to_owned(),
@@ -72,7 +72,7 @@ fn a_symbol_makes_no_stand_in_of_a_password() {
         "password: |\n  @c4n4ry9",
         "password:\n  $c4n4ryZq8",
         "Server=x;Uid=sa;Pwd={c4n4ry9};",
-        // What closes a bracket of the password stands behind its quote.
+        // The bracket of the password closes after its quote.
         r#"x {"user": "a", "password": "{c4nary"}"#,
         r#"x ["DB_PASSWORD=[c4nary","x"]"#,
     ] {
@@ -154,7 +154,7 @@ fn the_colon_in_a_mark_is_behind_no_user() {
 #[test]
 fn wrapped_base64_goes_however_its_lines_end() {
     let token = format!("ghp_{}", "aB3dE5fG7hI9jK1lM2nO4pQ6rS8tU0vW1xY3");
-    // What is looked for is looked for within a line.
+    // Forms are recognised within a line only.
     let is_within_line = |before: &usize| (before + 1) * 8 / 6 / 64 == (before + 5) * 8 / 6 / 64;
     for before in (0..80).filter(is_within_line) {
         let data = format!("{} {token} and more behind it", "x".repeat(before));

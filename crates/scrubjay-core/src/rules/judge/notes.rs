@@ -1,7 +1,8 @@
-//! What is remembered of a line once it has been judged: requests that went on, answers that came, the tasks and the
-//! demands for input that were made.
+//! What a judged line changes in the state of a connection: requests that are open, answers that came, tasks and
+//! requests for input that began.
 //!
-//! Noted on the way and kept only where the whole line passes: of a batch that is refused nothing went on.
+//! The notes are collected while the line is judged and committed only if the whole line passes: of a refused batch,
+//! nothing was forwarded.
 
 use super::super::matching::{MatchingRules, ReferenceKey};
 use super::Judge;
@@ -9,17 +10,17 @@ use crate::entry::Direction;
 
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// The ids of requests that went on.
+    /// The ids of requests that were forwarded, with the rules that their answers match.
     opened: Vec<(Vec<u8>, MatchingRules)>,
     /// The ids of requests that were answered.
     answered: Vec<Vec<u8>>,
-    /// What a later message may refer to.
+    /// Tasks and requests for input that later messages may refer to.
     known: Vec<(ReferenceKey, MatchingRules)>,
 }
 
 impl Notes {
-    pub(super) fn open(&mut self, id: Vec<u8>, fitting: MatchingRules) {
-        self.opened.push((id, fitting));
+    pub(super) fn open(&mut self, id: Vec<u8>, matching: MatchingRules) {
+        self.opened.push((id, matching));
     }
 
     pub(super) fn answer(&mut self, id: Vec<u8>) {
@@ -30,43 +31,44 @@ impl Notes {
         self.answered.iter().any(|answered| answered == id)
     }
 
-    pub(super) fn know(&mut self, known: ReferenceKey, fitting: MatchingRules) {
-        self.known.push((known, fitting));
+    pub(super) fn remember(&mut self, known: ReferenceKey, matching: MatchingRules) {
+        self.known.push((known, matching));
     }
 }
 
 impl Judge {
-    /// Keeps what was noted of a line that went this way.
-    pub(super) fn keep(&mut self, direction: Direction, notes: Notes) {
+    /// Commits the notes of a line that went in this direction.
+    pub(super) fn commit(&mut self, direction: Direction, notes: Notes) {
         for id in notes.answered {
             self.close(direction.reversed(), &id);
         }
-        for (id, fitting) in notes.opened {
-            self.note(direction, &id, fitting);
+        for (id, matching) in notes.opened {
+            self.open_request(direction, &id, matching);
         }
-        for (known, fitting) in notes.known {
-            self.in_force.memory.remember(known, fitting);
+        for (known, matching) in notes.known {
+            self.in_force.memory.remember(known, matching);
         }
     }
 
-    /// Notes a request that went this way. Where one of the same id was made under other rules, nobody can tell by which
-    /// rules an answer is to be judged.
-    fn note(&mut self, direction: Direction, id: &[u8], fitting: MatchingRules) {
+    /// Adds an open request. If one with the same id was made under other rules, it is unknown which rules apply to an
+    /// answer, so all requests with this id become unjudgeable.
+    fn open_request(&mut self, direction: Direction, id: &[u8], matching: MatchingRules) {
         for earlier in &mut self.earlier {
             self.unjudgeable.absorb_id(&mut earlier.open, direction, id);
         }
         if self.unjudgeable.find(direction, id).is_some() {
             self.unjudgeable.absorb_id(&mut self.in_force.open, direction, id);
-            self.unjudgeable.note(direction, id, MatchingRules::default());
+            self.unjudgeable.insert(direction, id, MatchingRules::default());
         } else {
-            self.in_force.open.note(direction, id, fitting);
+            self.in_force.open.insert(direction, id, matching);
         }
     }
 
-    /// Forgets a request of this id that went this way: it is answered, or nobody waits for the answer.
+    /// Removes an open request: it was answered, or its answer is no longer awaited.
     pub(super) fn close(&mut self, direction: Direction, id: &[u8]) {
         let earlier = self.earlier.iter_mut().map(|in_force| &mut in_force.open);
         let mut all = [&mut self.in_force.open, &mut self.unjudgeable].into_iter().chain(earlier);
+        // Only one: several requests may be open under this id.
         all.any(|open| open.take(direction, id));
     }
 }

@@ -1,7 +1,7 @@
-//! Messages within messages. A modern server asks its client inside a result (`inputRequests`) and is answered inside a
-//! request (`inputResponses`); a task's outcome stands inside what is said about the task.
+//! Messages nested in messages. A modern server asks its client inside a result (`inputRequests`) and is answered
+//! inside a request (`inputResponses`); the result of a task is nested in messages about the task.
 //!
-//! Each is judged as if it came by itself. What is blocked there ends the message around it.
+//! Each is judged as if it were a message of its own. If a nested message is blocked, the outer one is too.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -21,15 +21,15 @@ use crate::json::edit;
 use crate::json::tree::NodeKind;
 use crate::protocol::code;
 
-/// Messages may stand within messages this deep: a demand within a task's outcome within a notification.
+/// The depth of nesting: the deepest legal case is a request for input in a task's result in a notification.
 const WITHIN_MAX: usize = 3;
-/// The code of an error that demands an elicitation, in the eras before results could.
+/// The code of an error that demands an elicitation; only in later versions can results do so.
 const ELICITATION_REQUIRED: f64 = code::URL_ELICITATION_REQUIRED as f64;
 
-/// A message within another.
+/// A message nested in another.
 struct NestedMessage {
     node: usize,
-    sort: NestedKind,
+    kind: NestedKind,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -47,8 +47,8 @@ enum NestedKind {
 }
 
 impl NestedKind {
-    /// Returns what to write before and after it to make a message of it, and the member that it is then.
-    fn around(self) -> (&'static str, &'static str, &'static [u8]) {
+    /// Returns the text before and after it that makes it a message, and the member of that message that it then is.
+    fn wrapper(self) -> (&'static str, &'static str, &'static [u8]) {
         match self {
             Self::Request => ("", "", b""),
             Self::Response | Self::Result => (r#"{"id":0,"result":"#, "}", b"result"),
@@ -64,59 +64,61 @@ impl NestedKind {
         }
     }
 
-    /// Tells whether a result may stand in its place.
+    /// Tells whether a result may replace it.
     fn is_result(self) -> bool {
         matches!(self, Self::Response | Self::Result)
     }
 
-    /// Returns what a rule made of it, as it stands within the other.
-    fn inside<'d>(self, document: &'d Document<'_>) -> &'d [u8] {
-        let (_, _, member) = self.around();
+    /// Returns its text after the rules, without the wrapper.
+    fn content<'d>(self, document: &'d Document<'_>) -> &'d [u8] {
+        let (_, _, member) = self.wrapper();
         document.member(0, member).map_or(&document.text, |node| document.raw(node))
     }
 }
 
 impl Judge {
-    /// Judges a message with everything that stands within it.
+    /// Judges a message and the messages nested in it.
     pub(super) fn judge<'a>(
         &self,
         direction: Direction,
-        mut case: RuleSubject<'a>,
+        mut subject: RuleSubject<'a>,
         (bytes_max, depth): (usize, usize),
         notes: &mut Notes,
     ) -> Result<RuleOutcome<'a>, Refused> {
         let mut judgement = Judgement::default();
-        let parts = parts(&case.document, case.nature, case.fitting.is_about_task)?;
+        let parts = nested_messages(&subject.document, subject.nature, subject.matching.is_about_task)?;
         if !parts.is_empty() {
             if depth == WITHIN_MAX {
-                let why = RefusalReason::NotAMessage("it holds messages within messages within messages");
+                let why = RefusalReason::NotAMessage("it nests messages too deeply");
                 return Err(Refused { why, at: 0 });
             }
             let mut edits = Edits::new();
             for part in parts {
-                let ruled = self.judge_part(direction, &case, &part, (bytes_max, depth), notes)?;
-                judgement.marks.add(&ruled.judgement.marks);
-                judgement.delay = judgement.delay.max(ruled.judgement.delay);
-                let instead = match ruled.ending {
-                    None if !ruled.judgement.marks.as_marks().effects.has(RuleEffects::CHANGED) => continue,
-                    None => part.sort.inside(&ruled.document).to_vec(),
-                    Some(RuleReply { rule, reply: ReplyBody::Result(result) }) if part.sort.is_result() => {
+                let outcome = self.judge_part(direction, &subject, &part, (bytes_max, depth), notes)?;
+                judgement.marks.add(&outcome.judgement.marks);
+                judgement.delay = judgement.delay.max(outcome.judgement.delay);
+                let instead = match outcome.reply {
+                    None if !outcome.judgement.marks.as_marks().effects.has(RuleEffects::CHANGED) => continue,
+                    None => part.kind.content(&outcome.document).to_vec(),
+                    // A mocked response stays where it is; everything else that replaces a nested message ends the
+                    // outer one.
+                    Some(RuleReply { rule, body: ReplyBody::Result(result) }) if part.kind.is_result() => {
                         judgement.marks.note(&rule, RuleEffects::CHANGED);
                         result.into_bytes()
                     }
-                    Some(ending) => {
-                        let RuleSubject { document, fitting, .. } = case;
-                        let ending = Some(as_error(ending));
-                        return Ok(RuleOutcome { document, fitting, judgement, ending });
+                    Some(reply) => {
+                        let RuleSubject { document, matching, .. } = subject;
+                        let reply = Some(as_error(reply));
+                        return Ok(RuleOutcome { document, matching, judgement, reply });
                     }
                 };
-                edits.push((case.document.tree.nodes[part.node].range.clone(), instead));
+                edits.push((subject.document.tree.nodes[part.node].range.clone(), instead));
             }
             if !edits.is_empty() {
-                case.document = spliced(&case.document, edits, bytes_max)?;
+                subject.document = spliced(&subject.document, edits, bytes_max)?;
             }
         }
-        case.apply(judgement, (direction, &self.backend), bytes_max)
+        subject.apply(judgement, (direction, &self.backend), bytes_max)
     }
 
     fn judge_part<'d>(
@@ -128,7 +130,7 @@ impl Judge {
         notes: &mut Notes,
     ) -> Result<RuleOutcome<'d>, Refused> {
         let outer = &around.document;
-        let (before, after, _) = part.sort.around();
+        let (before, after, _) = part.kind.wrapper();
         let raw = outer.raw(part.node);
         let text = match before {
             "" => Cow::Borrowed(raw),
@@ -137,59 +139,67 @@ impl Judge {
         let start = outer.tree.nodes[part.node].range.start;
         let within =
             |refused: Refused| Refused { at: start + refused.at.saturating_sub(before.len()), ..refused };
-        let no_request =
-            || within(Refused { why: RefusalReason::NotAMessage("it demands input by no request"), at: 0 });
+        let no_request = || {
+            within(Refused {
+                why: RefusalReason::NotAMessage("its inputRequests hold something that is not a request"),
+                at: 0,
+            })
+        };
         let document = Document::new(text).ok_or_else(no_request)?;
         check(&document).map_err(within)?;
-        let nature = part.sort.nature();
+        let nature = part.kind.nature();
         let ours = &self.in_force.rules;
-        let (rules, fitting) = match part.sort {
+        let (rules, matching) = match part.kind {
             _ if nature == MessageNature::Request && document.method().is_none() => return Err(no_request()),
             NestedKind::Request | NestedKind::Elicitation => {
-                (ours, MatchingRules::exactly(ours.fitting(&document)))
+                (ours, MatchingRules::exactly(ours.matching(&document)))
             }
-            NestedKind::Response => (ours, self.demanded(&input(direction, outer, part.node))),
+            NestedKind::Response => (ours, self.matching_of_input(&input_key(direction, outer, part.node))),
             NestedKind::Result | NestedKind::Error if around.nature == MessageNature::Answer => {
-                (&around.rules, around.fitting)
+                (&around.rules, around.matching)
             }
             NestedKind::Result | NestedKind::Error => {
-                (ours, self.task(direction, outer).unwrap_or(ours.of_unknown()))
+                (ours, self.matching_of_task(direction, outer).unwrap_or(ours.for_unknown_request()))
             }
         };
-        let case = RuleSubject { document, nature, rules: rules.clone(), fitting };
-        let ruled = self.judge(direction, case, (bytes_max, depth + 1), notes).map_err(within)?;
-        if part.sort == NestedKind::Request && ruled.ending.is_none() {
-            notes.know(input(direction.reversed(), outer, part.node), ruled.fitting);
+        let subject = RuleSubject { document, nature, rules: rules.clone(), matching };
+        let outcome = self.judge(direction, subject, (bytes_max, depth + 1), notes).map_err(within)?;
+        if part.kind == NestedKind::Request && outcome.reply.is_none() {
+            notes.remember(input_key(direction.reversed(), outer, part.node), outcome.matching);
         }
-        Ok(ruled)
+        Ok(outcome)
     }
 
-    /// Returns which rules a demand fits that was made before.
-    fn demanded(&self, input: &ReferenceKey) -> MatchingRules {
-        self.in_force.memory.find(input).unwrap_or_else(|| self.in_force.rules.of_unknown_input())
+    /// Returns the rules that an earlier request for input matches.
+    fn matching_of_input(&self, input: &ReferenceKey) -> MatchingRules {
+        self.in_force.memory.find(input).unwrap_or_else(|| self.in_force.rules.for_unknown_input())
     }
 
-    /// Returns which rules the call fits that began the task which a message is about; none where it is about none.
-    /// The task's outcome goes this way.
-    pub(super) fn task(&self, direction: Direction, document: &Document<'_>) -> Option<MatchingRules> {
+    /// Returns the rules that match the call behind the task of a message; `None` if the message is about no task.
+    /// `direction` is that of the task's result.
+    pub(super) fn matching_of_task(
+        &self,
+        direction: Direction,
+        document: &Document<'_>,
+    ) -> Option<MatchingRules> {
         let id = document.body().and_then(|body| task_id(document, body))?;
         let known = self.in_force.memory.find(&ReferenceKey::task(direction, &id));
-        Some(known.unwrap_or_else(|| self.in_force.rules.of_unknown()))
+        Some(known.unwrap_or_else(|| self.in_force.rules.for_unknown_request()))
     }
 }
 
-/// Makes an error of what a rule says in the place of a message that nobody here can answer by itself.
-fn as_error(ending: RuleReply) -> RuleReply {
-    match ending.reply {
-        ReplyBody::Error(_) => ending,
+/// Turns a rule's reply to a nested message into an error: a nested message cannot be answered separately.
+fn as_error(reply: RuleReply) -> RuleReply {
+    match reply.body {
+        ReplyBody::Error(_) => reply,
         ReplyBody::Result(_) => {
-            let why = "a message within another cannot be answered from here";
-            RuleReply::blocked(&ending.rule, code::BLOCKED, why)
+            let why = "a nested message cannot be answered by a rule";
+            RuleReply::blocked(&reply.rule, code::BLOCKED, why)
         }
     }
 }
 
-/// Puts other messages in the places of those within one.
+/// Replaces nested messages.
 fn spliced(
     document: &Document<'_>,
     mut edits: Edits,
@@ -206,8 +216,8 @@ fn spliced(
     Document::new(Cow::Owned(text)).ok_or_else(too_long)
 }
 
-/// Returns the ids of the tasks that an answer says were begun.
-pub(super) fn begun(document: &Document<'_>) -> impl Iterator<Item = Vec<u8>> {
+/// Returns the ids of the tasks that an answer reports as begun.
+pub(super) fn begun_tasks(document: &Document<'_>) -> impl Iterator<Item = Vec<u8>> {
     let body = document.body().filter(|body| document.kind(*body) == NodeKind::Object);
     let holders = [body, body.and_then(|body| document.member(body, b"task"))];
     holders.into_iter().flatten().filter_map(|holder| task_id(document, holder))
@@ -218,8 +228,9 @@ fn task_id(document: &Document<'_>, holder: usize) -> Option<Vec<u8>> {
     document.member(holder, b"taskId").map(|id| plain_id(document.raw(id)))
 }
 
-/// Returns how a demand, or the answer to it, is known: by its key, and by the state or the task it is part of.
-fn input(direction: Direction, document: &Document<'_>, node: usize) -> ReferenceKey {
+/// Returns the key under which a request for input, or the answer to it, is remembered: its name with its state or
+/// task.
+fn input_key(direction: Direction, document: &Document<'_>, node: usize) -> ReferenceKey {
     let parent = |node: usize| document.tree.nodes[node].parent.unwrap_or(0);
     let holder = parent(parent(node));
     let state = document.member(holder, b"requestState").or_else(|| document.member(holder, b"taskId"));
@@ -227,8 +238,8 @@ fn input(direction: Direction, document: &Document<'_>, node: usize) -> Referenc
     ReferenceKey::input(direction, &state, &document.key(node))
 }
 
-/// Lists the messages that stand within one.
-fn parts(
+/// Lists the messages nested in one.
+fn nested_messages(
     document: &Document<'_>,
     nature: MessageNature,
     is_about_task: bool,
@@ -241,14 +252,14 @@ fn parts(
         return Ok(found);
     }
     let mut task = None;
-    look(document, body, (nature, is_about_task), &mut found, &mut task)?;
+    find_in(document, body, (nature, is_about_task), &mut found, &mut task)?;
     if let Some(task) = task.filter(is_object) {
-        look(document, task, (nature, false), &mut found, &mut None)?;
+        find_in(document, task, (nature, false), &mut found, &mut None)?;
     }
     Ok(found)
 }
 
-fn look(
+fn find_in(
     document: &Document<'_>,
     holder: usize,
     (nature, mut is_about_task): (MessageNature, bool),
@@ -268,9 +279,9 @@ fn look(
         }
     }
     if is_about_task && nature != MessageNature::Request {
-        found.extend(result.map(|node| NestedMessage { node, sort: NestedKind::Result }));
+        found.extend(result.map(|node| NestedMessage { node, kind: NestedKind::Result }));
         let error = error.filter(|error| document.raw(*error) != b"null");
-        found.extend(error.map(|node| NestedMessage { node, sort: NestedKind::Error }));
+        found.extend(error.map(|node| NestedMessage { node, kind: NestedKind::Error }));
     }
     Ok(())
 }
@@ -278,11 +289,11 @@ fn look(
 fn members(
     document: &Document<'_>,
     object: usize,
-    sort: NestedKind,
+    kind: NestedKind,
     found: &mut Vec<NestedMessage>,
 ) -> Result<(), Refused> {
     if document.kind(object) == NodeKind::Object {
-        found.extend(document.tree.children(object).map(|node| NestedMessage { node, sort }));
+        found.extend(document.tree.children(object).map(|node| NestedMessage { node, kind }));
     } else if document.raw(object) != b"null" {
         let why = RefusalReason::NotAMessage("its inputRequests or inputResponses are not an object");
         return Err(Refused { why, at: document.tree.nodes[object].start() });
@@ -290,7 +301,7 @@ fn members(
     Ok(())
 }
 
-/// Finds what an error demands that says so by its code.
+/// Finds the elicitations that an error with [`ELICITATION_REQUIRED`] demands.
 fn elicitations(document: &Document<'_>, error: usize, found: &mut Vec<NestedMessage>) {
     let code = document.member(error, b"code").map(|code| document.raw(code));
     let code = code.and_then(|code| std::str::from_utf8(code).ok()?.parse::<f64>().ok());
@@ -300,7 +311,7 @@ fn elicitations(document: &Document<'_>, error: usize, found: &mut Vec<NestedMes
     let data = document.member(error, b"data");
     if let Some(list) = data.and_then(|data| document.member(data, b"elicitations")) {
         found.extend(
-            document.tree.children(list).map(|node| NestedMessage { node, sort: NestedKind::Elicitation }),
+            document.tree.children(list).map(|node| NestedMessage { node, kind: NestedKind::Elicitation }),
         );
     }
 }

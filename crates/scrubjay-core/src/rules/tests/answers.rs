@@ -1,22 +1,22 @@
-//! Whatever the order of answers, the ids and the changes of rules: what the rules of a request block in its answer does
+//! For any order of answers, any ids and any changes of rules: an answer that is blocked by the rules of its request does
 //! not pass.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// What may happen on a connection. Numbers choose among what there is.
+/// An event on a connection. Numbers choose one of the tools, ids or open calls.
 #[derive(Clone, Debug)]
 enum Step {
-    /// The client calls a tool under one of a few ids, spelled as a number or as a text.
+    /// The client calls a tool under one of a few ids, spelled as a number or a string.
     Call { id: u64, is_text: bool, tool: usize },
     /// The server answers one of the open calls.
     Answer(usize),
     /// The server answers two of them in one line.
     Batch(usize, usize),
-    /// Nobody waits for one of them any more.
+    /// The answer to one of them is no longer awaited.
     Forget(usize),
-    /// Other rules are put in force.
+    /// Other rules come into force.
     Replace(usize),
 }
 
@@ -33,7 +33,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Rules with the tools whose answers they block; the numbers of those rules differ.
+/// Rules with the tools whose answers they block; the blocking rules have different numbers.
 fn rule_set(which: usize) -> (Arc<Rules>, &'static [&'static str]) {
     let hide = |tool_name: &str| {
         let when = RuleMatch { direction: Some(S), ..tool(tool_name) };
@@ -90,8 +90,8 @@ proptest! {
                     let asked = call(id, TOOLS[tool], &json!({}));
                     let id = if is_text { format!("\"{id}\"") } else { id.to_string() };
                     let asked = asked.replacen(&format!("\"id\":{}", id.trim_matches('"')), &format!("\"id\":{id}"), 1);
-                    // What is asked while no rule is about the connection is not looked at: the ids of such calls are not
-                    // used again here.
+                    // While no rule is about the connection, calls are not recorded, so their ids are not used again
+                    // here.
                     if !judge.is_strict() {
                         continue;
                     }
@@ -160,7 +160,7 @@ fn rules_may_change_often_while_a_call_is_under_way() {
         judge.line(C, call(id, "secret", &json!({})).as_bytes());
         judge.replace_rules(rule_set(0).0);
     }
-    // Not even where nothing is in force any more.
+    // Not even if no rule is in force any more.
     judge.replace_rules(rule_set(3).0);
     for id in 0..10 {
         let answer = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);

@@ -1,11 +1,11 @@
-//! Laws: where no rule applies not a byte changes; a change stays within its paths; what is JSON stays JSON.
+//! Laws: if no rule applies, not a byte changes; a change stays within its paths; JSON stays JSON.
 
 use proptest::prelude::*;
 use serde_json::value::RawValue;
 
 use super::*;
 
-/// JSON of some depth, with spellings that a rewriting would lose.
+/// Nested JSON, with spellings that a rewrite would lose.
 fn any_json() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         Just("1e400".to_owned()),
@@ -45,16 +45,16 @@ fn any_change(below: &'static str) -> impl Strategy<Value = RuleChange> {
     ]
 }
 
-/// Makes changes of a line, with room for whatever they are; none where they leave it as it is.
+/// Makes changes of a line, without a limit on its length; `None` if they leave it unchanged.
 fn changed(line: &str, changes: Vec<RuleChange>) -> Result<Option<Vec<u8>>, TestCaseError> {
     let rules = Rules::new(vec![rule("r", RuleMatch::default(), RuleAction::Modify(changes))]);
     let judgement = Judge::new(Arc::new(rules), "files", 1 << 30).line(C, line.as_bytes());
     match judgement.onward {
         Onward::Same => Ok(None),
         Onward::Other(other) => Ok(Some(other)),
-        // A key stands there twice.
+        // A key occurs twice.
         Onward::Nothing if judgement.marks.is_refused() => Ok(None),
-        // Only what is no message any more would not pass.
+        // Only a change that breaks the message would be refused.
         Onward::Nothing => Err(TestCaseError::fail("blocked")),
     }
 }

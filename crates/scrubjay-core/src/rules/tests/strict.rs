@@ -1,4 +1,4 @@
-//! What readers may read in different ways does not pass, whatever the rule; what they read alike does.
+//! Messages that readers may read in different ways do not pass, under any rule; all others do.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn no_deletes() -> Judge {
     judge(vec![rule("no-deletes", tool("delete_*"), block())])
 }
 
-/// Tells the reason of a refusal.
+/// Returns the reason for a refusal.
 #[track_caller]
 fn reason(judgement: &Judgement) -> String {
     let judged = judgement.marks.as_marks();
@@ -50,7 +50,7 @@ fn separators_within_strings_go_on_as_escapes() {
     );
     let judged = told.marks.as_marks();
     assert_eq!((judged.effects, judged.rule_names()), (RuleEffects::CHANGED, vec!["strict/line-separator"]));
-    // In what comes back, too.
+    // In an answer too.
     let told = no_deletes().line(C, HIDDEN.replace(":9,", ":\"\u{2028}\",").as_bytes());
     assert!(String::from_utf8_lossy(told.back.as_ref().unwrap()).contains(r#""id":"\u2028""#), "{told:?}");
 }
@@ -84,13 +84,13 @@ fn what_is_not_strict_json_is_refused() {
 
 #[test]
 fn who_waits_hears_of_it() {
-    // A request whose id is beyond doubt.
+    // A request with an unambiguous id.
     let told = refused(r#"{"id":"a","method":"x","params":{"n":NaN}}"#, "strict/json");
     assert_eq!((&back(&told)["id"], &back(&told)["error"]["code"]), (&json!("a"), &json!(-32700)));
-    // One whose id is not.
+    // A request with an ambiguous id.
     let told = refused(r#"{"id":1,"id":2,"method":"x"}"#, "strict/duplicate-key");
     assert_eq!((&back(&told)["id"], &back(&told)["error"]["code"]), (&Value::Null, &json!(-32600)));
-    // A notification waits for nothing, and neither does a server's stray text.
+    // A notification expects no answer, nor does a server's stray output.
     assert_eq!(refused(r#"{"method":"x","params":{"n":NaN}}"#, "strict/json").back, None);
     let told = no_deletes().line(S, b"listening on port 8080");
     assert_eq!((reason(&told).as_str(), &told.onward, &told.back), ("strict/json", &Onward::Nothing, &None));
@@ -99,7 +99,7 @@ fn who_waits_hears_of_it() {
     assert_eq!((reason(&told).as_str(), &told.back), ("strict/json", &None));
     let onward: Value = serde_json::from_str(&text(&told)).unwrap();
     assert_eq!((&onward["id"], &onward["error"]["data"]["rule"]), (&json!(4), &json!("strict/json")));
-    // Of a batch, everybody who waits.
+    // Each request of a batch gets an error.
     let told = refused(
         r#"[{"id":1,"method":"x"},{"id":2,"method":"y","Params":{}},{"method":"z"}]"#,
         "strict/spelling",
@@ -122,7 +122,7 @@ fn a_connection_that_no_rule_is_about_is_not_looked_into() {
     for line in ["rubbish", "[\r]", "{\"id\":1,\"id\":2,\"method\":\"x\"}"] {
         assert_eq!(judge.line(C, line.as_bytes()), Judgement::default(), "{line:?}");
     }
-    // Once its rules are gone it is what it was, as soon as nothing waits for an answer.
+    // Without rules the connection is no longer strict, once no request is open.
     let mut judge = no_deletes();
     judge.line(C, call(1, "echo", &json!({})).as_bytes());
     judge.replace_rules(Arc::new(Rules::new(Vec::new())));
@@ -146,7 +146,7 @@ fn any_spelling_of_a_key_that_a_rule_looks_at_counts() {
     }
     let both = json!({ "path": "/tmp/x", "Path": "/etc/passwd" });
     assert_eq!(reason(&etc().line(C, call(1, "read", &both).as_bytes())), "strict/duplicate-key");
-    // Elsewhere two keys that differ by case are two keys.
+    // Elsewhere, keys that differ by case are different keys.
     let other = json!({ "path": "/tmp/x", "env": { "A": 1, "a": 2 } });
     assert_eq!(etc().line(C, call(1, "read", &other).as_bytes()), Judgement::default());
 }
@@ -170,7 +170,7 @@ fn an_allow_holds_only_for_what_is_certain() {
     assert_eq!(by(&json!({ "path": "/safe/x" })), "fine");
     assert_eq!(by(&json!({ "Path": "/safe/x" })), "rest", "some readers see no path");
     assert_eq!(by(&json!({ "path": "/etc/x" })), "rest");
-    // What is to be absent must be absent to everybody.
+    // A value that must be absent must be absent for every reader.
     let mut confirmed = where_path(block(), ValueCheck::exists(false));
     let told = confirmed.line(C, call(1, "read", &json!({ "Path": 1 })).as_bytes());
     assert_eq!(told.marks.as_marks().rule_names(), ["r"], "some readers see no path");
@@ -279,7 +279,7 @@ fn what_lenient_servers_take_for_a_value_counts() {
     );
 }
 
-/// A call of which one argument is this text.
+/// A call with this string as an argument.
 fn with_text(text: &str) -> String {
     call(1, "read", &json!({ "path": text, "n": 1 }))
 }
@@ -311,7 +311,7 @@ fn a_text_that_a_server_takes_for_json_is_looked_into() {
     }
     let force = || ValueCheck::equals(json!(true));
     assert_eq!(judged("$.arguments.path.force", force(), block(), &with_text(r#"{"Force":"yes"}"#)), "r");
-    // A text is not certain to be only that.
+    // A string may also be read as its content.
     let safe = || ValueCheck::matches("safe").unwrap();
     assert_eq!(judged("$.arguments.path", safe(), RuleAction::Allow, &with_text("safe")), "r");
     let any = |text: &str| {
@@ -319,7 +319,7 @@ fn a_text_that_a_server_takes_for_json_is_looked_into() {
     };
     assert_eq!((any(&with_text("[safe]")), any(&with_text(r#"[safe"]"#))), ("r".to_owned(), "r".to_owned()));
     assert_eq!(any(&with_text(r#" safe"#)), "r");
-    // More than can be looked into.
+    // More than can be unpacked.
     let deep = format!(r#"{{"force":true,"x":{}{}}}"#, "[".repeat(300), "]".repeat(300));
     assert_eq!(judged("$.arguments.path.force", force(), block(), &with_text(&deep)), "strict/depth");
     let twice = r#"{"force":true,"Force":false}"#;
@@ -396,16 +396,16 @@ fn an_error_without_an_id_is_of_no_method() {
 fn an_answer_cannot_pretend_to_answer_something_else() {
     let when = || RuleMatch { direction: Some(S), ..tool("secret") };
     let answer = |id: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"x":1}}}}"#);
-    // The same id twice: nobody knows which of them is answered first.
+    // The same id twice: it is unknown which of them is answered first.
     let mut judge = judge(vec![rule("hide", when(), block())]);
     judge.line(C, call(1, "plain", &json!({})).as_bytes());
     judge.line(C, call(1, "secret", &json!({})).as_bytes());
     assert!(text(&judge.line(S, answer("1").as_bytes())).contains("\"rule\":\"hide\""));
-    // Readers that take a text for a number, and ids that nobody gave out.
+    // Ids that a reader takes for numbers, and ids of no request.
     judge.line(C, call(2, "secret", &json!({})).as_bytes());
     assert!(text(&judge.line(S, answer("\"2\"").as_bytes())).contains("\"rule\":\"hide\""));
     assert!(text(&judge.line(S, answer("\"0x2\"").as_bytes())).contains("\"rule\":\"hide\""));
-    // Nor does a client that answers what was asked where nobody saw it.
+    // Nor does an answer of a client to a request that was not seen.
     for when in
         [tool("secret"), RuleMatch { methods: globs(&["elicitation/create"]), ..RuleMatch::default() }]
     {
@@ -433,15 +433,15 @@ fn an_allow_is_about_all_that_its_path_leads_to() {
         let files = |files: Value| allowed(place, safe(), json!({ "files": files }));
         assert!(files(json!(["/safe/a", "/safe/b"])), "{place}");
         assert!(!files(json!(["/safe/a", "/etc/passwd"])) && !files(json!(["/etc/passwd", "/safe/a"])));
-        // Nothing is there: nothing is certain of it.
+        // There is no value, so nothing is certain.
         assert!(!files(json!([])) && !allowed(place, safe(), json!({})));
-        // JSON in a text has to be a list to every reader.
+        // A string with a list in it is not a list for every reader.
         assert!(!files(json!("[\"/safe/a\"]")) && !files(json!("[\"/safe/a\",\"/etc/passwd\"]")));
     }
     let place = "$.arguments..path";
     assert!(!allowed(place, safe(), json!({ "path": "/safe/a", "more": { "path": "/etc" } })));
     assert!(!allowed(place, safe(), json!({ "path": "/safe/a", "more": "{\"path\":\"/etc\"}" })));
-    // Whether something is there is asked once of all.
+    // `exists` is about all values together, not about each.
     let force = "$.arguments..force";
     assert!(allowed(force, ValueCheck::exists(false), json!({ "files": [] })));
     assert!(!allowed(force, ValueCheck::exists(false), json!({ "files": [{ "force": false }] })));

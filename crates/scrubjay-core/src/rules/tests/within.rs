@@ -1,4 +1,4 @@
-//! Messages within messages, and tasks: what is said there is judged as if it were said by itself.
+//! Nested messages and tasks: each is judged as if it were a message of its own.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn methods(names: &[&str]) -> RuleMatch {
     RuleMatch { methods: globs(names), ..RuleMatch::default() }
 }
 
-/// An answer that demands input; `state` is the server's own.
+/// An answer with a request for input; `state` is the server's own.
 fn demand(id: u64, requests: &str, state: &str) -> String {
     format!(
         r#"{{"jsonrpc":"2.0","id":{id},"result":{{"resultType":"input_required","inputRequests":{requests},"requestState":"{state}"}}}}"#
@@ -26,7 +26,7 @@ fn names(judgement: &Judgement) -> Vec<String> {
     judgement.marks.as_marks().rule_names().into_iter().map(str::to_owned).collect()
 }
 
-/// Makes a call, and judges what comes of it.
+/// Makes a call, and judges its answer.
 fn after_call(judge: &mut Judge, answer: &str) -> Judgement {
     judge.line(C, call(1, "asks", &json!({})).as_bytes());
     judge.line(S, answer.as_bytes())
@@ -48,10 +48,10 @@ fn a_demand_is_judged_as_the_request_it_is() {
             (names(&told), told.marks.as_marks().effects),
             (vec!["no-sampling".to_owned()], RuleEffects::BLOCKED)
         );
-        // Another demand passes, byte for byte.
+        // Another request for input passes, byte for byte.
         assert_eq!(after_call(&mut judge, &demand(1, FORM, "s")), Judgement::default());
     }
-    // An allow of the call is none of what is asked within it.
+    // An `allow` of the call is not one of the requests for input in its result.
     let mut judge = judge(vec![
         rule("fine", tool("asks"), RuleAction::Allow),
         rule("no-sampling", methods(&["sampling/*"]), block()),
@@ -75,7 +75,7 @@ fn a_demand_is_found_wherever_it_can_stand() {
     }
     let news = format!(r#"{{"method":"notifications/tasks","params":{{{task}}}}}"#);
     assert_eq!(text(&no_sampling().line(S, news.as_bytes())), "nothing");
-    // An error of an earlier era may demand, too.
+    // In earlier versions an error may demand input.
     let mut no_forms = judge(vec![rule("no-forms", methods(&["elicitation/create"]), block())]);
     for (code, stops) in [("-32042", true), ("-3.2042e4", true), ("-32000", false)] {
         let data = r#"{"elicitations":[{"mode":"url","elicitationId":"e","url":"https://x","message":"m"}]}"#;
@@ -123,7 +123,7 @@ fn what_is_given_is_judged_as_the_answer_to_what_was_demanded() {
     );
     let sample = r#"{"a":{"role":"assistant","content":{"type":"text","text":"x"}}}"#;
     assert_eq!(judge.line(C, given(3, sample, "s1").as_bytes()), Judgement::default());
-    // Under another state, or another key, it may be an answer to anything that can be demanded.
+    // With another state or key, it may be a response to any request for input.
     for (responses, state) in [(sample, "s2"), (&*sample.replace("\"a\"", "\"b\""), "s1")] {
         assert_eq!(names(&judge.line(C, given(4, responses, state).as_bytes())), ["no-forms"], "{responses}");
     }
@@ -160,7 +160,7 @@ fn changes_reach_what_stands_within_and_notes_add_up() {
     let told = judge.line(C, given(2, responses, "s").as_bytes());
     let expected = r#"{"a":{"content":{"text":"***"},"maxTokens":5},"r":{"roots":[]}}"#;
     assert_eq!(text(&told), given(2, expected, "s"));
-    // A demand cannot be answered from here.
+    // A request for input cannot be answered from here.
     let told = after_call(&mut judge, &demand(1, FORM, "s"));
     assert!(text(&told).contains(r#""rule":"made""#), "{told:?}");
 }
@@ -225,18 +225,18 @@ fn nobody_makes_a_task_harmless_by_naming_it_again() {
     let begun = |id: u64| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"task":{{"taskId":"t"}}}}}}"#);
     let result = format!(r#"{{"jsonrpc":"2.0","id":9,"result":{SECRET}}}"#);
     let mut judge = judge(hide());
-    // An answer to nothing is no call that began it.
+    // The answer to an unknown request does not tell which call began the task.
     judge.line(S, begun(7).as_bytes());
     judge.line(C, ask(9, "tasks/result", "\"t\"").as_bytes());
     assert_eq!(names(&judge.line(S, result.as_bytes())), ["hide"]);
-    // Nor does a second call take away what the first was.
+    // Nor does a second call replace the first.
     for (id, name) in [(1, "secret"), (2, "plain")] {
         judge.line(C, with_task(id, name).as_bytes());
         judge.line(S, begun(id).as_bytes());
     }
     judge.line(C, ask(9, "tasks/result", "\"t\"").as_bytes());
     assert_eq!(names(&judge.line(S, result.as_bytes())), ["hide"]);
-    // Under other rules nothing is known of it.
+    // Under other rules the task is unknown.
     judge.line(C, with_task(1, "plain").as_bytes());
     judge.line(S, begun(1).replace("\"t\"", "\"u\"").as_bytes());
     judge.replace_rules(Arc::new(Rules::new(hide())));
@@ -265,7 +265,7 @@ fn of_a_batch_that_is_refused_nothing_is_remembered() {
     judge.line(C, call(1, "plain", &json!({})).as_bytes());
     let answer = br#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
     assert_eq!(judge.line(S, answer), Judgement::default(), "the call of secret went nowhere");
-    // An answer in a batch that is refused is answered once, by an error.
+    // An answer in a refused batch is replaced once, by an error.
     judge.line(C, call(1, "plain", &json!({})).as_bytes());
     judge.line(C, call(1, "plain", &json!({})).as_bytes());
     assert!(judge.line(S, br#"[{"id":1,"result":{}},{"id":9,"Result":{}}]"#).marks.is_refused());

@@ -106,11 +106,11 @@ impl RpcChannel {
     /// Charges the memory of a long line that is being read. If there is no room within `ROOM_WAIT_MAX`, the line is
     /// skipped like one that is too long.
     async fn make_room(&self, framer: &mut Framer, room: &mut Charge) {
-        let held = framer.held();
+        let held = framer.pending_bytes();
         // Twice what it holds, because the buffer doubles as it grows.
         let bytes = if held > LARGE_BYTES { held * 2 } else { 0 };
         if room.resize_within(bytes, ROOM_WAIT_MAX).await.is_err() {
-            framer.let_pass();
+            framer.drop_pending();
             // Shrinking a charge cannot fail.
             let _ = room.resize(0);
         }

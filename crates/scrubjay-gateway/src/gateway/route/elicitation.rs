@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use scrubjay_core::glob::Glob;
 use scrubjay_core::inert::inert;
 use scrubjay_core::protocol::method;
 use scrubjay_router::{Candidate, PlannedCall};
@@ -49,10 +50,10 @@ const DESTROYING: [&str; 14] = [
 pub struct Consent {
     /// Whether destructive calls do.
     pub confirm_destructive: bool,
-    /// Calls that count as destructive even if their server says otherwise: `backend/tool`, which may end in `*`.
-    pub destructive: Vec<String>,
+    /// Calls that count as destructive even if their server says otherwise: `backend/tool`.
+    pub destructive: Vec<Glob>,
     /// Calls that need no confirmation, even destructive ones.
-    pub allowed: Vec<String>,
+    pub allowed: Vec<Glob>,
 }
 
 impl Consent {
@@ -60,15 +61,11 @@ impl Consent {
     pub(super) fn is_needed(&self, plan: &PlannedCall, definition: Option<&Value>) -> bool {
         let name = plan.tool().unwrap_or(&plan.mcp_method);
         let full = format!("{}/{name}", plan.backend_id);
-        let is_one_of = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, &full));
+        let is_one_of = |patterns: &[Glob]| patterns.iter().any(|pattern| pattern.matches(&full));
         self.confirm_destructive
             && !is_one_of(&self.allowed)
             && (is_one_of(&self.destructive) || destroys(name, definition))
     }
-}
-
-fn matches(pattern: &str, name: &str) -> bool {
-    pattern.strip_suffix('*').map_or(pattern == name, |start| name.starts_with(start))
 }
 
 /// Tells whether a call is destructive: by its server's hints, or else by its name.
@@ -236,7 +233,7 @@ mod tests {
 
     #[test]
     fn the_owner_has_the_last_word() {
-        let list = |patterns: &[&str]| patterns.iter().map(ToString::to_string).collect();
+        let list = |patterns: &[&str]| patterns.iter().map(|pattern| Glob::new(pattern)).collect();
         let hints = json!({ "annotations": { "readOnlyHint": true } });
         let consent = Consent {
             confirm_destructive: true,

@@ -133,7 +133,9 @@ async fn notify_changes(
     for (uri, seen) in uris {
         let Some(address) = ResourceAddress::parse(&uri) else { continue };
         let now = version(shared, &address).await?;
-        if now != seen && subscriptions.lock().insert(uri.clone(), now).is_some() {
+        // Looked up again, because the client may have unsubscribed during the query.
+        let is_subscribed = subscriptions.lock().get_mut(&uri).map(|seen| *seen = now).is_some();
+        if now != seen && is_subscribed {
             // The caller notices if the client has left.
             let _ = peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(uri)).await;
         }

@@ -139,7 +139,7 @@ pub(super) fn import_lines(
     let copied = (2..).zip(lines).try_for_each(|(number, line)| -> anyhow::Result<()> {
         let imported: ImportedEntry = serde_json::from_str(&line?)
             .with_context(|| format!("{}: not an exported entry", place(number)))?;
-        let payload = imported.payload().map_err(anyhow::Error::msg).with_context(|| place(number))?;
+        let payload = imported.payload().with_context(|| place(number))?;
         let entry = imported.entry(&payload);
         let redacted = redacted(redactor, &mut stderr, &entry);
         Ok(writer.append(std::iter::once(entry.with_payload(redacted.payload())))?)
