@@ -420,6 +420,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_message_size_has_the_bounds_of_the_configuration() {
+        assert_eq!(parse_message_size("1KiB").unwrap(), 1 << 10);
+        assert_eq!(parse_message_size("1GiB").unwrap(), 1 << 30);
+        assert!(parse_message_size("1023").is_err() && parse_message_size("1025MiB").is_err());
+    }
+
+    #[test]
     fn variables_are_expanded() {
         let variable = |name: &str| (name == "KEY").then(|| "secret".to_owned());
         let check = |text: &str| expand(text, variable).map_err(|e| e.to_string());

@@ -37,6 +37,11 @@ impl Subscriptions {
     pub(in crate::recorder) fn forget(&self, uri: &str) {
         self.lock().remove(uri);
     }
+
+    /// Notes the version that the client is notified of; returns false if it unsubscribed while the version was read.
+    fn advance(&self, uri: &str, version: i64) -> bool {
+        self.lock().get_mut(uri).map(|seen| *seen = version).is_some()
+    }
 }
 
 impl Recorder {
@@ -133,9 +138,7 @@ async fn notify_changes(
     for (uri, seen) in uris {
         let Some(address) = ResourceAddress::parse(&uri) else { continue };
         let now = version(shared, &address).await?;
-        // Looked up again, because the client may have unsubscribed during the query.
-        let is_subscribed = subscriptions.lock().get_mut(&uri).map(|seen| *seen = now).is_some();
-        if now != seen && is_subscribed {
+        if now != seen && subscriptions.advance(&uri, now) {
             // The caller notices if the client has left.
             let _ = peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(uri)).await;
         }
@@ -155,4 +158,19 @@ async fn version(shared: &Shared, address: &ResourceAddress) -> Result<i64, Ledg
 
 async fn count(shared: &Shared) -> Result<i64, LedgerError> {
     session::count(&mut shared.ledger().await?.read().await?).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_unsubscribed_meanwhile_stays_unsubscribed() {
+        let subscriptions = Subscriptions::default();
+        subscriptions.lock().insert("scrubjay://sessions/a/story".to_owned(), 1);
+        assert!(subscriptions.advance("scrubjay://sessions/a/story", 2));
+        subscriptions.forget("scrubjay://sessions/a/story");
+        assert!(!subscriptions.advance("scrubjay://sessions/a/story", 3));
+        assert!(subscriptions.lock().is_empty());
+    }
 }
