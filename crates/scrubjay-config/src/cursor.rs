@@ -2,6 +2,7 @@
 //! problem at once.
 
 use std::cell::RefCell;
+use std::fmt::Display;
 
 use crate::node::{Kind, Node, Origin, Scalar, Value, below};
 use crate::problem::{Problem, unknown};
@@ -29,8 +30,12 @@ pub(crate) fn read<T>(
 }
 
 impl<'a> Cursor<'a> {
-    fn at(&self, node: &'a Node, key: String) -> Self {
-        Self { node, key, problems: self.problems }
+    /// Returns a cursor at another value, which reports to the same list.
+    pub(crate) fn at<'b>(&self, node: &'b Node, key: String) -> Cursor<'b>
+    where
+        'a: 'b,
+    {
+        Cursor { node, key, problems: self.problems }
     }
 
     pub(crate) fn origin(&self) -> &'a Origin {
@@ -42,13 +47,13 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reports what is wrong with this value; returns `None`, for a caller that needs the value.
-    pub(crate) fn wrong<T>(&self, message: impl Into<String>) -> Option<T> {
+    pub(crate) fn wrong<T>(&self, message: impl Display) -> Option<T> {
         self.problems.borrow_mut().push(Problem::new(self.origin(), &*self.key, message));
         None
     }
 
     /// Returns a value, or reports the error as wrong with this one.
-    pub(crate) fn reported<T>(&self, read: Result<T, impl Into<String>>) -> Option<T> {
+    pub(crate) fn reported<T>(&self, read: Result<T, impl Display>) -> Option<T> {
         read.map_or_else(|message| self.wrong(message), Some)
     }
 
@@ -79,7 +84,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads the value of a key of this map, if it is given.
-    pub(crate) fn get<T: Setting>(&self, name: &str) -> Option<T> {
+    pub(crate) fn get<T: Setting>(&self, name: &str) -> Option<T::Value> {
         T::read(&self.member(name)?)
     }
 
@@ -93,6 +98,10 @@ impl<'a> Cursor<'a> {
         self.member(name).map_or(Some(default), |at| read(&at))
     }
 
+    fn members(&self, entries: &'a [(String, Node)]) -> Vec<(&'a str, Self)> {
+        entries.iter().map(|(name, node)| (&**name, self.at(node, below(&self.key, name)))).collect()
+    }
+
     /// Returns the entries of a map whose keys are all known; reports the others. Null is an empty map.
     pub(crate) fn entries(&self, known: &[&str]) -> Vec<(&'a str, Self)> {
         let Value::Map(entries) = &self.node.value else {
@@ -101,20 +110,20 @@ impl<'a> Cursor<'a> {
             }
             return Vec::new();
         };
-        let entries = entries.iter().map(|(name, node)| (&**name, self.at(node, below(&self.key, name))));
-        let (ours, others): (Vec<_>, Vec<_>) = entries.partition(|(name, _)| known.contains(name));
+        let entries = self.members(entries).into_iter();
+        let (known_entries, others): (Vec<_>, _) = entries.partition(|(name, _)| known.contains(name));
         for (name, at) in others {
             at.wrong::<()>(unknown(name, known));
         }
-        ours
+        known_entries
     }
 
     /// Returns the entries of a map with any keys.
     pub(crate) fn map_of(&self, what: &str) -> Option<Vec<(&'a str, Self)>> {
-        let Value::Map(entries) = &self.node.value else {
-            return self.wrong(format!("must be a map of {what}"));
-        };
-        Some(entries.iter().map(|(name, node)| (&**name, self.at(node, below(&self.key, name)))).collect())
+        match &self.node.value {
+            Value::Map(entries) => Some(self.members(entries)),
+            _ => self.wrong(format!("must be a map of {what}")),
+        }
     }
 
     /// Returns the items of a list.
@@ -124,6 +133,11 @@ impl<'a> Cursor<'a> {
         };
         let items = items.iter().enumerate();
         Some(items.map(|(i, item)| self.at(item, format!("{}[{i}]", self.key))).collect())
+    }
+
+    /// Reads every item of a list; `None` if one is wrong.
+    pub(crate) fn read_items<T>(&self, what: &str, read: impl Fn(&Self) -> Option<T>) -> Option<Vec<T>> {
+        self.if_right(|| Some(self.list_of(what)?.iter().filter_map(read).collect()))
     }
 
     pub(crate) fn scalar(&self) -> Option<&'a Scalar> {
@@ -145,29 +159,24 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Returns the texts of a list, each with its place; commas separate them where there are no lists.
-    pub(crate) fn texts(&self) -> Option<Vec<(String, Self)>> {
+    /// Returns the texts of a list, each with its cursor; commas separate them where there are no lists.
+    fn texts(&self) -> Option<Vec<(&'a str, Self)>> {
         match &self.node.value {
             Value::Scalar(s) if self.origin().lists_with_commas() => {
                 let texts = s.text.split(',').map(str::trim).filter(|text| !text.is_empty()).enumerate();
                 Some(
-                    texts
-                        .map(|(i, t)| (t.to_owned(), self.at(self.node, format!("{}[{i}]", self.key))))
-                        .collect(),
+                    texts.map(|(i, text)| (text, self.at(self.node, format!("{}[{i}]", self.key)))).collect(),
                 )
             }
-            _ => self.if_right(|| {
-                let items = self.list_of("")?.into_iter();
-                Some(items.filter_map(|item| Some((item.text()?.to_owned(), item))).collect())
-            }),
+            _ => self.read_items("", |item| Some((item.text()?, item.clone()))),
         }
     }
 
     /// Reads a list of texts, each with a function that returns an error for what it cannot be.
-    pub(crate) fn each<T, E: Into<String>>(&self, read: impl Fn(&str) -> Result<T, E>) -> Option<Vec<T>> {
+    pub(crate) fn each<T, E: Display>(&self, read: impl Fn(&str) -> Result<T, E>) -> Option<Vec<T>> {
         self.if_right(|| {
             let texts = self.texts()?.into_iter();
-            Some(texts.filter_map(|(text, at)| at.reported(read(&text))).collect())
+            Some(texts.filter_map(|(text, at)| at.reported(read(text))).collect())
         })
     }
 

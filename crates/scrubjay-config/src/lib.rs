@@ -7,21 +7,19 @@
 mod agent_progress;
 mod cursor;
 mod environment;
-mod expand;
-mod layers;
-mod level;
+mod layer;
 mod loaded;
+mod loader;
 pub mod mask;
 mod node;
 mod options;
-mod place;
+pub mod owned_file;
 mod problem;
 pub mod project;
-pub mod secret_file;
 mod section;
 mod sections;
 mod setting;
-pub mod trust;
+mod trust;
 mod yaml;
 
 use std::path::PathBuf;
@@ -29,15 +27,16 @@ use std::path::PathBuf;
 use scrubjay_tape::home::Home;
 
 pub use self::environment::Environment;
-pub use self::level::LogLevel;
+pub use self::layer::FileTree;
 pub use self::loaded::Loaded;
 pub use self::node::{Node, Value};
 pub use self::problem::{ConfigError, Problem};
+pub use self::sections::LogLevel;
 pub use self::sections::serve::Toolset;
 pub use self::setting::Shown;
 pub use self::trust::TrustStore;
 
-use self::layers::Loader;
+use self::loader::Loader;
 
 /// A value that a flag gives to a key.
 #[derive(Clone, Debug)]
@@ -96,42 +95,43 @@ pub struct Sources {
     pub tell: fn(&str),
 }
 
-/// Loads the configuration.
-///
-/// Nothing is printed: `Loaded::notices` has what the caller should log.
-///
-/// # Errors
-/// A file cannot be read, or something in it is wrong: a `ConfigError` with every problem.
-pub fn load(sources: Sources) -> anyhow::Result<Loaded> {
-    Loader::new(sources)?.load()
-}
+impl Sources {
+    /// Loads the configuration. Prints nothing: `Loaded::notices` has what the caller should log.
+    ///
+    /// # Errors
+    /// A file cannot be read, or something in it is wrong: a `ConfigError` with every problem.
+    pub fn load(self) -> anyhow::Result<Loaded> {
+        let with_project = self.config.is_none();
+        Loader::new(self)?.load(with_project)
+    }
 
-/// Loads the configuration without the file in the working directory.
-///
-/// # Errors
-/// As `load`.
-pub fn load_own(sources: Sources) -> anyhow::Result<Loaded> {
-    Loader::new(sources)?.without_project().load()
-}
+    /// Loads the configuration without the file in the working directory.
+    ///
+    /// # Errors
+    /// As `load`.
+    pub fn load_own(self) -> anyhow::Result<Loaded> {
+        Loader::new(self)?.load(false)
+    }
 
-/// Finds the data directory, and nothing else: with a flag or a variable for it no file is read. One that others may
-/// change is refused all the same.
-///
-/// What is wrong with a project file that may not set it does not matter here, so that no file that happens
-/// to lie in the working directory keeps a recorder from starting.
-///
-/// # Errors
-/// The user's own file is wrong, or no directory is known.
-pub fn data(sources: Sources, notices: &mut Vec<String>) -> anyhow::Result<Home> {
-    Loader::new(sources)?.data(notices)
-}
+    /// Finds the data directory, and nothing else: with a flag or a variable for it no file is read. One that others may
+    /// change is refused all the same.
+    ///
+    /// What is wrong with a project file that may not set it does not matter here, so that no file that happens
+    /// to lie in the working directory keeps a recorder from starting.
+    ///
+    /// # Errors
+    /// The user's own file is wrong, or no directory is known.
+    pub fn data(self, notices: &mut Vec<String>) -> anyhow::Result<Home> {
+        Loader::new(self)?.data(notices)
+    }
 
-/// Opens the list of trusted files, where no project file can have put it.
-///
-/// # Errors
-/// The user's own file is wrong, or no directory is known.
-pub fn trust_store(sources: Sources) -> anyhow::Result<TrustStore> {
-    Loader::new(sources)?.trust_store()
+    /// Opens the list of trusted files, where no project file can have put it.
+    ///
+    /// # Errors
+    /// The user's own file is wrong, or no directory is known.
+    pub fn trust_store(self) -> anyhow::Result<TrustStore> {
+        Loader::new(self)?.trust_store()
+    }
 }
 
 #[cfg(test)]

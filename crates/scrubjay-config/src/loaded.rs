@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use scrubjay_gateway::config::BackendConfig;
 
 use crate::SourceFile;
-use crate::level::LogLevel;
-use crate::node::{Node, Origin};
-use crate::options::GatewayOptions;
+use crate::cursor;
+use crate::layer::Layer;
+use crate::node::Origin;
+use crate::options;
 use crate::problem::{ConfigError, Problem};
 use crate::section::{self, Part};
-use crate::sections::Settings;
+use crate::sections::{LogLevel, Settings};
 use crate::setting::Shown;
 
 /// A shorter secret would be found in ordinary words; the logs do not look for it.
@@ -25,9 +26,12 @@ pub struct Loaded {
     /// The files that were looked for.
     pub files: Vec<SourceFile>,
     pub(crate) settings: Settings,
-    pub(crate) tree: Node,
-    below: Node,
-    above: Node,
+    /// All layers together.
+    pub(crate) layers: Layer,
+    /// The layers below a client's options.
+    below: Layer,
+    /// The layers above them.
+    above: Layer,
     pub(crate) base: Base,
 }
 
@@ -43,16 +47,16 @@ pub(crate) struct Base {
 impl Loaded {
     /// Puts layers together, each of which was checked. A client's options come between the two.
     pub(crate) fn new(
-        below: Node,
-        above: Node,
+        below: Layer,
+        above: Layer,
         base: Base,
         files: Vec<SourceFile>,
         notices: Vec<String>,
     ) -> Self {
-        let mut tree = below.clone();
-        section::put_over(&mut tree, &above);
-        let settings = section::values(&tree);
-        let mut loaded = Self { notices, files, settings, tree, below, above, base };
+        let mut layers = below.clone();
+        layers.put_over(&above);
+        let settings = Settings::value(&layers, "");
+        let mut loaded = Self { notices, files, settings, layers, below, above, base };
         loaded.notices.extend(loaded.limit_notices());
         loaded
     }
@@ -62,17 +66,18 @@ impl Loaded {
     /// # Errors
     /// Some are wrong. The problems serialize as `{path, message}`: they are the data of the error -32602.
     pub fn with_options(&self, options: &serde_json::Value) -> Result<Self, Vec<Problem>> {
-        let mut options = GatewayOptions::parse(options)?;
-        let notice = options.keep_warnings(self.log_level());
+        let mut options = options::parse(options)?;
+        let notice = options::keep_warnings(&mut options, self.log_level());
         let mut below = self.below.clone();
-        section::put_over(&mut below, &options.layer);
+        below.put_over(&options);
         let notices = notice.into_iter().collect();
         Ok(Self::new(below, self.above.clone(), self.base.clone(), self.files.clone(), notices))
     }
 
     /// Returns what a client that may change nothing must be refused of its options: what differs from this.
     pub fn refused_options(&self, options: &serde_json::Value) -> Vec<Problem> {
-        GatewayOptions::parse(options).map_or_else(|problems| problems, |o| o.changes_of(&self.settings))
+        options::parse(options)
+            .map_or_else(|problems| problems, |options| options::changes_of(&options, &self.settings))
     }
 
     /// Returns how much is logged.
@@ -112,7 +117,7 @@ impl Loaded {
         {
             data.value = home.root().to_string_lossy().into();
             // Under its other name it comes from there.
-            if let Some(node) = self.tree.find("recorder.storage.path") {
+            if let Some(node) = self.layers.get("recorder.storage.path") {
                 data.origin = node.origin.to_string();
             }
         }
@@ -121,7 +126,14 @@ impl Loaded {
 
     fn keys_shown(&self) -> Vec<Shown> {
         let mut shown = Vec::new();
-        Part::show(&self.settings, "", &self.tree, &mut shown);
+        for key in section::keys() {
+            match self.layers.get(&key.path) {
+                Some(node) => {
+                    cursor::read(node, &key.path, &mut Vec::new(), |at| (key.show)(at, &mut shown));
+                }
+                None => shown.push(Shown::new(&key.path, serde_json::Value::Null, &Origin::Default)),
+            }
+        }
         shown
     }
 
@@ -140,11 +152,11 @@ impl Loaded {
 
     /// Returns where the value of a key came from.
     pub(crate) fn origin(&self, key: &str) -> &Origin {
-        self.tree.find(key).map_or(&Origin::Default, |node| &node.origin)
+        self.layers.get(key).map_or(&Origin::Default, |node| &node.origin)
     }
 
     /// Makes an error of what is wrong with a key's value.
-    pub(crate) fn wrong(&self, key: &str, message: impl Into<String>) -> ConfigError {
+    pub(crate) fn wrong(&self, key: &str, message: impl std::fmt::Display) -> ConfigError {
         ConfigError { problems: vec![Problem::new(self.origin(key), key, message)] }
     }
 }

@@ -137,35 +137,13 @@ impl Node {
         entries.iter().find(|(k, _)| k == key).map(|(_, node)| node)
     }
 
-    /// Returns the value at a dotted path, unless it is null.
-    pub fn find(&self, path: &str) -> Option<&Self> {
-        path.split('.').try_fold(self, |node, key| node.get(key)).filter(|node| node.value != Value::Null)
+    /// Returns an item of this list.
+    pub(crate) fn item(&self, at: usize) -> Option<&Self> {
+        if let Value::List(items) = &self.value { items.get(at) } else { None }
     }
 
-    /// Puts a value at a dotted path, making the maps on the way.
-    pub(crate) fn put(&mut self, path: &str, node: Self) {
-        let Value::Map(entries) = &mut self.value else { return };
-        let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
-        let at = entries.iter().position(|(k, _)| k == first).unwrap_or_else(|| {
-            entries.push((first.to_owned(), Self::map(node.origin.clone())));
-            entries.len() - 1
-        });
-        match rest {
-            Some(rest) => entries[at].1.put(rest, node),
-            None => entries[at].1 = node,
-        }
-    }
-
-    /// Takes the value out that stands at a dotted path.
-    pub(crate) fn take(&mut self, path: &str) -> Option<Self> {
-        let Value::Map(entries) = &mut self.value else { return None };
-        match path.split_once('.') {
-            Some((first, rest)) => entries.iter_mut().find(|(k, _)| k == first)?.1.take(rest),
-            None => {
-                let at = entries.iter().position(|(k, _)| k == path)?;
-                Some(entries.remove(at).1)
-            }
-        }
+    pub(crate) fn scalar(&self) -> Option<&Scalar> {
+        if let Value::Scalar(scalar) = &self.value { Some(scalar) } else { None }
     }
 }
 
@@ -177,17 +155,6 @@ pub(crate) fn below(path: &str, key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn paths_are_put_and_taken() {
-        let mut tree = Node::map(Origin::Default);
-        tree.put("a.b", Node::text("1", Origin::Flag("--b")));
-        tree.put("a.c", Node::text("2", Origin::Default));
-        assert!(tree.get("a").and_then(|a| a.get("b")).is_some());
-        assert!(tree.take("a.b").is_some_and(|n| n.origin == Origin::Flag("--b")));
-        assert!(tree.take("a.b").is_none() && tree.take("x.y").is_none());
-        assert!(tree.get("a").and_then(|a| a.get("c")).is_some());
-    }
 
     #[test]
     fn places_are_told() {

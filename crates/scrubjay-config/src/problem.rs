@@ -19,8 +19,8 @@ pub struct Problem {
 }
 
 impl Problem {
-    pub(crate) fn new(origin: &Origin, key: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { origin: origin.clone(), key: key.into(), message: message.into() }
+    pub(crate) fn new(origin: &Origin, key: impl Into<String>, message: impl fmt::Display) -> Self {
+        Self { origin: origin.clone(), key: key.into(), message: message.to_string() }
     }
 }
 

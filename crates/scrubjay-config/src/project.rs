@@ -3,13 +3,14 @@
 //! It is opened once, without following a link, and what was checked is what is read.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::agent_progress;
-use crate::node::{Node, Origin};
-use crate::place::may_own;
+use crate::layer::FileTree;
+use crate::node::Origin;
+use crate::owned_file::{may_own, read};
 use crate::problem::Problem;
 use crate::yaml;
 
@@ -84,57 +85,43 @@ fn check(file: &File) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Reads a configuration file, up to a limit.
-pub fn read(file: File) -> io::Result<Vec<u8>> {
-    let mut content = Vec::new();
-    file.take(yaml::FILE_BYTES_MAX + 1).read_to_end(&mut content)?;
-    if content.len() as u64 > yaml::FILE_BYTES_MAX {
-        return Err(io::Error::other("it is longer than 1 MiB"));
-    }
-    Ok(content)
-}
-
-/// Parses a file's bytes.
-pub fn parse(content: &[u8], path: &Path, problems: &mut Vec<Problem>) -> Option<Node> {
+/// Parses a file's bytes. A file with the progress tracker's keys is recognised by its name, and under any other name
+/// by its keys, unless it is a project file: there the name decides.
+pub(crate) fn parse(
+    content: &[u8],
+    path: &Path,
+    by_keys: bool,
+    problems: &mut Vec<Problem>,
+) -> Option<FileTree> {
     let Ok(text) = std::str::from_utf8(content) else {
         let origin = Origin::File { path: path.into(), line: 1 };
         problems.push(Problem::new(&origin, "", "cannot be read: it is not UTF-8"));
         return None;
     };
-    yaml::parse(text, path, problems)
+    let tree = yaml::parse(text, path, problems)?;
+    let is_agent_progress =
+        has_name(path, agent_progress::FILE_NAME) || (by_keys && agent_progress::is_one(&tree));
+    Some(FileTree::new(tree, is_agent_progress))
 }
 
-/// Parses a file of ours or of the progress tracker, in our keys.
-pub fn parse_any(content: &[u8], path: &Path, problems: &mut Vec<Problem>) -> Option<Node> {
-    let tree = parse(content, path, problems)?;
-    if is_agent_progress(path) || agent_progress::is_one(&tree) {
-        return Some(agent_progress::translate(&tree, problems));
-    }
-    Some(tree)
-}
-
-fn is_agent_progress(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name == agent_progress::FILE_NAME)
+fn has_name(path: &Path, name: &str) -> bool {
+    path.file_name().is_some_and(|other| other == name)
 }
 
 impl ProjectFile {
     /// Tells whether it has the progress tracker's keys instead of ours.
-    pub fn is_agent_progress(&self) -> bool {
-        is_agent_progress(&self.path)
+    pub(crate) fn is_agent_progress(&self) -> bool {
+        has_name(&self.path, agent_progress::FILE_NAME)
     }
 
     /// Tells whether `find` looks for a file of this name.
     pub fn has_known_name(&self) -> bool {
-        self.is_agent_progress() || self.path.file_name().is_some_and(|name| name == FILE_NAME)
+        self.is_agent_progress() || has_name(&self.path, FILE_NAME)
     }
 
-    /// Parses it, in our keys.
-    pub fn parse(&self, problems: &mut Vec<Problem>) -> Option<Node> {
-        let tree = parse(&self.content, &self.path, problems)?;
-        if self.is_agent_progress() {
-            return Some(agent_progress::translate(&tree, problems));
-        }
-        Some(tree)
+    /// Parses it.
+    pub fn parse(&self, problems: &mut Vec<Problem>) -> Option<FileTree> {
+        parse(&self.content, &self.path, false, problems)
     }
 }
 
@@ -194,7 +181,7 @@ mod tests {
     #[test]
     fn bytes_that_are_no_text_are_told() {
         let mut problems = Vec::new();
-        assert!(parse(b"a: \xff", Path::new("p"), &mut problems).is_none());
+        assert!(parse(b"a: \xff", Path::new("p"), false, &mut problems).is_none());
         assert_eq!(problems[0].to_string(), "p:1: cannot be read: it is not UTF-8");
     }
 }

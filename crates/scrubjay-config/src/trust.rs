@@ -12,12 +12,7 @@ use anyhow::Context;
 use scrubjay_tape::home::Home;
 use serde::{Deserialize, Serialize};
 
-use crate::environment::Environment;
-use crate::expand::expand;
-use crate::node::Node;
-use crate::problem::Problem;
 use crate::project::ProjectFile;
-use crate::section::{self, Guard};
 
 /// The list of trusted files.
 pub struct TrustStore {
@@ -135,38 +130,11 @@ impl TrustStore {
     }
 }
 
-/// Removes from a file's tree the keys that need trust; returns them.
-pub fn withhold(tree: &mut Node) -> Vec<String> {
-    // Allowed keys are copied to a new tree, so that a key unknown here cannot stay.
-    let mut allowed = Node::map(tree.origin.clone());
-    let mut withheld = Vec::new();
-    for key in section::keys() {
-        match (tree.take(&key.path), key.guard) {
-            (Some(node), Guard::Free) => allowed.put(&key.path, node),
-            (Some(_), Guard::Owner) => withheld.push(key.path),
-            (None, _) => {}
-        }
-    }
-    *tree = allowed;
-    withheld
-}
-
-/// Returns what is wrong with a file, apart from variables that are not set here.
-pub fn problems(tree: &Node, environment: &Environment) -> Vec<Problem> {
-    let mut tree = tree.clone();
-    let (mut unset, mut problems) = (Vec::new(), Vec::new());
-    expand(&mut tree, environment, &mut unset);
-    section::check(&tree, &mut problems);
-    problems.retain(|problem| !unset.iter().any(|u| u.key == problem.key));
-    problems
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::yaml;
 
     fn file(path: &str, content: &str) -> ProjectFile {
         ProjectFile { path: path.into(), content: content.into() }
@@ -236,32 +204,5 @@ mod tests {
             }
         });
         assert_eq!(store(&directory).load().unwrap().files.len(), 8);
-    }
-
-    #[test]
-    fn what_a_variable_would_hold_is_no_problem() {
-        let problems = |text: &str| {
-            let tree = yaml::parse(text, Path::new("c"), &mut Vec::new()).unwrap();
-            let told = problems(&tree, &Environment::of(&[]));
-            told.iter().map(|p| p.key.clone()).collect::<Vec<_>>()
-        };
-        assert!(problems("serve: { http: '${ADDRESS}' }").is_empty());
-        assert_eq!(problems("serve: { http: '${ADDRESS}', naming: x }\nlogs: 1"), ["logs", "serve.naming"]);
-    }
-
-    #[test]
-    fn only_what_is_harmless_is_left() {
-        let text = "log_level: debug\nbackends: []\nserve: { http: '[::]:80' }\nunheard_of: 1\n\
-                    records: { stale_after: 3, other: 4 }\ndata: x\n";
-        let mut tree = yaml::parse(text, Path::new("c"), &mut Vec::new()).unwrap();
-        assert_eq!(withhold(&mut tree), ["log_level", "data", "serve.http", "backends"]);
-        assert!(
-            tree.get("log_level").is_none()
-                && tree.get("unheard_of").is_none()
-                && tree.get("serve").is_none()
-        );
-        let records = tree.get("records").unwrap();
-        assert!(records.get("stale_after").is_some() && records.get("other").is_none());
-        assert!(withhold(&mut tree).is_empty());
     }
 }

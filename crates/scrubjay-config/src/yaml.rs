@@ -205,6 +205,8 @@ fn is_number(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::environment::Environment;
+    use crate::layer::FileTree;
 
     fn read(text: &str) -> (Option<Node>, Vec<String>) {
         let mut problems = Vec::new();
@@ -314,7 +316,8 @@ mod tests {
             let (node, problems) = read(&text);
             assert!(node.is_some() || !problems.is_empty(), "{text:?}");
             if let Some(node) = node {
-                crate::section::check(&node, &mut Vec::new());
+                let (mut unset, mut wrong) = (Vec::new(), Vec::new());
+                FileTree::new(node, false).layer(&Environment::of(&[]), &mut unset, &mut wrong);
             }
         }
     }

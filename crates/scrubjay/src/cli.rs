@@ -68,9 +68,9 @@ impl Global {
         home
     }
 
-    /// Finds the data directory without saying anything; see `scrubjay_config::data`.
+    /// Finds the data directory without saying anything; see `Sources::data`.
     pub(crate) fn data(&self, notices: &mut Vec<String>) -> anyhow::Result<Home> {
-        scrubjay_config::data(self.sources(Vec::new())?, notices)
+        self.sources(Vec::new())?.data(notices)
     }
 
     /// Loads the configuration.
@@ -80,17 +80,17 @@ impl Global {
 
     /// Loads the configuration with a command's own flags over it.
     pub(crate) fn load_with(&self, flags: Vec<Flag>) -> anyhow::Result<Loaded> {
-        scrubjay_config::load(self.sources(flags)?)
+        self.sources(flags)?.load()
     }
 
     /// Loads the configuration without the file in the working directory.
     pub(crate) fn load_own(&self) -> anyhow::Result<Loaded> {
-        scrubjay_config::load_own(self.sources(Vec::new())?)
+        self.sources(Vec::new())?.load_own()
     }
 
     /// Opens the list of trusted files.
     pub(crate) fn trust_store(&self) -> anyhow::Result<TrustStore> {
-        scrubjay_config::trust_store(self.sources(Vec::new())?)
+        self.sources(Vec::new())?.trust_store()
     }
 
     /// Adds the flags for data directory and configuration to the command line of another process.
@@ -224,6 +224,6 @@ pub(crate) mod tests {
             flags: Vec::new(),
             tell: |_| (),
         };
-        scrubjay_config::load(sources).unwrap()
+        sources.load().unwrap()
     }
 }

@@ -1,23 +1,42 @@
 //! `llm`: the model that is asked, and how.
 
-use scrubjay_llm::LlmConfig;
+use scrubjay_gateway::config;
+use scrubjay_llm::{LlmConfig, Secret};
+use serde_json::Value as Json;
 
+use crate::cursor::Cursor;
 use crate::loaded::Loaded;
 use crate::problem::ConfigError;
 use crate::section::section;
-use crate::setting::{Count, Span, Token};
+use crate::setting::{Count, Setting, Shown, Span};
 
 section! {
-    /// `llm`.
-    Llm {
-        api_key: Option<Token>;
+    LlmConfig {
+        api_key: Option<Secret>;
         base_url: String = "https://api.openai.com/v1";
         model: String = "gpt-4o-mini";
         timeout: Span<100> = "30s";
-        retries: Count<0, 10> = "2";
+        retries: Count<0, 10, u32> = "2";
         concurrency: Count<1, 64> = "4";
         required: bool = "false";
         allow_insecure: bool = "false";
+    }
+}
+
+/// The key for the model: read and masked like a client's token.
+impl Setting for Secret {
+    type Value = Self;
+
+    fn read(at: &Cursor<'_>) -> Option<Self> {
+        config::Secret::read(at).map(|secret| Self::new(secret.reveal()))
+    }
+
+    fn json(_: &Self) -> Json {
+        crate::mask::MASK.into()
+    }
+
+    fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {
+        config::Secret::show(at, out);
     }
 }
 
@@ -27,22 +46,12 @@ impl Loaded {
     /// # Errors
     /// Its address or the key is of no use, or there is no key where one is required.
     pub fn llm_config(&self) -> Result<LlmConfig, ConfigError> {
-        let llm = &self.settings.llm;
-        let config = LlmConfig {
-            api_key: llm.api_key.as_ref().map(|key| scrubjay_llm::Secret::new(key.0.reveal())),
-            base_url: llm.base_url.clone(),
-            model: llm.model.clone(),
-            timeout: llm.timeout.0,
-            retries: u32::try_from(llm.retries.0).expect("the key's range ends at 10"),
-            concurrency: llm.concurrency.0,
-            required: llm.required,
-            allow_insecure: llm.allow_insecure,
-        };
+        let config = &self.settings.llm;
         config.check().map_err(|wrong| self.wrong("llm.base_url", wrong.to_string()))?;
         if config.required && !config.is_usable() {
             let message = "asks for a key, and there is none: set OPENAI_API_KEY or llm.api_key";
             return Err(self.wrong("llm.required", message));
         }
-        Ok(config)
+        Ok(config.clone())
     }
 }

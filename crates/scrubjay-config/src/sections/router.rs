@@ -1,5 +1,6 @@
 //! `router`: how tasks in plain words become calls.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use scrubjay_gateway::gateway::Consent;
@@ -7,16 +8,16 @@ use scrubjay_router::{Router, ToolPresentation};
 
 use crate::loaded::Loaded;
 use crate::section::section;
-use crate::setting::{Count, Share, choice, text_list};
+use crate::setting::{Count, Share, TextCheck, Texts, choice};
 
 section! {
     /// `router`.
-    RouterSection {
+    struct RouterSection {
         mode: RouterMode = "catalog";
         threshold: Share = "0.5";
         confirm_destructive: bool = "true";
-        destructive: Calls = "[]";
-        allowed: Calls = "[]";
+        destructive: Texts<Call> = "[]";
+        allowed: Texts<Call> = "[]";
         max_steps: Count<1, 10> = "1";
         shortlist: Count<1, 15> = "10", free;
         learn: bool = "true";
@@ -26,15 +27,19 @@ section! {
 // How tools are put before a model, or that no task is routed.
 choice!(enum RouterMode: "catalog" = Catalog, "backends" = Backends, "off" = Off);
 
-text_list!(
-    /// Names of calls: `backend/tool`, which may end in `*`.
-    Calls,
-    "a call like files/delete_file or files/*",
-    |name| {
+/// A call's name: `backend/tool`, which may end in `*`.
+pub(crate) struct Call;
+
+impl TextCheck for Call {
+    fn check(name: &str) -> Result<(), Cow<'static, str>> {
         let start = name.strip_suffix('*').unwrap_or(name);
-        !start.contains('*') && start.split_once('/').is_some_and(|(backend, _)| !backend.is_empty())
+        let names_backend = start.split_once('/').is_some_and(|(backend, _)| !backend.is_empty());
+        if names_backend && !start.contains('*') {
+            return Ok(());
+        }
+        Err("must be a call like files/delete_file or files/*".into())
     }
-);
+}
 
 impl Loaded {
     /// Returns what routes tasks and what needs a person's consent; `None` if no task is routed.
@@ -47,12 +52,12 @@ impl Loaded {
         };
         let consent = Consent {
             confirm_destructive: router.confirm_destructive,
-            destructive: router.destructive.0.clone(),
-            allowed: router.allowed.0.clone(),
+            destructive: router.destructive.clone(),
+            allowed: router.allowed.clone(),
         };
-        let made = Router::new(mode, router.threshold.0 as f32)
-            .with_steps(router.max_steps.0)
-            .with_shortlist(router.shortlist.0);
+        let made = Router::new(mode, router.threshold as f32)
+            .with_steps(router.max_steps)
+            .with_shortlist(router.shortlist);
         Some((Arc::new(made), consent))
     }
 

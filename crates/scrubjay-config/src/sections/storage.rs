@@ -14,15 +14,14 @@ use scrubjay_tools::Setup;
 
 use super::limits::GIB;
 use super::recorder::StorageBackend;
-use crate::cursor;
 use crate::loaded::{Base, Loaded};
-use crate::node::{Node, Origin};
+use crate::node::Origin;
 use crate::section::section;
-use crate::setting::{Count, Setting, Size, with_tilde};
+use crate::setting::{Count, Size, with_tilde};
 
 section! {
     /// `files`: what agents may do to files with `file_op`.
-    Files {
+    struct Files {
         max_size: Size<1024, GIB> = "10MiB";
         allow_vcs: bool = "false";
     }
@@ -30,14 +29,14 @@ section! {
 
 section! {
     /// `records`: design reasoning that agents share.
-    Records {
-        stale_after: Count<1, 1_000_000> = "20", free;
+    struct Records {
+        stale_after: Count<1, 1_000_000, i64> = "20", free;
     }
 }
 
 section! {
     /// `index`: the tables by which recordings are searched.
-    IndexSection {
+    struct IndexSection {
         background: bool = "true";
     }
 }
@@ -48,7 +47,8 @@ impl Loaded {
     /// # Errors
     /// None is known.
     pub fn home(&self) -> anyhow::Result<Home> {
-        self.base.home(&self.tree)
+        let settings = &self.settings;
+        self.base.home(settings.recorder.storage.path.clone().or_else(|| settings.data.clone()))
     }
 
     /// Returns where the ledger is: a PostgreSQL database, or a file.
@@ -95,11 +95,11 @@ impl Loaded {
             project: project.map_or_else(|| repository_name(workspace), str::to_owned),
             workspace: workspace.to_owned(),
             allow_vcs: settings.files.allow_vcs,
-            file_bytes_max: settings.files.max_size.0,
+            file_bytes_max: settings.files.max_size,
             locks: home.locks(),
             home,
             llm: Some(self.llm_config()?),
-            stale_after_ticks: i64::try_from(settings.records.stale_after.0).unwrap_or(i64::MAX),
+            stale_after_ticks: settings.records.stale_after,
         })
     }
 
@@ -127,10 +127,8 @@ impl Loaded {
 }
 
 impl Base {
-    /// Returns the data directory that a tree of checked layers names, under either of its names.
-    pub(crate) fn home(&self, tree: &Node) -> anyhow::Result<Home> {
-        let given = tree.find("recorder.storage.path").or_else(|| tree.find("data"));
-        let given = given.and_then(|node| cursor::read(node, "data", &mut Vec::new(), PathBuf::read));
+    /// Returns the data directory: the one that was given, else the usual one.
+    pub(crate) fn home(&self, given: Option<PathBuf>) -> anyhow::Result<Home> {
         let root = given.or_else(|| self.default_data.clone());
         let root = root.context("no home directory is known: name one with --data DIR")?;
         let home = Home::new(std::path::absolute(self.directory.join(root))?);

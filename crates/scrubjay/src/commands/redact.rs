@@ -80,7 +80,9 @@ fn decrypt_lines(loaded: &Loaded, named: Option<&str>, input: Box<dyn Read>) -> 
     each_line(input, |number, line| {
         let mut key = |id: &str| {
             let id = named.unwrap_or(id);
-            keys.entry(id.to_owned()).or_insert_with(|| loaded.redaction_key(id)).clone()
+            keys.entry(id.to_owned())
+                .or_insert_with(|| loaded.redaction_key(id).map_err(|e| e.to_string()))
+                .clone()
         };
         let decrypted = decrypt(line, &mut key);
         for failed in &decrypted.failed {

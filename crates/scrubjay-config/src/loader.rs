@@ -1,21 +1,19 @@
 //! Finds the layers, checks each, and puts them in order.
 
-use std::fs::File;
-use std::os::unix::fs::MetadataExt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use scrubjay_tape::home::Home;
 
 use crate::environment::Environment;
-use crate::expand::expand;
+use crate::layer::{DATA, FileTree, Layer};
 use crate::loaded::{Base, Loaded};
 use crate::node::{Node, Origin};
-use crate::place;
+use crate::owned_file::{self, OwnedFileError};
 use crate::problem::{ConfigError, Problem};
 use crate::project::{self, ProjectFile, Refused};
-use crate::section::{self, put_over};
-use crate::trust::{self, TrustStore};
+use crate::trust::TrustStore;
 use crate::{FileState, SourceFile, Sources};
 
 /// The layers that need no trust, and how to get the others.
@@ -23,8 +21,6 @@ pub(crate) struct Loader {
     sources: Sources,
     /// The variables with those of `--env-file`.
     environment: Environment,
-    /// Whether the file in the working directory counts.
-    with_project: bool,
 }
 
 /// What is found out while layers are read.
@@ -46,7 +42,7 @@ impl Findings {
         self.note(path, FileState::Refused { why });
     }
 
-    fn leave_out(&mut self, path: &Path, keys: &[String]) {
+    fn leave_out(&mut self, path: &Path, keys: &[&str]) {
         self.notices.push(format!(
             "{} is not trusted, so it is used without {}: look at it, then run `scrubjay trust`",
             path.display(),
@@ -59,30 +55,22 @@ impl Loader {
     pub(crate) fn new(sources: Sources) -> anyhow::Result<Self> {
         let mut environment = sources.environment.clone();
         if let Some(path) = &sources.env_file {
-            let text = read_owned(path).and_then(|content| {
-                String::from_utf8(content).map_err(|_| std::io::Error::other("it is not UTF-8"))
-            });
-            let text =
-                text.with_context(|| format!("cannot read the environment file {}", path.display()))?;
+            let what = || format!("cannot read the environment file {}", path.display());
+            let content = owned_file::read_config(path).with_context(what)?;
+            let text = String::from_utf8(content).map_err(|_| io::Error::other("it is not UTF-8"));
             let mut problems = Vec::new();
-            environment.add_file(&text, path, &mut problems);
+            environment.add_file(&text.with_context(what)?, path, &mut problems);
             ConfigError::unless_empty(problems)?;
         }
-        let with_project = sources.config.is_none();
-        Ok(Self { sources, environment, with_project })
+        Ok(Self { sources, environment })
     }
 
-    /// Leaves out the file in the working directory.
-    pub(crate) fn without_project(self) -> Self {
-        Self { with_project: false, ..self }
-    }
-
-    pub(crate) fn load(self) -> anyhow::Result<Loaded> {
+    pub(crate) fn load(self, with_project: bool) -> anyhow::Result<Loaded> {
         let mut found = Findings::default();
-        let mut below = section::defaults();
-        put_over(&mut below, &self.owner_layer(&self.environment, &mut found)?);
-        if self.with_project {
-            put_over(&mut below, &self.project_layer(&mut found));
+        let mut below = Layer::defaults();
+        below.put_over(&self.owner_layer(&self.environment, &mut found)?);
+        if with_project {
+            below.put_over(&self.project_layer(&mut found));
         }
         let above = self.above(&self.environment, &mut found);
         ConfigError::unless_empty(found.problems)?;
@@ -91,37 +79,38 @@ impl Loader {
 
     pub(crate) fn data(self, notices: &mut Vec<String>) -> anyhow::Result<Home> {
         let mut found = Findings::default();
-        let mut tree = self.above(&self.environment, &mut found);
+        let mut layers = self.above(&self.environment, &mut found);
         found.notices.clear();
-        if names_data(&tree) {
+        if DATA.iter().any(|key| layers.get(key).is_some()) {
             self.check_owner_file()?;
         } else {
-            tree = self.owner_layer(&self.environment, &mut found)?;
+            layers = self.owner_layer(&self.environment, &mut found)?;
             if self.sources.config.is_none()
                 && let Ok(file) = project::find(&self.sources.directory)
                 && !file.is_agent_progress()
             {
-                put_over(&mut tree, &self.project_data(&file, &mut found));
+                layers.put_over(&self.project_data(&file, &mut found));
             }
         }
         notices.append(&mut found.notices);
         ConfigError::unless_empty(found.problems)?;
-        self.base().home(&tree)
+        self.base().home(named_data(&layers))
     }
 
     /// Reads the data directory from a project file, if that may name one.
-    fn project_data(&self, file: &ProjectFile, found: &mut Findings) -> Node {
-        let mut alone = Node::map(Origin::Default);
-        let Some(mut tree) = file.parse(&mut Vec::new()) else { return alone };
-        let named = DATA.map(|key| tree.take(key).map(|node| (key, node)));
-        let named: Vec<(&str, Node)> = named.into_iter().flatten().collect();
-        let Some((first, _)) = named.first() else { return alone };
+    fn project_data(&self, file: &ProjectFile, found: &mut Findings) -> Layer {
+        let Some(tree) = file.parse(&mut Vec::new()) else { return Layer::default() };
+        let mut problems = Vec::new();
+        let layer = layer(&tree, &self.environment, &mut problems);
+        let Some(first) = DATA.into_iter().find(|key| layer.get(key).is_some()) else { return layer };
         if !self.trusts(file).unwrap_or(false) {
-            found.leave_out(&file.path, &[(*first).to_owned()]);
-            return alone;
+            found.leave_out(&file.path, &[first]);
+            return Layer::default();
         }
-        named.into_iter().for_each(|(key, node)| alone.put(key, node));
-        layer(alone, &self.environment, &mut found.problems)
+        // What is wrong with other keys keeps no recorder from starting.
+        problems.retain(|problem| DATA.iter().any(|key| *key == problem.key));
+        found.problems.append(&mut problems);
+        layer
     }
 
     /// Returns the path of the owner's own file, and whether it has to be there.
@@ -136,41 +125,39 @@ impl Loader {
     /// same of it.
     fn check_owner_file(&self) -> anyhow::Result<()> {
         let Some((path, _)) = self.owner_file() else { return Ok(()) };
-        match open_owned(&path) {
-            Err(e) if e.kind() == std::io::ErrorKind::Other => Err(e).with_context(|| cannot_read(&path)),
+        match owned_file::open_config(&path) {
             // Whether it is there, and can be read, matters to those who read it.
-            _ => Ok(()),
+            Ok(_) | Err(OwnedFileError::Io(_)) => Ok(()),
+            Err(e) => Err(e).with_context(|| cannot_read(&path)),
         }
     }
 
     /// Reads the owner's own file: the one named with `--config`, else the user's.
-    fn owner_layer(&self, environment: &Environment, found: &mut Findings) -> anyhow::Result<Node> {
-        let empty = Node::map(Origin::Default);
-        let Some((path, must_be_there)) = self.owner_file() else { return Ok(empty) };
-        let content = match read_owned(&path) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound && !must_be_there => {
+    fn owner_layer(&self, environment: &Environment, found: &mut Findings) -> anyhow::Result<Layer> {
+        let Some((path, must_be_there)) = self.owner_file() else { return Ok(Layer::default()) };
+        let content = match owned_file::read_config(&path) {
+            Err(OwnedFileError::Io(e)) if e.kind() == io::ErrorKind::NotFound && !must_be_there => {
                 found.note(&path, FileState::Absent);
-                return Ok(empty);
+                return Ok(Layer::default());
             }
             content => content.with_context(|| cannot_read(&path))?,
         };
-        let tree = project::parse_any(&content, &path, &mut found.problems);
+        let tree = project::parse(&content, &path, true, &mut found.problems);
         found.note(&path, FileState::Read);
-        Ok(tree.map_or(empty, |tree| layer(tree, environment, &mut found.problems)))
+        Ok(tree.map(|tree| layer(&tree, environment, &mut found.problems)).unwrap_or_default())
     }
 
     /// Reads the file that lies in the working directory, as far as it is trusted.
-    fn project_layer(&self, found: &mut Findings) -> Node {
-        let empty = Node::map(Origin::Default);
+    fn project_layer(&self, found: &mut Findings) -> Layer {
         let file = match project::find(&self.sources.directory) {
             Ok(file) => file,
             Err((_, Refused::Absent)) => {
                 found.note(&self.sources.directory.join(project::FILE_NAME), FileState::Absent);
-                return empty;
+                return Layer::default();
             }
             Err((path, Refused::Because(why))) => {
                 found.refuse(&path, why);
-                return empty;
+                return Layer::default();
             }
         };
         let trusted = self.trusts(&file).unwrap_or_else(|error| {
@@ -183,21 +170,25 @@ impl Loader {
         }
         let tree = file.parse(&mut found.problems);
         found.note(&file.path, FileState::Read);
-        tree.map_or(empty, |tree| layer(tree, &self.environment, &mut found.problems))
+        tree.map(|tree| layer(&tree, &self.environment, &mut found.problems)).unwrap_or_default()
     }
 
     /// Reads the harmless keys of a file that nobody trusted. What is wrong with it becomes a notice, so that it keeps
     /// nothing from starting.
-    fn strangers_layer(&self, file: &ProjectFile, found: &mut Findings) -> Node {
+    fn strangers_layer(&self, file: &ProjectFile, found: &mut Findings) -> Layer {
         let mut problems = Vec::new();
-        let (mut read, mut keys) = (Node::map(Origin::Default), Vec::new());
-        if let Some(mut tree) = file.parse(&mut problems) {
-            problems.extend(trust::problems(&tree, &self.environment));
-            keys = trust::withhold(&mut tree);
-            read = layer(tree, &self.environment, &mut problems);
+        let (mut layer, mut left_out) = (Layer::default(), Vec::new());
+        if let Some(tree) = file.parse(&mut problems) {
+            problems.extend(tree.problems(&self.environment));
+            left_out = tree.guarded().into_iter().map(|(key, _)| key).collect();
+            let mut unset = Vec::new();
+            layer = tree.layer(&self.environment, &mut unset, &mut Vec::new());
+            layer.leave_free();
+            // A key that is left out needs no variables.
+            problems.extend(unset.into_iter().filter(|problem| layer.get(&problem.key).is_some()));
         }
-        if !keys.is_empty() {
-            found.leave_out(&file.path, &keys);
+        if !left_out.is_empty() {
+            found.leave_out(&file.path, &left_out);
         }
         if let Some(problem) = problems.first() {
             let more = match problems.len() - 1 {
@@ -206,23 +197,24 @@ impl Loader {
             };
             let why = format!("it is not trusted, and something in it is wrong: {problem}{more}");
             found.refuse(&file.path, why);
-            return Node::map(Origin::Default);
+            return Layer::default();
         }
-        let state = if keys.is_empty() { FileState::Read } else { FileState::Untrusted { left_out: keys } };
+        let left_out: Vec<String> = left_out.into_iter().map(str::to_owned).collect();
+        let state = if left_out.is_empty() { FileState::Read } else { FileState::Untrusted { left_out } };
         found.note(&file.path, state);
-        read
+        layer
     }
 
     /// Reads the layers above a client's options: an environment, and the flags.
-    fn above(&self, environment: &Environment, found: &mut Findings) -> Node {
-        let mut flags = Node::map(Origin::Default);
+    fn above(&self, environment: &Environment, found: &mut Findings) -> Layer {
+        let mut flags = Layer::default();
         for flag in &self.sources.flags {
             flags.put(flag.key, Node::text(&flag.value, Origin::Flag(flag.name)));
         }
-        section::check(&flags, &mut found.problems);
-        let mut tree = environment.layer(&mut found.notices, &mut found.problems);
-        put_over(&mut tree, &flags);
-        tree
+        flags.check(&mut found.problems);
+        let mut layers = environment.layer(&mut found.notices, &mut found.problems);
+        layers.put_over(&flags);
+        layers
     }
 
     fn trusts(&self, file: &ProjectFile) -> anyhow::Result<bool> {
@@ -236,12 +228,12 @@ impl Loader {
     pub(crate) fn trust_store(&self) -> anyhow::Result<TrustStore> {
         let mut found = Findings::default();
         let environment = &self.sources.environment;
-        let mut tree = self.owner_layer(environment, &mut found)?;
-        put_over(&mut tree, &self.above(environment, &mut found));
+        let mut layers = self.owner_layer(environment, &mut found)?;
+        layers.put_over(&self.above(environment, &mut found));
         // What is wrong with other keys does not matter to the place of the list.
         found.problems.retain(|problem| problem.key.is_empty() || DATA.contains(&problem.key.as_str()));
         ConfigError::unless_empty(found.problems)?;
-        Ok(TrustStore::new(self.base().home(&tree)?))
+        Ok(TrustStore::new(self.base().home(named_data(&layers))?))
     }
 
     fn base(&self) -> Base {
@@ -256,45 +248,21 @@ impl Loader {
     }
 }
 
-/// The two names of the data directory.
-const DATA: [&str; 2] = ["data", "recorder.storage.path"];
-
-fn names_data(tree: &Node) -> bool {
-    DATA.iter().any(|key| tree.find(key).is_some())
+/// Expands the variables in a file, and checks it.
+fn layer(tree: &FileTree, environment: &Environment, problems: &mut Vec<Problem>) -> Layer {
+    let mut wrong = Vec::new();
+    let layer = tree.layer(environment, problems, &mut wrong);
+    problems.append(&mut wrong);
+    layer
 }
 
-/// Expands the variables in the tree of a file, and checks it.
-fn layer(mut tree: Node, environment: &Environment, problems: &mut Vec<Problem>) -> Node {
-    expand(&mut tree, environment, problems);
-    section::check(&tree, problems);
-    tree
+/// Returns the data directory that checked layers name, under either of its names.
+fn named_data(layers: &Layer) -> Option<PathBuf> {
+    DATA.iter().find_map(|key| layers.read::<PathBuf>(key))
 }
 
 fn cannot_read(path: &Path) -> String {
     format!("cannot read the configuration {}", path.display())
-}
-
-/// Opens a file of ours that no other user may write or replace: one who could would decide what it says.
-fn open_owned(path: &Path) -> std::io::Result<File> {
-    // Of the open file, so that the file that is checked is the one that is read.
-    let file = File::open(path)?;
-    let facts = file.metadata()?;
-    place::check_owner(&facts)?;
-    // Usually we are the only member of our own group, and root of root's.
-    let of_strangers = facts.gid() != rustix::process::getegid().as_raw() && facts.gid() != 0;
-    let is_open = facts.mode() & 0o002 != 0 || (facts.mode() & 0o020 != 0 && of_strangers);
-    if facts.is_file() && is_open {
-        let mode = facts.mode() & 0o7777;
-        return Err(std::io::Error::other(format!(
-            "others may write it (its mode is {mode:04o}): run `chmod go-w` on it"
-        )));
-    }
-    place::check(path, &file)?;
-    Ok(file)
-}
-
-fn read_owned(path: &Path) -> std::io::Result<Vec<u8>> {
-    open_owned(path).and_then(project::read)
 }
 
 fn user_file(environment: &Environment) -> Option<PathBuf> {
