@@ -1,4 +1,4 @@
-//! Reads values from a tree. What is wrong is reported where it stands, and reading goes on: a person sees every
+//! Reads values from a tree. A problem is reported with its origin and reading continues, so that a person sees every
 //! problem at once.
 
 use std::cell::RefCell;
@@ -8,7 +8,7 @@ use crate::node::{Kind, Node, Origin, Scalar, Value, below};
 use crate::problem::{Problem, unknown};
 use crate::setting::Setting;
 
-/// A value, the path of its key, and the list that problems are added to.
+/// A value, the path of its key, and the list that collects problems.
 #[derive(Clone)]
 pub(crate) struct Cursor<'a> {
     pub(crate) node: &'a Node,
@@ -16,7 +16,7 @@ pub(crate) struct Cursor<'a> {
     problems: &'a RefCell<Vec<Problem>>,
 }
 
-/// Reads a tree, adding to the problems.
+/// Reads a tree with a cursor at its root; adds what is wrong to the problems.
 pub(crate) fn read<T>(
     tree: &Node,
     key: &str,
@@ -68,19 +68,19 @@ impl<'a> Cursor<'a> {
         Some(self.at(self.node.get(name)?, below(&self.key, name)))
     }
 
-    /// Returns this value under the path of one of its keys.
-    pub(crate) fn of(&self, name: &str) -> Self {
+    /// Returns a cursor at this value that reports under the path of one of its keys.
+    pub(crate) fn under(&self, name: &str) -> Self {
         self.at(self.node, below(&self.key, name))
     }
 
-    /// Returns the value of a key of this map, or the map under that key's path: the place where it is missing.
-    pub(crate) fn place(&self, name: &str) -> Self {
-        self.member(name).unwrap_or_else(|| self.of(name))
+    /// Returns a cursor for a problem with a key of this map, which may be missing: then the line of the map is reported.
+    pub(crate) fn member_or_self(&self, name: &str) -> Self {
+        self.member(name).unwrap_or_else(|| self.under(name))
     }
 
-    /// Returns the value of a key that has to be there.
+    /// Returns the value of a required key.
     pub(crate) fn required(&self, name: &str) -> Option<Self> {
-        self.member(name).or_else(|| self.place(name).wrong("is required"))
+        self.member(name).or_else(|| self.under(name).wrong("is required"))
     }
 
     /// Reads the value of a key of this map, if it is given.
@@ -88,7 +88,7 @@ impl<'a> Cursor<'a> {
         T::read(&self.member(name)?)
     }
 
-    /// Reads the value of a key of this map, else takes the default; `None` if the value is wrong.
+    /// Reads the value of a key of this map, or returns the default if there is none; `None` if the value is wrong.
     pub(crate) fn get_or<T>(
         &self,
         name: &str,
@@ -159,7 +159,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Returns the texts of a list, each with its cursor; commas separate them where there are no lists.
+    /// Returns the texts of a list, each with its cursor. Sources without lists separate them by commas.
     fn texts(&self) -> Option<Vec<(&'a str, Self)>> {
         match &self.node.value {
             Value::Scalar(s) if self.origin().lists_with_commas() => {
@@ -172,7 +172,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads a list of texts, each with a function that returns an error for what it cannot be.
+    /// Reads a list of texts with a function that returns an error for a wrong one.
     pub(crate) fn each<T, E: Display>(&self, read: impl Fn(&str) -> Result<T, E>) -> Option<Vec<T>> {
         self.if_right(|| {
             let texts = self.texts()?.into_iter();
@@ -180,7 +180,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// Reads a single value with a function that returns `None` for what it cannot be.
+    /// Reads a single value with a function that returns `None` for a wrong one.
     pub(crate) fn parse<T>(&self, must_be: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
         let scalar = self.scalar()?;
         read(scalar.text.trim()).or_else(|| self.wrong(format!("must be {must_be}, not {}", scalar.quoted())))

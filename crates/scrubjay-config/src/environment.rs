@@ -17,7 +17,7 @@ use crate::node::{Kind, Node, Origin, Scalar, Value, below};
 use crate::problem::Problem;
 use crate::section;
 
-/// Variables of the specifications that give one of our keys; an earlier one wins.
+/// Variables of the specifications that set one of our keys; an earlier one wins.
 const ALIASES: [(&str, &str); 7] = [
     ("AGENT_PROGRESS_LOG_LEVEL", "log_level"),
     ("LOG_LEVEL", "log_level"),
@@ -27,7 +27,7 @@ const ALIASES: [(&str, &str); 7] = [
     ("AGENT_PROGRESS_DB_PATH", "storage"),
     ("DEBUG_PORT", "serve.debug_port"),
 ];
-/// Variables of ours that are no configuration: the warden's, the tests' own, and the pager.
+/// Our variables that set no key: the warden's, the tests' own, and the pager.
 const NOT_KEYS: [&str; 6] = [
     "SCRUBJAY_WARDEN",
     "SCRUBJAY_WARDEN_MALLOC",
@@ -37,16 +37,16 @@ const NOT_KEYS: [&str; 6] = [
     "SCRUBJAY_PAGER",
 ];
 
-/// Variables and where each comes from. They may be secrets: it has no `Debug`.
+/// Variables, each with its origin. It has no `Debug`, because they may be secrets.
 #[derive(Clone, Default)]
 pub struct Environment {
     variables: BTreeMap<String, (String, Origin)>,
-    /// Our variables whose values are not UTF-8.
+    /// Our variables whose values are not UTF-8: ignoring one would silently ignore a setting.
     unreadable: Vec<String>,
 }
 
 impl Environment {
-    /// Takes the process's variables.
+    /// Returns the variables of the process.
     pub fn of_process() -> Self {
         Self::from_os(std::env::vars_os())
     }
@@ -64,7 +64,7 @@ impl Environment {
         environment
     }
 
-    /// Takes these variables and no others.
+    /// Returns an environment of only these variables, for tests.
     pub fn of(pairs: &[(&str, &str)]) -> Self {
         let mut environment = Self::default();
         pairs.iter().for_each(|(name, value)| environment.set((*name).to_owned(), (*value).to_owned()));
@@ -79,12 +79,12 @@ impl Environment {
         self.variables.get(name).map(|(value, _)| value.as_str())
     }
 
-    /// Returns a variable that holds an absolute path.
+    /// Returns the value of a variable if it is an absolute path: the XDG specification ignores any other.
     pub fn directory(&self, name: &str) -> Option<&Path> {
         self.get(name).map(Path::new).filter(|path| path.is_absolute())
     }
 
-    /// Adds the variables of a file, below those that are there.
+    /// Adds the variables of a file. Those that are set already win.
     pub(crate) fn add_file(&mut self, text: &str, path: &Path, problems: &mut Vec<Problem>) {
         let path: Arc<Path> = path.into();
         let real = std::mem::take(&mut self.variables);
@@ -108,6 +108,7 @@ impl Environment {
             problems.push(Problem::new(&Origin::Environment(name.clone()), "", "is not UTF-8"));
         }
         let mut layer = Layer::default();
+        // In reverse, so that the earlier one is put over the later one.
         for (name, path) in ALIASES.iter().rev() {
             let Some(node) = self.node(name) else { continue };
             // Other programs read these variables too, so a value that is wrong for us is only a notice.
@@ -354,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_and_unknown_names_of_ours_are_told() {
+    fn wrong_and_unknown_names_of_ours_are_reported() {
         let (_, _, problems) = layer(&[("SCRUBJAY_SERVE_MAX_SESSIONS", "many")]);
         assert!(problems[0].to_string().starts_with("$SCRUBJAY_SERVE_MAX_SESSIONS: "), "{problems:?}");
         let (_, notices, _) = layer(&[("SCRUBJAY_LOGLEVEL", "info"), ("SCRUBJAY_WARDEN", "1")]);
@@ -363,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_ours_that_is_no_text_is_not_passed_over() {
+    fn a_value_of_ours_that_is_not_utf_8_is_reported() {
         use std::os::unix::ffi::OsStringExt;
         let broken = |name: &str| (OsString::from(name), OsString::from_vec(b"/d\xff".to_vec()));
         let environment = Environment::from_os([broken("SCRUBJAY_DATA"), broken("OTHER")].into_iter());

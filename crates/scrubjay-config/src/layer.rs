@@ -1,5 +1,5 @@
-//! Layers: what one source says, as the keys that it gives. Each layer is checked by itself, and put over those below
-//! it key by key. Only the outcome is turned into values, so the origin of a value is the one in its node.
+//! Layers: the keys that one source sets. Each layer is checked by itself and put over those below it key by key. Only
+//! the result is turned into values, so the origin of a value is the one in its node.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::problem::Problem;
 use crate::section::{self, Guard, Key};
 use crate::setting::Setting;
 
-/// Two keys of which a layer gives one at most; either gives way to both of a higher layer.
+/// Two keys of which a layer sets at most one. If a higher layer sets either, the value of both below is dropped.
 struct Pair {
     keys: [&'static str; 2],
-    /// They are two names of one value, and a layer that gives both is wrong.
+    /// Whether they are two names of one value: then a layer that sets both is wrong.
     are_names: bool,
 }
 
@@ -29,12 +29,12 @@ const PAIRS: [Pair; 4] = [
 /// The two names of the data directory.
 pub(crate) const DATA: [&str; 2] = ["data", "recorder.storage.path"];
 
-/// The keys that a source gives, by their paths. A key with nothing behind it is not given.
+/// The keys that a source sets, by their paths. A key whose value is null is not set.
 #[derive(Clone, Default)]
 pub(crate) struct Layer(BTreeMap<&'static str, Node>);
 
 impl Layer {
-    /// Returns the lowest layer.
+    /// Returns the lowest layer: the default of every key that has one.
     pub(crate) fn defaults() -> Self {
         let node = |text: &str| match text {
             "[]" => Node { origin: Origin::Default, value: Value::List(Vec::new()) },
@@ -52,17 +52,17 @@ impl Layer {
         self.0.insert(key, node);
     }
 
-    /// Leaves only the keys that any file may set.
+    /// Removes the keys that only a trusted file may set.
     pub(crate) fn leave_free(&mut self) {
         self.0.retain(|path, _| section::key(path).is_some_and(|key| key.guard == Guard::Free));
     }
 
-    /// Reads a key's value, if it is given and right.
+    /// Reads a key's value, if it is set and right.
     pub(crate) fn read<T: Setting>(&self, key: &str) -> Option<T::Value> {
         cursor::read(self.get(key)?, key, &mut Vec::new(), T::read)
     }
 
-    /// Reports what is wrong with the values.
+    /// Reports the problems of all values.
     pub(crate) fn check(&self, problems: &mut Vec<Problem>) {
         for key in section::keys() {
             if let Some(node) = self.get(&key.path) {
@@ -72,10 +72,10 @@ impl Layer {
         self.check_names(problems);
     }
 
-    /// Reports values that are given under both of their names.
+    /// Reports values that are set under both of their names.
     fn check_names(&self, problems: &mut Vec<Problem>) {
         for Pair { keys: [first, second], .. } in PAIRS.iter().filter(|pair| pair.are_names) {
-            // A value that is wrong has been reported, and gives nothing twice.
+            // A value that is wrong has been reported already.
             let right =
                 |key: &str| self.get(key).filter(|_| problems.iter().all(|problem| problem.key != key));
             if let (Some(_), Some(node)) = (right(first), right(second)) {
@@ -96,7 +96,7 @@ impl Layer {
     }
 }
 
-/// The tree of a file. Its keys are ours, or those of the progress tracker's own file.
+/// The parsed text of a file. Its keys are ours, or those of the progress tracker's own file.
 pub struct FileTree {
     root: Node,
     /// The path of each key in the file, and the key that it sets.
@@ -114,7 +114,7 @@ impl FileTree {
         Self { root, names, is_ours: !is_agent_progress }
     }
 
-    /// Expands the variables and checks the values. References to variables that are not set are reported apart.
+    /// Expands the variables and checks the values. Wrong references to variables are reported in `unset`.
     pub(crate) fn layer(
         &self,
         environment: &Environment,
@@ -137,7 +137,7 @@ impl FileTree {
         layer
     }
 
-    /// Returns what is wrong with the file, apart from variables that are not set here.
+    /// Returns the problems of the file, except those of values whose variables are not set here.
     pub fn problems(&self, environment: &Environment) -> Vec<Problem> {
         let (mut unset, mut problems) = (Vec::new(), Vec::new());
         self.layer(environment, &mut unset, &mut problems);
@@ -154,7 +154,7 @@ impl FileTree {
         guarded.filter_map(|key| given.remove_entry(&*key.path)).collect()
     }
 
-    /// Calls back with every key that is given; reports those that are not known.
+    /// Calls back with every key that is set; reports unknown keys.
     fn each_key(&self, at: &Cursor<'_>, found: &mut dyn FnMut(&'static Key, &Cursor<'_>)) {
         if let Some((_, key)) = self.names.iter().find(|(path, _)| *path == at.key) {
             return found(key, at);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_give_every_key_that_has_one() {
+    fn keys_without_a_default_are_these() {
         let (_, layers) = together(&[]);
         let keys = section::keys().iter().map(|key| key.path.as_str());
         let missing: Vec<&str> = keys.filter(|key| layers.get(key).is_none()).collect();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn all_problems_are_told_at_once_with_place_and_key() {
+    fn all_problems_are_reported_at_once_with_line_and_key() {
         let (_, problems) = read(
             "logLevel: info\nlog_level: loud\nserve:\n  htpp: x\n  http: 8080\n  max_sessions: 0\n  naming: often\n\
              limits: 3\ndurability: [power]\ncolour: blue\n",
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_variable_would_hold_is_no_problem() {
+    fn a_value_with_an_unset_variable_is_no_problem() {
         let problems = |text: &str| {
             let told = tree(text, "c").problems(&Environment::of(&[]));
             told.iter().map(|p| p.key.clone()).collect::<Vec<_>>()
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_harmless_is_left() {
+    fn only_free_keys_are_left_of_an_untrusted_file() {
         let text = "log_level: debug\nbackends: []\nserve: { http: '[::]:80' }\nunheard_of: 1\n\
                     records: { stale_after: 3, other: 4 }\ndata: x\n";
         let guarded: Vec<&str> = tree(text, "c").guarded().into_iter().map(|(key, _)| key).collect();

@@ -1,5 +1,5 @@
-//! The configuration in force: the values of all layers together, for the rooms to ask. What each section means stands
-//! in its file beneath `sections`.
+//! The configuration in force: the values of all layers together. The methods that turn a section into what a room needs
+//! are beside the section, in the files of `sections`.
 
 use std::path::PathBuf;
 
@@ -15,15 +15,15 @@ use crate::section::{self, Part};
 use crate::sections::{LogLevel, Settings};
 use crate::setting::Shown;
 
-/// A shorter secret would be found in ordinary words; the logs do not look for it.
+/// The shortest secret that the logs hide: shorter ones occur in ordinary words.
 const SECRET_CHARS_MIN: usize = 8;
 
-/// The configuration as it stands. It may hold secrets: it has no `Debug`.
+/// The configuration in force. It has no `Debug`, because it may hold secrets.
 #[derive(Clone)]
 pub struct Loaded {
-    /// What a person should know.
+    /// Notices for a person.
     pub notices: Vec<String>,
-    /// The files that were looked for.
+    /// The files that were looked for, and which of them are used.
     pub files: Vec<SourceFile>,
     pub(crate) settings: Settings,
     /// All layers together.
@@ -45,7 +45,7 @@ pub(crate) struct Base {
 }
 
 impl Loaded {
-    /// Puts layers together, each of which was checked. A client's options come between the two.
+    /// Puts checked layers together.
     pub(crate) fn new(
         below: Layer,
         above: Layer,
@@ -74,7 +74,7 @@ impl Loaded {
         Ok(Self::new(below, self.above.clone(), self.base.clone(), self.files.clone(), notices))
     }
 
-    /// Returns what a client that may change nothing must be refused of its options: what differs from this.
+    /// Returns a problem for each option that differs from this configuration, for a client that may change nothing.
     pub fn refused_options(&self, options: &serde_json::Value) -> Vec<Problem> {
         options::parse(options)
             .map_or_else(|problems| problems, |options| options::changes_of(&options, &self.settings))
@@ -85,12 +85,12 @@ impl Loaded {
         self.settings.log_level
     }
 
-    /// Returns the backends, in the order in which they were written.
+    /// Returns the backends in the order of the file.
     pub fn backends(&self) -> &[BackendConfig] {
         self.settings.backends.as_ref().map_or(&[], |backends| &backends.list)
     }
 
-    /// Names the keys to which another configuration gives another value.
+    /// Returns the keys whose values differ in another configuration.
     pub fn differing_keys(&self, other: &Self) -> Vec<String> {
         let (mine, theirs) = (self.shown(), other.shown());
         let same = |a: &Shown, b: &Shown| a.key == b.key && a.value == b.value && a.hidden == b.hidden;
@@ -116,7 +116,7 @@ impl Loaded {
             && let Ok(home) = self.home()
         {
             data.value = home.root().to_string_lossy().into();
-            // Under its other name it comes from there.
+            // The directory may have been set under its other name.
             if let Some(node) = self.layers.get("recorder.storage.path") {
                 data.origin = node.origin.to_string();
             }
@@ -140,7 +140,7 @@ impl Loaded {
     /// Returns every secret that the configuration holds, for the logs to hide.
     pub fn secrets(&self) -> Vec<String> {
         let hidden = self.keys_shown().into_iter().flat_map(|shown| shown.hidden);
-        // A file that cannot be read holds nothing that could be logged.
+        // What cannot be read cannot be logged.
         let tokens = self.auth_tokens().unwrap_or_default();
         let all = hidden.chain(tokens.iter().map(|token| token.secret.reveal().to_owned()));
         let mut secrets: Vec<String> =
@@ -150,12 +150,12 @@ impl Loaded {
         secrets
     }
 
-    /// Returns where the value of a key came from.
+    /// Returns the origin of a key's value.
     pub(crate) fn origin(&self, key: &str) -> &Origin {
         self.layers.get(key).map_or(&Origin::Default, |node| &node.origin)
     }
 
-    /// Makes an error of what is wrong with a key's value.
+    /// Returns an error about a key's value.
     pub(crate) fn wrong(&self, key: &str, message: impl std::fmt::Display) -> ConfigError {
         ConfigError { problems: vec![Problem::new(self.origin(key), key, message)] }
     }

@@ -1,4 +1,4 @@
-//! Finds the layers, checks each, and puts them in order.
+//! Loads a configuration: finds the layers, checks each, and puts them in order.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,14 +16,14 @@ use crate::project::{self, ProjectFile, Refused};
 use crate::trust::TrustStore;
 use crate::{FileState, SourceFile, Sources};
 
-/// The layers that need no trust, and how to get the others.
-pub(crate) struct Loader {
+/// Loads a configuration, or only the part of it that a command needs. Prints nothing.
+pub struct Loader {
     sources: Sources,
-    /// The variables with those of `--env-file`.
+    /// The variables of the process and of `--env-file`.
     environment: Environment,
 }
 
-/// What is found out while layers are read.
+/// What was found while layers were read, besides their values.
 #[derive(Default)]
 struct Findings {
     files: Vec<SourceFile>,
@@ -36,12 +36,13 @@ impl Findings {
         self.files.push(SourceFile { path: path.to_owned(), state });
     }
 
-    /// Says that a project file is not used, and why.
+    /// Notes a project file that is not used.
     fn refuse(&mut self, path: &Path, why: String) {
         self.notices.push(format!("{} is not used: {why}", path.display()));
         self.note(path, FileState::Refused { why });
     }
 
+    /// Notifies a person that an untrusted project file is used without some keys.
     fn leave_out(&mut self, path: &Path, keys: &[&str]) {
         self.notices.push(format!(
             "{} is not trusted, so it is used without {}: look at it, then run `scrubjay trust`",
@@ -52,7 +53,11 @@ impl Findings {
 }
 
 impl Loader {
-    pub(crate) fn new(sources: Sources) -> anyhow::Result<Self> {
+    /// Reads the environment file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or something in it is wrong.
+    pub fn new(sources: Sources) -> anyhow::Result<Self> {
         let mut environment = sources.environment.clone();
         if let Some(path) = &sources.env_file {
             let what = || format!("cannot read the environment file {}", path.display());
@@ -65,7 +70,25 @@ impl Loader {
         Ok(Self { sources, environment })
     }
 
-    pub(crate) fn load(self, with_project: bool) -> anyhow::Result<Loaded> {
+    /// Loads the configuration. `Loaded::notices` has what the caller should log.
+    ///
+    /// # Errors
+    /// A file cannot be read, or something in it is wrong: a `ConfigError` with every problem.
+    pub fn load(self) -> anyhow::Result<Loaded> {
+        // A file that was named takes the place of both.
+        let with_project = self.sources.config.is_none();
+        self.load_layers(with_project)
+    }
+
+    /// Loads the configuration without the file in the working directory.
+    ///
+    /// # Errors
+    /// As `load`.
+    pub fn load_own(self) -> anyhow::Result<Loaded> {
+        self.load_layers(false)
+    }
+
+    fn load_layers(self, with_project: bool) -> anyhow::Result<Loaded> {
         let mut found = Findings::default();
         let mut below = Layer::defaults();
         below.put_over(&self.owner_layer(&self.environment, &mut found)?);
@@ -77,9 +100,18 @@ impl Loader {
         Ok(Loaded::new(below, above, self.base(), found.files, found.notices))
     }
 
-    pub(crate) fn data(self, notices: &mut Vec<String>) -> anyhow::Result<Home> {
+    /// Finds the data directory, and nothing else. If a flag or a variable names it, no file is read, but an owner's file
+    /// that others may change is refused all the same.
+    ///
+    /// Problems of a project file that may not name it are ignored, so that no file that happens to lie in the working
+    /// directory keeps a recorder from starting.
+    ///
+    /// # Errors
+    /// The owner's own file is wrong, or no directory is known.
+    pub fn data(self, notices: &mut Vec<String>) -> anyhow::Result<Home> {
         let mut found = Findings::default();
         let mut layers = self.above(&self.environment, &mut found);
+        // The command prints the notices; these are about other variables than the directory's.
         found.notices.clear();
         if DATA.iter().any(|key| layers.get(key).is_some()) {
             self.check_owner_file()?;
@@ -107,13 +139,13 @@ impl Loader {
             found.leave_out(&file.path, &[first]);
             return Layer::default();
         }
-        // What is wrong with other keys keeps no recorder from starting.
+        // Problems of other keys keep no recorder from starting.
         problems.retain(|problem| DATA.iter().any(|key| *key == problem.key));
         found.problems.append(&mut problems);
         layer
     }
 
-    /// Returns the path of the owner's own file, and whether it has to be there.
+    /// Returns the path of the owner's own file, and whether it has to exist.
     fn owner_file(&self) -> Option<(PathBuf, bool)> {
         match &self.sources.config {
             Some(path) => Some((self.sources.directory.join(path), true)),
@@ -121,12 +153,11 @@ impl Loader {
         }
     }
 
-    /// Refuses an owner's file that others may change even if nothing in it is needed, so that every command says the
-    /// same of it.
+    /// Refuses an owner's file that others may change, even if nothing in it is needed: every command treats it alike.
     fn check_owner_file(&self) -> anyhow::Result<()> {
         let Some((path, _)) = self.owner_file() else { return Ok(()) };
         match owned_file::open_config(&path) {
-            // Whether it is there, and can be read, matters to those who read it.
+            // Whether it exists and can be read matters only to a command that reads it.
             Ok(_) | Err(OwnedFileError::Io(_)) => Ok(()),
             Err(e) => Err(e).with_context(|| cannot_read(&path)),
         }
@@ -147,7 +178,7 @@ impl Loader {
         Ok(tree.map(|tree| layer(&tree, environment, &mut found.problems)).unwrap_or_default())
     }
 
-    /// Reads the file that lies in the working directory, as far as it is trusted.
+    /// Reads the file in the working directory: all of it if it is trusted, else only its free keys.
     fn project_layer(&self, found: &mut Findings) -> Layer {
         let file = match project::find(&self.sources.directory) {
             Ok(file) => file,
@@ -173,8 +204,7 @@ impl Loader {
         tree.map(|tree| layer(&tree, &self.environment, &mut found.problems)).unwrap_or_default()
     }
 
-    /// Reads the harmless keys of a file that nobody trusted. What is wrong with it becomes a notice, so that it keeps
-    /// nothing from starting.
+    /// Reads the free keys of an untrusted file. Its problems become a notice, so that it keeps nothing from starting.
     fn strangers_layer(&self, file: &ProjectFile, found: &mut Findings) -> Layer {
         let mut problems = Vec::new();
         let (mut layer, mut left_out) = (Layer::default(), Vec::new());
@@ -205,7 +235,7 @@ impl Loader {
         layer
     }
 
-    /// Reads the layers above a client's options: an environment, and the flags.
+    /// Reads the layers above a client's options: the environment and the flags.
     fn above(&self, environment: &Environment, found: &mut Findings) -> Layer {
         let mut flags = Layer::default();
         for flag in &self.sources.flags {
@@ -225,12 +255,15 @@ impl Loader {
     ///
     /// It lies in the data directory that the owner chose: neither a project file nor an environment file,
     /// which may come from the same stranger, can bring a list of its own.
-    pub(crate) fn trust_store(&self) -> anyhow::Result<TrustStore> {
+    ///
+    /// # Errors
+    /// The owner's own file is wrong, or no directory is known.
+    pub fn trust_store(&self) -> anyhow::Result<TrustStore> {
         let mut found = Findings::default();
         let environment = &self.sources.environment;
         let mut layers = self.owner_layer(environment, &mut found)?;
         layers.put_over(&self.above(environment, &mut found));
-        // What is wrong with other keys does not matter to the place of the list.
+        // Problems of other keys do not change where the list is.
         found.problems.retain(|problem| problem.key.is_empty() || DATA.contains(&problem.key.as_str()));
         ConfigError::unless_empty(found.problems)?;
         Ok(TrustStore::new(self.base().home(named_data(&layers))?))

@@ -1,8 +1,8 @@
-//! A value as it was written, with the place where it was written.
+//! Values as they were written, each with its origin.
 //!
-//! Every layer (defaults, file, environment, flag, a client's options) becomes such a tree before anything reads it,
-//! so that each problem and each line of `config show` can name its place. Scalars keep their text: the key decides
-//! which type it has.
+//! The values of every layer (defaults, file, environment, flag, a client's options) are such nodes before anything reads
+//! them, so that each problem and each line of `config show` can name its origin. Scalars keep their text: the key
+//! decides its type.
 
 use std::fmt;
 use std::path::Path;
@@ -28,7 +28,7 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    /// Returns the directory that a relative path written there starts from; `None` is the working directory.
+    /// Returns the directory that a relative path from here starts from; `None` is the working directory.
     pub(crate) fn directory(&self) -> Option<&Path> {
         match self {
             Self::File { path, .. } => path.parent(),
@@ -36,7 +36,7 @@ impl Origin {
         }
     }
 
-    /// Tells whether lists are written there as one text with commas, because there is no other notation.
+    /// Tells whether a list from here is one text with commas, because this source has no other notation.
     pub(crate) fn lists_with_commas(&self) -> bool {
         matches!(self, Self::Default | Self::Environment(_) | Self::EnvFile { .. } | Self::Flag(_))
     }
@@ -63,15 +63,15 @@ pub(crate) enum Kind {
     Boolean,
 }
 
-/// A single value. It may be a secret: it has no `Debug`.
+/// A single value. It has no `Debug`, because it may be a secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Scalar {
     /// The value as it is written.
     pub text: String,
     pub(crate) kind: Kind,
-    /// Part of the text came from a variable: messages do not repeat it.
+    /// Whether part of the text came from a variable. Messages do not repeat such a text.
     pub(crate) expanded: bool,
-    /// The name of that variable is one of a secret.
+    /// Whether the name of that variable suggests a secret.
     pub(crate) secret: bool,
 }
 
@@ -86,10 +86,10 @@ impl Scalar {
     }
 }
 
-/// What was written.
+/// A value of YAML or JSON.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Value {
-    /// Nothing.
+    /// Null, or nothing behind a key.
     Null,
     /// A single value.
     Scalar(Scalar),
@@ -99,7 +99,7 @@ pub enum Value {
     Map(Vec<(String, Node)>),
 }
 
-/// A value and its place.
+/// A value and its origin.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Node {
     pub(crate) origin: Origin,
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_told() {
+    fn origins_are_displayed() {
         let path: Arc<Path> = Path::new("/p/scrubjay.yaml").into();
         let file = Origin::File { path: path.clone(), line: 3 };
         assert_eq!(file.to_string(), "/p/scrubjay.yaml:3");

@@ -1,7 +1,7 @@
-//! What a client may send with `initialize`: the `GatewayOptions` of the gateway's specification.
+//! The options that a client may send with `initialize`: `GatewayOptions` of the gateway's specification.
 //!
-//! Two of its rules are ours: no key is required (files and the environment may give it), and unknown keys are left
-//! alone, as its schema does. Variables do not expand here: a program wrote this JSON.
+//! No option is required, because files and the environment may set the same. Unknown options are ignored, as the
+//! specification's schema allows them. Variables are not expanded: a program wrote this JSON.
 
 use serde_json::Value as Json;
 
@@ -15,7 +15,7 @@ use crate::sections::backends::Backends;
 use crate::sections::{LogLevel, Settings};
 use crate::setting::{Choice, Count, Setting};
 
-/// An option, the key that gives the same, and what reports a wrong value.
+/// An option, the key that it sets, and the function that reports a wrong value.
 type OptionKey = (&'static str, &'static str, fn(&Cursor<'_>));
 
 const KEYS: [OptionKey; 4] = [
@@ -44,17 +44,17 @@ pub(crate) fn parse(options: &Json) -> Result<Layer, Vec<Problem>> {
     if problems.is_empty() { Ok(layer) } else { Err(problems) }
 }
 
-/// Takes back a level that would silence warnings, unless the owner's own level is as quiet; returns a notice.
+/// Raises a log level that would hide warnings to `warn`, unless the owner's own level hides them too; returns a notice.
 ///
-/// By warnings a person hears that something was not recorded, or that a tool changed: no client may turn them off.
+/// Warnings tell a person that something was not recorded, or that a tool changed. No client may turn them off.
 pub(crate) fn keep_warnings(options: &mut Layer, configured: LogLevel) -> Option<String> {
     let quietest = LogLevel::Warn.max(configured);
-    let asked = options.read::<LogLevel>("log_level").filter(|asked| *asked > quietest)?;
+    let requested = options.read::<LogLevel>("log_level").filter(|requested| *requested > quietest)?;
     options.put("log_level", Node::text(quietest.name(), Origin::Options));
-    Some(format!("a client asked for logLevel {asked}, which would hide warnings: {quietest} holds"))
+    Some(format!("a client asked for logLevel {requested}, which would hide warnings: {quietest} holds"))
 }
 
-/// Returns a problem for each option that would change something, for clients that may not.
+/// Returns a problem for each option that would change the configuration.
 pub(crate) fn changes_of(options: &Layer, now: &Settings) -> Vec<Problem> {
     let configured = now.backends.as_ref().map_or(&[][..], |now| &now.list);
     let is_change = |key: &str| match key {
@@ -101,7 +101,7 @@ fn check_backends(at: &Cursor<'_>) {
     let Some(backends) = Backends::read(at) else { return };
     for id in backends.quarantine.keys() {
         let why = format!("is not taken from a client (backend {id}): set it in the configuration");
-        at.of("quarantine").wrong::<()>(why);
+        at.under("quarantine").wrong::<()>(why);
     }
     if backends.list.is_empty() {
         at.wrong::<()>("must name at least one backend");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_the_seed_is_taken() {
+    fn the_example_of_the_specification_is_read() {
         let options = parse(&json!({
             "logLevel": "debug", "OPENAI_API_KEY": "sk-x", "DEBUG_PORT": 3001, "somethingElse": true,
             "backends": [{"id": "filesystem", "type": "stdio", "command": "npx", "args": ["-y"]}],

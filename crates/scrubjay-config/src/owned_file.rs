@@ -1,5 +1,5 @@
-//! Files that must be ours: configurations, tokens and keys. Each belongs to us or to root, and no other user may write
-//! it, replace it or, if it holds a secret, read it.
+//! Opens files that only their owner may control: configurations, tokens and keys. Each must belong to us or to root, and no
+//! other user may write it, replace it or, if it holds a secret, read it.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::yaml::FILE_BYTES_MAX;
 
-/// The mode bits that others must not have on a secret.
+/// The mode bits of group and others: a file with a secret has none of them.
 const OTHERS: u32 = 0o077;
 
 /// Why a file is not used.
@@ -20,7 +20,7 @@ pub enum OwnedFileError {
     /// The file system refused it.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// Its owner could write it, whatever its mode says.
+    /// Its owner can write it under any mode.
     #[error("it belongs to another user (uid {uid}): look at it, then copy it or `chown {me}` it")]
     OtherOwner {
         /// The owner.
@@ -28,10 +28,10 @@ pub enum OwnedFileError {
         /// The user that we run as.
         me: u32,
     },
-    /// Others could decide what it says.
+    /// Others may write it.
     #[error("others may write it (its mode is {0:04o}): run `chmod go-w` on it")]
     Writable(u32),
-    /// Others may know the secret in it.
+    /// Others may read it, and know its secret.
     #[error(
         "others may use it (its mode is {mode:04o}): run `chmod 600 {}`, and use another secret if anyone may have read \
          this one",
@@ -64,11 +64,11 @@ pub(crate) fn read_config(path: &Path) -> Result<Vec<u8>, OwnedFileError> {
     Ok(read(open_config(path)?)?)
 }
 
-/// Reads a file that its owner alone may read.
+/// Reads a file that only its owner may read.
 ///
 /// # Errors
-/// It cannot be read, belongs to another user, is open to others or could be replaced by them; then the message says how
-/// to mend it.
+/// It cannot be read, belongs to another user, is open to others or could be replaced by them. The message says how to
+/// correct that.
 pub fn read_secret(path: &Path) -> Result<Vec<u8>, OwnedFileError> {
     let file = open(path, |facts| match facts.mode() & 0o7777 {
         mode if mode & OTHERS == 0 => Ok(()),
@@ -82,21 +82,21 @@ fn open(
     check: impl Fn(&Metadata) -> Result<(), OwnedFileError>,
 ) -> Result<File, OwnedFileError> {
     let file = File::open(path)?;
-    // Of the open file, so that the file that is checked is the one that is read.
+    // Of the open file, so that it cannot be swapped between the check and the reading.
     let facts = file.metadata()?;
     let me = rustix::process::geteuid().as_raw();
     if !may_own(facts.uid(), me) {
         return Err(OwnedFileError::OtherOwner { uid: facts.uid(), me });
     }
     check(&facts)?;
-    // A pipe, for example, was opened by the process that started us.
+    // Only of a file: a pipe, for example, was opened by the process that started us.
     if facts.is_file() {
         check_above_file(path, facts.uid()).map_err(OwnedFileError::Replaceable)?;
     }
     Ok(file)
 }
 
-/// Reads a file of a limited length.
+/// Reads a file up to the limit for configuration files.
 pub(crate) fn read(file: File) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut content)?;
@@ -106,7 +106,7 @@ pub(crate) fn read(file: File) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Tells whether a file of that owner counts as ours.
+/// Tells whether we trust a file of this owner. Root can write every file anyway.
 pub(crate) fn may_own(owner: u32, me: u32) -> bool {
     owner == me || owner == 0
 }
@@ -124,7 +124,7 @@ fn replaced_in(directory: &NotPrivate) -> String {
     }
 }
 
-/// Writes a path as a shell takes it.
+/// Quotes a path for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@".contains(c);

@@ -1,6 +1,6 @@
 //! The project file: the one in the working directory, which a stranger may have written.
 //!
-//! It is opened once, without following a link, and what was checked is what is read.
+//! It is opened once, without following a link, and the open file is checked and read.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -17,27 +17,27 @@ use crate::yaml;
 /// The name of our own project file.
 pub const FILE_NAME: &str = "scrubjay.yaml";
 
-/// A project file that may be read.
+/// A project file and its content.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ProjectFile {
-    /// Its full path, links in it resolved.
+    /// Its full path, with links in it resolved.
     pub path: PathBuf,
     pub(crate) content: Vec<u8>,
 }
 
-/// Why a file is not read.
+/// Why a project file is not used.
 #[derive(Debug)]
 pub enum Refused {
-    /// There is none.
+    /// It does not exist.
     Absent,
-    /// It is there, and must not or cannot be used.
+    /// It exists and must not or cannot be used; with the reason, for a person.
     Because(String),
 }
 
 /// Finds the project file of a directory: ours, else the progress tracker's.
 ///
 /// # Errors
-/// There is none, or it must not be used; with its path.
+/// There is none, or it must not be used; with the path that was tried.
 pub fn find(directory: &Path) -> Result<ProjectFile, (PathBuf, Refused)> {
     let ours = directory.join(FILE_NAME);
     match open(&ours) {
@@ -49,7 +49,7 @@ pub fn find(directory: &Path) -> Result<ProjectFile, (PathBuf, Refused)> {
     }
 }
 
-/// Opens a project file of our own.
+/// Opens and reads a project file.
 ///
 /// # Errors
 /// There is none, or it must not be used.
@@ -67,7 +67,7 @@ pub fn open(path: &Path) -> Result<ProjectFile, Refused> {
     Ok(ProjectFile { path: full_path(path).map_err(failed)?, content })
 }
 
-/// Returns the full path of a file that need not be there, links in its directory resolved.
+/// Returns the full path of a file that need not exist, with links in its directory resolved.
 pub fn full_path(path: &Path) -> io::Result<PathBuf> {
     let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Ok(directory.canonicalize()?.join(path.file_name().unwrap_or_default()))
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn links_and_what_is_no_file_are_refused() {
+    fn links_directories_and_pipes_are_refused() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join(FILE_NAME);
         std::fs::write(directory.path().join("real"), "{}").unwrap();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_told() {
+    fn bytes_that_are_not_utf_8_are_reported() {
         let mut problems = Vec::new();
         assert!(parse(b"a: \xff", Path::new("p"), false, &mut problems).is_none());
         assert_eq!(problems[0].to_string(), "p:1: cannot be read: it is not UTF-8");

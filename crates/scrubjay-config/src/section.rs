@@ -1,5 +1,5 @@
-//! Sections: tables of keys. A key's line in its table says its type, its default, and whether a stranger's file may
-//! set it; checking, layering, `config show`, the variable's name and trust follow from that.
+//! Sections: tables of keys. A key's line in its table has its type, its default, and whether an untrusted file may set
+//! it. Checking, layering, `config show`, the name of the variable and trust follow from these.
 
 use std::sync::LazyLock;
 
@@ -11,7 +11,7 @@ use crate::setting::{Setting, Shown};
 /// Who may set a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Guard {
-    /// Any file, a stranger's too. `ANY_FILE` in this file's tests lists these keys and says why each is harmless.
+    /// Any file, even an untrusted one. `ANY_FILE` in this file's tests lists these keys and says why each is harmless.
     Free,
     /// A file in the working directory only once its owner trusted it: the key may weaken recording, privacy,
     /// limits or logging, start or open something, or lead elsewhere.
@@ -25,7 +25,7 @@ pub(crate) struct Key {
     pub(crate) default: Option<&'static str>,
     /// Reports what is wrong with a value.
     pub(crate) check: fn(&Cursor<'_>),
-    /// Adds the lines of `config show` for a value that was checked.
+    /// Adds the lines of `config show` for a checked value.
     pub(crate) show: fn(&Cursor<'_>, &mut Vec<Shown>),
     fits_variable: bool,
 }
@@ -37,14 +37,14 @@ impl Key {
     }
 }
 
-/// What a line of a table says besides the key's name and type.
+/// The parts of a line besides the key's name and type.
 pub(crate) struct Line {
     pub(crate) default: Option<&'static str>,
     pub(crate) guard: Guard,
 }
 
 impl Line {
-    /// Takes the optional parts of a line: each slice has one element or none.
+    /// Returns the parts of a line. Each slice has one element or none, because a macro's optional parts make slices.
     pub(crate) fn new(default: &[&'static str], free: &[&str]) -> Self {
         let guard = if free.is_empty() { Guard::Owner } else { Guard::Free };
         Self { default: default.first().copied(), guard }
@@ -85,8 +85,8 @@ impl<T: Setting> Part for Option<T> {
     }
 }
 
-/// Makes a section of lines `key: Type = "default", free;`. A key is its owner's to set unless its line says `free`.
-/// With `struct` the section's type is made too; without it, a room's own type with these fields is the section.
+/// Makes a section of lines `key: Type = "default", free;`. Only a trusted file may set a key without `free`. With
+/// `struct` the section's type is made too; without it, the section is a type of a room that has these fields.
 macro_rules! section {
     ($(#[$doc:meta])* struct $name:ident { $($key:ident: $part:ty $(= $default:literal)? $(, $free:ident)?;)* }) => {
         $(#[$doc])*

@@ -1,4 +1,4 @@
-//! Every key, section by section: what it is, and what it means for a room.
+//! The tables of all keys, section by section, each with what it means for a room.
 
 pub(crate) mod backends;
 pub(crate) mod limits;

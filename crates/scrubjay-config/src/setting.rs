@@ -1,4 +1,4 @@
-//! The types that keys have: how each is read, and how `config show` prints it.
+//! The types of keys: how each is read, and how `config show` prints it.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -23,9 +23,9 @@ pub struct Shown {
     pub key: String,
     /// The value as people may see it.
     pub value: Json,
-    /// Where it came from.
+    /// Its origin.
     pub origin: String,
-    /// The text behind the mask, which the logs must hide too.
+    /// The texts behind the mask, which the logs must hide too.
     #[serde(skip)]
     pub(crate) hidden: Vec<String>,
 }
@@ -35,7 +35,7 @@ impl Shown {
         Self { key: key.to_owned(), value: value.into(), origin: origin.to_string(), hidden: Vec::new() }
     }
 
-    /// Shows a text of which some may be hidden.
+    /// Shows a text whose secrets are masked.
     pub(crate) fn masked(key: &str, masked: mask::Masked, origin: &Origin) -> Self {
         Self { hidden: masked.hidden, ..Self::new(key, masked.shown, origin) }
     }
@@ -48,10 +48,10 @@ pub(crate) trait Setting {
     /// Whether an environment variable can set it; a list of maps does not fit into one.
     const FITS_VARIABLE: bool = true;
 
-    /// Reads the value, or reports what is wrong with it.
+    /// Reads the value; reports a wrong one.
     fn read(at: &Cursor<'_>) -> Option<Self::Value>;
 
-    /// Returns the value as people may see it.
+    /// Returns the value without its secrets.
     fn json(value: &Self::Value) -> Json;
 
     /// Adds the lines of `config show`: one, unless the type says otherwise.
@@ -63,7 +63,7 @@ pub(crate) trait Setting {
 /// A type with few values, each with a name.
 pub(crate) trait Choice: Copy + PartialEq + 'static {
     const NAMES: &'static [(&'static str, Self)];
-    /// Said before the names in messages about an item of a list.
+    /// What stands before the names in a message about an item of a list.
     const WHAT: &'static str = "";
 
     fn name(self) -> &'static str {
@@ -218,9 +218,7 @@ impl Setting for SocketAddr {
     }
 }
 
-/// Says why a path that begins with `~` is refused, and what to write instead.
-///
-/// Only a shell replaces it; here it would be a directory of that name.
+/// Words the problem of a path that begins with `~`: only a shell replaces it, and here it would name a directory `~`.
 pub(crate) fn with_tilde(path: &str, origin: &Origin) -> Option<String> {
     let rest = path.strip_prefix('~')?;
     let is_home = rest.is_empty() || rest.starts_with('/');
@@ -232,7 +230,7 @@ pub(crate) fn with_tilde(path: &str, origin: &Origin) -> Option<String> {
     })
 }
 
-/// A path; one in a file starts from that file's directory.
+/// A path. A relative one in a file starts from that file's directory.
 impl Setting for PathBuf {
     type Value = Self;
 
@@ -252,7 +250,7 @@ impl Setting for PathBuf {
     }
 }
 
-/// Any text; one that is an address may contain a secret.
+/// Any text. If it is an address, secrets in it are masked.
 impl Setting for String {
     type Value = Self;
 
@@ -333,14 +331,14 @@ impl Setting for Vec<Glob> {
     }
 }
 
-/// Writes a size so that it reads back as the same.
+/// Writes a size so that `parse_size` reads the same.
 fn write_size(bytes: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")].map(|(bits, unit)| (1 << bits, unit));
     let units = units.into_iter().chain([(1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "KB")]);
     exact(bytes, units).unwrap_or_else(|| bytes.to_string())
 }
 
-/// Writes a duration so that it reads back as the same.
+/// Writes a duration so that `parse_duration` reads the same.
 pub(crate) fn write_duration(span: Duration) -> String {
     let ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
     let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s")];
@@ -388,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_kept() {
+    fn ranges_are_checked() {
         assert_eq!(read::<Size<1024, 2048>>("2KiB"), Ok(2048));
         let told = "must be a size from 1KiB to 2KiB, like 100MB or 16MiB, not \"1\"";
         assert_eq!(read::<Size<1024, 2048>>("1"), Err(told.to_owned()));
@@ -423,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_to_say_what_it_means() {
+    fn a_number_in_a_clients_json_is_no_string() {
         let number = |origin: &Origin| read_node::<String>(&Node::from_json(&json!(3000), origin));
         assert_eq!(number(&Origin::Default).0.as_deref(), Some("3000"));
         let (none, problems) = number(&Origin::Options);

@@ -5,10 +5,12 @@ use std::fs;
 use scrubjay_gateway::config::Naming;
 use serde_json::json;
 
+use scrubjay_tape::home::Home;
+
 use super::*;
 use crate::section::{self, Guard};
 
-/// A home and a project of their own.
+/// A home directory and a project for one test.
 struct Lab {
     directory: tempfile::TempDir,
     variables: Vec<(String, String)>,
@@ -57,29 +59,31 @@ impl Lab {
         self
     }
 
-    fn sources(&self) -> Sources {
+    fn loader(&self) -> Loader {
         let pairs: Vec<(&str, &str)> = self.variables.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-        Sources {
+        Loader::new(Sources {
             directory: self.at("project"),
             environment: Environment::of(&pairs),
             config: self.config.clone(),
             env_file: self.env_file.clone(),
             flags: self.flags.clone(),
             tell: |_| (),
-        }
+        })
+        .ok()
+        .unwrap()
     }
 
     fn load(&self) -> Loaded {
-        self.sources().load().map_err(|e| format!("{e:#} {:?}", told(&e))).ok().unwrap()
+        self.loader().load().map_err(|e| format!("{e:#} {:?}", told(&e))).ok().unwrap()
     }
 
     fn problems(&self) -> Vec<String> {
-        told(&self.sources().load().err().unwrap())
+        told(&self.loader().load().err().unwrap())
     }
 
     fn trust(&self) {
         let file = project::find(&self.at("project")).unwrap();
-        self.sources().trust_store().unwrap().trust(&file).unwrap();
+        self.loader().trust_store().unwrap().trust(&file).unwrap();
     }
 
     /// Returns a value and its origin, without the temporary directory's name.
@@ -148,7 +152,7 @@ fn a_named_file_replaces_both_and_needs_no_trust() {
     assert_eq!(loaded.backends().len(), 1);
     assert_eq!(loaded.files.len(), 1);
     lab.config = Some(lab.at("nowhere.yaml"));
-    assert!(lab.sources().load().err().unwrap().to_string().contains("nowhere.yaml"));
+    assert!(lab.loader().load().err().unwrap().to_string().contains("nowhere.yaml"));
 }
 
 #[test]
@@ -206,7 +210,7 @@ fn trust_is_for_this_content() {
     let lab = lab.project(BACKEND);
     assert_eq!(lab.load().backends().len(), 1);
     let file = lab.at("project/scrubjay.yaml");
-    assert!(lab.sources().trust_store().unwrap().revoke(&file).unwrap());
+    assert!(lab.loader().trust_store().unwrap().revoke(&file).unwrap());
     assert!(lab.load().backends().is_empty());
 }
 
@@ -332,7 +336,7 @@ fn the_data_directory_is_found_without_the_rest() {
     let data = |lab: &Lab| {
         let mut notices = Vec::new();
         let home = lab
-            .sources()
+            .loader()
             .data(&mut notices)
             .map(|home| home.root().strip_prefix(lab.at("")).unwrap().to_string_lossy().into_owned());
         (home.map_err(|e| told(&e)), notices)
@@ -357,7 +361,7 @@ fn the_data_directory_is_found_without_the_rest() {
     let lab = lab.flag("--data", "data", "of-flag");
     assert_eq!(data(&lab).0, Ok("project/of-flag".to_owned()));
     let lab = Lab { variables: Vec::new(), ..Lab::new() };
-    assert!(lab.sources().data(&mut Vec::new()).unwrap_err().to_string().contains("--data DIR"));
+    assert!(lab.loader().data(&mut Vec::new()).unwrap_err().to_string().contains("--data DIR"));
 }
 
 #[test]
@@ -460,7 +464,7 @@ fn a_second_name_counts_like_the_first() {
     let lab = Lab::new().user("recorder: { storage: { path: tapes, max_tape_size: 5MB } }\n");
     let directory = lab.at("home/.config/scrubjay/tapes");
     assert_eq!(lab.load().home().unwrap().root(), directory);
-    assert_eq!(lab.sources().data(&mut Vec::new()).unwrap().root(), directory);
+    assert_eq!(lab.loader().data(&mut Vec::new()).unwrap().root(), directory);
     assert_eq!(lab.shown("data").1, "home/.config/scrubjay/config.yaml:1");
     assert_eq!(lab.load().limits().tape_bytes_max, 5_000_000);
     // A later layer wins, whichever name it uses.
@@ -498,7 +502,7 @@ fn what_is_recorded_is_the_owners_to_choose() {
     assert_eq!((loaded.retention(), loaded.limits().tape_bytes_max), (None, 100_000_000));
     assert!(!loaded.home().unwrap().root().ends_with("here"));
     let mut notices = Vec::new();
-    assert!(!lab.sources().data(&mut notices).unwrap().root().ends_with("here"));
+    assert!(!lab.loader().data(&mut notices).unwrap().root().ends_with("here"));
     assert!(notices[0].contains("without recorder.storage.path"), "{notices:?}");
     lab.trust();
     let policy = lab.load().policy().unwrap();

@@ -1,7 +1,7 @@
 //! The project files that their owner approved, by path and content, as direnv does.
 //!
-//! `<data>/trust.json` is replaced whole, under a lock, readable by its owner alone. One byte changed in a
-//! file, or the file moved, and it is trusted no more.
+//! `<data>/trust.json` lists them. It is replaced as a whole, under a lock, and only its owner may read it. A file that
+//! changed by a byte, or was moved, is not trusted any more.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -23,7 +23,7 @@ pub struct TrustStore {
 #[serde(deny_unknown_fields)]
 struct Trusted {
     version: u32,
-    /// One entry a path: the newest approval.
+    /// One entry for each path: its newest approval.
     files: Vec<TrustedFile>,
 }
 
@@ -40,7 +40,7 @@ const VERSION: u32 = 1;
 fn fingerprint(file: &ProjectFile) -> String {
     let mut hasher = blake3::Hasher::new();
     hasher.update(file.path.as_os_str().as_bytes());
-    // No path contains it: nothing of the content can be taken for path.
+    // No path contains this byte, so bytes cannot pass from the content to the path under the same hash.
     hasher.update(&[0]);
     hasher.update(&file.content);
     hasher.finalize().to_hex().to_string()
@@ -51,7 +51,7 @@ impl TrustStore {
         Self { home }
     }
 
-    /// Returns where the list is.
+    /// Returns the path of the list.
     pub fn path(&self) -> PathBuf {
         self.home.root().join("trust.json")
     }
@@ -108,7 +108,7 @@ impl TrustStore {
         self.home.create().with_context(|| format!("cannot create {}", self.home.root().display()))?;
         let path = self.path();
         let write = |trusted: &Trusted| -> io::Result<()> {
-            // A temporary file is its owner's alone (0600), whatever the umask.
+            // A temporary file has mode 0600 under any umask.
             let mut file = tempfile::NamedTempFile::new_in(self.home.root())?;
             serde_json::to_writer_pretty(&mut file, trusted)?;
             file.flush()?;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
-use scrubjay_config::{ConfigError, Environment, Flag, Loaded, LogLevel, Sources, TrustStore};
+use scrubjay_config::{ConfigError, Environment, Flag, Loaded, Loader, LogLevel, Sources, TrustStore};
 use scrubjay_core::inert::inert;
 use scrubjay_store::files::FileError;
 use scrubjay_store::files::rewind::RewindError;
@@ -68,9 +68,9 @@ impl Global {
         home
     }
 
-    /// Finds the data directory without saying anything; see `Sources::data`.
+    /// Finds the data directory without saying anything; see `Loader::data`.
     pub(crate) fn data(&self, notices: &mut Vec<String>) -> anyhow::Result<Home> {
-        self.sources(Vec::new())?.data(notices)
+        self.loader(Vec::new())?.data(notices)
     }
 
     /// Loads the configuration.
@@ -80,17 +80,21 @@ impl Global {
 
     /// Loads the configuration with a command's own flags over it.
     pub(crate) fn load_with(&self, flags: Vec<Flag>) -> anyhow::Result<Loaded> {
-        self.sources(flags)?.load()
+        self.loader(flags)?.load()
     }
 
     /// Loads the configuration without the file in the working directory.
     pub(crate) fn load_own(&self) -> anyhow::Result<Loaded> {
-        self.sources(Vec::new())?.load_own()
+        self.loader(Vec::new())?.load_own()
     }
 
     /// Opens the list of trusted files.
     pub(crate) fn trust_store(&self) -> anyhow::Result<TrustStore> {
-        self.sources(Vec::new())?.trust_store()
+        self.loader(Vec::new())?.trust_store()
+    }
+
+    fn loader(&self, flags: Vec<Flag>) -> anyhow::Result<Loader> {
+        Loader::new(self.sources(flags)?)
     }
 
     /// Adds the flags for data directory and configuration to the command line of another process.
@@ -224,6 +228,6 @@ pub(crate) mod tests {
             flags: Vec::new(),
             tell: |_| (),
         };
-        sources.load().unwrap()
+        Loader::new(sources).and_then(Loader::load).unwrap()
     }
 }

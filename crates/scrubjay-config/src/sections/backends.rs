@@ -1,4 +1,4 @@
-//! `backends`: checked as the gateway's specification demands, every problem at once.
+//! `backends`: the MCP servers behind the gateway, checked as the gateway's specification demands.
 //!
 //! The same functions read them from a file and from a client's `initializationOptions`.
 
@@ -14,8 +14,9 @@ use crate::node::{Kind, Node, Origin, Scalar, Value};
 use crate::problem::unknown;
 use crate::setting::{Count, Setting, Shown, Span, write_duration};
 
+/// The gateway's specification: `^[a-zA-Z0-9_-]{1,64}$`.
 const ID_CHARS_MAX: usize = 64;
-/// Longer than hosts wait by themselves (a minute, mostly), so that they give up first.
+/// Longer than most hosts wait (a minute), so that the host gives up first.
 const CALL_TIMEOUT_DEFAULT: Duration = Duration::from_secs(300);
 
 const COMMON: [&str; 7] =
@@ -23,11 +24,11 @@ const COMMON: [&str; 7] =
 const STDIO: [&str; 4] = ["command", "args", "env", "inheritEnv"];
 const HTTP: [&str; 2] = ["url", "headers"];
 
-/// The backends of one layer, and how they were written.
+/// The backends of one layer.
 #[derive(Clone)]
 pub(crate) struct Backends {
     pub(crate) list: Vec<BackendConfig>,
-    /// Which of their definitions are held back, by the ids of those that say so.
+    /// Which definitions are held back, by the id of each backend that sets it.
     pub(crate) quarantine: BTreeMap<String, Quarantine>,
 }
 
@@ -44,8 +45,8 @@ impl Setting for Backends {
             for at in &items {
                 let id = at.node.get("id").and_then(Node::scalar);
                 if let Some(other) = id.and_then(|id| first.insert(&id.text, at)) {
-                    // At the backend, whose line says which one is meant.
-                    at.of("id").wrong::<()>(format!("is the id of {} already", other.key));
+                    // With the line of the backend: in a long list it says which one is meant.
+                    at.under("id").wrong::<()>(format!("is the id of {} already", other.key));
                 }
                 list.extend(read_backend(at));
             }
@@ -76,7 +77,7 @@ impl Setting for Backends {
                 [("inheritEnv", is_stdio, json!(false)), ("callTimeout", true, json!(timeout))]
             {
                 if is_shown && at.member(key).is_none() {
-                    out.push(Shown::new(&at.of(key).key, default, &Origin::Default));
+                    out.push(Shown::new(&at.under(key).key, default, &Origin::Default));
                 }
             }
         }
@@ -118,7 +119,7 @@ fn read_type<'a>(at: &Cursor<'a>) -> Option<&'a str> {
     }
 }
 
-/// Reports every key that a backend of this type does not have.
+/// Reports the keys that a backend of this type does not have.
 fn refuse_others(at: &Cursor<'_>, entries: &[(String, Node)], link_type: Option<&str>) {
     let (known, theirs, other_type): (Vec<&str>, &[&str], &str) = match link_type {
         Some("stdio") => ([&COMMON[..], &STDIO].concat(), &HTTP, "http"),
@@ -126,7 +127,7 @@ fn refuse_others(at: &Cursor<'_>, entries: &[(String, Node)], link_type: Option<
         None => ([&COMMON[..], &STDIO, &HTTP].concat(), &[], ""),
     };
     for (name, _) in entries.iter().filter(|(name, _)| !known.contains(&name.as_str())) {
-        at.place(name).wrong::<()>(if theirs.contains(&name.as_str()) {
+        at.member_or_self(name).wrong::<()>(if theirs.contains(&name.as_str()) {
             format!("belongs to backends of type \"{other_type}\"")
         } else {
             unknown(name, &known)
@@ -163,7 +164,11 @@ fn read_http(at: &Cursor<'_>, sse: bool) -> Option<BackendLink> {
         let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
         let fits = rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['/', ':', '?', '#']))
             && url.bytes().all(|b| b.is_ascii_graphic());
-        if fits { Some(url) } else { at.place("url").wrong("must be an http:// or https:// address") }
+        if fits {
+            Some(url)
+        } else {
+            at.member_or_self("url").wrong("must be an http:// or https:// address")
+        }
     });
     let headers = map_of_texts(at, "headers", |name, value| {
         let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
@@ -204,7 +209,7 @@ fn show_backend(at: &Cursor<'_>, out: &mut Vec<Shown>) {
             Value::Map(_) => {
                 for (key, at) in at.map_of("").unwrap_or_default() {
                     let Some(scalar) = at.node.scalar() else { continue };
-                    // The name of a header does not tell whether its value lets somebody in.
+                    // Any header may authorise: its name does not tell.
                     let masked =
                         if name == "headers" { mask::hide(&scalar.text) } else { mask_scalar(key, scalar) };
                     out.push(Shown::masked(&at.key, masked, at.origin()));

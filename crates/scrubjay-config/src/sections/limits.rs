@@ -10,7 +10,7 @@ use crate::setting::{Size, Span};
 
 const MIB: u64 = 1 << 20;
 pub(crate) const GIB: u64 = 1 << 30;
-/// Without an upper bound.
+/// The largest size of a key without an upper bound.
 pub(crate) const ANY: u64 = u64::MAX;
 
 section! {
@@ -29,7 +29,7 @@ impl Loaded {
     pub fn relay(&self) -> relay::Options {
         let limits = &self.settings.limits;
         let (message_max, usual) = (limits.max_message_size, MemoryLimits::default());
-        // Some messages fit in any case, or none could pass.
+        // At least some messages of the largest size fit; with less room, none of them could ever pass.
         let room = |given: Option<usize>, usual: usize, messages: usize| {
             given.unwrap_or(usual).max(message_max.saturating_mul(messages))
         };
@@ -52,10 +52,10 @@ impl Loaded {
         }
     }
 
-    /// Returns when a tape is full.
+    /// Returns the size and age at which a new tape begins.
     pub fn limits(&self) -> recording::RotationLimits {
         let (limits, storage) = (&self.settings.limits, &self.settings.recorder.storage);
-        // A value under the one name removes the default under the other, so that a key has one value.
+        // Setting one name removes the default of the other, so exactly one of the two has a value.
         let one = "one of the two names has at least the default";
         recording::RotationLimits {
             tape_bytes_max: storage.max_tape_size.or(limits.max_tape_size).expect(one),
@@ -63,7 +63,7 @@ impl Loaded {
         }
     }
 
-    /// Says which limits have no effect, because the one for messages says otherwise.
+    /// Returns a notice for each limit that has no effect, because the limit for messages overrides it.
     pub(crate) fn limit_notices(&self) -> Vec<String> {
         let limits = &self.settings.limits;
         let message_max = limits.max_message_size;

@@ -1,4 +1,4 @@
-//! `llm`: the model that is asked, and how.
+//! `llm`: the model, and how calls to it are made.
 
 use scrubjay_gateway::config;
 use scrubjay_llm::{LlmConfig, Secret};
@@ -44,7 +44,7 @@ impl Loaded {
     /// Returns how the model is reached.
     ///
     /// # Errors
-    /// Its address or the key is of no use, or there is no key where one is required.
+    /// Its address cannot be used, or a key is required and there is none.
     pub fn llm_config(&self) -> Result<LlmConfig, ConfigError> {
         let config = &self.settings.llm;
         config.check().map_err(|wrong| self.wrong("llm.base_url", wrong.to_string()))?;

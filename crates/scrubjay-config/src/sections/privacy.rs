@@ -1,4 +1,4 @@
-//! `recorder.privacy`: what is taken out of recordings.
+//! `recorder.privacy`: what is removed from recordings.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use crate::section::section;
 use crate::setting::{Setting, Shown, TextCheck, Texts};
 
 const KEY: &str = "recorder.privacy";
-/// A key with less in it can be guessed.
+/// The shortest text of a key: a shorter one can be guessed.
 const KEY_BYTES_MIN: usize = 16;
 const VISIBLE_CHARS_DEFAULT: usize = 4;
 
@@ -39,7 +39,7 @@ section! {
 }
 
 section! {
-    /// `recorder.privacy.encryption`: whether what is taken out is kept encrypted.
+    /// `recorder.privacy.encryption`: whether removed values are kept, encrypted.
     struct Encryption {
         enabled: bool = "false";
         key_id: KeyId = "default";
@@ -114,7 +114,7 @@ impl Setting for Keys {
                 KeySource::File(path) => json!({ "file": path }),
                 KeySource::Variable(name) => json!({ "env": name }),
             };
-            let at = at.place(&id);
+            let at = at.member_or_self(&id);
             out.push(Shown::new(&at.key, shown, at.origin()));
         }
     }
@@ -144,7 +144,7 @@ fn read_rule(at: &Cursor<'_>) -> Option<RedactionRule> {
     let (name, action) = (given("name"), given("action"));
     let patterns = ["field", "path", "regex", "method", "param"].map(given);
     let [with, visible, key_id] = ["with", "visible_chars", "key_id"].map(given);
-    let wrong = |key: &str, what: &str| at.place(key).wrong::<()>(what);
+    let wrong = |key: &str, what: &str| at.member_or_self(key).wrong::<()>(what);
     if name.is_none() {
         wrong("name", "is required");
     }
@@ -161,7 +161,7 @@ fn read_rule(at: &Cursor<'_>) -> Option<RedactionRule> {
         }
     };
     if let Some((key, pattern)) = &pattern {
-        at.place(key).reported(pattern.check());
+        at.member_or_self(key).reported(pattern.check());
     }
     let visible_chars = visible.as_deref().map_or(Ok(VISIBLE_CHARS_DEFAULT), str::parse);
     if visible_chars.is_err() {
@@ -179,7 +179,7 @@ fn read_rule(at: &Cursor<'_>) -> Option<RedactionRule> {
             if key_id.is_none() {
                 wrong("key_id", "is required with the action encrypt");
             }
-            // The key is read when all layers are known.
+            // `redactor` puts the key in: another layer may define it.
             RedactionAction::Encrypt { key_id: key_id.unwrap_or_default(), key: RedactionKey([0; 32]) }
         }
         Some(_) => {
@@ -191,8 +191,7 @@ fn read_rule(at: &Cursor<'_>) -> Option<RedactionRule> {
 }
 
 impl Loaded {
-    /// Makes the redactor that the configuration asks for. Reads the files of its keys; a key for hashes is stored in the
-    /// data directory.
+    /// Makes the redactor. Reads the files of its keys; a generated key for hashes is stored in the data directory.
     ///
     /// # Errors
     /// A key is missing or unusable.
@@ -244,7 +243,7 @@ impl Loaded {
         Ok(Arc::new(Redactor::new(&config).map_err(wrong)?))
     }
 
-    /// Returns the key that encrypts under a name: the configuration's, else the one in the variable of that name.
+    /// Returns the key of a name for encryption: the configuration's, else the one in the variable of that name.
     ///
     /// # Errors
     /// There is none, or it cannot be used; the message follows the key's name.
@@ -274,7 +273,7 @@ pub enum KeyError {
     /// Its variable is not set.
     #[error("has its key in ${0}, which is not set")]
     Unset(String),
-    /// It can be guessed.
+    /// It is so short that it can be guessed.
     #[error("has too short a key in {0}: it needs at least {KEY_BYTES_MIN} bytes")]
     Short(String),
 }
@@ -299,7 +298,7 @@ impl Privacy {
     }
 }
 
-/// Derives a key from the text that a person keeps as one.
+/// Derives the 32 bytes of a key from a text of any length.
 fn derived(secret: &[u8], place: String) -> Result<RedactionKey, KeyError> {
     match secret.trim_ascii() {
         secret if secret.len() < KEY_BYTES_MIN => Err(KeyError::Short(place)),
@@ -330,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_rules_are_told_with_their_place() {
+    fn wrong_rules_are_reported_with_their_line() {
         let told = problems(
             "recorder:\n  privacy:\n    rules:\n      - name: a\n        regex: '('\n      - name: b\n        path: $.a[\n      - \
              { name: c, field: x, action: shred }\n      - { field: x, path: $.y }\n      - { name: e, field: x, action: encrypt }\n",
@@ -350,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_not_there_is_told() {
+    fn a_missing_key_is_reported() {
         let config = loaded("recorder: { privacy: { encryption: { enabled: true, key_id: main } } }");
         let told = config.redactor(None).unwrap_err();
         let told = &told.downcast_ref::<ConfigError>().unwrap().problems[0];

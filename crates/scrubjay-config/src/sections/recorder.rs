@@ -1,5 +1,5 @@
-//! `recorder`: whether, where and when recordings are written. Which messages are kept is in `selection`, what is taken
-//! out of them in `privacy`, and what is done to them on their way in `rules`.
+//! `recorder`: whether, where and when recordings are written. `selection` has which messages are kept, `privacy` what is
+//! removed from them, and `rules` what is done to messages on their way.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,7 +33,8 @@ section! {
 }
 
 section! {
-    /// `recorder.storage`: where and how recordings are kept; three keys are other names of older ones.
+    /// `recorder.storage`: where and how recordings are kept. `path`, `max_tape_size` and `max_tape_duration` are other
+    /// names of `data` and of two keys of `limits`, because the recorder's specification has them here.
     struct StorageSection {
         backend: Option<StorageBackend>;
         path: Option<PathBuf>;
@@ -53,7 +54,7 @@ section! {
     }
 }
 
-// What the ledger is kept in.
+// The kind of database that holds the ledger.
 choice!(enum StorageBackend: "sqlite" = Sqlite, "postgres" = Postgres);
 choice!(Compression: "zstd" = Zstd, "none" = None);
 
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_together_is_told() {
+    fn contradicting_settings_are_reported() {
         let told = |text: &str| {
             let error: ConfigError = loaded(text).policy().unwrap_err().downcast().unwrap();
             error.problems[0].to_string()

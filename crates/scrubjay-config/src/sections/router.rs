@@ -1,4 +1,4 @@
-//! `router`: how tasks in plain words become calls.
+//! `router`: how a task in plain words becomes a call.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ section! {
     }
 }
 
-// How tools are put before a model, or that no task is routed.
+// How tools are presented to a model; `off` routes no task.
 choice!(enum RouterMode: "catalog" = Catalog, "backends" = Backends, "off" = Off);
 
 /// A call's name: `backend/tool`, which may end in `*`.
@@ -42,7 +42,7 @@ impl TextCheck for Call {
 }
 
 impl Loaded {
-    /// Returns what routes tasks and what needs a person's consent; `None` if no task is routed.
+    /// Returns the router and the calls that need a person's consent; `None` if no task is routed.
     pub fn router(&self) -> Option<(Arc<Router>, Consent)> {
         let router = &self.settings.router;
         let mode = match router.mode {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
+    fn wrong_values_are_reported() {
         let check = |text: &str, expected: &[&str]| {
             let told = problems(text);
             let told: Vec<&str> = told.iter().map(|told| told.split_once(":1: ").unwrap().1).collect();

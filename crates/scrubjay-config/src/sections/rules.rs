@@ -45,7 +45,7 @@ impl Setting for Rules {
             for at in &items {
                 let Some(rule) = at.if_right(|| read_rule(at)) else { continue };
                 if list.iter().any(|other| other.name == rule.name) {
-                    at.place("name").wrong::<()>("is the name of an earlier rule, too");
+                    at.member_or_self("name").wrong::<()>("is the name of an earlier rule, too");
                 }
                 list.push(rule);
             }
@@ -66,10 +66,10 @@ impl Setting for Rules {
     }
 }
 
-// What a rule does, as it is written.
+// What a rule does.
 choice!(enum Verb: "allow" = Allow, "block" = Block, "modify" = Modify, "delay" = Delay, "mock" = Mock, "tag" = Tag);
 
-/// Reads one rule; reports everything that is wrong with it.
+/// Reads one rule; reports all of its problems.
 fn read_rule(at: &Cursor<'_>) -> Option<Rule> {
     let verb = required(at, "action").and_then(|at| Verb::read(&at));
     let name = required(at, "name").and_then(|at| read_name(&at));
@@ -96,9 +96,9 @@ fn read_rule(at: &Cursor<'_>) -> Option<Rule> {
     Some(Rule { name: name?, when, action: action? })
 }
 
-/// Returns the value of a key that has to be there, with something behind it.
+/// Returns the value of a required key, which must not be null either.
 fn required<'a>(at: &Cursor<'a>, name: &str) -> Option<Cursor<'a>> {
-    at.member(name).filter(|at| !at.is_null()).or_else(|| at.place(name).wrong("is required"))
+    at.member(name).filter(|at| !at.is_null()).or_else(|| at.member_or_self(name).wrong("is required"))
 }
 
 fn read_name(at: &Cursor<'_>) -> Option<String> {

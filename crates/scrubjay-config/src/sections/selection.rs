@@ -47,7 +47,7 @@ section! {
 choice!(enum SamplingName: "none" = None, "random" = Random, "systematic" = Systematic, "adaptive" = Adaptive,
     "priority" = Priority);
 
-// What is kept whatever a sampling says.
+// Operations that are kept in addition to the sample.
 choice!(enum AlwaysSample: "errors" = Errors, "slow_requests" = SlowRequests);
 
 /// The probabilities of some operations, in order.
@@ -139,7 +139,7 @@ fn read_strategy(at: &Cursor<'_>) -> Option<SelectionStrategy> {
         (StrategyName::Sampled, SampledBy::Window) => {
             let (window, every) = (span("window", WINDOW), span("every", EVERY));
             if window > every {
-                at.place("window").wrong::<()>("must not be longer than every");
+                at.member_or_self("window").wrong::<()>("must not be longer than every");
             }
             SelectionStrategy::Windows { window, every }
         }
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_out_unless_asked_for() {
+    fn everything_is_kept_by_default() {
         assert_eq!(settings(""), SelectionSettings::default());
         assert!(settings("recorder: { sampling: { rate: 0.5, always_sample: [errors] } }").keeps_all());
     }
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn wrong_values_are_reported_with_their_line() {
         let told = problems(
             "recorder:\n  capture: { requests: maybe }\n  filters:\n    include_methods:\n      - tools/*\n      - 'a b'\n    \
              min_response_time: fast\n  sampling:\n    strategy: often\n    rate: 2\n    interval: 0\n    target_rate: -1\n    \

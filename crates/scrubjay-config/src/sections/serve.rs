@@ -100,10 +100,10 @@ impl Choice for Toolset {
 }
 
 impl Loaded {
-    /// Returns what the gateway serves; the command sets the workspace. Reads the file of the token.
+    /// Returns what the gateway serves; the command sets the workspace. Reads the file of tokens.
     ///
     /// # Errors
-    /// The token is missing where one is needed, or given twice, or its file is not usable.
+    /// A token is required and missing, or set in both ways, or its file cannot be used.
     pub fn serve_config(&self) -> anyhow::Result<ServeConfig> {
         let serve = &self.settings.serve;
         let http = serve.http.map(|address| self.http_config(address)).transpose()?;
@@ -117,7 +117,7 @@ impl Loaded {
             let message = "is open to other machines, and needs --auth-token-file, serve.auth_token or serve.auth_token_file";
             return Err(self.wrong("serve.http", message).into());
         }
-        // A request is no longer than any message.
+        // One limit holds for a message on every transport; a request may only have a lower one.
         let message_max = self.settings.limits.max_message_size;
         Ok(HttpConfig {
             address,
@@ -138,12 +138,12 @@ impl Loaded {
         })
     }
 
-    /// Returns the port of the debug endpoints, if they are wanted; 0 is any that is free.
+    /// Returns the port of the debug endpoints, if they are enabled; 0 is any free port.
     pub fn debug_port(&self) -> Option<u16> {
         self.settings.serve.debug_port
     }
 
-    /// Returns the toolsets that are served unless `--toolsets` names others.
+    /// Returns the toolsets to serve, unless `--toolsets` names others.
     pub fn toolsets(&self) -> &[Toolset] {
         &self.settings.serve.toolsets
     }

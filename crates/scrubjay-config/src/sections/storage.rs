@@ -1,5 +1,4 @@
-//! `data`, `storage`, `files`, `records` and `index`: where the data directory and the ledger are, and what is done
-//! with them.
+//! `data`, `storage`, `files`, `records` and `index`: where the data directory and the ledger are, and what uses them.
 
 use std::path::{Path, PathBuf};
 
@@ -35,7 +34,7 @@ section! {
 }
 
 section! {
-    /// `index`: the tables by which recordings are searched.
+    /// `index`: the tables in which recordings are searched.
     struct IndexSection {
         background: bool = "true";
     }
@@ -45,7 +44,7 @@ impl Loaded {
     /// Returns the data directory.
     ///
     /// # Errors
-    /// None is known.
+    /// No directory is known, or it cannot be made private.
     pub fn home(&self) -> anyhow::Result<Home> {
         let settings = &self.settings;
         self.base.home(settings.recorder.storage.path.clone().or_else(|| settings.data.clone()))
@@ -120,7 +119,7 @@ impl Loaded {
         QuarantineModes { all: self.settings.quarantine, backends }
     }
 
-    /// Tells whether recorders start a process that keeps the index current.
+    /// Tells whether recorders start a background process that keeps the index current.
     pub fn indexes_in_background(&self) -> bool {
         self.settings.index.background
     }
@@ -132,7 +131,7 @@ impl Base {
         let root = given.or_else(|| self.default_data.clone());
         let root = root.context("no home directory is known: name one with --data DIR")?;
         let home = Home::new(std::path::absolute(self.directory.join(root))?);
-        // Nobody else can then have written the files that are read from it next, such as the list of trusted files.
+        // Before any file in it is read: otherwise another user could have written the list of trusted files, for example.
         for mended in home.make_private(CheckDepth::Top)? {
             (self.tell)(&mended.to_string());
         }
@@ -140,7 +139,7 @@ impl Base {
     }
 }
 
-/// Says why a text is not the path of a database, and what to write instead.
+/// Words the problem of a text that is not the path of a database.
 fn wrong_path(path: &str, origin: &Origin) -> Option<String> {
     if let Some(rest) = path.strip_prefix("file:") {
         let path = rest.strip_prefix("//localhost").or_else(|| rest.strip_prefix("//")).unwrap_or(rest);
@@ -155,7 +154,7 @@ fn wrong_path(path: &str, origin: &Origin) -> Option<String> {
         .or_else(|| is_url.then(|| "must be a path, or a URL that begins with postgres://".to_owned()))
 }
 
-/// Names the project of a workspace: its repository, if it is in one.
+/// Returns the project of a workspace: the name of its repository, if it is in one.
 fn repository_name(workspace: &Path) -> String {
     let workspace = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
     let repository = workspace.ancestors().find(|directory| directory.join(".git").exists());

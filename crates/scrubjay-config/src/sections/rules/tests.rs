@@ -80,7 +80,7 @@ fn without_rules_none_are_in_force() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_place() {
+fn wrong_rules_are_reported_with_their_line() {
     let told = problems(
         "recorder:\n  rules:\n\
          \x20   - { name: a, action: shout }\n\

@@ -1,7 +1,7 @@
-//! The tokens of clients over HTTP: one from the configuration, or those of a file, one in each line.
+//! The tokens of clients over HTTP: one from the configuration, or several from a file, one in each line.
 //!
-//! A line is a token, or `name: token`; `#` begins a comment. Each token is a principal of its own, so
-//! that clients with different tokens are told apart. Messages name lines and names, never a token.
+//! A line is a token, or `name: token`; `#` begins a comment. Each token is a principal of its own: clients with different
+//! tokens are different clients. Error messages contain lines and names, never a token.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use crate::problem::ConfigError;
 use crate::setting::fits_header;
 
 impl Loaded {
-    /// Returns the tokens that clients may show; none if none is configured. Reads the file.
+    /// Returns the tokens that let clients in; none if none is configured. Reads the file.
     pub(crate) fn auth_tokens(&self) -> Result<Vec<AuthToken>, ConfigError> {
         let serve = &self.settings.serve;
         let file = match (&serve.auth_token, &serve.auth_token_file) {
@@ -27,7 +27,7 @@ impl Loaded {
     }
 }
 
-/// Why the tokens cannot be used; each is said of `serve.auth_token_file`, and none repeats a token.
+/// Why the tokens cannot be used. Each message follows `serve.auth_token_file`.
 #[derive(Debug, Error)]
 enum TokenFileError {
     #[error("cannot stand beside serve.auth_token: give one")]
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_file_is_told_without_its_tokens() {
+    fn a_wrong_file_is_reported_without_its_tokens() {
         for (text, expected) in [
             ("", "holds no token"),
             ("# none\n", "holds no token"),
