@@ -51,8 +51,10 @@ pub(crate) trait Setting {
     /// Reads the value; reports a wrong one.
     fn read(at: &Cursor<'_>) -> Option<Self::Value>;
 
-    /// Returns the value without its secrets.
-    fn json(value: &Self::Value) -> Json;
+    /// Returns the value for `config show`. A type with a `show` of its own needs none.
+    fn json(_value: &Self::Value) -> Json {
+        Json::Null
+    }
 
     /// Adds the lines of `config show`: one, unless the type says otherwise.
     fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {
@@ -259,10 +261,6 @@ impl Setting for String {
         if text.is_empty() { at.wrong("must not be empty") } else { Some(text.to_owned()) }
     }
 
-    fn json(value: &Self) -> Json {
-        mask::mask("", value).shown.into()
-    }
-
     fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {
         out.extend(
             Self::read(at).map(|text| Shown::masked(&at.key, mask::mask(&at.key, &text), at.origin())),
@@ -280,10 +278,6 @@ impl Setting for Secret {
             return Some(Self::new(text.to_owned()));
         }
         at.wrong("must be visible ASCII characters without spaces")
-    }
-
-    fn json(_: &Self) -> Json {
-        mask::MASK.into()
     }
 
     fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {

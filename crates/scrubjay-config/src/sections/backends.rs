@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use scrubjay_gateway::config::{BackendConfig, BackendLink, InheritEnv, Quarantine};
-use serde_json::{Value as Json, json};
+use serde_json::json;
 
 use crate::cursor::Cursor;
 use crate::mask::{self, Masked};
@@ -57,10 +57,6 @@ impl Setting for Backends {
             }
             Some(Self { list, quarantine })
         })
-    }
-
-    fn json(_: &Self) -> Json {
-        json!([])
     }
 
     fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {

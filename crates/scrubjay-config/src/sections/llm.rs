@@ -2,7 +2,6 @@
 
 use scrubjay_gateway::config;
 use scrubjay_llm::{LlmConfig, Secret};
-use serde_json::Value as Json;
 
 use crate::cursor::Cursor;
 use crate::loaded::Loaded;
@@ -29,10 +28,6 @@ impl Setting for Secret {
 
     fn read(at: &Cursor<'_>) -> Option<Self> {
         config::Secret::read(at).map(|secret| Self::new(secret.reveal()))
-    }
-
-    fn json(_: &Self) -> Json {
-        crate::mask::MASK.into()
     }
 
     fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {

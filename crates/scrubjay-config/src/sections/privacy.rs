@@ -104,10 +104,6 @@ impl Setting for Keys {
         at.if_right(|| Some(named.into_iter().filter_map(read).collect()))
     }
 
-    fn json(_: &Self::Value) -> Json {
-        json!({})
-    }
-
     fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {
         for (id, source) in Self::read(at).unwrap_or_default() {
             let shown = match source {

@@ -11,7 +11,6 @@ use scrubjay_core::rules::{
     DELAY_MAX, JsonPath, RULES_MAX, Rule, RuleAction, RuleMatch, Rules, STRICT_PREFIX,
 };
 use scrubjay_core::units::parse_duration;
-use serde_json::{Value as Json, json};
 
 use self::changing::{json_text, read_changes};
 use self::matching::read_match;
@@ -51,10 +50,6 @@ impl Setting for Rules {
             }
             Some(Arc::new(Self::new(list)))
         })
-    }
-
-    fn json(_: &Arc<Self>) -> Json {
-        json!([])
     }
 
     fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {

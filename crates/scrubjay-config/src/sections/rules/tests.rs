@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use scrubjay_core::entry::Direction;
 use scrubjay_core::rules::{Judge, Onward};
+use serde_json::json;
 
-use super::*;
 use crate::tests::{loaded, problems};
 
 const ALL: &str = r#"

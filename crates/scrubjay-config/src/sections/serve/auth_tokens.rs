@@ -3,13 +3,13 @@
 //! A line is a token, or `name: token`; `#` begins a comment. Each token is a principal of its own: clients with different
 //! tokens are different clients. Error messages contain lines and names, never a token.
 
-use std::path::{Path, PathBuf};
+use std::fmt::Display;
 
 use scrubjay_gateway::config::{AuthToken, Secret};
 use thiserror::Error;
 
 use crate::loaded::Loaded;
-use crate::owned_file::{self, OwnedFileError};
+use crate::owned_file;
 use crate::problem::ConfigError;
 use crate::setting::fits_header;
 
@@ -17,25 +17,19 @@ impl Loaded {
     /// Returns the tokens that let clients in; none if none is configured. Reads the file.
     pub(crate) fn auth_tokens(&self) -> Result<Vec<AuthToken>, ConfigError> {
         let serve = &self.settings.serve;
+        let wrong = |message: &dyn Display| self.wrong("serve.auth_token_file", message);
         let file = match (&serve.auth_token, &serve.auth_token_file) {
             (None, None) => return Ok(Vec::new()),
             (Some(token), None) => return Ok(vec![AuthToken { name: None, secret: token.clone() }]),
-            (given, Some(file)) => given.is_none().then_some(file).ok_or(TokenFileError::BothGiven),
+            (Some(_), Some(_)) => return Err(wrong(&"cannot stand beside serve.auth_token: give one")),
+            (None, Some(file)) => self.base.directory.join(file),
         };
-        let tokens = file.and_then(|file| read(&self.base.directory.join(file)));
-        tokens.map_err(|error| self.wrong("serve.auth_token_file", error))
+        let path = file.display();
+        let text = owned_file::read_secret(&file)
+            .map_err(|e| wrong(&format_args!("cannot be read from {path}: {e}")))?;
+        let tokens = str::from_utf8(&text).map_err(|_| TokenError::NotText).and_then(parse);
+        tokens.map_err(|e| wrong(&format_args!("{e}: {path}")))
     }
-}
-
-/// Why the tokens cannot be used. Each message follows `serve.auth_token_file`.
-#[derive(Debug, Error)]
-enum TokenFileError {
-    #[error("cannot stand beside serve.auth_token: give one")]
-    BothGiven,
-    #[error("cannot be read from {}: {error}", .path.display())]
-    Unreadable { path: PathBuf, error: OwnedFileError },
-    #[error("{error}: {}", .path.display())]
-    Wrong { path: PathBuf, error: TokenError },
 }
 
 /// What is wrong with the text of a file of tokens.
@@ -51,13 +45,6 @@ enum TokenError {
     TokenTwice(usize),
     #[error("holds the name {name} of line {line} twice")]
     NameTwice { name: String, line: usize },
-}
-
-fn read(path: &Path) -> Result<Vec<AuthToken>, TokenFileError> {
-    let text = owned_file::read_secret(path)
-        .map_err(|error| TokenFileError::Unreadable { path: path.to_owned(), error })?;
-    let text = str::from_utf8(&text).map_err(|_| TokenError::NotText);
-    text.and_then(parse).map_err(|error| TokenFileError::Wrong { path: path.to_owned(), error })
 }
 
 /// Reads the lines of a file.
