@@ -59,6 +59,7 @@ impl<'a> Cursor<'a> {
 
     /// Returns what `read` returns, unless it reports a problem.
     pub(crate) fn if_right<T>(&self, read: impl FnOnce() -> Option<T>) -> Option<T> {
+        // Counted, because a value below may be wrong without making the whole `None`: `each` skips a wrong item.
         let before = self.problems.borrow().len();
         read().filter(|_| self.problems.borrow().len() == before)
     }
@@ -153,6 +154,7 @@ impl<'a> Cursor<'a> {
             Value::Scalar(s) if s.kind != Kind::Text && *self.origin() == Origin::Options => {
                 self.wrong("must be a string")
             }
+            // Paths, arguments and variables of processes cannot contain one.
             Value::Scalar(s) if s.text.contains('\0') => self.wrong("must not contain a NUL character"),
             Value::Scalar(s) => Some(&s.text),
             _ => self.wrong("must be a string"),

@@ -187,7 +187,9 @@ impl Environment {
                 return Err(ReferenceError::NoName(inside.to_owned()));
             }
             let value = self.get(name).filter(|value| default.is_none() || !value.is_empty());
+            // An empty value counts only without a default, as in a shell's `:-`.
             let value = value.or(default).ok_or_else(|| ReferenceError::Unset(name.to_owned()))?;
+            // What was put in is not searched again, so a variable's value cannot refer to another variable.
             out.extend([before, value]);
             scalar.expanded = true;
             scalar.secret |= looks_secret(name);

@@ -88,6 +88,7 @@ impl Layer {
     /// Puts another layer over this one, key by key.
     pub(crate) fn put_over(&mut self, above: &Self) {
         for Pair { keys, .. } in &PAIRS {
+            // Without this, a value below under the other name would stand beside the one above.
             if keys.iter().any(|key| above.0.contains_key(key)) {
                 self.0.retain(|key, _| !keys.contains(key));
             }
@@ -129,6 +130,7 @@ impl FileTree {
             }
             let mut node = at.node.clone();
             environment.expand(&mut node, &key.path, unset);
+            // Even if a variable is not set: `problems` then sorts out which message counts.
             (key.check)(&at.at(&node, key.path.clone()));
             layer.put(&key.path, node);
         };
@@ -147,6 +149,7 @@ impl FileTree {
 
     /// Returns the keys that only a trusted file may set, each with its value before variables are expanded.
     pub fn guarded(&self) -> Vec<(&'static str, Node)> {
+        // Only known keys are taken, so a key that is unknown here cannot pass as harmless.
         let mut given = BTreeMap::new();
         let mut take = |key: &'static Key, at: &Cursor<'_>| drop(given.insert(&*key.path, at.node.clone()));
         cursor::read(&self.root, "", &mut Vec::new(), |at| self.each_key(at, &mut take));
@@ -163,6 +166,7 @@ impl FileTree {
         let mut known: Vec<&str> =
             self.names.iter().filter_map(|(path, _)| path.strip_prefix(&prefix)).collect();
         known.iter_mut().for_each(|path| *path = path.split('.').next().unwrap_or_default());
+        // The keys of a section follow each other in its table, so equal names do too.
         known.dedup();
         at.entries(&known).iter().for_each(|(_, at)| self.each_key(at, found));
     }

@@ -99,6 +99,7 @@ impl Loaded {
             let differing = some.iter().filter(|a| !others.iter().any(|b| same(a, b)));
             keys.extend(differing.map(|shown| shown.key.clone()));
         }
+        // `shown` has the path of the file and not the tokens in it.
         if self.settings.serve.auth_token_file.is_some()
             && self.auth_tokens().ok() != other.auth_tokens().ok()
         {

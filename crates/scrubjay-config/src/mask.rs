@@ -73,6 +73,7 @@ pub fn mask_args<'a>(command: &str, args: impl Iterator<Item = &'a str>) -> Vec<
     let program = command.rsplit('/').next().unwrap_or_default();
     let mut line = program.to_owned();
     args.map(|arg| {
+        // Redaction recognises some secrets only behind their program and options, so the line grows argument by argument.
         let before = FORMATS.text(&line).into_string();
         line.extend([" ", arg]);
         let is_found = FORMATS.text(&line).as_str() != format!("{before} {arg}");

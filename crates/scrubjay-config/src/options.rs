@@ -30,6 +30,7 @@ pub(crate) fn parse(options: &Json) -> Result<Layer, Vec<Problem>> {
     let node = Node::from_json(options, &Origin::Options);
     let (mut layer, mut problems) = (Layer::default(), Vec::new());
     cursor::read(&node, "", &mut problems, |at| {
+        // `entries` reports that these are no map. It is not called for a map, whose unknown keys are ignored.
         if let Value::Scalar(_) | Value::List(_) = at.node.value {
             at.entries(&[]);
         }
@@ -79,6 +80,7 @@ pub(crate) fn changes_of(options: &Layer, now: &Settings) -> Vec<Problem> {
 }
 
 fn check_level(at: &Cursor<'_>) {
+    // Reports a value that is no string; the levels are listed besides.
     at.text();
     if !at.is_null() {
         LogLevel::read(at);

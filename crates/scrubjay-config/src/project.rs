@@ -54,6 +54,7 @@ pub fn find(directory: &Path) -> Result<ProjectFile, (PathBuf, Refused)> {
 /// # Errors
 /// There is none, or it must not be used.
 pub fn open(path: &Path) -> Result<ProjectFile, Refused> {
+    // Without NONBLOCK, opening a pipe would wait for somebody to write into it.
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).expect("flags of open fit into an int");
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|e| match e.kind() {
@@ -61,6 +62,7 @@ pub fn open(path: &Path) -> Result<ProjectFile, Refused> {
         _ if path.is_symlink() => Refused::Because("it is a symbolic link".to_owned()),
         _ => Refused::Because(format!("it cannot be opened: {e}")),
     })?;
+    // Of the open file, so that it cannot be swapped between the check and the reading.
     check(&file)?;
     let failed = |e: io::Error| Refused::Because(format!("it cannot be read: {e}"));
     let content = read(file).map_err(failed)?;

@@ -115,6 +115,7 @@ macro_rules! section {
 }
 pub(crate) use section;
 
+// Built once: every layer and every expansion looks keys up.
 static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| {
     let mut keys = Vec::new();
     Settings::keys(String::new(), Line::new(&[], &[]), &mut keys);

@@ -274,6 +274,7 @@ impl Setting for Secret {
 
     fn read(at: &Cursor<'_>) -> Option<Self> {
         let text = at.text()?;
+        // No message quotes the text: it may be most of a secret.
         if fits_header(text) {
             return Some(Self::new(text.to_owned()));
         }

@@ -100,6 +100,7 @@ impl TrustStore {
         let trusted: Trusted = serde_json::from_slice(&text).with_context(|| {
             format!("{} is damaged: remove it and trust your files again", path.display())
         })?;
+        // Nothing of a list that we do not understand is trusted, and `change` does not write over it.
         anyhow::ensure!(trusted.version == VERSION, "{} is of a newer Scrubjay", path.display());
         Ok(trusted)
     }
@@ -114,9 +115,11 @@ impl TrustStore {
             file.flush()?;
             file.as_file().sync_all()?;
             file.persist(&path)?;
+            // The directory too, so that the new name survives a loss of power.
             File::open(self.home.root())?.sync_all()
         };
         let _lock = self.lock().with_context(|| format!("cannot lock {}", self.home.root().display()))?;
+        // Read under the lock, so that an approval that another process writes now is not lost.
         let mut trusted = self.load()?;
         change(&mut trusted);
         write(&trusted).with_context(|| format!("cannot write {}", path.display()))
@@ -124,6 +127,7 @@ impl TrustStore {
 
     /// Locks the list against other processes.
     fn lock(&self) -> io::Result<File> {
+        // Of the directory: the list itself is replaced, and with it a lock on it.
         let directory = File::open(self.home.root())?;
         rustix::fs::flock(&directory, rustix::fs::FlockOperation::LockExclusive)?;
         Ok(directory)

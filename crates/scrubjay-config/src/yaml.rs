@@ -91,6 +91,7 @@ impl<'t> Reader<'_, 't> {
             Event::SequenceStart(_, anchor, _) => (self.list(path)?, anchor),
             Event::MappingStart(_, anchor, _) => (self.map(path)?, anchor),
             Event::Alias(anchor) => {
+                // An anchor is known when its value is complete: an alias inside it would never end.
                 let (node, size) =
                     self.anchors.get(&anchor).ok_or((line, "an alias within itself".to_owned()))?;
                 let value = node.value.clone();

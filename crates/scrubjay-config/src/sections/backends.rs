@@ -84,10 +84,12 @@ fn read_backend(at: &Cursor<'_>) -> Option<BackendConfig> {
     let Value::Map(entries) = &at.node.value else {
         return at.wrong("must be a map of keys to values");
     };
+    // First, because the type decides which keys are known.
     let link_type = read_type(at);
     refuse_others(at, entries, link_type);
     let id = at.required("id").and_then(|at| read_id(&at));
     let display_name = at.get_or("displayName", None, |at| Some(Some(at.text()?.to_owned())));
+    // Every key is read before `?` ends the function, so that all problems of a backend are reported.
     let call_timeout = at.get_or("callTimeout", CALL_TIMEOUT_DEFAULT, Span::<1>::read);
     let is_shared = at.get_or("shared", false, bool::read);
     let connections_max =

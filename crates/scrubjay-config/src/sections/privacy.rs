@@ -197,6 +197,7 @@ impl Loaded {
         let mut key = |id: &str, at: &str, origin: &Origin| -> RedactionKey {
             privacy.key(id).unwrap_or_else(|error| {
                 problems.push(Problem::new(origin, format!("{KEY}.{at}"), error));
+                // Never used: `problems` refuses the configuration below.
                 RedactionKey([0; 32])
             })
         };

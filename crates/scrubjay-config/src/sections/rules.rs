@@ -76,6 +76,7 @@ fn read_rule(at: &Cursor<'_>) -> Option<Rule> {
         Verb::Mock => &["result"],
         Verb::Tag => &["tags"],
     });
+    // Which keys a rule may have depends on its action; if that is wrong, no key is called unknown.
     if let Some(own) = own {
         at.entries(&[&["name", "match", "action"], own].concat());
     }

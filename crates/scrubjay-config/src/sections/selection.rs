@@ -125,6 +125,7 @@ fn read_strategy(at: &Cursor<'_>) -> Option<SelectionStrategy> {
         (StrategyName::ErrorFocused, _) => &["before", "after"],
         (StrategyName::Performance, _) => &["threshold"],
     };
+    // A key of another strategy would be ignored silently, and its writer would believe that it counts.
     for (_, at) in written.iter().filter(|(name, _)| *name != "kind" && !own.contains(name)) {
         let with = if kind == StrategyName::Sampled { format!(", by: {}", by.name()) } else { String::new() };
         at.wrong::<()>(format!("has no meaning with kind: {}{with}", kind.name()));
