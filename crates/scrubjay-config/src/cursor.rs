@@ -1,4 +1,4 @@
-//! Reads values from a tree. What is wrong is reported where it stands, and reading goes on: a person sees every
+//! Reads values from a tree. A problem is reported with its origin and reading continues, so that a person sees every
 //! problem at once.
 
 use std::cell::RefCell;
@@ -8,7 +8,7 @@ use crate::node::{Kind, Node, Origin, Scalar, Value, below};
 use crate::problem::{Problem, unknown};
 use crate::setting::Setting;
 
-/// A value, the path of its key, and the list that problems are added to.
+/// A value, the path of its key, and the list that collects problems.
 #[derive(Clone)]
 pub(crate) struct Cursor<'a> {
     pub(crate) node: &'a Node,
@@ -16,7 +16,7 @@ pub(crate) struct Cursor<'a> {
     problems: &'a RefCell<Vec<Problem>>,
 }
 
-/// Reads a tree, adding to the problems.
+/// Reads a tree with a cursor at its root; adds what is wrong to the problems.
 pub(crate) fn read<T>(
     tree: &Node,
     key: &str,
@@ -30,8 +30,12 @@ pub(crate) fn read<T>(
 }
 
 impl<'a> Cursor<'a> {
-    fn at(&self, node: &'a Node, key: String) -> Self {
-        Self { node, key, problems: self.problems }
+    /// Returns a cursor at another value, which reports to the same list.
+    pub(crate) fn at<'b>(&self, node: &'b Node, key: String) -> Cursor<'b>
+    where
+        'a: 'b,
+    {
+        Cursor { node, key, problems: self.problems }
     }
 
     pub(crate) fn origin(&self) -> &'a Origin {
@@ -43,18 +47,19 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reports what is wrong with this value; returns `None`, for a caller that needs the value.
-    pub(crate) fn wrong<T>(&self, message: impl Into<String>) -> Option<T> {
+    pub(crate) fn wrong<T>(&self, message: impl Display) -> Option<T> {
         self.problems.borrow_mut().push(Problem::new(self.origin(), &*self.key, message));
         None
     }
 
     /// Returns a value, or reports the error as wrong with this one.
     pub(crate) fn reported<T>(&self, read: Result<T, impl Display>) -> Option<T> {
-        read.map_or_else(|error| self.wrong(error.to_string()), Some)
+        read.map_or_else(|error| self.wrong(error), Some)
     }
 
     /// Returns what `read` returns, unless it reports a problem.
     pub(crate) fn if_right<T>(&self, read: impl FnOnce() -> Option<T>) -> Option<T> {
+        // Counted, because a value below may be wrong without making the whole `None`: `each` skips a wrong item.
         let before = self.problems.borrow().len();
         read().filter(|_| self.problems.borrow().len() == before)
     }
@@ -64,27 +69,27 @@ impl<'a> Cursor<'a> {
         Some(self.at(self.node.get(name)?, below(&self.key, name)))
     }
 
-    /// Returns this value under the path of one of its keys.
-    pub(crate) fn of(&self, name: &str) -> Self {
+    /// Returns a cursor at this value that reports under the path of one of its keys.
+    pub(crate) fn under(&self, name: &str) -> Self {
         self.at(self.node, below(&self.key, name))
     }
 
-    /// Returns the value of a key of this map, or the map under that key's path: the place where it is missing.
-    pub(crate) fn place(&self, name: &str) -> Self {
-        self.member(name).unwrap_or_else(|| self.of(name))
+    /// Returns a cursor for a problem with a key of this map, which may be missing: then the line of the map is reported.
+    pub(crate) fn member_or_self(&self, name: &str) -> Self {
+        self.member(name).unwrap_or_else(|| self.under(name))
     }
 
-    /// Returns the value of a key that has to be there.
+    /// Returns the value of a required key.
     pub(crate) fn required(&self, name: &str) -> Option<Self> {
-        self.member(name).or_else(|| self.place(name).wrong("is required"))
+        self.member(name).or_else(|| self.under(name).wrong("is required"))
     }
 
     /// Reads the value of a key of this map, if it is given.
-    pub(crate) fn get<T: Setting>(&self, name: &str) -> Option<T> {
+    pub(crate) fn get<T: Setting>(&self, name: &str) -> Option<T::Value> {
         T::read(&self.member(name)?)
     }
 
-    /// Reads the value of a key of this map, else takes the default; `None` if the value is wrong.
+    /// Reads the value of a key of this map, or returns the default if there is none; `None` if the value is wrong.
     pub(crate) fn get_or<T>(
         &self,
         name: &str,
@@ -92,6 +97,10 @@ impl<'a> Cursor<'a> {
         read: impl FnOnce(&Self) -> Option<T>,
     ) -> Option<T> {
         self.member(name).map_or(Some(default), |at| read(&at))
+    }
+
+    fn members(&self, entries: &'a [(String, Node)]) -> Vec<(&'a str, Self)> {
+        entries.iter().map(|(name, node)| (&**name, self.at(node, below(&self.key, name)))).collect()
     }
 
     /// Returns the entries of a map whose keys are all known; reports the others. Null is an empty map.
@@ -102,20 +111,20 @@ impl<'a> Cursor<'a> {
             }
             return Vec::new();
         };
-        let entries = entries.iter().map(|(name, node)| (&**name, self.at(node, below(&self.key, name))));
-        let (ours, others): (Vec<_>, Vec<_>) = entries.partition(|(name, _)| known.contains(name));
+        let entries = self.members(entries).into_iter();
+        let (known_entries, others): (Vec<_>, _) = entries.partition(|(name, _)| known.contains(name));
         for (name, at) in others {
             at.wrong::<()>(unknown(name, known));
         }
-        ours
+        known_entries
     }
 
     /// Returns the entries of a map with any keys.
     pub(crate) fn map_of(&self, what: &str) -> Option<Vec<(&'a str, Self)>> {
-        let Value::Map(entries) = &self.node.value else {
-            return self.wrong(format!("must be a map of {what}"));
-        };
-        Some(entries.iter().map(|(name, node)| (&**name, self.at(node, below(&self.key, name)))).collect())
+        match &self.node.value {
+            Value::Map(entries) => Some(self.members(entries)),
+            _ => self.wrong(format!("must be a map of {what}")),
+        }
     }
 
     /// Returns the items of a list.
@@ -125,6 +134,11 @@ impl<'a> Cursor<'a> {
         };
         let items = items.iter().enumerate();
         Some(items.map(|(i, item)| self.at(item, format!("{}[{i}]", self.key))).collect())
+    }
+
+    /// Reads every item of a list; `None` if one is wrong.
+    pub(crate) fn read_items<T>(&self, what: &str, read: impl Fn(&Self) -> Option<T>) -> Option<Vec<T>> {
+        self.if_right(|| Some(self.list_of(what)?.iter().filter_map(read).collect()))
     }
 
     pub(crate) fn scalar(&self) -> Option<&'a Scalar> {
@@ -140,39 +154,35 @@ impl<'a> Cursor<'a> {
             Value::Scalar(s) if s.kind != Kind::Text && *self.origin() == Origin::Options => {
                 self.wrong("must be a string")
             }
+            // Paths, arguments and variables of processes cannot contain one.
             Value::Scalar(s) if s.text.contains('\0') => self.wrong("must not contain a NUL character"),
             Value::Scalar(s) => Some(&s.text),
             _ => self.wrong("must be a string"),
         }
     }
 
-    /// Returns the texts of a list, each with its place; commas separate them where there are no lists.
-    pub(crate) fn texts(&self) -> Option<Vec<(String, Self)>> {
+    /// Returns the texts of a list, each with its cursor. Sources without lists separate them by commas.
+    fn texts(&self) -> Option<Vec<(&'a str, Self)>> {
         match &self.node.value {
             Value::Scalar(s) if self.origin().lists_with_commas() => {
                 let texts = s.text.split(',').map(str::trim).filter(|text| !text.is_empty()).enumerate();
                 Some(
-                    texts
-                        .map(|(i, t)| (t.to_owned(), self.at(self.node, format!("{}[{i}]", self.key))))
-                        .collect(),
+                    texts.map(|(i, text)| (text, self.at(self.node, format!("{}[{i}]", self.key)))).collect(),
                 )
             }
-            _ => self.if_right(|| {
-                let items = self.list_of("")?.into_iter();
-                Some(items.filter_map(|item| Some((item.text()?.to_owned(), item))).collect())
-            }),
+            _ => self.read_items("", |item| Some((item.text()?, item.clone()))),
         }
     }
 
-    /// Reads a list of texts, each with a function that returns an error for what it cannot be.
+    /// Reads a list of texts with a function that returns an error for a wrong one.
     pub(crate) fn each<T, E: Display>(&self, read: impl Fn(&str) -> Result<T, E>) -> Option<Vec<T>> {
         self.if_right(|| {
             let texts = self.texts()?.into_iter();
-            Some(texts.filter_map(|(text, at)| at.reported(read(&text))).collect())
+            Some(texts.filter_map(|(text, at)| at.reported(read(text))).collect())
         })
     }
 
-    /// Reads a single value with a function that returns `None` for what it cannot be.
+    /// Reads a single value with a function that returns `None` for a wrong one.
     pub(crate) fn parse<T>(&self, must_be: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
         let scalar = self.scalar()?;
         read(scalar.text.trim()).or_else(|| self.wrong(format!("must be {must_be}, not {}", scalar.quoted())))

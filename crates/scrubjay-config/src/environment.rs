@@ -1,4 +1,5 @@
-//! The environment as a map: the process's own variables over those of `--env-file`.
+//! The environment: the process's own variables over those of `--env-file`, the layer that they make, and `${VAR}` in
+//! files.
 //!
 //! Nothing is exported: programs that Scrubjay starts get only the variables of their own configuration.
 
@@ -8,12 +9,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use scrubjay_core::spelling::nearest;
+use thiserror::Error;
 
-use crate::node::{Node, Origin};
+use crate::layer::Layer;
+use crate::mask::looks_secret;
+use crate::node::{Kind, Node, Origin, Scalar, Value, below};
 use crate::problem::Problem;
 use crate::section;
 
-/// Variables of the specifications that give one of our keys; an earlier one wins.
+/// Variables of the specifications that set one of our keys; an earlier one wins.
 const ALIASES: [(&str, &str); 7] = [
     ("AGENT_PROGRESS_LOG_LEVEL", "log_level"),
     ("LOG_LEVEL", "log_level"),
@@ -23,7 +27,7 @@ const ALIASES: [(&str, &str); 7] = [
     ("AGENT_PROGRESS_DB_PATH", "storage"),
     ("DEBUG_PORT", "serve.debug_port"),
 ];
-/// Variables of ours that are no configuration: the warden's, the tests' own, and the pager.
+/// Our variables that set no key: the warden's, the tests' own, and the pager.
 const NOT_KEYS: [&str; 6] = [
     "SCRUBJAY_WARDEN",
     "SCRUBJAY_WARDEN_MALLOC",
@@ -33,152 +37,230 @@ const NOT_KEYS: [&str; 6] = [
     "SCRUBJAY_PAGER",
 ];
 
-/// Variables and where each comes from. They may be secrets: it has no `Debug`.
+/// Variables, each with its origin. It has no `Debug`, because they may be secrets.
 #[derive(Clone, Default)]
 pub struct Environment {
     variables: BTreeMap<String, (String, Origin)>,
-    /// Our variables whose values are not UTF-8.
+    /// Our variables whose values are not UTF-8: ignoring one would silently ignore a setting.
     unreadable: Vec<String>,
 }
 
 impl Environment {
-    /// Takes the process's variables.
+    /// Returns the variables of the process.
     pub fn of_process() -> Self {
         Self::from_os(std::env::vars_os())
     }
 
     fn from_os(pairs: impl Iterator<Item = (OsString, OsString)>) -> Self {
-        let mut unreadable = Vec::new();
-        let text = pairs.filter_map(|(name, value)| {
-            let name = name.into_string().ok()?;
+        let mut environment = Self::default();
+        for (name, value) in pairs {
+            let Ok(name) = name.into_string() else { continue };
             match value.into_string() {
-                Ok(value) => Some((name, value)),
-                Err(_) if name.starts_with("SCRUBJAY_") => {
-                    unreadable.push(name);
-                    None
-                }
-                Err(_) => None,
+                Ok(value) => environment.set(name, value),
+                Err(_) if name.starts_with("SCRUBJAY_") => environment.unreadable.push(name),
+                Err(_) => {}
             }
-        });
-        let variables = Self::from_pairs(text).variables;
-        Self { variables, unreadable }
+        }
+        environment
     }
 
-    /// Takes these variables and no others.
+    /// Returns an environment of only these variables, for tests.
     pub fn of(pairs: &[(&str, &str)]) -> Self {
-        Self::from_pairs(pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())))
+        let mut environment = Self::default();
+        pairs.iter().for_each(|(name, value)| environment.set((*name).to_owned(), (*value).to_owned()));
+        environment
     }
 
-    fn from_pairs(pairs: impl Iterator<Item = (String, String)>) -> Self {
-        let variables = pairs.map(|(k, v)| (k.clone(), (v, Origin::Environment(k)))).collect();
-        Self { variables, unreadable: Vec::new() }
+    fn set(&mut self, name: String, value: String) {
+        self.variables.insert(name.clone(), (value, Origin::Environment(name)));
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(|(value, _)| value.as_str())
     }
 
-    /// Returns a variable that holds an absolute path.
+    /// Returns the value of a variable if it is an absolute path: the XDG specification ignores any other.
     pub fn directory(&self, name: &str) -> Option<&Path> {
         self.get(name).map(Path::new).filter(|path| path.is_absolute())
     }
 
-    /// Adds the variables of a file, below those that are there.
-    pub fn add_file(&mut self, text: &str, path: &Path, problems: &mut Vec<Problem>) {
+    /// Adds the variables of a file. Those that are set already win.
+    pub(crate) fn add_file(&mut self, text: &str, path: &Path, problems: &mut Vec<Problem>) {
         let path: Arc<Path> = path.into();
         let real = std::mem::take(&mut self.variables);
-        for (i, line) in text.strip_prefix('\u{feff}').unwrap_or(text).lines().enumerate() {
-            match parse_line(line) {
+        for (line, text) in (1..).zip(text.strip_prefix('\u{feff}').unwrap_or(text).lines()) {
+            let path = Arc::clone(&path);
+            match parse_line(text) {
                 Ok(None) => {}
                 Ok(Some((name, value))) => {
-                    let origin =
-                        Origin::EnvFile { path: Arc::clone(&path), line: i + 1, name: name.to_owned() };
+                    let origin = Origin::EnvFile { path, line, name: name.to_owned() };
                     self.variables.insert(name.to_owned(), (value, origin));
                 }
-                Err(message) => {
-                    let origin = Origin::File { path: Arc::clone(&path), line: i + 1 };
-                    problems.push(Problem::new(&origin, "", message));
-                }
+                Err(error) => problems.push(Problem::new(&Origin::File { path, line }, "", error)),
             }
         }
         self.variables.extend(real);
     }
 
     /// Returns the layer of the environment; adds a notice for each unknown name that begins with `SCRUBJAY_`.
-    pub fn layer(&self, notices: &mut Vec<String>, problems: &mut Vec<Problem>) -> Node {
+    pub(crate) fn layer(&self, notices: &mut Vec<String>, problems: &mut Vec<Problem>) -> Layer {
         for name in &self.unreadable {
             problems.push(Problem::new(&Origin::Environment(name.clone()), "", "is not UTF-8"));
         }
-        let keys: Vec<(String, String)> =
-            section::keys().into_iter().filter_map(|key| Some((key.variable()?, key.path))).collect();
-        let mut tree = Node::map(Origin::Default);
+        let mut layer = Layer::default();
+        // In reverse, so that the earlier one is put over the later one.
         for (name, path) in ALIASES.iter().rev() {
-            self.put_alias(name, path, &mut tree, notices);
+            let Some(node) = self.node(name) else { continue };
+            // Other programs read these variables too, so a value that is wrong for us is only a notice.
+            let (mut alone, mut wrong) = (Layer::default(), Vec::new());
+            alone.put(path, node);
+            alone.check(&mut wrong);
+            match wrong.first() {
+                Some(problem) => notices.push(format!("{problem}; it is left out")),
+                None => layer.put_over(&alone),
+            }
         }
+        let keys: Vec<(String, &'static str)> =
+            section::keys().iter().filter_map(|key| Some((key.variable()?, &*key.path))).collect();
         for (name, path) in &keys {
-            if let Some((value, origin)) = self.variables.get(name).filter(|(value, _)| !value.is_empty()) {
-                tree.put(path, Node::text(value, origin.clone()));
+            if let Some(node) = self.node(name) {
+                layer.put(path, node);
             }
         }
         let known: Vec<&str> = keys.iter().map(|(name, _)| name.as_str()).collect();
-        let ours = self.variables.keys().filter(|name| name.starts_with("SCRUBJAY_"));
-        for name in ours.filter(|n| !known.contains(&n.as_str()) && !NOT_KEYS.contains(&n.as_str())) {
+        let ours = self.variables.keys().map(String::as_str).filter(|name| name.starts_with("SCRUBJAY_"));
+        for name in ours.filter(|name| !known.contains(name) && !NOT_KEYS.contains(name)) {
             let hint =
                 nearest(name, &known).map(|near| format!(": did you mean {near}?")).unwrap_or_default();
             notices.push(format!("${name} is not a variable that Scrubjay knows{hint}"));
         }
-        section::check(&tree, problems);
-        tree
+        layer.check(problems);
+        layer
     }
 
-    /// Puts the value of a variable that other programs use too: a value that is wrong for us is only a notice.
-    fn put_alias(&self, name: &str, path: &str, tree: &mut Node, notices: &mut Vec<String>) {
-        let Some((value, origin)) = self.variables.get(name).filter(|(value, _)| !value.is_empty()) else {
-            return;
-        };
-        let mut alone = Node::map(Origin::Default);
-        alone.put(path, Node::text(value, origin.clone()));
-        let mut problems = Vec::new();
-        section::check(&alone, &mut problems);
-        match problems.first() {
-            Some(problem) => notices.push(format!("{problem}; it is left out")),
-            None => tree.put(path, Node::text(value, origin.clone())),
+    /// Returns the value of a variable that is set and not empty.
+    fn node(&self, name: &str) -> Option<Node> {
+        let (value, origin) = self.variables.get(name).filter(|(value, _)| !value.is_empty())?;
+        Some(Node::text(value, origin.clone()))
+    }
+
+    /// Replaces `${VAR}` and `${VAR:-default}` in the texts of a value; `$${` stands for a plain `${`.
+    ///
+    /// Works on the tree, after parsing, so a variable's value is only ever text: never a key, a list or other YAML.
+    pub(crate) fn expand(&self, node: &mut Node, key: &str, problems: &mut Vec<Problem>) {
+        match &mut node.value {
+            Value::Null => {}
+            Value::Scalar(scalar) => {
+                if let Err(error) = self.expand_scalar(scalar) {
+                    problems.push(Problem::new(&node.origin, key, error));
+                }
+            }
+            Value::List(items) => {
+                for (i, item) in items.iter_mut().enumerate() {
+                    self.expand(item, &format!("{key}[{i}]"), problems);
+                }
+            }
+            Value::Map(entries) => {
+                for (name, value) in entries {
+                    self.expand(value, &below(key, name), problems);
+                }
+            }
         }
+    }
+
+    fn expand_scalar(&self, scalar: &mut Scalar) -> Result<(), ReferenceError> {
+        if scalar.kind != Kind::Text || !scalar.text.contains("${") {
+            return Ok(());
+        }
+        let mut out = String::with_capacity(scalar.text.len());
+        let mut rest = scalar.text.as_str();
+        while let Some((before, reference)) = rest.split_once("${") {
+            if let Some(before) = before.strip_suffix('$') {
+                out.extend([before, "${"]);
+                rest = reference;
+                continue;
+            }
+            let (inside, after) = reference.split_once('}').ok_or(ReferenceError::Open)?;
+            let (name, default) =
+                inside.split_once(":-").map_or((inside, None), |(name, text)| (name, Some(text)));
+            if !is_variable_name(name) {
+                return Err(ReferenceError::NoName(inside.to_owned()));
+            }
+            let value = self.get(name).filter(|value| default.is_none() || !value.is_empty());
+            // An empty value counts only without a default, as in a shell's `:-`.
+            let value = value.or(default).ok_or_else(|| ReferenceError::Unset(name.to_owned()))?;
+            // What was put in is not searched again, so a variable's value cannot refer to another variable.
+            out.extend([before, value]);
+            scalar.expanded = true;
+            scalar.secret |= looks_secret(name);
+            rest = after;
+        }
+        out.push_str(rest);
+        scalar.text = out;
+        Ok(())
     }
 }
 
+/// What is wrong with a reference to a variable.
+#[derive(Debug, Error)]
+enum ReferenceError {
+    #[error("has a ${{ without its }}: write $${{ for a plain ${{")]
+    Open,
+    #[error("has ${{{0}}}, which names no variable: write ${{NAME}}, or $${{ for a plain ${{")]
+    NoName(String),
+    #[error("needs the variable {0}, which is not set: set it, or write ${{{0}:-a default}}")]
+    Unset(String),
+}
+
+/// What is wrong with a line of an environment file.
+#[derive(Debug, Error)]
+enum LineError {
+    #[error("is not of the form NAME=value")]
+    NoValue,
+    #[error("is not of the form NAME=value: a name has letters, digits and _")]
+    NoName,
+    #[error("has a quote without its end")]
+    OpenQuote,
+    #[error("has something after the closing quote")]
+    AfterQuote,
+}
+
+fn is_variable_name(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
 /// Reads a line of an environment file: `NAME=value`, `export NAME="value"`, a comment, or nothing.
-fn parse_line(line: &str) -> Result<Option<(&str, String)>, String> {
+fn parse_line(line: &str) -> Result<Option<(&str, String)>, LineError> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {
         return Ok(None);
     }
     let line = line.strip_prefix("export ").unwrap_or(line).trim_start();
-    let (name, value) = line.split_once('=').ok_or("is not of the form NAME=value")?;
+    let (name, value) = line.split_once('=').ok_or(LineError::NoValue)?;
     let name = name.trim_end();
-    let valid = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    if name.is_empty() || !name.chars().all(valid) || name.starts_with(|c: char| c.is_ascii_digit()) {
-        return Err("is not of the form NAME=value: a name has letters, digits and _".to_owned());
+    if !is_variable_name(name) {
+        return Err(LineError::NoName);
     }
     let value = value.trim_start();
     let (value, rest) = match value.chars().next() {
         Some('\'') => {
-            let (inside, rest) = value[1..].split_once('\'').ok_or("has a quote without its end")?;
+            let (inside, rest) = value[1..].split_once('\'').ok_or(LineError::OpenQuote)?;
             (inside.to_owned(), rest)
         }
         Some('"') => double_quoted(&value[1..])?,
         _ => (bare(value).to_owned(), ""),
     };
     let rest = rest.trim_start();
-    if rest.is_empty() || rest.starts_with('#') {
-        Ok(Some((name, value)))
-    } else {
-        Err("has something after the closing quote".to_owned())
+    if !rest.is_empty() && !rest.starts_with('#') {
+        return Err(LineError::AfterQuote);
     }
+    Ok(Some((name, value)))
 }
 
 /// Reads up to the closing quote; returns the rest of the line too.
-fn double_quoted(text: &str) -> Result<(String, &str), String> {
+fn double_quoted(text: &str) -> Result<(String, &str), LineError> {
     let mut value = String::new();
     let mut chars = text.char_indices();
     while let Some((i, c)) = chars.next() {
@@ -195,7 +277,7 @@ fn double_quoted(text: &str) -> Result<(String, &str), String> {
             c => value.push(c),
         }
     }
-    Err("has a quote without its end".to_owned())
+    Err(LineError::OpenQuote)
 }
 
 /// Cuts off a comment, which begins with `#` at the start or after a space.
@@ -210,6 +292,9 @@ fn bare(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sections::LogLevel;
+    use crate::sections::serve::Host;
+    use crate::setting::Texts;
 
     #[test]
     fn lines_of_an_environment_file() {
@@ -243,24 +328,18 @@ mod tests {
         assert_eq!(told, ["dev.env:4: is not of the form NAME=value"]);
     }
 
-    fn layer(pairs: &[(&str, &str)]) -> (Node, Vec<String>, Vec<Problem>) {
+    fn layer(pairs: &[(&str, &str)]) -> (Layer, Vec<String>, Vec<Problem>) {
         let (mut notices, mut problems) = (Vec::new(), Vec::new());
         let tree = Environment::of(pairs).layer(&mut notices, &mut problems);
         (tree, notices, problems)
     }
 
-    fn over_defaults(tree: &Node) -> Node {
-        let mut all = section::defaults();
-        section::put_over(&mut all, tree);
-        all
-    }
-
     #[test]
     fn our_name_wins_over_the_seeds() {
         let level = |pairs: &[(&str, &str)]| {
-            let tree = layer(pairs).0;
-            let node = tree.find("log_level").unwrap();
-            (section::values(&over_defaults(&tree)).log_level.to_string(), node.origin.to_string())
+            let layer = layer(pairs).0;
+            let level = layer.read::<LogLevel>("log_level").unwrap();
+            (level.to_string(), layer.get("log_level").unwrap().origin.to_string())
         };
         let all =
             [("LOG_LEVEL", "warn"), ("AGENT_PROGRESS_LOG_LEVEL", "debug"), ("SCRUBJAY_LOG_LEVEL", "trace")];
@@ -271,14 +350,14 @@ mod tests {
 
     #[test]
     fn names_that_others_use_too_do_no_harm() {
-        let (tree, notices, problems) = layer(&[("LOG_LEVEL", "verbose")]);
-        assert!(tree.find("log_level").is_none() && problems.is_empty());
+        let (found, notices, problems) = layer(&[("LOG_LEVEL", "verbose")]);
+        assert!(found.get("log_level").is_none() && problems.is_empty());
         assert!(notices[0].contains("$LOG_LEVEL") && notices[0].contains("left out"), "{notices:?}");
-        assert!(layer(&[("SCRUBJAY_LOG_LEVEL", "")]).0.find("log_level").is_none());
+        assert!(layer(&[("SCRUBJAY_LOG_LEVEL", "")]).0.get("log_level").is_none());
     }
 
     #[test]
-    fn wrong_and_unknown_names_of_ours_are_told() {
+    fn wrong_and_unknown_names_of_ours_are_reported() {
         let (_, _, problems) = layer(&[("SCRUBJAY_SERVE_MAX_SESSIONS", "many")]);
         assert!(problems[0].to_string().starts_with("$SCRUBJAY_SERVE_MAX_SESSIONS: "), "{problems:?}");
         let (_, notices, _) = layer(&[("SCRUBJAY_LOGLEVEL", "info"), ("SCRUBJAY_WARDEN", "1")]);
@@ -287,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_ours_that_is_no_text_is_not_passed_over() {
+    fn a_value_of_ours_that_is_not_utf_8_is_reported() {
         use std::os::unix::ffi::OsStringExt;
         let broken = |name: &str| (OsString::from(name), OsString::from_vec(b"/d\xff".to_vec()));
         let environment = Environment::from_os([broken("SCRUBJAY_DATA"), broken("OTHER")].into_iter());
@@ -301,9 +380,65 @@ mod tests {
 
     #[test]
     fn lists_have_commas() {
-        let (tree, _, problems) = layer(&[("SCRUBJAY_SERVE_ALLOWED_HOSTS", "a.example, b.example,")]);
+        let (layer, _, problems) = layer(&[("SCRUBJAY_SERVE_ALLOWED_HOSTS", "a.example, b.example,")]);
         assert!(problems.is_empty());
-        let hosts = section::values(&over_defaults(&tree)).serve.allowed_hosts;
-        assert_eq!(hosts.0, ["a.example", "b.example"]);
+        let hosts = layer.read::<Texts<Host>>("serve.allowed_hosts").unwrap();
+        assert_eq!(hosts, ["a.example", "b.example"]);
+    }
+
+    fn check_expanded(text: &str, expected: Result<&str, &str>) {
+        let environment = Environment::of(&[("HOME", "/h"), ("EMPTY", ""), ("TRAP", "${HOME}\nk: v")]);
+        let b = ("b".to_owned(), Node::text(text, Origin::Default));
+        let mut node = Node { origin: Origin::Default, value: Value::Map(vec![b]) };
+        let mut problems = Vec::new();
+        environment.expand(&mut node, "a", &mut problems);
+        let scalar = node.get("b").and_then(Node::scalar).unwrap();
+        match expected {
+            Ok(expected) => {
+                assert_eq!(scalar.text, expected, "{text}");
+                assert!(problems.is_empty(), "{problems:?}");
+            }
+            Err(words) => {
+                assert_eq!(problems.len(), 1, "{text}");
+                assert!(problems[0].message.contains(words), "{problems:?}");
+                assert_eq!(problems[0].key, "a.b");
+            }
+        }
+    }
+
+    #[test]
+    fn variables_are_put_in_place() {
+        check_expanded("plain $HOME $", Ok("plain $HOME $"));
+        check_expanded("${HOME}/x and ${HOME}", Ok("/h/x and /h"));
+        check_expanded("${NOBODY:-there}", Ok("there"));
+        check_expanded("${NOBODY:-}", Ok(""));
+        check_expanded("${EMPTY:-full}", Ok("full"));
+        check_expanded("${EMPTY}", Ok(""));
+        check_expanded("$${HOME} costs $$5", Ok("${HOME} costs $$5"));
+    }
+
+    #[test]
+    fn what_a_variable_holds_is_only_text() {
+        check_expanded("${TRAP}", Ok("${HOME}\nk: v"));
+    }
+
+    #[test]
+    fn what_is_not_set_is_named() {
+        check_expanded("x${NOBODY}", Err("the variable NOBODY, which is not set"));
+        check_expanded("${HOME", Err("without its }"));
+        check_expanded("${a b}", Err("names no variable"));
+        check_expanded("${}", Err("names no variable"));
+        check_expanded("${1}", Err("names no variable"));
+    }
+
+    #[test]
+    fn secrets_are_known_by_the_variable_too() {
+        let environment = Environment::of(&[("GITHUB_TOKEN", "t0p"), ("HOME", "/h")]);
+        for (text, secret) in [("x-${GITHUB_TOKEN}", true), ("${HOME}", false)] {
+            let mut scalar = Scalar::new(text.to_owned(), Kind::Text);
+            environment.expand_scalar(&mut scalar).unwrap();
+            assert_eq!(scalar.secret, secret);
+            assert!(!scalar.quoted().contains("t0p"));
+        }
     }
 }

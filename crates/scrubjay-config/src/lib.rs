@@ -1,62 +1,58 @@
 //! The configuration: layers of files, environment and flags, each value with its origin.
 //!
 //! In order, a later layer winning key by key: defaults, the user's file, the project's file, a client's
-//! `initializationOptions`, the environment, flags. `section` makes tables of keys, `sections` has them, each with what
-//! it means for a room; `layers` reads and orders, `trust` withholds. `docs/CONFIG.md` is the manual.
+//! `initializationOptions`, the environment, flags. `sections` has the tables of keys, each with what it means for a
+//! room; `loader` reads the layers in order, `trust` knows which project files count. `docs/CONFIG.md` is the manual.
 
 mod agent_progress;
 mod cursor;
 mod environment;
-mod expand;
-mod layers;
-mod level;
+mod layer;
 mod loaded;
+mod loader;
 pub mod mask;
 mod node;
 mod options;
-mod place;
+pub mod owned_file;
 mod problem;
 pub mod project;
-pub mod secret_file;
 mod section;
 mod sections;
 mod setting;
-pub mod trust;
+mod trust;
 mod yaml;
 
 use std::path::PathBuf;
 
-use scrubjay_tape::home::Home;
-
 pub use self::environment::Environment;
-pub use self::level::LogLevel;
+pub use self::layer::FileTree;
 pub use self::loaded::Loaded;
+pub use self::loader::Loader;
 pub use self::node::{Node, Value};
 pub use self::problem::{ConfigError, Problem};
+pub use self::sections::LogLevel;
 pub use self::sections::serve::Toolset;
 pub use self::setting::Shown;
 pub use self::trust::TrustStore;
 
-use self::layers::Loader;
-
-/// A value that a flag gives to a key.
+/// A flag of the command line that sets a key.
 #[derive(Clone, Debug)]
 pub struct Flag {
-    /// The flag, as it is typed: `--http`.
+    /// The flag as it is typed: `--http`.
     pub name: &'static str,
-    /// The key's path: `serve.http`.
+    /// The path of the key: `serve.http`.
     pub key: &'static str,
-    /// Its value.
+    /// The value.
     pub value: String,
 }
 
 /// A configuration file that was looked for, and whether it is used.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct SourceFile {
-    /// Where it was looked for.
+    /// Its path.
     pub path: PathBuf,
-    #[serde(flatten)]
     /// Whether it is used.
+    #[serde(flatten)]
     pub state: FileState,
 }
 
@@ -64,74 +60,36 @@ pub struct SourceFile {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum FileState {
-    /// It is not there.
+    /// It does not exist.
     Absent,
-    /// It is read.
+    /// It is used as a whole.
     Read,
-    /// Read without these keys, which only a trusted file may set.
+    /// It is used without the keys that only a trusted file may set.
     Untrusted {
-        /// The keys.
+        /// Those keys.
         left_out: Vec<String>,
     },
-    /// Not read.
+    /// It is not used.
     Refused {
-        /// Why, in words.
+        /// The reason, for a person.
         why: String,
     },
 }
 
-/// Everything a configuration is made from.
+/// What a configuration is made from.
 pub struct Sources {
-    /// Where the project's file is looked for.
+    /// The working directory, in which the project's file is looked for.
     pub directory: PathBuf,
-    /// The process's variables.
+    /// The variables of the process.
     pub environment: Environment,
     /// The file that replaces the user's and the project's: `--config`.
     pub config: Option<PathBuf>,
-    /// The file with more variables: `--env-file`.
+    /// A file with more variables: `--env-file`.
     pub env_file: Option<PathBuf>,
-    /// What was typed.
+    /// The flags that were typed.
     pub flags: Vec<Flag>,
-    /// Tells a person that a data directory others could use was closed to them.
+    /// Prints a notice for a person: a data directory that was open to others has been closed.
     pub tell: fn(&str),
-}
-
-/// Loads the configuration.
-///
-/// Nothing is printed: `Loaded::notices` has what the caller should log.
-///
-/// # Errors
-/// A file cannot be read, or something in it is wrong: a `ConfigError` with every problem.
-pub fn load(sources: Sources) -> anyhow::Result<Loaded> {
-    Loader::new(sources)?.load()
-}
-
-/// Loads the configuration without the file in the working directory.
-///
-/// # Errors
-/// As `load`.
-pub fn load_own(sources: Sources) -> anyhow::Result<Loaded> {
-    Loader::new(sources)?.without_project().load()
-}
-
-/// Finds the data directory, and nothing else: with a flag or a variable for it no file is read. One that others may
-/// change is refused all the same.
-///
-/// What is wrong with a project file that may not set it does not matter here, so that no file that happens
-/// to lie in the working directory keeps a recorder from starting.
-///
-/// # Errors
-/// The user's own file is wrong, or no directory is known.
-pub fn data(sources: Sources, notices: &mut Vec<String>) -> anyhow::Result<Home> {
-    Loader::new(sources)?.data(notices)
-}
-
-/// Opens the list of trusted files, where no project file can have put it.
-///
-/// # Errors
-/// The user's own file is wrong, or no directory is known.
-pub fn trust_store(sources: Sources) -> anyhow::Result<TrustStore> {
-    Loader::new(sources)?.trust_store()
 }
 
 #[cfg(test)]

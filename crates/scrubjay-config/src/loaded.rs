@@ -1,33 +1,37 @@
-//! The configuration in force: the values of all layers together, for the rooms to ask. What each section means stands
-//! in its file beneath `sections`.
+//! The configuration in force: the values of all layers together. The methods that turn a section into what a room needs
+//! are beside the section, in the files of `sections`.
 
 use std::path::PathBuf;
 
 use scrubjay_gateway::config::BackendConfig;
 
 use crate::SourceFile;
-use crate::level::LogLevel;
-use crate::node::{Node, Origin};
-use crate::options::GatewayOptions;
+use crate::cursor;
+use crate::layer::Layer;
+use crate::node::Origin;
+use crate::options;
 use crate::problem::{ConfigError, Problem};
 use crate::section::{self, Part};
-use crate::sections::Settings;
+use crate::sections::{LogLevel, Settings};
 use crate::setting::Shown;
 
-/// A shorter secret would be found in ordinary words; the logs do not look for it.
+/// The shortest secret that the logs hide: shorter ones occur in ordinary words.
 const SECRET_CHARS_MIN: usize = 8;
 
-/// The configuration as it stands. It may hold secrets: it has no `Debug`.
+/// The configuration in force. It has no `Debug`, because it may hold secrets.
 #[derive(Clone)]
 pub struct Loaded {
-    /// What a person should know.
+    /// Notices for a person.
     pub notices: Vec<String>,
-    /// The files that were looked for.
+    /// The files that were looked for, and which of them are used.
     pub files: Vec<SourceFile>,
     pub(crate) settings: Settings,
-    pub(crate) tree: Node,
-    below: Node,
-    above: Node,
+    /// All layers together.
+    pub(crate) layers: Layer,
+    /// The layers below a client's options.
+    below: Layer,
+    /// The layers above them.
+    above: Layer,
     pub(crate) base: Base,
 }
 
@@ -41,18 +45,18 @@ pub(crate) struct Base {
 }
 
 impl Loaded {
-    /// Puts layers together, each of which was checked. A client's options come between the two.
+    /// Puts checked layers together.
     pub(crate) fn new(
-        below: Node,
-        above: Node,
+        below: Layer,
+        above: Layer,
         base: Base,
         files: Vec<SourceFile>,
         notices: Vec<String>,
     ) -> Self {
-        let mut tree = below.clone();
-        section::put_over(&mut tree, &above);
-        let settings = section::values(&tree);
-        let mut loaded = Self { notices, files, settings, tree, below, above, base };
+        let mut layers = below.clone();
+        layers.put_over(&above);
+        let settings = Settings::value(&layers, "");
+        let mut loaded = Self { notices, files, settings, layers, below, above, base };
         loaded.notices.extend(loaded.limit_notices());
         loaded
     }
@@ -62,17 +66,18 @@ impl Loaded {
     /// # Errors
     /// Some are wrong. The problems serialize as `{path, message}`: they are the data of the error -32602.
     pub fn with_options(&self, options: &serde_json::Value) -> Result<Self, Vec<Problem>> {
-        let mut options = GatewayOptions::parse(options)?;
-        let notice = options.keep_warnings(self.log_level());
+        let mut options = options::parse(options)?;
+        let notice = options::keep_warnings(&mut options, self.log_level());
         let mut below = self.below.clone();
-        section::put_over(&mut below, &options.layer);
+        below.put_over(&options);
         let notices = notice.into_iter().collect();
         Ok(Self::new(below, self.above.clone(), self.base.clone(), self.files.clone(), notices))
     }
 
-    /// Returns what a client that may change nothing must be refused of its options: what differs from this.
+    /// Returns a problem for each option that differs from this configuration, for a client that may change nothing.
     pub fn refused_options(&self, options: &serde_json::Value) -> Vec<Problem> {
-        GatewayOptions::parse(options).map_or_else(|problems| problems, |o| o.changes_of(&self.settings))
+        options::parse(options)
+            .map_or_else(|problems| problems, |options| options::changes_of(&options, &self.settings))
     }
 
     /// Returns how much is logged.
@@ -80,12 +85,12 @@ impl Loaded {
         self.settings.log_level
     }
 
-    /// Returns the backends, in the order in which they were written.
+    /// Returns the backends in the order of the file.
     pub fn backends(&self) -> &[BackendConfig] {
         self.settings.backends.as_ref().map_or(&[], |backends| &backends.list)
     }
 
-    /// Names the keys to which another configuration gives another value.
+    /// Returns the keys whose values differ in another configuration.
     pub fn differing_keys(&self, other: &Self) -> Vec<String> {
         let (mine, theirs) = (self.shown(), other.shown());
         let same = |a: &Shown, b: &Shown| a.key == b.key && a.value == b.value && a.hidden == b.hidden;
@@ -94,6 +99,7 @@ impl Loaded {
             let differing = some.iter().filter(|a| !others.iter().any(|b| same(a, b)));
             keys.extend(differing.map(|shown| shown.key.clone()));
         }
+        // `shown` has the path of the file and not the tokens in it.
         if self.settings.serve.auth_token_file.is_some()
             && self.auth_tokens().ok() != other.auth_tokens().ok()
         {
@@ -111,8 +117,8 @@ impl Loaded {
             && let Ok(home) = self.home()
         {
             data.value = home.root().to_string_lossy().into();
-            // Under its other name it comes from there.
-            if let Some(node) = self.tree.find("recorder.storage.path") {
+            // The directory may have been set under its other name.
+            if let Some(node) = self.layers.get("recorder.storage.path") {
                 data.origin = node.origin.to_string();
             }
         }
@@ -121,14 +127,21 @@ impl Loaded {
 
     fn keys_shown(&self) -> Vec<Shown> {
         let mut shown = Vec::new();
-        Part::show(&self.settings, "", &self.tree, &mut shown);
+        for key in section::keys() {
+            match self.layers.get(&key.path) {
+                Some(node) => {
+                    cursor::read(node, &key.path, &mut Vec::new(), |at| (key.show)(at, &mut shown));
+                }
+                None => shown.push(Shown::new(&key.path, serde_json::Value::Null, &Origin::Default)),
+            }
+        }
         shown
     }
 
     /// Returns every secret that the configuration holds, for the logs to hide.
     pub fn secrets(&self) -> Vec<String> {
         let hidden = self.keys_shown().into_iter().flat_map(|shown| shown.hidden);
-        // A file that cannot be read holds nothing that could be logged.
+        // What cannot be read cannot be logged.
         let tokens = self.auth_tokens().unwrap_or_default();
         let all = hidden.chain(tokens.iter().map(|token| token.secret.reveal().to_owned()));
         let mut secrets: Vec<String> =
@@ -138,13 +151,13 @@ impl Loaded {
         secrets
     }
 
-    /// Returns where the value of a key came from.
+    /// Returns the origin of a key's value.
     pub(crate) fn origin(&self, key: &str) -> &Origin {
-        self.tree.find(key).map_or(&Origin::Default, |node| &node.origin)
+        self.layers.get(key).map_or(&Origin::Default, |node| &node.origin)
     }
 
-    /// Makes an error of what is wrong with a key's value.
-    pub(crate) fn wrong(&self, key: &str, message: impl Into<String>) -> ConfigError {
+    /// Returns an error about a key's value.
+    pub(crate) fn wrong(&self, key: &str, message: impl std::fmt::Display) -> ConfigError {
         ConfigError { problems: vec![Problem::new(self.origin(key), key, message)] }
     }
 }

@@ -1,25 +1,25 @@
-//! Finds secrets by their name or form, and hides them.
+//! Finds secrets by their name or form, and hides them in output to people: `config show`, `trust`, the logs.
 //!
-//! For output to people: `config show`, `trust`, the logs. It hides what redaction finds, and what might be a secret: a
-//! value that is hidden for no reason does less harm than a secret that is shown.
+//! Hides everything that redaction finds and more. Redaction must not destroy recorded data, so a name has to end in a
+//! word for a secret there; here any word counts, because a value that is hidden needlessly does no harm.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use scrubjay_core::redact::Redactor;
 
-/// Knows the formats of well-known services.
+/// Recognises the formats of well-known services.
 static FORMATS: LazyLock<Redactor> = LazyLock::new(Redactor::standard);
 
 /// Printed in place of a secret.
 pub const MASK: &str = "***";
 
-/// A name with one of these words in it names a secret.
+/// A name that contains one of these words names a secret.
 const WORDS: &str = "auth authorization bearer cookie cookies credential credentials dsn hmac jwt key pass passphrase \
     passwd password pat pwd sas secret sig signature token";
-/// So does one that contains these without a separator.
+/// A name that contains one of these when its words are joined names a secret too.
 const PIECES: &str = "accesskey apikey authtoken passphrase password privatekey secret token";
-/// Values of well-known services begin like this.
+/// Secrets of well-known services begin like this. Redaction needs a whole one; here the beginning is enough.
 const BEGINNINGS: [&str; 14] = [
     "AIza",
     "AKIA",
@@ -50,7 +50,7 @@ pub fn hide(text: &str) -> Masked {
     Masked { shown: MASK.to_owned(), hidden: vec![text.to_owned()] }
 }
 
-/// Hides the secrets in the value of a name.
+/// Hides the secrets in a value, which has a name or `""`.
 pub fn mask(name: &str, text: &str) -> Masked {
     if text.is_empty() {
         return Masked { shown: String::new(), hidden: Vec::new() };
@@ -61,18 +61,19 @@ pub fn mask(name: &str, text: &str) -> Masked {
     hide_if_known(text, mask_url(text))
 }
 
-/// Hides a whole text if what would be shown of it still contains a secret of a known form.
+/// Hides a whole text if its visible part still contains a secret of a known form.
 fn hide_if_known(text: &str, masked: Masked) -> Masked {
     if FORMATS.text(&masked.shown).as_str() == masked.shown { masked } else { hide(text) }
 }
 
-/// Hides the secrets among a program's arguments: those that follow the name of one, those that look so, and those that
-/// redaction finds in the command as a shell would be given it.
+/// Hides the secrets among a program's arguments: those that follow the name of a secret, those that look like one, and
+/// those that redaction finds in the whole command line.
 pub fn mask_args<'a>(command: &str, args: impl Iterator<Item = &'a str>) -> Vec<Masked> {
     let mut follows = false;
     let program = command.rsplit('/').next().unwrap_or_default();
     let mut line = program.to_owned();
     args.map(|arg| {
+        // Redaction recognises some secrets only behind their program and options, so the line grows argument by argument.
         let before = FORMATS.text(&line).into_string();
         line.extend([" ", arg]);
         let is_found = FORMATS.text(&line).as_str() != format!("{before} {arg}");
@@ -97,13 +98,14 @@ pub fn mask_args<'a>(command: &str, args: impl Iterator<Item = &'a str>) -> Vec<
                 None => mask("", arg),
             },
         };
+        // What redaction found may span arguments; if none of them is hidden yet, hide this one.
         let is_left = masked.hidden.is_empty() && (is_found || is_attached_password(arg));
         if is_left { hide(arg) } else { masked }
     })
     .collect()
 }
 
-/// Tells whether an argument is `-p` with a password, as `mysql` takes it: no port, and no option of one word.
+/// Tells whether an argument is `-p` with a password attached, as `mysql` takes it, and not a port or an option like `-path`.
 fn is_attached_password(arg: &str) -> bool {
     let Some(value) = arg.strip_prefix("-p").filter(|value| !value.is_empty()) else { return false };
     let is_port = value.chars().all(|c| c.is_ascii_digit() || ".:-/".contains(c));
@@ -119,21 +121,20 @@ pub fn looks_secret(name: &str) -> bool {
         || PIECES.split(' ').any(|p| joined.contains(p))
 }
 
-/// Cuts a name into lower-case words: `X-Api-Key`, `API_KEY` and `apiKey` are the same.
+/// Splits a name into lower-case words: `X-Api-Key`, `API_KEY` and `apiKey` have the same.
 fn words(name: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
+    let mut spaced = String::new();
     let mut lower_before = false;
     for c in name.chars() {
-        let boundary = !c.is_alphanumeric() || (c.is_uppercase() && lower_before);
-        if boundary && words.last().is_some_and(|w| !w.is_empty()) {
-            words.push(String::new());
+        if lower_before && c.is_uppercase() || !c.is_alphanumeric() {
+            spaced.push(' ');
         }
         if c.is_alphanumeric() {
-            words.last_mut().expect("there is always a word").extend(c.to_lowercase());
+            spaced.extend(c.to_lowercase());
         }
         lower_before = c.is_lowercase();
     }
-    words
+    spaced.split_whitespace().map(str::to_owned).collect()
 }
 
 /// Hides the password and the secret-looking parameters of an address.

@@ -1,8 +1,8 @@
-//! A value as it was written, with the place where it was written.
+//! Values as they were written, each with its origin.
 //!
-//! Every layer (defaults, file, environment, flag, a client's options) becomes such a tree before anything reads it,
-//! so that each problem and each line of `config show` can name its place. Scalars keep their text: the key decides
-//! which type it has.
+//! The values of every layer (defaults, file, environment, flag, a client's options) are such nodes before anything reads
+//! them, so that each problem and each line of `config show` can name its origin. Scalars keep their text: the key
+//! decides its type.
 
 use std::fmt;
 use std::path::Path;
@@ -28,7 +28,7 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    /// Returns the directory that a relative path written there starts from; `None` is the working directory.
+    /// Returns the directory that a relative path from here starts from; `None` is the working directory.
     pub(crate) fn directory(&self) -> Option<&Path> {
         match self {
             Self::File { path, .. } => path.parent(),
@@ -36,7 +36,7 @@ impl Origin {
         }
     }
 
-    /// Tells whether lists are written there as one text with commas, because there is no other notation.
+    /// Tells whether a list from here is one text with commas, because this source has no other notation.
     pub(crate) fn lists_with_commas(&self) -> bool {
         matches!(self, Self::Default | Self::Environment(_) | Self::EnvFile { .. } | Self::Flag(_))
     }
@@ -63,15 +63,15 @@ pub(crate) enum Kind {
     Boolean,
 }
 
-/// A single value. It may be a secret: it has no `Debug`.
+/// A single value. It has no `Debug`, because it may be a secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Scalar {
     /// The value as it is written.
     pub text: String,
     pub(crate) kind: Kind,
-    /// Part of the text came from a variable: messages do not repeat it.
+    /// Whether part of the text came from a variable. Messages do not repeat such a text.
     pub(crate) expanded: bool,
-    /// The name of that variable is one of a secret.
+    /// Whether the name of that variable suggests a secret.
     pub(crate) secret: bool,
 }
 
@@ -86,10 +86,10 @@ impl Scalar {
     }
 }
 
-/// What was written.
+/// A value of YAML or JSON.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Value {
-    /// Nothing.
+    /// Null, or nothing behind a key.
     Null,
     /// A single value.
     Scalar(Scalar),
@@ -99,7 +99,7 @@ pub enum Value {
     Map(Vec<(String, Node)>),
 }
 
-/// A value and its place.
+/// A value and its origin.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Node {
     pub(crate) origin: Origin,
@@ -137,35 +137,13 @@ impl Node {
         entries.iter().find(|(k, _)| k == key).map(|(_, node)| node)
     }
 
-    /// Returns the value at a dotted path, unless it is null.
-    pub fn find(&self, path: &str) -> Option<&Self> {
-        path.split('.').try_fold(self, |node, key| node.get(key)).filter(|node| node.value != Value::Null)
+    /// Returns an item of this list.
+    pub(crate) fn item(&self, at: usize) -> Option<&Self> {
+        if let Value::List(items) = &self.value { items.get(at) } else { None }
     }
 
-    /// Puts a value at a dotted path, making the maps on the way.
-    pub(crate) fn put(&mut self, path: &str, node: Self) {
-        let Value::Map(entries) = &mut self.value else { return };
-        let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
-        let at = entries.iter().position(|(k, _)| k == first).unwrap_or_else(|| {
-            entries.push((first.to_owned(), Self::map(node.origin.clone())));
-            entries.len() - 1
-        });
-        match rest {
-            Some(rest) => entries[at].1.put(rest, node),
-            None => entries[at].1 = node,
-        }
-    }
-
-    /// Takes the value out that stands at a dotted path.
-    pub(crate) fn take(&mut self, path: &str) -> Option<Self> {
-        let Value::Map(entries) = &mut self.value else { return None };
-        match path.split_once('.') {
-            Some((first, rest)) => entries.iter_mut().find(|(k, _)| k == first)?.1.take(rest),
-            None => {
-                let at = entries.iter().position(|(k, _)| k == path)?;
-                Some(entries.remove(at).1)
-            }
-        }
+    pub(crate) fn scalar(&self) -> Option<&Scalar> {
+        if let Value::Scalar(scalar) = &self.value { Some(scalar) } else { None }
     }
 }
 
@@ -179,18 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_put_and_taken() {
-        let mut tree = Node::map(Origin::Default);
-        tree.put("a.b", Node::text("1", Origin::Flag("--b")));
-        tree.put("a.c", Node::text("2", Origin::Default));
-        assert!(tree.get("a").and_then(|a| a.get("b")).is_some());
-        assert!(tree.take("a.b").is_some_and(|n| n.origin == Origin::Flag("--b")));
-        assert!(tree.take("a.b").is_none() && tree.take("x.y").is_none());
-        assert!(tree.get("a").and_then(|a| a.get("c")).is_some());
-    }
-
-    #[test]
-    fn places_are_told() {
+    fn origins_are_displayed() {
         let path: Arc<Path> = Path::new("/p/scrubjay.yaml").into();
         let file = Origin::File { path: path.clone(), line: 3 };
         assert_eq!(file.to_string(), "/p/scrubjay.yaml:3");

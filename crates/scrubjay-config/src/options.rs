@@ -1,124 +1,126 @@
-//! What a client may send with `initialize`: the `GatewayOptions` of the gateway's specification.
+//! The options that a client may send with `initialize`: `GatewayOptions` of the gateway's specification.
 //!
-//! Two of its rules are ours: no key is required (files and the environment may give it), and unknown keys are left
-//! alone, as its schema does. Variables do not expand here: a program wrote this JSON.
+//! No option is required, because files and the environment may set the same. Unknown options are ignored, as the
+//! specification's schema allows them. Variables are not expanded: a program wrote this JSON.
+
+use serde_json::Value as Json;
+
+use scrubjay_gateway::config::Secret;
 
 use crate::cursor::{self, Cursor};
-use crate::level::LogLevel;
+use crate::layer::Layer;
 use crate::node::{Kind, Node, Origin, Scalar, Value};
 use crate::problem::Problem;
-use crate::sections::Settings;
 use crate::sections::backends::Backends;
-use crate::setting::{Choice, Setting, Token};
+use crate::sections::{LogLevel, Settings};
+use crate::setting::{Choice, Count, Setting};
 
-/// A client's options, checked.
-pub(crate) struct GatewayOptions {
-    /// The same as values of our own keys.
-    pub(crate) layer: Node,
-    log_level: Option<LogLevel>,
-    backends: Option<Backends>,
-    debug_port: Option<usize>,
-}
+/// An option, the key that it sets, and the function that reports a wrong value.
+type OptionKey = (&'static str, &'static str, fn(&Cursor<'_>));
 
-/// The options, and the keys that give the same.
-const KEYS: [(&str, &str); 4] = [
-    ("logLevel", "log_level"),
-    ("backends", "backends"),
-    ("OPENAI_API_KEY", "llm.api_key"),
-    ("DEBUG_PORT", "serve.debug_port"),
+const KEYS: [OptionKey; 4] = [
+    ("logLevel", "log_level", check_level),
+    ("backends", "backends", check_backends),
+    ("OPENAI_API_KEY", "llm.api_key", check_key),
+    ("DEBUG_PORT", "serve.debug_port", check_port),
 ];
 
-impl GatewayOptions {
-    /// Checks a client's `initializationOptions`.
-    pub(crate) fn parse(options: &serde_json::Value) -> Result<Self, Vec<Problem>> {
-        let node = Node::from_json(options, &Origin::Options);
-        let mut problems = Vec::new();
-        let mut parsed = cursor::read(&node, "", &mut problems, Self::read);
-        for (option, key) in KEYS {
-            if let Some(node) = node.find(option) {
-                parsed.layer.put(key, node.clone());
-            }
-        }
-        if problems.is_empty() { Ok(parsed) } else { Err(problems) }
-    }
-
-    fn read(at: &Cursor<'_>) -> Self {
+/// Checks a client's `initializationOptions`, and returns them as a layer of our own keys.
+pub(crate) fn parse(options: &Json) -> Result<Layer, Vec<Problem>> {
+    let node = Node::from_json(options, &Origin::Options);
+    let (mut layer, mut problems) = (Layer::default(), Vec::new());
+    cursor::read(&node, "", &mut problems, |at| {
+        // `entries` reports that these are no map. It is not called for a map, whose unknown keys are ignored.
         if let Value::Scalar(_) | Value::List(_) = at.node.value {
             at.entries(&[]);
         }
-        let log_level = at.member("logLevel").and_then(|at| {
-            at.text();
-            if at.is_null() { None } else { LogLevel::read(&at) }
-        });
-        let backends = at.member("backends").and_then(|at| read_backends(&at));
-        if let Some(at) = at.member("OPENAI_API_KEY")
-            && let Some(text) = at.text()
-        {
-            if text.is_empty() {
-                at.wrong::<()>("must not be empty");
-            } else {
-                Token::read(&at);
+        for (option, key, check) in KEYS {
+            let Some(at) = at.member(option) else { continue };
+            check(&at);
+            if !at.is_null() {
+                layer.put(key, at.node.clone());
             }
         }
-        let debug_port = at.member("DEBUG_PORT").and_then(|at| read_port(&at));
-        Self { layer: Node::map(Origin::Options), log_level, backends, debug_port }
-    }
+    });
+    if problems.is_empty() { Ok(layer) } else { Err(problems) }
+}
 
-    /// Takes back a level that would silence warnings, unless the owner's own level is as quiet; returns a notice.
-    ///
-    /// By warnings a person hears that something was not recorded, or that a tool changed: no client may turn them off.
-    pub(crate) fn keep_warnings(&mut self, configured: LogLevel) -> Option<String> {
-        let quietest = LogLevel::Warn.max(configured);
-        let asked = self.log_level.filter(|asked| *asked > quietest)?;
-        self.log_level = Some(quietest);
-        self.layer.put("log_level", Node::text(quietest.name(), Origin::Options));
-        Some(format!("a client asked for logLevel {asked}, which would hide warnings: {quietest} holds"))
-    }
+/// Raises a log level that would hide warnings to `warn`, unless the owner's own level hides them too; returns a notice.
+///
+/// Warnings tell a person that something was not recorded, or that a tool changed. No client may turn them off.
+pub(crate) fn keep_warnings(options: &mut Layer, configured: LogLevel) -> Option<String> {
+    let quietest = LogLevel::Warn.max(configured);
+    let requested = options.read::<LogLevel>("log_level").filter(|requested| *requested > quietest)?;
+    options.put("log_level", Node::text(quietest.name(), Origin::Options));
+    Some(format!("a client asked for logLevel {requested}, which would hide warnings: {quietest} holds"))
+}
 
-    /// Returns a problem for each option that would change something, for clients that may not.
-    pub(crate) fn changes_of(&self, now: &Settings) -> Vec<Problem> {
-        let configured = now.backends.as_ref().map_or(&[][..], |now| &now.list);
-        let mut asked = self.backends.iter().flat_map(|backends| &backends.list);
-        let changes = [
-            self.log_level.is_some_and(|level| level != now.log_level),
-            asked.any(|backend| !configured.contains(backend)),
-            // Never compared: the answer would tell a client whether its guess is right.
-            self.layer.find("llm.api_key").is_some(),
-            self.debug_port.is_some_and(|port| now.serve.debug_port.is_none_or(|now| now.0 != port)),
-        ];
-        let problem = |((option, key), _): ((&str, &str), bool)| {
-            let or_variable = if option == "OPENAI_API_KEY" { " or the variable OPENAI_API_KEY" } else { "" };
-            let why =
-                format!("is not taken from a client on HTTP: configure the gateway with {key}{or_variable}");
-            Problem::new(&Origin::Options, option, why)
-        };
-        KEYS.into_iter().zip(changes).filter(|(_, is_change)| *is_change).map(problem).collect()
+/// Returns a problem for each option that would change the configuration.
+pub(crate) fn changes_of(options: &Layer, now: &Settings) -> Vec<Problem> {
+    let configured = now.backends.as_ref().map_or(&[][..], |now| &now.list);
+    let is_change = |key: &str| match key {
+        "log_level" => options.read::<LogLevel>(key).is_some_and(|level| level != now.log_level),
+        "backends" => options
+            .read::<Backends>(key)
+            .is_some_and(|asked| asked.list.iter().any(|backend| !configured.contains(backend))),
+        "serve.debug_port" => {
+            options.read::<Count<0, 65_535, u16>>(key).is_some_and(|port| now.serve.debug_port != Some(port))
+        }
+        // A key is never compared: the answer would tell a client whether its guess is right.
+        _ => options.get(key).is_some(),
+    };
+    let changes = KEYS.into_iter().filter(|(_, key, _)| is_change(key));
+    let problem = |(option, key, _): OptionKey| {
+        let or_variable = if option == "OPENAI_API_KEY" { " or the variable OPENAI_API_KEY" } else { "" };
+        let why =
+            format!("is not taken from a client on HTTP: configure the gateway with {key}{or_variable}");
+        Problem::new(&Origin::Options, option, why)
+    };
+    changes.map(problem).collect()
+}
+
+fn check_level(at: &Cursor<'_>) {
+    // Reports a value that is no string; the levels are listed besides.
+    at.text();
+    if !at.is_null() {
+        LogLevel::read(at);
     }
 }
 
-fn read_backends(at: &Cursor<'_>) -> Option<Backends> {
-    if at.is_null() {
-        return at.wrong("must be a list of backends");
+fn check_key(at: &Cursor<'_>) {
+    match at.text() {
+        Some("") => drop(at.wrong::<()>("must not be empty")),
+        Some(_) => drop(Secret::read(at)),
+        None => {}
     }
-    let backends = Backends::read(at)?;
+}
+
+fn check_backends(at: &Cursor<'_>) {
+    if at.is_null() {
+        at.wrong::<()>("must be a list of backends");
+        return;
+    }
+    let Some(backends) = Backends::read(at) else { return };
     for id in backends.quarantine.keys() {
         let why = format!("is not taken from a client (backend {id}): set it in the configuration");
-        at.of("quarantine").wrong::<()>(why);
+        at.under("quarantine").wrong::<()>(why);
     }
     if backends.list.is_empty() {
-        return at.wrong("must name at least one backend");
+        at.wrong::<()>("must name at least one backend");
     }
-    Some(backends)
 }
 
-fn read_port(at: &Cursor<'_>) -> Option<usize> {
-    let port = match &at.node.value {
-        Value::Null => return None,
-        Value::Scalar(Scalar { kind: Kind::Number, text, .. }) => text.parse::<u16>().ok(),
-        _ => None,
+fn check_port(at: &Cursor<'_>) {
+    let is_port = match &at.node.value {
+        Value::Null => true,
+        Value::Scalar(Scalar { kind: Kind::Number, text, .. }) => {
+            text.parse::<u16>().is_ok_and(|port| port > 0)
+        }
+        _ => false,
     };
-    let port = port.filter(|port| *port > 0).map(usize::from);
-    port.or_else(|| at.wrong("must be a port: a whole number from 1 to 65535"))
+    if !is_port {
+        at.wrong::<()>("must be a port: a whole number from 1 to 65535");
+    }
 }
 
 #[cfg(test)]
@@ -128,30 +130,30 @@ mod tests {
     use super::*;
 
     fn refused(options: &serde_json::Value) -> Vec<String> {
-        let problems = GatewayOptions::parse(options).err().unwrap_or_default();
+        let problems = parse(options).err().unwrap_or_default();
         problems.iter().map(|p| format!("{} {}", p.key, p.message)).collect()
     }
 
     #[test]
-    fn the_example_of_the_seed_is_taken() {
-        let options = GatewayOptions::parse(&json!({
+    fn the_example_of_the_specification_is_read() {
+        let options = parse(&json!({
             "logLevel": "debug", "OPENAI_API_KEY": "sk-x", "DEBUG_PORT": 3001, "somethingElse": true,
             "backends": [{"id": "filesystem", "type": "stdio", "command": "npx", "args": ["-y"]}],
         }))
         .ok()
         .unwrap();
-        let Value::Scalar(key) = &options.layer.find("llm.api_key").unwrap().value else { panic!() };
-        assert_eq!((options.debug_port, key.text.as_str()), (Some(3001), "sk-x"));
-        assert_eq!(options.backends.unwrap().list[0].id, "filesystem");
-        assert_eq!(options.log_level.unwrap().to_string(), "debug");
+        let text = |key: &str| options.get(key).and_then(Node::scalar).unwrap().text.clone();
+        assert_eq!((text("serve.debug_port"), text("llm.api_key")), ("3001".to_owned(), "sk-x".to_owned()));
+        assert_eq!(options.read::<Backends>("backends").unwrap().list[0].id, "filesystem");
+        assert_eq!(text("log_level"), "debug");
     }
 
     #[test]
     fn a_client_cannot_silence_warnings() {
         let kept = |asked: &str, configured: LogLevel| {
-            let mut options = GatewayOptions::parse(&json!({ "logLevel": asked })).ok().unwrap();
-            let told = options.keep_warnings(configured);
-            (options.log_level.unwrap(), told.is_some())
+            let mut options = parse(&json!({ "logLevel": asked })).ok().unwrap();
+            let told = keep_warnings(&mut options, configured);
+            (options.read::<LogLevel>("log_level").unwrap(), told.is_some())
         };
         assert_eq!(kept("silent", LogLevel::Info), (LogLevel::Warn, true));
         assert_eq!(kept("error", LogLevel::Trace), (LogLevel::Warn, true));
@@ -165,7 +167,7 @@ mod tests {
     #[test]
     fn nothing_is_required() {
         for options in [json!(null), json!({}), json!({"DEBUG_PORT": null})] {
-            assert!(GatewayOptions::parse(&options).is_ok(), "{options}");
+            assert!(parse(&options).is_ok(), "{options}");
         }
     }
 

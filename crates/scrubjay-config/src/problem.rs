@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, reported all at once.
+//! Problems of a configuration. They are collected and reported all at once.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::node::Origin;
 
-/// One thing that is wrong, and where.
+/// Something that is wrong, with its origin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
     #[serde(skip)]
@@ -19,13 +19,14 @@ pub struct Problem {
 }
 
 impl Problem {
-    pub(crate) fn new(origin: &Origin, key: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { origin: origin.clone(), key: key.into(), message: message.into() }
+    pub(crate) fn new(origin: &Origin, key: impl Into<String>, message: impl fmt::Display) -> Self {
+        Self { origin: origin.clone(), key: key.into(), message: message.to_string() }
     }
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A variable or flag already says which key is meant.
         let origin_names_key =
             matches!(self.origin, Origin::Environment(_) | Origin::EnvFile { .. } | Origin::Flag(_));
         write!(f, "{}: ", self.origin)?;
@@ -39,15 +40,15 @@ impl fmt::Display for Problem {
 /// A configuration that cannot be used, with everything that is wrong with it.
 #[derive(Debug)]
 pub struct ConfigError {
-    /// What is wrong.
+    /// Everything that is wrong.
     pub problems: Vec<Problem>,
 }
 
 impl ConfigError {
-    /// Returns the error, if there are problems.
+    /// Returns an error if there are problems.
     ///
     /// # Errors
-    /// There are.
+    /// There are problems.
     pub fn unless_empty(problems: Vec<Problem>) -> Result<(), Self> {
         if problems.is_empty() { Ok(()) } else { Err(Self { problems }) }
     }
@@ -61,7 +62,7 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Says that a key is unknown, and which one may have been meant.
+/// Words the problem of an unknown key: with the nearest known one, or all known ones if none is near.
 pub(crate) fn unknown(name: &str, known: &[&str]) -> String {
     match nearest(name, known) {
         Some(near) => format!("is not a known key: did you mean `{near}`?"),
@@ -74,14 +75,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_key_is_told_with_the_known_ones() {
+    fn an_unknown_key_is_reported_with_the_known_ones() {
         let known = ["log_level", "serve"];
         assert!(unknown("logLevel", &known).contains("did you mean `log_level`?"));
         assert!(unknown("colour", &known).contains("log_level, serve"));
     }
 
     #[test]
-    fn a_problem_says_where() {
+    fn a_problem_names_its_origin() {
         let flag = Problem::new(&Origin::Flag("--http"), "serve.http", "must be an address");
         assert_eq!(flag.to_string(), "--http: must be an address");
         let option = Problem::new(&Origin::Options, "backends[0].id", "is required");

@@ -1,42 +1,43 @@
 //! The project file: the one in the working directory, which a stranger may have written.
 //!
-//! It is opened once, without following a link, and what was checked is what is read.
+//! It is opened once, without following a link, and the open file is checked and read.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::agent_progress;
-use crate::node::{Node, Origin};
-use crate::place::may_own;
+use crate::layer::FileTree;
+use crate::node::Origin;
+use crate::owned_file::{may_own, read};
 use crate::problem::Problem;
 use crate::yaml;
 
 /// The name of our own project file.
 pub const FILE_NAME: &str = "scrubjay.yaml";
 
-/// A project file that may be read.
+/// A project file and its content.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ProjectFile {
-    /// Its full path, links in it resolved.
+    /// Its full path, with links in it resolved.
     pub path: PathBuf,
     pub(crate) content: Vec<u8>,
 }
 
-/// Why a file is not read.
+/// Why a project file is not used.
 #[derive(Debug)]
 pub enum Refused {
-    /// There is none.
+    /// It does not exist.
     Absent,
-    /// It is there, and must not or cannot be used.
+    /// It exists and must not or cannot be used; with the reason, for a person.
     Because(String),
 }
 
 /// Finds the project file of a directory: ours, else the progress tracker's.
 ///
 /// # Errors
-/// There is none, or it must not be used; with its path.
+/// There is none, or it must not be used; with the path that was tried.
 pub fn find(directory: &Path) -> Result<ProjectFile, (PathBuf, Refused)> {
     let ours = directory.join(FILE_NAME);
     match open(&ours) {
@@ -48,11 +49,12 @@ pub fn find(directory: &Path) -> Result<ProjectFile, (PathBuf, Refused)> {
     }
 }
 
-/// Opens a project file of our own.
+/// Opens and reads a project file.
 ///
 /// # Errors
 /// There is none, or it must not be used.
 pub fn open(path: &Path) -> Result<ProjectFile, Refused> {
+    // Without NONBLOCK, opening a pipe would wait for somebody to write into it.
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).expect("flags of open fit into an int");
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|e| match e.kind() {
@@ -60,13 +62,14 @@ pub fn open(path: &Path) -> Result<ProjectFile, Refused> {
         _ if path.is_symlink() => Refused::Because("it is a symbolic link".to_owned()),
         _ => Refused::Because(format!("it cannot be opened: {e}")),
     })?;
+    // Of the open file, so that it cannot be swapped between the check and the reading.
     check(&file)?;
     let failed = |e: io::Error| Refused::Because(format!("it cannot be read: {e}"));
     let content = read(file).map_err(failed)?;
     Ok(ProjectFile { path: full_path(path).map_err(failed)?, content })
 }
 
-/// Returns the full path of a file that need not be there, links in its directory resolved.
+/// Returns the full path of a file that need not exist, with links in its directory resolved.
 pub fn full_path(path: &Path) -> io::Result<PathBuf> {
     let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Ok(directory.canonicalize()?.join(path.file_name().unwrap_or_default()))
@@ -84,57 +87,43 @@ fn check(file: &File) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Reads a configuration file, up to a limit.
-pub fn read(file: File) -> io::Result<Vec<u8>> {
-    let mut content = Vec::new();
-    file.take(yaml::FILE_BYTES_MAX + 1).read_to_end(&mut content)?;
-    if content.len() as u64 > yaml::FILE_BYTES_MAX {
-        return Err(io::Error::other("it is longer than 1 MiB"));
-    }
-    Ok(content)
-}
-
-/// Parses a file's bytes.
-pub fn parse(content: &[u8], path: &Path, problems: &mut Vec<Problem>) -> Option<Node> {
+/// Parses a file's bytes. A file with the progress tracker's keys is recognised by its name, and under any other name
+/// by its keys, unless it is a project file: there the name decides.
+pub(crate) fn parse(
+    content: &[u8],
+    path: &Path,
+    by_keys: bool,
+    problems: &mut Vec<Problem>,
+) -> Option<FileTree> {
     let Ok(text) = std::str::from_utf8(content) else {
         let origin = Origin::File { path: path.into(), line: 1 };
         problems.push(Problem::new(&origin, "", "cannot be read: it is not UTF-8"));
         return None;
     };
-    yaml::parse(text, path, problems)
+    let tree = yaml::parse(text, path, problems)?;
+    let is_agent_progress =
+        has_name(path, agent_progress::FILE_NAME) || (by_keys && agent_progress::is_one(&tree));
+    Some(FileTree::new(tree, is_agent_progress))
 }
 
-/// Parses a file of ours or of the progress tracker, in our keys.
-pub fn parse_any(content: &[u8], path: &Path, problems: &mut Vec<Problem>) -> Option<Node> {
-    let tree = parse(content, path, problems)?;
-    if is_agent_progress(path) || agent_progress::is_one(&tree) {
-        return Some(agent_progress::translate(&tree, problems));
-    }
-    Some(tree)
-}
-
-fn is_agent_progress(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name == agent_progress::FILE_NAME)
+fn has_name(path: &Path, name: &str) -> bool {
+    path.file_name().is_some_and(|other| other == name)
 }
 
 impl ProjectFile {
     /// Tells whether it has the progress tracker's keys instead of ours.
-    pub fn is_agent_progress(&self) -> bool {
-        is_agent_progress(&self.path)
+    pub(crate) fn is_agent_progress(&self) -> bool {
+        has_name(&self.path, agent_progress::FILE_NAME)
     }
 
     /// Tells whether `find` looks for a file of this name.
     pub fn has_known_name(&self) -> bool {
-        self.is_agent_progress() || self.path.file_name().is_some_and(|name| name == FILE_NAME)
+        self.is_agent_progress() || has_name(&self.path, FILE_NAME)
     }
 
-    /// Parses it, in our keys.
-    pub fn parse(&self, problems: &mut Vec<Problem>) -> Option<Node> {
-        let tree = parse(&self.content, &self.path, problems)?;
-        if self.is_agent_progress() {
-            return Some(agent_progress::translate(&tree, problems));
-        }
-        Some(tree)
+    /// Parses it.
+    pub fn parse(&self, problems: &mut Vec<Problem>) -> Option<FileTree> {
+        parse(&self.content, &self.path, false, problems)
     }
 }
 
@@ -163,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn links_and_what_is_no_file_are_refused() {
+    fn links_directories_and_pipes_are_refused() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join(FILE_NAME);
         std::fs::write(directory.path().join("real"), "{}").unwrap();
@@ -192,9 +181,9 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_told() {
+    fn bytes_that_are_not_utf_8_are_reported() {
         let mut problems = Vec::new();
-        assert!(parse(b"a: \xff", Path::new("p"), &mut problems).is_none());
+        assert!(parse(b"a: \xff", Path::new("p"), false, &mut problems).is_none());
         assert_eq!(problems[0].to_string(), "p:1: cannot be read: it is not UTF-8");
     }
 }

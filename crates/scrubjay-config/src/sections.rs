@@ -1,4 +1,4 @@
-//! Every key, section by section: what it is, and what it means for a room.
+//! The tables of all keys, section by section, each with what it means for a room.
 
 pub(crate) mod backends;
 pub(crate) mod limits;
@@ -11,16 +11,18 @@ pub(crate) mod selection;
 pub(crate) mod serve;
 pub(crate) mod storage;
 
+use std::fmt;
+
+use clap::ValueEnum;
 use scrubjay_gateway::config::Quarantine;
 use scrubjay_gateway::relay::{Durability, OnRecordFailure};
 
-use crate::level::LogLevel;
 use crate::section::section;
-use crate::setting::choice;
+use crate::setting::{Choice, choice};
 
 section! {
     /// The whole configuration.
-    Settings {
+    struct Settings {
         log_level: LogLevel = "info";
         data: Option<std::path::PathBuf>;
         storage: Option<String>;
@@ -31,7 +33,7 @@ section! {
         serve: serve::Serve;
         files: storage::Files;
         records: storage::Records;
-        llm: llm::Llm;
+        llm: scrubjay_llm::LlmConfig;
         router: router::RouterSection;
         recorder: recorder::Recorder;
         index: storage::IndexSection;
@@ -42,3 +44,28 @@ section! {
 choice!(OnRecordFailure: "stop" = Stop, "forward" = Forward);
 choice!(Durability: "process" = Process, "power" = Power);
 choice!(Quarantine: "off" = Off, "changed" = Changed, "new" = New);
+
+/// The lowest level that is logged.
+#[expect(missing_docs, reason = "the names say it, and a doc comment would be printed by completions")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum LogLevel {
+    Trace,
+    Debug,
+    #[default]
+    Info,
+    Warn,
+    Error,
+    /// The specifications' name for errors.
+    Fatal,
+    /// Nothing.
+    Silent,
+}
+
+choice!(LogLevel: "trace" = Trace, "debug" = Debug, "info" = Info, "warn" = Warn, "error" = Error, "fatal" = Fatal,
+    "silent" = Silent);
+
+impl fmt::Display for LogLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -5,12 +5,13 @@ use std::fs;
 use scrubjay_gateway::config::Naming;
 use serde_json::json;
 
+use scrubjay_tape::home::Home;
+
 use super::*;
-use crate::layers::Loader;
 use crate::section::{self, Guard};
 
-/// A home and a project of their own.
-struct Place {
+/// A home directory and a project for one test.
+struct Lab {
     directory: tempfile::TempDir,
     variables: Vec<(String, String)>,
     flags: Vec<Flag>,
@@ -18,7 +19,7 @@ struct Place {
     env_file: Option<PathBuf>,
 }
 
-impl Place {
+impl Lab {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join("project")).unwrap();
@@ -106,66 +107,66 @@ fn pair(value: &str, origin: &str) -> (String, String) {
 
 /// Loads a configuration of one file.
 pub(crate) fn problems(text: &str) -> Vec<String> {
-    Place::new().user(text).problems()
+    Lab::new().user(text).problems()
 }
 
 pub(crate) fn loaded(text: &str) -> Loaded {
-    Place::new().user(text).load()
+    Lab::new().user(text).load()
 }
 
 const BACKEND: &str = "backends: [{ id: a, type: stdio, command: a }]\n";
 
 #[test]
 fn later_layers_win() {
-    let mut place = Place::new();
-    assert_eq!(place.shown("log_level"), pair("info", "default"));
-    place = place.user("log_level: trace\n");
-    assert_eq!(place.shown("log_level"), pair("trace", "home/.config/scrubjay/config.yaml:1"));
-    place = place.project("\nlog_level: debug\n");
-    assert_eq!(place.shown("log_level").0, "trace", "nobody trusted it");
-    place.trust();
-    assert_eq!(place.shown("log_level"), pair("debug", "project/scrubjay.yaml:2"));
-    let with_options = |place: &Place| place.load().with_options(&json!({"logLevel": "warn"})).ok().unwrap();
-    assert_eq!(with_options(&place).log_level(), LogLevel::Warn);
-    place = place.set("LOG_LEVEL", "error");
-    assert_eq!(place.shown("log_level"), pair("error", "$LOG_LEVEL"));
-    assert_eq!(with_options(&place).log_level(), LogLevel::Error);
-    place = place.flag("--log-level", "log_level", "silent");
-    assert_eq!(place.shown("log_level"), pair("silent", "--log-level"));
+    let mut lab = Lab::new();
+    assert_eq!(lab.shown("log_level"), pair("info", "default"));
+    lab = lab.user("log_level: trace\n");
+    assert_eq!(lab.shown("log_level"), pair("trace", "home/.config/scrubjay/config.yaml:1"));
+    lab = lab.project("\nlog_level: debug\n");
+    assert_eq!(lab.shown("log_level").0, "trace", "nobody trusted it");
+    lab.trust();
+    assert_eq!(lab.shown("log_level"), pair("debug", "project/scrubjay.yaml:2"));
+    let with_options = |lab: &Lab| lab.load().with_options(&json!({"logLevel": "warn"})).ok().unwrap();
+    assert_eq!(with_options(&lab).log_level(), LogLevel::Warn);
+    lab = lab.set("LOG_LEVEL", "error");
+    assert_eq!(lab.shown("log_level"), pair("error", "$LOG_LEVEL"));
+    assert_eq!(with_options(&lab).log_level(), LogLevel::Error);
+    lab = lab.flag("--log-level", "log_level", "silent");
+    assert_eq!(lab.shown("log_level"), pair("silent", "--log-level"));
 }
 
 #[test]
 fn the_users_directory_is_where_xdg_says() {
-    let place = Place::new().user("log_level: trace");
-    let config = place.write("xdg/scrubjay/config.yaml", "log_level: debug");
+    let lab = Lab::new().user("log_level: trace");
+    let config = lab.write("xdg/scrubjay/config.yaml", "log_level: debug");
     let xdg = config.parent().unwrap().parent().unwrap().to_string_lossy().into_owned();
-    assert_eq!(place.set("XDG_CONFIG_HOME", &xdg).load().log_level(), LogLevel::Debug);
+    assert_eq!(lab.set("XDG_CONFIG_HOME", &xdg).load().log_level(), LogLevel::Debug);
 }
 
 #[test]
 fn a_named_file_replaces_both_and_needs_no_trust() {
-    let mut place = Place::new().user("log_level: trace").project("log_level: debug");
-    place.config = Some(place.write("other/mine.yaml", BACKEND));
-    let loaded = place.load();
+    let mut lab = Lab::new().user("log_level: trace").project("log_level: debug");
+    lab.config = Some(lab.write("other/mine.yaml", BACKEND));
+    let loaded = lab.load();
     assert_eq!(loaded.log_level(), LogLevel::Info);
     assert_eq!(loaded.backends().len(), 1);
     assert_eq!(loaded.files.len(), 1);
-    place.config = Some(place.at("nowhere.yaml"));
-    assert!(place.loader().load().err().unwrap().to_string().contains("nowhere.yaml"));
+    lab.config = Some(lab.at("nowhere.yaml"));
+    assert!(lab.loader().load().err().unwrap().to_string().contains("nowhere.yaml"));
 }
 
 #[test]
 fn a_client_brings_its_backends() {
-    let place = Place::new().user(BACKEND);
+    let lab = Lab::new().user(BACKEND);
     let options =
         json!({"backends": [{"id": "b", "type": "stdio", "command": "b"}], "OPENAI_API_KEY": "sk-123456"});
-    let loaded = place.load().with_options(&options).ok().unwrap();
+    let loaded = lab.load().with_options(&options).ok().unwrap();
     let ids: Vec<&str> = loaded.backends().iter().map(|b| b.id.as_str()).collect();
     assert_eq!(ids, ["b"]);
     assert_eq!(loaded.secrets(), ["sk-123456"]);
-    let unchanged = place.load().with_options(&json!(null)).ok().unwrap();
+    let unchanged = lab.load().with_options(&json!(null)).ok().unwrap();
     assert_eq!(unchanged.backends()[0].id, "a");
-    let problems = place.load().with_options(&json!({"backends": [{}], "DEBUG_PORT": 0})).err().unwrap();
+    let problems = lab.load().with_options(&json!({"backends": [{}], "DEBUG_PORT": 0})).err().unwrap();
     let data = serde_json::to_value(&problems).unwrap();
     assert_eq!(data[0], json!({"path": "backends[0].type", "message": "is required"}));
     assert_eq!(data.as_array().unwrap().len(), 3);
@@ -173,11 +174,11 @@ fn a_client_brings_its_backends() {
 
 #[test]
 fn an_untrusted_project_starts_opens_and_moves_nothing() {
-    let place = Place::new().user("serve: { http: '127.0.0.1:1' }").project(&format!(
+    let lab = Lab::new().user("serve: { http: '127.0.0.1:1' }").project(&format!(
         "log_level: debug\ndata: ./here\n{BACKEND}serve: {{ http: '0.0.0.0:80', auth_token: abc, auth_token_file: x,\n\
          allowed_hosts: [evil.example], allowed_origins: ['https://evil.example'], naming: always }}\n"
     ));
-    let loaded = place.load();
+    let loaded = lab.load();
     assert!(loaded.backends().is_empty());
     let serve = loaded.serve_config().unwrap();
     let http = serve.http.unwrap();
@@ -198,56 +199,56 @@ fn an_untrusted_project_starts_opens_and_moves_nothing() {
 
 #[test]
 fn trust_is_for_this_content() {
-    let place = Place::new().project(BACKEND);
-    assert!(place.load().backends().is_empty());
-    place.trust();
-    let loaded = place.load();
+    let lab = Lab::new().project(BACKEND);
+    assert!(lab.load().backends().is_empty());
+    lab.trust();
+    let loaded = lab.load();
     assert_eq!(loaded.backends().len(), 1);
     assert!(loaded.notices.is_empty(), "{:?}", loaded.notices);
-    let place = place.project(&format!("{BACKEND}#"));
-    assert!(place.load().backends().is_empty());
-    let place = place.project(BACKEND);
-    assert_eq!(place.load().backends().len(), 1);
-    let file = place.at("project/scrubjay.yaml");
-    assert!(place.loader().trust_store().unwrap().revoke(&file).unwrap());
-    assert!(place.load().backends().is_empty());
+    let lab = lab.project(&format!("{BACKEND}#"));
+    assert!(lab.load().backends().is_empty());
+    let lab = lab.project(BACKEND);
+    assert_eq!(lab.load().backends().len(), 1);
+    let file = lab.at("project/scrubjay.yaml");
+    assert!(lab.loader().trust_store().unwrap().revoke(&file).unwrap());
+    assert!(lab.load().backends().is_empty());
 }
 
 #[test]
 fn a_stranger_cannot_bring_trust_along() {
     // A list of trusted files inside the project, and every way for the project to point at it.
-    let mut place = Place::new().project(&format!("data: ./evil\n{BACKEND}"));
-    let file = project::find(&place.at("project")).unwrap();
-    TrustStore::new(Home::new(place.at("project/evil"))).trust(&file).unwrap();
-    assert!(place.load().backends().is_empty());
-    let evil = place.at("project/evil").display().to_string();
-    place.env_file = Some(
-        place.write("project/.env", &format!("SCRUBJAY_DATA={evil}\nXDG_DATA_HOME={evil}\nHOME={evil}\n")),
+    let mut lab = Lab::new().project(&format!("data: ./evil\n{BACKEND}"));
+    let file = project::find(&lab.at("project")).unwrap();
+    TrustStore::new(Home::new(lab.at("project/evil"))).trust(&file).unwrap();
+    assert!(lab.load().backends().is_empty());
+    let evil = lab.at("project/evil").display().to_string();
+    lab.env_file = Some(
+        lab.write("project/.env", &format!("SCRUBJAY_DATA={evil}\nXDG_DATA_HOME={evil}\nHOME={evil}\n")),
     );
-    assert!(place.load().backends().is_empty());
-    let place = place.user("data: ${ELSEWHERE:-mine}");
-    place.write("project/.env", &format!("ELSEWHERE={evil}\n"));
-    assert!(place.load().backends().is_empty());
-    place.trust();
-    assert_eq!(place.load().backends().len(), 1);
+    assert!(lab.load().backends().is_empty());
+    let lab = lab.user("data: ${ELSEWHERE:-mine}");
+    lab.write("project/.env", &format!("ELSEWHERE={evil}\n"));
+    assert!(lab.load().backends().is_empty());
+    lab.trust();
+    assert_eq!(lab.load().backends().len(), 1);
 }
 
 #[test]
 fn a_damaged_list_of_trusted_files_trusts_nothing() {
-    let place = Place::new().project(BACKEND);
-    place.trust();
-    place.write("home/.local/share/scrubjay/trust.json", "{");
-    let loaded = place.load();
+    let lab = Lab::new().project(BACKEND);
+    lab.trust();
+    lab.write("home/.local/share/scrubjay/trust.json", "{");
+    let loaded = lab.load();
     assert!(loaded.backends().is_empty());
     assert!(loaded.notices[0].contains("damaged"), "{:?}", loaded.notices);
 }
 
 #[test]
 fn a_linked_project_file_is_not_used() {
-    let place = Place::new();
-    place.write("elsewhere.yaml", "log_level: debug");
-    std::os::unix::fs::symlink(place.at("elsewhere.yaml"), place.at("project/scrubjay.yaml")).unwrap();
-    let loaded = place.load();
+    let lab = Lab::new();
+    lab.write("elsewhere.yaml", "log_level: debug");
+    std::os::unix::fs::symlink(lab.at("elsewhere.yaml"), lab.at("project/scrubjay.yaml")).unwrap();
+    let loaded = lab.load();
     assert_eq!(loaded.log_level(), LogLevel::Info);
     assert!(loaded.notices[0].contains("is not used: it is a symbolic link"), "{:?}", loaded.notices);
     let state = serde_json::to_value(&loaded.files[1]).unwrap();
@@ -256,9 +257,9 @@ fn a_linked_project_file_is_not_used() {
 
 #[test]
 fn the_progress_trackers_file_is_a_project_file() {
-    let place = Place::new();
-    place.write("project/agent-progress.config.json", r#"{"logging": {"level": "debug"}, "dbPath": "x"}"#);
-    let loaded = place.load();
+    let lab = Lab::new();
+    lab.write("project/agent-progress.config.json", r#"{"logging": {"level": "debug"}, "dbPath": "x"}"#);
+    let loaded = lab.load();
     assert_eq!(loaded.log_level(), LogLevel::Info);
     let notice = &loaded.notices[0];
     assert!(
@@ -269,15 +270,15 @@ fn the_progress_trackers_file_is_a_project_file() {
 
 #[test]
 fn variables_expand_in_every_file_and_an_unset_one_is_named() {
-    let place = Place::new()
+    let lab = Lab::new()
         .user("serve: { auth_token: '${TOKEN}' }\nlog_level: ${LEVEL:-warn}\n")
         .set("TOKEN", "t0p-s3cret");
-    let loaded = place.load();
+    let loaded = lab.load();
     assert_eq!(loaded.log_level(), LogLevel::Warn);
     assert_eq!(loaded.secrets(), ["t0p-s3cret"]);
-    let place = place.project("limits:\n  max_tape_size: ${NOBODY}\n");
-    place.trust();
-    let problems = place.problems();
+    let lab = lab.project("limits:\n  max_tape_size: ${NOBODY}\n");
+    lab.trust();
+    let problems = lab.problems();
     assert!(
         problems[0].contains("scrubjay.yaml:2: limits.max_tape_size needs the variable NOBODY"),
         "{problems:?}"
@@ -286,32 +287,32 @@ fn variables_expand_in_every_file_and_an_unset_one_is_named() {
 
 #[test]
 fn a_withheld_key_needs_no_variables() {
-    let place = Place::new().project("backends: [{ id: a, type: stdio, command: '${NOBODY}' }]\n");
-    assert!(place.load().backends().is_empty());
-    place.trust();
-    let problems = place.problems();
+    let lab = Lab::new().project("backends: [{ id: a, type: stdio, command: '${NOBODY}' }]\n");
+    assert!(lab.load().backends().is_empty());
+    lab.trust();
+    let problems = lab.problems();
     assert!(problems[0].contains("backends[0].command needs the variable NOBODY"), "{problems:?}");
 }
 
 #[test]
 fn what_a_variable_holds_is_not_repeated_by_a_problem() {
-    let place = Place::new().project("log_level: ${API_KEY}\n").set("API_KEY", "t0p-s3cret");
+    let lab = Lab::new().project("log_level: ${API_KEY}\n").set("API_KEY", "t0p-s3cret");
     // Nor by a notice, where nobody trusted the file.
-    assert!(!place.load().notices.concat().contains("s3cret"));
-    place.trust();
-    let problems = place.problems();
+    assert!(!lab.load().notices.concat().contains("s3cret"));
+    lab.trust();
+    let problems = lab.problems();
     assert!(problems[0].contains("log_level") && !problems.concat().contains("s3cret"), "{problems:?}");
 }
 
 #[test]
 fn problems_of_all_layers_come_together() {
-    let place = Place::new()
+    let lab = Lab::new()
         .user("log_levle: info\n")
         .project("limits: { max_message_size: 1 }\n")
         .set("SCRUBJAY_DURABILITY", "eternal")
         .flag("--http", "serve.http", "80");
-    place.trust();
-    let problems = place.problems();
+    lab.trust();
+    let problems = lab.problems();
     assert_eq!(problems.len(), 4, "{problems:?}");
     for (problem, words) in
         problems.iter().zip(["log_levle", "max_message_size", "--http: ", "$SCRUBJAY_DURABILITY: "])
@@ -322,46 +323,45 @@ fn problems_of_all_layers_come_together() {
 
 #[test]
 fn an_environment_file_lies_below_the_environment() {
-    let mut place = Place::new().set("SCRUBJAY_LOG_LEVEL", "error");
-    place.env_file =
-        Some(place.write("dev.env", "SCRUBJAY_LOG_LEVEL=trace\nSCRUBJAY_DURABILITY=power\nX=1\n"));
-    assert_eq!(place.load().log_level(), LogLevel::Error);
-    assert_eq!(place.shown("durability"), pair("power", "dev.env:2 (SCRUBJAY_DURABILITY)"));
-    let place = place.user("limits: { max_tape_size: '${X}MB' }");
-    assert_eq!(place.load().limits().tape_bytes_max, 1_000_000);
+    let mut lab = Lab::new().set("SCRUBJAY_LOG_LEVEL", "error");
+    lab.env_file = Some(lab.write("dev.env", "SCRUBJAY_LOG_LEVEL=trace\nSCRUBJAY_DURABILITY=power\nX=1\n"));
+    assert_eq!(lab.load().log_level(), LogLevel::Error);
+    assert_eq!(lab.shown("durability"), pair("power", "dev.env:2 (SCRUBJAY_DURABILITY)"));
+    let lab = lab.user("limits: { max_tape_size: '${X}MB' }");
+    assert_eq!(lab.load().limits().tape_bytes_max, 1_000_000);
 }
 
 #[test]
 fn the_data_directory_is_found_without_the_rest() {
-    let data = |place: &Place| {
+    let data = |lab: &Lab| {
         let mut notices = Vec::new();
-        let home = place
+        let home = lab
             .loader()
             .data(&mut notices)
-            .map(|home| home.root().strip_prefix(place.at("")).unwrap().to_string_lossy().into_owned());
+            .map(|home| home.root().strip_prefix(lab.at("")).unwrap().to_string_lossy().into_owned());
         (home.map_err(|e| told(&e)), notices)
     };
-    let place = Place::new();
-    assert_eq!(data(&place), (Ok("home/.local/share/scrubjay".to_owned()), vec![]));
+    let lab = Lab::new();
+    assert_eq!(data(&lab), (Ok("home/.local/share/scrubjay".to_owned()), vec![]));
     // A project file that may not name one cannot be in the way, whatever is in it.
-    let place = place.project("data: ./here\nlogs: [\n");
-    assert_eq!(data(&place).0, Ok("home/.local/share/scrubjay".to_owned()));
-    let place = place.project("data: ./here\nlogs: 1\n");
-    let (found, notices) = data(&place);
+    let lab = lab.project("data: ./here\nlogs: [\n");
+    assert_eq!(data(&lab).0, Ok("home/.local/share/scrubjay".to_owned()));
+    let lab = lab.project("data: ./here\nlogs: 1\n");
+    let (found, notices) = data(&lab);
     assert_eq!(found, Ok("home/.local/share/scrubjay".to_owned()));
     assert!(notices[0].contains("without data"), "{notices:?}");
-    place.trust();
-    assert_eq!(data(&place).0, Ok("project/here".to_owned()));
+    lab.trust();
+    assert_eq!(data(&lab).0, Ok("project/here".to_owned()));
     // The owner's own file has to be right.
-    let place = place.user("data: ../mine\nlogs: 1\n");
-    assert_eq!(data(&place).0.unwrap_err().len(), 1);
+    let lab = lab.user("data: ../mine\nlogs: 1\n");
+    assert_eq!(data(&lab).0.unwrap_err().len(), 1);
     // With a variable or a flag no file matters.
-    let place = place.set("SCRUBJAY_DATA", "of-env");
-    assert_eq!(data(&place).0, Ok("project/of-env".to_owned()));
-    let place = place.flag("--data", "data", "of-flag");
-    assert_eq!(data(&place).0, Ok("project/of-flag".to_owned()));
-    let place = Place { variables: Vec::new(), ..Place::new() };
-    assert!(place.loader().data(&mut Vec::new()).unwrap_err().to_string().contains("--data DIR"));
+    let lab = lab.set("SCRUBJAY_DATA", "of-env");
+    assert_eq!(data(&lab).0, Ok("project/of-env".to_owned()));
+    let lab = lab.flag("--data", "data", "of-flag");
+    assert_eq!(data(&lab).0, Ok("project/of-flag".to_owned()));
+    let lab = Lab { variables: Vec::new(), ..Lab::new() };
+    assert!(lab.loader().data(&mut Vec::new()).unwrap_err().to_string().contains("--data DIR"));
 }
 
 #[test]
@@ -404,27 +404,27 @@ fn a_request_may_be_as_long_as_a_message_or_less() {
 
 #[test]
 fn a_token_is_needed_where_others_can_reach_it() {
-    let serve = |place: &Place| place.load().serve_config().map_err(|e| told(&e).concat());
-    let place = Place::new().user("serve: { http: '0.0.0.0:80' }");
-    assert!(serve(&place).unwrap_err().contains("needs --auth-token-file"));
-    let place = place.user("serve: { http: '0.0.0.0:80', auth_token_file: token }");
-    assert!(serve(&place).unwrap_err().contains("cannot be read from"));
-    let token = place.write("home/.config/scrubjay/token", "t0p-s3cret\n");
+    let serve = |lab: &Lab| lab.load().serve_config().map_err(|e| told(&e).concat());
+    let lab = Lab::new().user("serve: { http: '0.0.0.0:80' }");
+    assert!(serve(&lab).unwrap_err().contains("needs --auth-token-file"));
+    let lab = lab.user("serve: { http: '0.0.0.0:80', auth_token_file: token }");
+    assert!(serve(&lab).unwrap_err().contains("cannot be read from"));
+    let token = lab.write("home/.config/scrubjay/token", "t0p-s3cret\n");
     fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
-    let message = serve(&place).unwrap_err();
+    let message = serve(&lab).unwrap_err();
     assert!(message.contains("chmod 600") && !message.contains("s3cret"), "{message}");
     fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-    assert_eq!(serve(&place).unwrap().http.unwrap().auth_tokens[0].secret.reveal(), "t0p-s3cret");
-    assert_eq!(place.load().secrets(), ["t0p-s3cret"]);
-    place.write("home/.config/scrubjay/token", "anna: t0p-s3cret\n# and\nb0b-s3cret\n");
-    assert_eq!(serve(&place).unwrap().http.unwrap().auth_tokens.len(), 2);
-    assert_eq!(place.load().secrets(), ["b0b-s3cret", "t0p-s3cret"]);
-    place.write("home/.config/scrubjay/token", "two words-s3cret\n");
-    let message = serve(&place).unwrap_err();
+    assert_eq!(serve(&lab).unwrap().http.unwrap().auth_tokens[0].secret.reveal(), "t0p-s3cret");
+    assert_eq!(lab.load().secrets(), ["t0p-s3cret"]);
+    lab.write("home/.config/scrubjay/token", "anna: t0p-s3cret\n# and\nb0b-s3cret\n");
+    assert_eq!(serve(&lab).unwrap().http.unwrap().auth_tokens.len(), 2);
+    assert_eq!(lab.load().secrets(), ["b0b-s3cret", "t0p-s3cret"]);
+    lab.write("home/.config/scrubjay/token", "two words-s3cret\n");
+    let message = serve(&lab).unwrap_err();
     assert!(message.contains("holds no token") && !message.contains("s3cret"), "{message}");
-    let place = place.user("serve: { http: '0.0.0.0:80', auth_token_file: token, auth_token: abc }");
-    assert!(serve(&place).unwrap_err().contains("give one"));
-    assert!(serve(&Place::new()).unwrap().http.is_none());
+    let lab = lab.user("serve: { http: '0.0.0.0:80', auth_token_file: token, auth_token: abc }");
+    assert!(serve(&lab).unwrap_err().contains("give one"));
+    assert!(serve(&Lab::new()).unwrap().http.is_none());
 }
 
 #[test]
@@ -444,13 +444,13 @@ fn nothing_that_is_shown_is_a_secret() {
 fn the_manual_is_true() {
     let manual = include_str!("../../../docs/CONFIG.md");
     let keys = section::keys();
-    for key in &keys {
+    for key in keys {
         let trust = if key.guard == Guard::Owner { " *(t)*" } else { "" };
         assert!(manual.contains(&format!("\n| `{}`{trust} |", key.path)), "{}", key.path);
     }
     let example = manual.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    let place = Place::new().user(example).set("TICKETS_TOKEN", "t");
-    let loaded = place.load();
+    let lab = Lab::new().user(example).set("TICKETS_TOKEN", "t");
+    let loaded = lab.load();
     assert_eq!(loaded.backends().len(), 2);
     // It is complete: every key is given, but for one of the two tokens, and second names.
     let missing = loaded.shown().into_iter().filter(|s| s.origin == "default").map(|s| s.key);
@@ -461,32 +461,32 @@ fn the_manual_is_true() {
 
 #[test]
 fn a_second_name_counts_like_the_first() {
-    let place = Place::new().user("recorder: { storage: { path: tapes, max_tape_size: 5MB } }\n");
-    let directory = place.at("home/.config/scrubjay/tapes");
-    assert_eq!(place.load().home().unwrap().root(), directory);
-    assert_eq!(place.loader().data(&mut Vec::new()).unwrap().root(), directory);
-    assert_eq!(place.shown("data").1, "home/.config/scrubjay/config.yaml:1");
-    assert_eq!(place.load().limits().tape_bytes_max, 5_000_000);
+    let lab = Lab::new().user("recorder: { storage: { path: tapes, max_tape_size: 5MB } }\n");
+    let directory = lab.at("home/.config/scrubjay/tapes");
+    assert_eq!(lab.load().home().unwrap().root(), directory);
+    assert_eq!(lab.loader().data(&mut Vec::new()).unwrap().root(), directory);
+    assert_eq!(lab.shown("data").1, "home/.config/scrubjay/config.yaml:1");
+    assert_eq!(lab.load().limits().tape_bytes_max, 5_000_000);
     // A later layer wins, whichever name it uses.
-    let place = place.set("SCRUBJAY_DATA", "/elsewhere").set("SCRUBJAY_LIMITS_MAX_TAPE_SIZE", "7MB");
-    assert_eq!(place.load().home().unwrap().root(), std::path::Path::new("/elsewhere"));
-    assert_eq!(place.load().limits().tape_bytes_max, 7_000_000);
-    assert_eq!(place.shown("recorder.storage.path").0, "null");
+    let lab = lab.set("SCRUBJAY_DATA", "/elsewhere").set("SCRUBJAY_LIMITS_MAX_TAPE_SIZE", "7MB");
+    assert_eq!(lab.load().home().unwrap().root(), std::path::Path::new("/elsewhere"));
+    assert_eq!(lab.load().limits().tape_bytes_max, 7_000_000);
+    assert_eq!(lab.shown("recorder.storage.path").0, "null");
 }
 
 #[test]
 fn the_environment_says_what_is_recorded() {
-    let place = Place::new()
+    let lab = Lab::new()
         .user("recorder: { strategy: { kind: error_focused, before: 3 } }")
         .set("SCRUBJAY_RECORDER_STRATEGY", "performance")
         .set("SCRUBJAY_RECORDER_FILTERS_EXCLUDE_METHODS", "ping, */list")
         .set("SCRUBJAY_RECORDER_SAMPLING_ALWAYS_SAMPLE", "errors,slow_requests");
-    let selection = place.load().policy().unwrap().selection;
+    let selection = lab.load().policy().unwrap().selection;
     let threshold = std::time::Duration::from_secs(1);
     assert_eq!(selection.strategy, scrubjay_core::selection::SelectionStrategy::Performance { threshold });
     assert_eq!(selection.filters.exclude_methods.len(), 2);
     assert!(selection.always.errors && selection.always.slow == Some(threshold));
-    let wrong = Place::new().set("SCRUBJAY_RECORDER_STRATEGY", "half").problems();
+    let wrong = Lab::new().set("SCRUBJAY_RECORDER_STRATEGY", "half").problems();
     assert!(wrong[0].starts_with("$SCRUBJAY_RECORDER_STRATEGY: must be full"), "{wrong:?}");
 }
 
@@ -495,19 +495,19 @@ fn what_is_recorded_is_the_owners_to_choose() {
     let theirs = "recorder:\n  enabled: false\n  capture: { errors: false }\n  filters: { exclude_methods: ['*'] }\n  \
                   sampling: { strategy: random, rate: 0 }\n  strategy: performance\n  \
                   storage: { path: here, retention: 1s, max_tape_size: 1KiB }\n  performance: { async_storage: true }\n";
-    let place = Place::new().project(theirs);
-    let loaded = place.load();
+    let lab = Lab::new().project(theirs);
+    let loaded = lab.load();
     let policy = loaded.policy().unwrap();
     assert!(policy.enabled && policy.selection.keeps_all() && policy.buffer_max.is_none());
     assert_eq!((loaded.retention(), loaded.limits().tape_bytes_max), (None, 100_000_000));
     assert!(!loaded.home().unwrap().root().ends_with("here"));
     let mut notices = Vec::new();
-    assert!(!place.loader().data(&mut notices).unwrap().root().ends_with("here"));
+    assert!(!lab.loader().data(&mut notices).unwrap().root().ends_with("here"));
     assert!(notices[0].contains("without recorder.storage.path"), "{notices:?}");
-    place.trust();
-    let policy = place.load().policy().unwrap();
+    lab.trust();
+    let policy = lab.load().policy().unwrap();
     assert!(!policy.enabled && !policy.selection.keeps_all() && policy.buffer_max.is_some());
-    assert!(place.load().home().unwrap().root().ends_with("here"));
+    assert!(lab.load().home().unwrap().root().ends_with("here"));
 }
 
 /// Goes through every key there is: of a file that nobody trusted each is left out and named, but for the few that
@@ -516,13 +516,13 @@ fn what_is_recorded_is_the_owners_to_choose() {
 fn of_a_strangers_file_every_key_is_left_out_and_named() {
     let manual = include_str!("../../../docs/CONFIG.md");
     let example = manual.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    let place = Place::new().project(example).set("TICKETS_TOKEN", "t");
-    let (loaded, none) = (place.load(), Place::new().load());
+    let lab = Lab::new().project(example).set("TICKETS_TOKEN", "t");
+    let (loaded, none) = (lab.load(), Lab::new().load());
     let given = ["records.stale_after", "router.shortlist"];
     let differing = loaded.differing_keys(&none);
     assert!(differing.iter().all(|key| key == "data" || given.contains(&key.as_str())), "{differing:?}");
     let FileState::Untrusted { left_out } = &loaded.files[1].state else { panic!("{:?}", loaded.files) };
-    let keys = section::keys().into_iter().filter(|key| !given.contains(&key.path.as_str()));
+    let keys = section::keys().iter().filter(|key| !given.contains(&key.path.as_str()));
     for key in keys.filter(|key| {
         // The example has one of two tokens, and no second names.
         key.path != "serve.auth_token"
@@ -547,56 +547,56 @@ fn a_strangers_mistake_is_told_and_harms_nobody() {
         "log_level: silent\nlog_level: silent\n",
         "records: { stale_after: '${NOBODY}' }\n",
     ] {
-        let place = Place::new().project(wrong);
-        let loaded = place.load();
+        let lab = Lab::new().project(wrong);
+        let loaded = lab.load();
         assert!(
             loaded.notices.iter().any(|notice| notice.contains("is not used: it is not trusted")),
             "{wrong}"
         );
         assert!(matches!(&loaded.files[1].state, FileState::Refused { .. }), "{wrong}");
-        assert_eq!(place.shown("records.stale_after").0, "20", "{wrong}");
-        place.trust();
-        assert!(!place.problems().is_empty(), "{wrong}");
+        assert_eq!(lab.shown("records.stale_after").0, "20", "{wrong}");
+        lab.trust();
+        assert!(!lab.problems().is_empty(), "{wrong}");
     }
 }
 
 #[test]
 fn the_model_is_the_owners_to_choose() {
-    let defaults = Place::new().load().llm_config().unwrap();
+    let defaults = Lab::new().load().llm_config().unwrap();
     assert_eq!(defaults, scrubjay_llm::LlmConfig::default());
     let theirs = "llm: { api_key: sk-theirs-1, base_url: 'https://evil.example/v1', model: dear, retries: 0,\n\
                   required: true, allow_insecure: true }\n";
-    let place = Place::new().set("OPENAI_API_KEY", "sk-mine-123").project(theirs);
-    let llm = place.load().llm_config().unwrap();
+    let lab = Lab::new().set("OPENAI_API_KEY", "sk-mine-123").project(theirs);
+    let llm = lab.load().llm_config().unwrap();
     assert_eq!((llm.base_url.as_str(), llm.model.as_str()), ("https://api.openai.com/v1", "gpt-4o-mini"));
     assert_eq!((llm.api_key.unwrap().reveal(), llm.retries), ("sk-mine-123", 2));
     assert!(!llm.required && !llm.allow_insecure);
-    place.trust();
-    let llm = place.load().llm_config().unwrap();
+    lab.trust();
+    let llm = lab.load().llm_config().unwrap();
     assert_eq!((llm.base_url.as_str(), llm.model.as_str()), ("https://evil.example/v1", "dear"));
     // The file of the progress tracker is a stranger's, too.
-    let place = Place::new();
-    place.write("project/agent-progress.config.json", r#"{"openai": {"baseUrl": "https://evil.example"}}"#);
-    assert_eq!(place.load().llm_config().unwrap().base_url, "https://api.openai.com/v1");
+    let lab = Lab::new();
+    lab.write("project/agent-progress.config.json", r#"{"openai": {"baseUrl": "https://evil.example"}}"#);
+    assert_eq!(lab.load().llm_config().unwrap().base_url, "https://api.openai.com/v1");
 }
 
 #[test]
 fn the_environment_gives_the_model_under_the_usual_names() {
-    let place = Place::new()
+    let lab = Lab::new()
         .set("OPENAI_API_KEY", "sk-mine-123")
         .set("OPENAI_BASE_URL", "http://localhost:11434/v1")
         .set("AGENT_PROGRESS_MODEL", "llama");
-    let loaded = place.load();
+    let loaded = lab.load();
     let llm = loaded.llm_config().unwrap();
     assert_eq!((llm.base_url.as_str(), llm.model.as_str()), ("http://localhost:11434/v1", "llama"));
     assert_eq!(loaded.secrets(), ["sk-mine-123"]);
-    assert_eq!(place.shown("llm.api_key"), pair("***", "$OPENAI_API_KEY"));
+    assert_eq!(lab.shown("llm.api_key"), pair("***", "$OPENAI_API_KEY"));
     // It wins over what a client sends, and our own names win over it.
     let sent = loaded.with_options(&json!({"OPENAI_API_KEY": "sk-sent-123"})).ok().unwrap();
     assert_eq!(sent.llm_config().unwrap().api_key.unwrap().reveal(), "sk-mine-123");
-    let sent = Place::new().load().with_options(&json!({"OPENAI_API_KEY": "sk-sent-123"})).ok().unwrap();
+    let sent = Lab::new().load().with_options(&json!({"OPENAI_API_KEY": "sk-sent-123"})).ok().unwrap();
     assert_eq!(sent.llm_config().unwrap().api_key.unwrap().reveal(), "sk-sent-123");
-    let ours = place.set("SCRUBJAY_LLM_MODEL", "ours").load();
+    let ours = lab.set("SCRUBJAY_LLM_MODEL", "ours").load();
     assert_eq!(ours.llm_config().unwrap().model, "ours");
 }
 

@@ -1,7 +1,7 @@
 //! The project files that their owner approved, by path and content, as direnv does.
 //!
-//! `<data>/trust.json` is replaced whole, under a lock, readable by its owner alone. One byte changed in a
-//! file, or the file moved, and it is trusted no more.
+//! `<data>/trust.json` lists them. It is replaced as a whole, under a lock, and only its owner may read it. A file that
+//! changed by a byte, or was moved, is not trusted any more.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -12,12 +12,7 @@ use anyhow::Context;
 use scrubjay_tape::home::Home;
 use serde::{Deserialize, Serialize};
 
-use crate::environment::Environment;
-use crate::expand::expand;
-use crate::node::Node;
-use crate::problem::Problem;
 use crate::project::ProjectFile;
-use crate::section::{self, Guard};
 
 /// The list of trusted files.
 pub struct TrustStore {
@@ -28,7 +23,7 @@ pub struct TrustStore {
 #[serde(deny_unknown_fields)]
 struct Trusted {
     version: u32,
-    /// One entry a path: the newest approval.
+    /// One entry for each path: its newest approval.
     files: Vec<TrustedFile>,
 }
 
@@ -45,7 +40,7 @@ const VERSION: u32 = 1;
 fn fingerprint(file: &ProjectFile) -> String {
     let mut hasher = blake3::Hasher::new();
     hasher.update(file.path.as_os_str().as_bytes());
-    // No path contains it: nothing of the content can be taken for path.
+    // No path contains this byte, so bytes cannot pass from the content to the path under the same hash.
     hasher.update(&[0]);
     hasher.update(&file.content);
     hasher.finalize().to_hex().to_string()
@@ -56,7 +51,7 @@ impl TrustStore {
         Self { home }
     }
 
-    /// Returns where the list is.
+    /// Returns the path of the list.
     pub fn path(&self) -> PathBuf {
         self.home.root().join("trust.json")
     }
@@ -105,6 +100,7 @@ impl TrustStore {
         let trusted: Trusted = serde_json::from_slice(&text).with_context(|| {
             format!("{} is damaged: remove it and trust your files again", path.display())
         })?;
+        // Nothing of a list that we do not understand is trusted, and `change` does not write over it.
         anyhow::ensure!(trusted.version == VERSION, "{} is of a newer Scrubjay", path.display());
         Ok(trusted)
     }
@@ -113,15 +109,17 @@ impl TrustStore {
         self.home.create().with_context(|| format!("cannot create {}", self.home.root().display()))?;
         let path = self.path();
         let write = |trusted: &Trusted| -> io::Result<()> {
-            // A temporary file is its owner's alone (0600), whatever the umask.
+            // A temporary file has mode 0600 under any umask.
             let mut file = tempfile::NamedTempFile::new_in(self.home.root())?;
             serde_json::to_writer_pretty(&mut file, trusted)?;
             file.flush()?;
             file.as_file().sync_all()?;
             file.persist(&path)?;
+            // The directory too, so that the new name survives a loss of power.
             File::open(self.home.root())?.sync_all()
         };
         let _lock = self.lock().with_context(|| format!("cannot lock {}", self.home.root().display()))?;
+        // Read under the lock, so that an approval that another process writes now is not lost.
         let mut trusted = self.load()?;
         change(&mut trusted);
         write(&trusted).with_context(|| format!("cannot write {}", path.display()))
@@ -129,36 +127,11 @@ impl TrustStore {
 
     /// Locks the list against other processes.
     fn lock(&self) -> io::Result<File> {
+        // Of the directory: the list itself is replaced, and with it a lock on it.
         let directory = File::open(self.home.root())?;
         rustix::fs::flock(&directory, rustix::fs::FlockOperation::LockExclusive)?;
         Ok(directory)
     }
-}
-
-/// Removes from a file's tree the keys that need trust; returns them.
-pub fn withhold(tree: &mut Node) -> Vec<String> {
-    // Allowed keys are copied to a new tree, so that a key unknown here cannot stay.
-    let mut allowed = Node::map(tree.origin.clone());
-    let mut withheld = Vec::new();
-    for key in section::keys() {
-        match (tree.take(&key.path), key.guard) {
-            (Some(node), Guard::Free) => allowed.put(&key.path, node),
-            (Some(_), Guard::Owner) => withheld.push(key.path),
-            (None, _) => {}
-        }
-    }
-    *tree = allowed;
-    withheld
-}
-
-/// Returns what is wrong with a file, apart from variables that are not set here.
-pub fn problems(tree: &Node, environment: &Environment) -> Vec<Problem> {
-    let mut tree = tree.clone();
-    let (mut unset, mut problems) = (Vec::new(), Vec::new());
-    expand(&mut tree, environment, &mut unset);
-    section::check(&tree, &mut problems);
-    problems.retain(|problem| !unset.iter().any(|u| u.key == problem.key));
-    problems
 }
 
 #[cfg(test)]
@@ -166,7 +139,6 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::yaml;
 
     fn file(path: &str, content: &str) -> ProjectFile {
         ProjectFile { path: path.into(), content: content.into() }
@@ -236,32 +208,5 @@ mod tests {
             }
         });
         assert_eq!(store(&directory).load().unwrap().files.len(), 8);
-    }
-
-    #[test]
-    fn what_a_variable_would_hold_is_no_problem() {
-        let problems = |text: &str| {
-            let tree = yaml::parse(text, Path::new("c"), &mut Vec::new()).unwrap();
-            let told = problems(&tree, &Environment::of(&[]));
-            told.iter().map(|p| p.key.clone()).collect::<Vec<_>>()
-        };
-        assert!(problems("serve: { http: '${ADDRESS}' }").is_empty());
-        assert_eq!(problems("serve: { http: '${ADDRESS}', naming: x }\nlogs: 1"), ["logs", "serve.naming"]);
-    }
-
-    #[test]
-    fn only_what_is_harmless_is_left() {
-        let text = "log_level: debug\nbackends: []\nserve: { http: '[::]:80' }\nunheard_of: 1\n\
-                    records: { stale_after: 3, other: 4 }\ndata: x\n";
-        let mut tree = yaml::parse(text, Path::new("c"), &mut Vec::new()).unwrap();
-        assert_eq!(withhold(&mut tree), ["log_level", "data", "serve.http", "backends"]);
-        assert!(
-            tree.get("log_level").is_none()
-                && tree.get("unheard_of").is_none()
-                && tree.get("serve").is_none()
-        );
-        let records = tree.get("records").unwrap();
-        assert!(records.get("stale_after").is_some() && records.get("other").is_none());
-        assert!(withhold(&mut tree).is_empty());
     }
 }

@@ -1,179 +1,154 @@
-//! Text of a configuration file (YAML 1.2, and so JSON) to a tree with line numbers.
+//! Parses the text of a configuration file (YAML 1.2, of which JSON is a part) to a tree with line numbers.
 //!
 //! Reads the parser's events itself rather than through serde: serde stops at the first problem, forgets the
-//! lines, and has turned `0123` into a number before anyone could say that it is a token. The file may be a
-//! stranger's: nesting, aliases and size have limits.
+//! lines, and turns `0123` into a number before its key can say that it is a token. A stranger may have written the
+//! file, so nesting, aliases and size have limits.
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use granit_parser::{Event, Options, Parser, ScalarStyle};
+use granit_parser::{Event, Options, Parser, ScalarStyle, StrInput};
 
 use super::node::{Kind, Node, Origin, Scalar, Value, below};
 use super::problem::Problem;
 
-/// 1 MiB: a thousand times a usual file.
+/// The largest file: 1 MiB is a thousand times a usual one, and is read into memory as a whole.
 pub(crate) const FILE_BYTES_MAX: u64 = 1 << 20;
-/// The deepest nesting of lists and maps: our own keys nest to 7, and values in rules may add some.
+/// The deepest nesting of lists and of maps: our own keys nest to 7, and values in rules may add some. The reader recurses,
+/// so this also bounds its stack.
 const DEPTH_MAX: usize = 32;
-/// The most values of a file, counting those that aliases repeat: a limit for files that expand exponentially.
+/// The most values of a file, counting those that aliases repeat: a file of nested aliases would expand exponentially.
 const NODES_MAX: usize = 20_000;
 
-/// Parses a file's text; what cannot be read at all is `None` and a problem.
+/// Parses a file's text. If it cannot be read at all, returns `None` and adds a problem.
 pub(crate) fn parse(text: &str, path: &Path, problems: &mut Vec<Problem>) -> Option<Node> {
-    let mut builder = Builder::new(path, problems);
     let mut options = Options::default();
     options.disallow_directives = true;
     options.flow_nesting_limit = DEPTH_MAX;
     options.block_nesting_limit = DEPTH_MAX;
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    for event in Parser::new_from_str_with_options(text, options) {
-        let outcome = match event {
-            Ok((event, span)) => builder.take(event, span.start.line()),
-            Err(error) => Err((error.marker().line(), error.info())),
-        };
-        if let Err((line, message)) = outcome {
-            let origin = builder.origin(line);
-            builder.problems.push(Problem::new(&origin, "", format!("cannot be read: {message}")));
-            return None;
+    let events = Parser::new_from_str_with_options(text.strip_prefix('\u{feff}').unwrap_or(text), options);
+    let mut reader = Reader { events, path: path.into(), problems, anchors: HashMap::new(), nodes: 0 };
+    match reader.document() {
+        Ok(tree) => Some(tree),
+        Err((line, message)) => {
+            let origin = reader.origin(line);
+            reader.problems.push(Problem::new(&origin, "", format!("cannot be read: {message}")));
+            None
         }
     }
-    let empty = Node::map(builder.origin(1));
-    Some(builder.root.unwrap_or(empty))
 }
 
 /// A line, and what is wrong there: nothing after it makes sense.
 type Fatal = (usize, String);
 
-/// A collection that is not complete.
-struct Open {
-    line: usize,
-    anchor: usize,
-    value: Value,
-    /// In a map, the key whose value comes next.
-    key: Option<(String, usize)>,
-}
-
-struct Builder<'p> {
+struct Reader<'p, 't> {
+    events: Parser<'t, StrInput<'t>>,
     path: Arc<Path>,
     problems: &'p mut Vec<Problem>,
-    open: Vec<Open>,
+    /// The values that aliases may repeat, each with its size.
     anchors: HashMap<usize, (Node, usize)>,
     nodes: usize,
-    documents: usize,
-    root: Option<Node>,
 }
 
-impl<'p> Builder<'p> {
-    fn new(path: &Path, problems: &'p mut Vec<Problem>) -> Self {
-        let anchors = HashMap::new();
-        Self { path: path.into(), problems, open: Vec::new(), anchors, nodes: 0, documents: 0, root: None }
-    }
-
+impl<'t> Reader<'_, 't> {
     fn origin(&self, line: usize) -> Origin {
         Origin::File { path: Arc::clone(&self.path), line }
     }
 
-    fn take(&mut self, event: Event<'_>, line: usize) -> Result<(), Fatal> {
-        let tag = match &event {
-            Event::Scalar(.., tag) | Event::SequenceStart(.., tag) | Event::MappingStart(.., tag) => tag,
-            _ => &None,
-        };
-        if tag.is_some() {
-            return Err((line, "tags (!…) have no meaning here".to_owned()));
+    /// Returns the next event and its line.
+    fn next(&mut self) -> Result<(Event<'t>, usize), Fatal> {
+        match self.events.next() {
+            Some(Ok((event, span))) => Ok((event, span.start.line())),
+            Some(Err(error)) => Err((error.marker().line(), error.info())),
+            None => Ok((Event::StreamEnd, 0)),
         }
-        match event {
-            Event::DocumentStart(..) => {
-                self.documents += 1;
-                if self.documents > 1 {
+    }
+
+    fn document(&mut self) -> Result<Node, Fatal> {
+        let mut root = None;
+        loop {
+            match self.next()? {
+                (Event::StreamEnd, _) => return Ok(root.unwrap_or_else(|| Node::map(self.origin(1)))),
+                (Event::DocumentStart(..), line) if root.is_some() => {
                     return Err((line, "a second document (---) begins here".to_owned()));
                 }
-                Ok(())
+                (Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd, _) => {}
+                (event, line) => root = Some(self.node(event, line, "")?),
             }
-            Event::Scalar(text, style, anchor, _) => {
-                let value = scalar(&text, style);
-                self.complete(value, line, anchor)
+        }
+    }
+
+    /// Reads the value that begins with an event.
+    fn node(&mut self, event: Event<'t>, line: usize, path: &str) -> Result<Node, Fatal> {
+        let (value, anchor) = match event {
+            Event::Scalar(.., Some(_))
+            | Event::SequenceStart(.., Some(_))
+            | Event::MappingStart(.., Some(_)) => {
+                return Err((line, "tags (!…) have no meaning here".to_owned()));
             }
-            Event::SequenceStart(_, anchor, _) => self.begin(Value::List(Vec::new()), line, anchor),
-            Event::MappingStart(_, anchor, _) => self.begin(Value::Map(Vec::new()), line, anchor),
-            Event::SequenceEnd | Event::MappingEnd => {
-                let done = self.open.pop().expect("the parser ends only what it began");
-                self.complete(done.value, done.line, done.anchor)
-            }
+            Event::Scalar(text, style, anchor, _) => (scalar(&text, style), anchor),
+            Event::SequenceStart(_, anchor, _) => (self.list(path)?, anchor),
+            Event::MappingStart(_, anchor, _) => (self.map(path)?, anchor),
             Event::Alias(anchor) => {
+                // An anchor is known when its value is complete: an alias inside it would never end.
                 let (node, size) =
                     self.anchors.get(&anchor).ok_or((line, "an alias within itself".to_owned()))?;
-                let (value, size) = (node.value.clone(), *size);
+                let value = node.value.clone();
                 self.nodes += size;
-                self.complete(value, line, 0)
+                (value, 0)
             }
-            _ => Ok(()),
-        }
-    }
-
-    fn begin(&mut self, value: Value, line: usize, anchor: usize) -> Result<(), Fatal> {
-        if self.open.last().is_some_and(|o| matches!(o.value, Value::Map(_)) && o.key.is_none()) {
-            return Err((line, "a key must be a word".to_owned()));
-        }
-        self.open.push(Open { line, anchor, value, key: None });
-        Ok(())
-    }
-
-    /// Puts a complete value where it belongs: it may be a key.
-    fn complete(&mut self, value: Value, line: usize, anchor: usize) -> Result<(), Fatal> {
+            _ => return Err((line, "a value is missing".to_owned())),
+        };
         self.nodes += 1;
         if self.nodes > NODES_MAX {
             return Err((line, format!("it has more than {NODES_MAX} values")));
         }
-        let mut node = Node { origin: self.origin(line), value };
+        let node = Node { origin: self.origin(line), value };
         if anchor != 0 {
-            let size = count(&node);
-            self.anchors.insert(anchor, (node.clone(), size));
+            self.anchors.insert(anchor, (node.clone(), count(&node)));
         }
-        let Some(open) = self.open.last_mut() else {
-            self.root = Some(node);
-            return Ok(());
-        };
-        match (&mut open.value, open.key.take()) {
-            (Value::List(items), _) => items.push(node),
-            (Value::Map(entries), Some((key, key_line))) => {
-                // A person looks for the key, not for where a long value begins.
-                node.origin = Origin::File { path: Arc::clone(&self.path), line: key_line };
-                // Given twice, it has been reported.
-                if !entries.iter().any(|(known, _)| *known == key) {
-                    entries.push((key, node));
-                }
+        Ok(node)
+    }
+
+    fn list(&mut self, path: &str) -> Result<Value, Fatal> {
+        let mut items = Vec::new();
+        loop {
+            match self.next()? {
+                (Event::SequenceEnd, _) => return Ok(Value::List(items)),
+                (event, line) => items.push(self.node(event, line, &format!("{path}[{}]", items.len()))?),
             }
-            (_, None) => return self.key(node, line),
-            (_, Some(_)) => unreachable!("only maps have keys"),
         }
-        Ok(())
     }
 
-    fn key(&mut self, node: Node, line: usize) -> Result<(), Fatal> {
-        let Value::Scalar(Scalar { text: key, .. }) = node.value else {
-            return Err((line, "a key must be a word".to_owned()));
-        };
-        let open = self.open.last_mut().expect("a key stands in a map");
-        if let Value::Map(entries) = &open.value
-            && let Some((_, first)) = entries.iter().find(|(known, _)| *known == key)
-        {
-            let message = format!("is given twice, first at {}", first.origin);
-            let path = below(&self.place(), &key);
-            self.problems.push(Problem::new(&node.origin, path, message));
+    fn map(&mut self, path: &str) -> Result<Value, Fatal> {
+        let mut entries: Vec<(String, Node)> = Vec::new();
+        loop {
+            let (event, key_line) = self.next()?;
+            let key = match event {
+                Event::MappingEnd => return Ok(Value::Map(entries)),
+                // Reported before the collection is read, so that its line is the one of the key.
+                Event::SequenceStart(.., None) | Event::MappingStart(.., None) => None,
+                event => match self.node(event, key_line, path)?.value {
+                    Value::Scalar(scalar) => Some(scalar.text),
+                    _ => None,
+                },
+            };
+            let key = key.ok_or((key_line, "a key must be a word".to_owned()))?;
+            let (key_path, origin) = (below(path, &key), self.origin(key_line));
+            let first = entries.iter().find(|(known, _)| *known == key);
+            let is_first = first.is_none();
+            if let Some((_, first)) = first {
+                let message = format!("is given twice, first at {}", first.origin);
+                self.problems.push(Problem::new(&origin, &*key_path, message));
+            }
+            let (event, line) = self.next()?;
+            let Node { value, .. } = self.node(event, line, &key_path)?;
+            if is_first {
+                // A person looks for the key, not for where a long value begins.
+                entries.push((key, Node { origin, value }));
+            }
         }
-        self.open.last_mut().expect("a key stands in a map").key = Some((key, line));
-        Ok(())
-    }
-
-    /// Returns the path of the map that is being read.
-    fn place(&self) -> String {
-        self.open.iter().fold(String::new(), |path, open| match (&open.value, &open.key) {
-            (Value::List(items), _) => format!("{path}[{}]", items.len()),
-            (_, Some((key, _))) => below(&path, key),
-            (_, None) => path,
-        })
     }
 }
 
@@ -205,6 +180,8 @@ fn is_number(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::environment::Environment;
+    use crate::layer::FileTree;
 
     fn read(text: &str) -> (Option<Node>, Vec<String>) {
         let mut problems = Vec::new();
@@ -314,7 +291,8 @@ mod tests {
             let (node, problems) = read(&text);
             assert!(node.is_some() || !problems.is_empty(), "{text:?}");
             if let Some(node) = node {
-                crate::section::check(&node, &mut Vec::new());
+                let (mut unset, mut wrong) = (Vec::new(), Vec::new());
+                FileTree::new(node, false).layer(&Environment::of(&[]), &mut unset, &mut wrong);
             }
         }
     }

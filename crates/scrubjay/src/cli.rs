@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
-use scrubjay_config::{ConfigError, Environment, Flag, Loaded, LogLevel, Sources, TrustStore};
+use scrubjay_config::{ConfigError, Environment, Flag, Loaded, Loader, LogLevel, Sources, TrustStore};
 use scrubjay_core::inert::inert;
 use scrubjay_store::files::FileError;
 use scrubjay_store::files::rewind::RewindError;
@@ -72,7 +72,7 @@ impl Global {
 
     /// Returns the data directory, and adds the notices to a list instead of printing them.
     pub(crate) fn data(&self, notices: &mut Vec<String>) -> anyhow::Result<Home> {
-        scrubjay_config::data(self.sources(Vec::new())?, notices)
+        self.loader(Vec::new())?.data(notices)
     }
 
     /// Loads the configuration.
@@ -82,17 +82,21 @@ impl Global {
 
     /// Loads the configuration; a command's own flags have precedence over it.
     pub(crate) fn load_with(&self, flags: Vec<Flag>) -> anyhow::Result<Loaded> {
-        scrubjay_config::load(self.sources(flags)?)
+        self.loader(flags)?.load()
     }
 
     /// Loads the configuration without the project file in the working directory.
     pub(crate) fn load_own(&self) -> anyhow::Result<Loaded> {
-        scrubjay_config::load_own(self.sources(Vec::new())?)
+        self.loader(Vec::new())?.load_own()
     }
 
     /// Opens the list of trusted files.
     pub(crate) fn trust_store(&self) -> anyhow::Result<TrustStore> {
-        scrubjay_config::trust_store(self.sources(Vec::new())?)
+        self.loader(Vec::new())?.trust_store()
+    }
+
+    fn loader(&self, flags: Vec<Flag>) -> anyhow::Result<Loader> {
+        Loader::new(self.sources(flags)?)
     }
 
     /// Repeats the flags for data directory and configuration on the command line of another process.
@@ -230,6 +234,6 @@ pub(crate) mod tests {
             flags: Vec::new(),
             tell: |_| (),
         };
-        scrubjay_config::load(sources).unwrap()
+        Loader::new(sources).and_then(Loader::load).unwrap()
     }
 }

@@ -1,4 +1,4 @@
-//! `backends`: checked as the gateway's specification demands, every problem at once.
+//! `backends`: the MCP servers behind the gateway, checked as the gateway's specification demands.
 //!
 //! The same functions read them from a file and from a client's `initializationOptions`.
 
@@ -6,16 +6,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use scrubjay_gateway::config::{BackendConfig, BackendLink, InheritEnv, Quarantine};
-use serde_json::{Value as Json, json};
+use serde_json::json;
 
 use crate::cursor::Cursor;
 use crate::mask::{self, Masked};
-use crate::node::{Kind, Node, Origin, Scalar, Value, below};
+use crate::node::{Kind, Node, Origin, Scalar, Value};
 use crate::problem::unknown;
 use crate::setting::{Count, Setting, Shown, Span, write_duration};
 
+/// The gateway's specification: `^[a-zA-Z0-9_-]{1,64}$`.
 const ID_CHARS_MAX: usize = 64;
-/// Longer than hosts wait by themselves (a minute, mostly), so that they give up first.
+/// Longer than most hosts wait (a minute), so that the host gives up first.
 const CALL_TIMEOUT_DEFAULT: Duration = Duration::from_secs(300);
 
 const COMMON: [&str; 7] =
@@ -23,79 +24,76 @@ const COMMON: [&str; 7] =
 const STDIO: [&str; 4] = ["command", "args", "env", "inheritEnv"];
 const HTTP: [&str; 2] = ["url", "headers"];
 
-/// The backends of one layer, and how they were written.
+/// The backends of one layer.
 #[derive(Clone)]
 pub(crate) struct Backends {
     pub(crate) list: Vec<BackendConfig>,
-    /// Which of their definitions are held back, by the ids of those that say so.
+    /// Which definitions are held back, by the id of each backend that sets it.
     pub(crate) quarantine: BTreeMap<String, Quarantine>,
-    written: Node,
 }
 
 impl Setting for Backends {
+    type Value = Self;
+
     const FITS_VARIABLE: bool = false;
 
     fn read(at: &Cursor<'_>) -> Option<Self> {
         let items = at.list_of(" of backends")?;
         at.if_right(|| {
             let mut first: BTreeMap<&str, &Cursor<'_>> = BTreeMap::new();
-            let mut list = Vec::with_capacity(items.len());
+            let (mut list, mut quarantine) = (Vec::with_capacity(items.len()), BTreeMap::new());
             for at in &items {
-                let id = at.node.get("id").and_then(scalar);
+                let id = at.node.get("id").and_then(Node::scalar);
                 if let Some(other) = id.and_then(|id| first.insert(&id.text, at)) {
-                    // At the backend, whose line says which one is meant.
-                    at.of("id").wrong::<()>(format!("is the id of {} already", other.key));
+                    // With the line of the backend: in a long list it says which one is meant.
+                    at.under("id").wrong::<()>(format!("is the id of {} already", other.key));
                 }
                 list.extend(read_backend(at));
             }
-            let held_back = |at: &Cursor<'_>| {
-                let mode = at.get("quarantine")?;
-                Some((scalar(at.node.get("id")?)?.text.clone(), mode))
-            };
-            let quarantine = items.iter().filter_map(held_back).collect();
-            Some(Self { list, quarantine, written: at.node.clone() })
+            for at in &items {
+                let mode = at.get::<Quarantine>("quarantine");
+                quarantine
+                    .extend(at.node.get("id").and_then(Node::scalar).map(|id| id.text.clone()).zip(mode));
+            }
+            Some(Self { list, quarantine })
         })
     }
 
-    fn json(&self) -> Json {
-        json!([])
-    }
-
-    fn show(&self, key: &str, origin: &Origin, out: &mut Vec<Shown>) {
-        if self.list.is_empty() {
-            out.push(Shown::new(key, self.json(), origin));
+    fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {
+        let items = at.list_of("").unwrap_or_default();
+        if items.is_empty() {
+            out.push(Shown::new(&at.key, json!([]), at.origin()));
         }
-        let Value::List(items) = &self.written.value else { return };
-        for (i, (item, backend)) in items.iter().zip(&self.list).enumerate() {
-            let path = format!("{key}[{i}]");
-            show_backend(item, &path, out);
-            if item.get("inheritEnv").is_none() && matches!(backend.link, BackendLink::Stdio { .. }) {
-                out.push(Shown::new(&below(&path, "inheritEnv"), false, &Origin::Default));
-            }
-            if item.get("callTimeout").is_none() {
-                let timeout = write_duration(backend.call_timeout);
-                out.push(Shown::new(&below(&path, "callTimeout"), timeout, &Origin::Default));
+        for at in items {
+            show_backend(&at, out);
+            let is_stdio =
+                at.node.get("type").and_then(Node::scalar).is_some_and(|link| link.text == "stdio");
+            let timeout = write_duration(CALL_TIMEOUT_DEFAULT);
+            for (key, is_shown, default) in
+                [("inheritEnv", is_stdio, json!(false)), ("callTimeout", true, json!(timeout))]
+            {
+                if is_shown && at.member(key).is_none() {
+                    out.push(Shown::new(&at.under(key).key, default, &Origin::Default));
+                }
             }
         }
     }
-}
-
-fn scalar(node: &Node) -> Option<&Scalar> {
-    if let Value::Scalar(scalar) = &node.value { Some(scalar) } else { None }
 }
 
 fn read_backend(at: &Cursor<'_>) -> Option<BackendConfig> {
     let Value::Map(entries) = &at.node.value else {
         return at.wrong("must be a map of keys to values");
     };
+    // First, because the type decides which keys are known.
     let link_type = read_type(at);
     refuse_others(at, entries, link_type);
     let id = at.required("id").and_then(|at| read_id(&at));
     let display_name = at.get_or("displayName", None, |at| Some(Some(at.text()?.to_owned())));
-    let call_timeout = at.get_or("callTimeout", Span(CALL_TIMEOUT_DEFAULT), Span::<1>::read);
+    // Every key is read before `?` ends the function, so that all problems of a backend are reported.
+    let call_timeout = at.get_or("callTimeout", CALL_TIMEOUT_DEFAULT, Span::<1>::read);
     let is_shared = at.get_or("shared", false, bool::read);
-    let usual = Count(BackendConfig::CONNECTIONS_MAX);
-    let connections_max = at.get_or("maxConnections", usual, Count::<1, 100_000>::read);
+    let connections_max =
+        at.get_or("maxConnections", BackendConfig::CONNECTIONS_MAX, Count::<1, 100_000>::read);
     let link = match link_type {
         Some("stdio") => read_stdio(at),
         Some(other) => read_http(at, other == "sse"),
@@ -105,9 +103,9 @@ fn read_backend(at: &Cursor<'_>) -> Option<BackendConfig> {
         id: id?,
         display_name: display_name?,
         link: link?,
-        call_timeout: call_timeout?.0,
+        call_timeout: call_timeout?,
         is_shared: is_shared?,
-        connections_max: connections_max?.0,
+        connections_max: connections_max?,
     })
 }
 
@@ -119,7 +117,7 @@ fn read_type<'a>(at: &Cursor<'a>) -> Option<&'a str> {
     }
 }
 
-/// Reports every key that a backend of this type does not have.
+/// Reports the keys that a backend of this type does not have.
 fn refuse_others(at: &Cursor<'_>, entries: &[(String, Node)], link_type: Option<&str>) {
     let (known, theirs, other_type): (Vec<&str>, &[&str], &str) = match link_type {
         Some("stdio") => ([&COMMON[..], &STDIO].concat(), &HTTP, "http"),
@@ -127,7 +125,7 @@ fn refuse_others(at: &Cursor<'_>, entries: &[(String, Node)], link_type: Option<
         None => ([&COMMON[..], &STDIO, &HTTP].concat(), &[], ""),
     };
     for (name, _) in entries.iter().filter(|(name, _)| !known.contains(&name.as_str())) {
-        at.place(name).wrong::<()>(if theirs.contains(&name.as_str()) {
+        at.member_or_self(name).wrong::<()>(if theirs.contains(&name.as_str()) {
             format!("belongs to backends of type \"{other_type}\"")
         } else {
             unknown(name, &known)
@@ -164,7 +162,11 @@ fn read_http(at: &Cursor<'_>, sse: bool) -> Option<BackendLink> {
         let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
         let fits = rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['/', ':', '?', '#']))
             && url.bytes().all(|b| b.is_ascii_graphic());
-        if fits { Some(url) } else { at.place("url").wrong("must be an http:// or https:// address") }
+        if fits {
+            Some(url)
+        } else {
+            at.member_or_self("url").wrong("must be an http:// or https:// address")
+        }
     });
     let headers = map_of_texts(at, "headers", |name, value| {
         let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
@@ -198,39 +200,35 @@ fn required_text(at: &Cursor<'_>, name: &str) -> Option<String> {
     if text.is_empty() { at.wrong("must not be empty") } else { Some(text.to_owned()) }
 }
 
-fn show_backend(node: &Node, path: &str, out: &mut Vec<Shown>) {
-    let Value::Map(entries) = &node.value else { return };
-    let command = node.get("command").and_then(scalar).map_or("", |scalar| scalar.text.as_str());
-    for (name, value) in entries {
-        let path = below(path, name);
-        match &value.value {
-            Value::Map(pairs) => {
-                for (key, value) in pairs {
-                    let Some(scalar) = scalar(value) else { continue };
-                    // The name of a header does not tell whether its value lets somebody in.
+fn show_backend(at: &Cursor<'_>, out: &mut Vec<Shown>) {
+    let command = at.node.get("command").and_then(Node::scalar).map_or("", |scalar| scalar.text.as_str());
+    for (name, at) in at.map_of("").unwrap_or_default() {
+        match &at.node.value {
+            Value::Map(_) => {
+                for (key, at) in at.map_of("").unwrap_or_default() {
+                    let Some(scalar) = at.node.scalar() else { continue };
+                    // Any header may authorise: its name does not tell.
                     let masked =
                         if name == "headers" { mask::hide(&scalar.text) } else { mask_scalar(key, scalar) };
-                    out.push(Shown::masked(&below(&path, key), masked, &value.origin));
+                    out.push(Shown::masked(&at.key, masked, at.origin()));
                 }
             }
-            Value::List(items) => out.push(show_list(&path, command, items, &value.origin)),
-            Value::Scalar(scalar) => {
-                out.push(Shown::masked(&path, mask_scalar("", scalar), &value.origin));
-            }
+            Value::List(items) => out.push(show_list(&at, command, items)),
+            Value::Scalar(scalar) => out.push(Shown::masked(&at.key, mask_scalar("", scalar), at.origin())),
             Value::Null => {}
         }
     }
 }
 
-fn show_list(path: &str, command: &str, items: &[Node], origin: &Origin) -> Shown {
-    let scalars: Vec<&Scalar> = items.iter().filter_map(scalar).collect();
+fn show_list(at: &Cursor<'_>, command: &str, items: &[Node]) -> Shown {
+    let scalars: Vec<&Scalar> = items.iter().filter_map(Node::scalar).collect();
     let mut masked = mask::mask_args(command, scalars.iter().map(|scalar| scalar.text.as_str()));
     for (masked, scalar) in masked.iter_mut().zip(&scalars).filter(|(_, scalar)| scalar.secret) {
         *masked = mask::hide(&scalar.text);
     }
     let (shown, hidden): (Vec<String>, Vec<Vec<String>>) =
         masked.into_iter().map(|m| (m.shown, m.hidden)).unzip();
-    Shown { hidden: hidden.concat(), ..Shown::new(path, json!(shown), origin) }
+    Shown { hidden: hidden.concat(), ..Shown::new(&at.key, json!(shown), at.origin()) }
 }
 
 fn mask_scalar(name: &str, scalar: &Scalar) -> Masked {
@@ -348,9 +346,8 @@ mod tests {
             ]),
             &Origin::Options,
         );
-        let backends = cursor::read(&node, "backends", &mut Vec::new(), Backends::read).unwrap();
         let mut shown = Vec::new();
-        backends.show("backends", &Origin::Options, &mut shown);
+        cursor::read(&node, "backends", &mut Vec::new(), |at| Backends::show(at, &mut shown));
         let text = serde_json::to_string(&shown).unwrap();
         assert!(!text.contains("123456"), "{text}");
         assert!(text.contains("https://u:***@h/") && text.contains(r#"["--key","***","***"]"#), "{text}");

@@ -10,17 +10,17 @@ use crate::setting::{Size, Span};
 
 const MIB: u64 = 1 << 20;
 pub(crate) const GIB: u64 = 1 << 30;
-/// Without an upper bound.
+/// The largest size of a key without an upper bound.
 pub(crate) const ANY: u64 = u64::MAX;
 
 section! {
     /// `limits`.
-    Limits {
-        max_message_size: Size<1024, GIB> = "16MiB";
+    struct Limits {
+        max_message_size: Size<1024, GIB, usize> = "16MiB";
         max_tape_size: Option<Size<1024, ANY>> = "100MB";
         max_tape_duration: Option<Span<1000>> = "1h";
-        max_memory: Option<Size<MIB, ANY>>;
-        max_session_memory: Option<Size<MIB, ANY>>;
+        max_memory: Option<Size<MIB, ANY, usize>>;
+        max_session_memory: Option<Size<MIB, ANY, usize>>;
     }
 }
 
@@ -28,59 +28,63 @@ impl Loaded {
     /// Returns how a relay behaves: its limits, and what it does when it cannot record.
     pub fn relay(&self) -> relay::Options {
         let limits = &self.settings.limits;
-        let message_max = limits.max_message_size.usize();
-        let usual = MemoryLimits::default();
-        let process = limits.max_memory.map_or(usual.process_bytes_max, Size::usize);
-        let session = limits.max_session_memory.map_or(usual.session_bytes_max, Size::usize);
+        let (message_max, usual) = (limits.max_message_size, MemoryLimits::default());
+        // At least some messages of the largest size fit; with less room, none of them could ever pass.
+        let room = |given: Option<usize>, usual: usize, messages: usize| {
+            given.unwrap_or(usual).max(message_max.saturating_mul(messages))
+        };
         relay::Options {
             on_record_failure: self.settings.on_record_failure,
             durability: self.settings.durability,
             message_bytes_max: message_max,
-            // Some messages fit in any case, or none could pass.
             memory: MemoryLimits {
-                process_bytes_max: process.max(message_max.saturating_mul(MemoryLimits::MESSAGES_MIN)),
-                session_bytes_max: session
-                    .max(message_max.saturating_mul(MemoryLimits::SESSION_MESSAGES_MIN)),
+                process_bytes_max: room(
+                    limits.max_memory,
+                    usual.process_bytes_max,
+                    MemoryLimits::MESSAGES_MIN,
+                ),
+                session_bytes_max: room(
+                    limits.max_session_memory,
+                    usual.session_bytes_max,
+                    MemoryLimits::SESSION_MESSAGES_MIN,
+                ),
             },
         }
     }
 
-    /// Returns when a tape is full.
+    /// Returns the size and age at which a new tape begins.
     pub fn limits(&self) -> recording::RotationLimits {
         let (limits, storage) = (&self.settings.limits, &self.settings.recorder.storage);
-        // A value under the one name removes the default under the other, so that a key has one value.
+        // Setting one name removes the default of the other, so exactly one of the two has a value.
         let one = "one of the two names has at least the default";
         recording::RotationLimits {
-            tape_bytes_max: storage.max_tape_size.or(limits.max_tape_size).expect(one).0,
-            tape_duration_max: storage.max_tape_duration.or(limits.max_tape_duration).expect(one).0,
+            tape_bytes_max: storage.max_tape_size.or(limits.max_tape_size).expect(one),
+            tape_duration_max: storage.max_tape_duration.or(limits.max_tape_duration).expect(one),
         }
     }
 
-    /// Says which limits have no effect, because the one for messages says otherwise.
+    /// Returns a notice for each limit that has no effect, because the limit for messages overrides it.
     pub(crate) fn limit_notices(&self) -> Vec<String> {
         let limits = &self.settings.limits;
-        let message_max = limits.max_message_size.0;
-        let too_low = |key: &str, given: Option<Size<MIB, ANY>>, times: usize| {
-            given.filter(|size| size.0 < message_max.saturating_mul(times as u64)).map(|_| {
-                format!("{key} is less than {times} times limits.max_message_size, which is used instead: lower that one")
-            })
-        };
-        let too_high = self.settings.serve.max_body_size.filter(|size| size.0 > message_max).map(|_| {
-            "serve.max_body_size is larger than limits.max_message_size, which holds for every message: raise that \
-             one instead"
-                .to_owned()
-        });
-        [
-            too_high,
-            too_low("limits.max_memory", limits.max_memory, MemoryLimits::MESSAGES_MIN),
-            too_low(
-                "limits.max_session_memory",
-                limits.max_session_memory,
-                MemoryLimits::SESSION_MESSAGES_MIN,
-            ),
-        ]
-        .into_iter()
-        .flatten()
-        .collect()
+        let message_max = limits.max_message_size;
+        let mut notices = Vec::new();
+        if self.settings.serve.max_body_size.is_some_and(|size| size > message_max) {
+            notices.push(
+                "serve.max_body_size is larger than limits.max_message_size, which holds for every message: raise that \
+                 one instead"
+                    .to_owned(),
+            );
+        }
+        for (key, given, times) in [
+            ("limits.max_memory", limits.max_memory, MemoryLimits::MESSAGES_MIN),
+            ("limits.max_session_memory", limits.max_session_memory, MemoryLimits::SESSION_MESSAGES_MIN),
+        ] {
+            if given.is_some_and(|size| size < message_max.saturating_mul(times)) {
+                notices.push(format!(
+                    "{key} is less than {times} times limits.max_message_size, which is used instead: lower that one"
+                ));
+            }
+        }
+        notices
     }
 }

@@ -1,20 +1,19 @@
-//! `llm`: the model that is asked, and how.
+//! `llm`: the model, and how calls to it are made.
 
-use scrubjay_llm::LlmConfig;
+use scrubjay_llm::{LlmConfig, Secret};
 
 use crate::loaded::Loaded;
 use crate::problem::ConfigError;
 use crate::section::section;
-use crate::setting::{Count, Span, Token};
+use crate::setting::{Count, Span};
 
 section! {
-    /// `llm`.
-    Llm {
-        api_key: Option<Token>;
+    LlmConfig {
+        api_key: Option<Secret>;
         base_url: String = "https://api.openai.com/v1";
         model: String = "gpt-4o-mini";
         timeout: Span<100> = "30s";
-        retries: Count<0, 10> = "2";
+        retries: Count<0, 10, u32> = "2";
         concurrency: Count<1, 64> = "4";
         required: bool = "false";
         allow_insecure: bool = "false";
@@ -25,24 +24,14 @@ impl Loaded {
     /// Returns how the model is reached.
     ///
     /// # Errors
-    /// Its address or the key is of no use, or there is no key where one is required.
+    /// Its address cannot be used, or a key is required and there is none.
     pub fn llm_config(&self) -> Result<LlmConfig, ConfigError> {
-        let llm = &self.settings.llm;
-        let config = LlmConfig {
-            api_key: llm.api_key.as_ref().map(|key| key.0.clone()),
-            base_url: llm.base_url.clone(),
-            model: llm.model.clone(),
-            timeout: llm.timeout.0,
-            retries: u32::try_from(llm.retries.0).expect("the key's range ends at 10"),
-            concurrency: llm.concurrency.0,
-            required: llm.required,
-            allow_insecure: llm.allow_insecure,
-        };
+        let config = &self.settings.llm;
         config.check().map_err(|wrong| self.wrong("llm.base_url", wrong.to_string()))?;
         if config.required && !config.is_usable() {
             let message = "asks for a key, and there is none: set OPENAI_API_KEY or llm.api_key";
             return Err(self.wrong("llm.required", message));
         }
-        Ok(config)
+        Ok(config.clone())
     }
 }

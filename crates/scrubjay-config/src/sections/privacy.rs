@@ -1,5 +1,6 @@
-//! `recorder.privacy`: what is taken out of recordings.
+//! `recorder.privacy`: what is removed from recordings.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,148 +11,136 @@ use scrubjay_core::redact::{
 };
 use scrubjay_tape::home::Home;
 use serde_json::{Value as Json, json};
+use thiserror::Error;
 
 use crate::cursor::Cursor;
 use crate::loaded::Loaded;
 use crate::node::{Origin, below};
+use crate::owned_file::{self, OwnedFileError};
 use crate::problem::{ConfigError, Problem};
-use crate::secret_file;
 use crate::section::section;
-use crate::setting::{Setting, Shown};
+use crate::setting::{Setting, Shown, TextCheck, Texts};
 
 const KEY: &str = "recorder.privacy";
-/// A key with less in it can be guessed.
+/// The shortest text of a key: a shorter one can be guessed.
 const KEY_BYTES_MIN: usize = 16;
 const VISIBLE_CHARS_DEFAULT: usize = 4;
 
 section! {
     /// `recorder.privacy`.
-    Privacy {
+    struct Privacy {
         redact_sensitive: bool = "true";
-        sensitive_fields: Fields = "[]";
+        sensitive_fields: Texts<Field> = "[]";
         hash_ids: bool = "false";
         encryption: Encryption;
         keys: Keys = "{}";
-        rules: RedactionRules = "[]";
+        rules: Vec<RedactionRule> = "[]";
     }
 }
 
 section! {
-    /// `recorder.privacy.encryption`: whether what is taken out is kept encrypted.
-    Encryption {
+    /// `recorder.privacy.encryption`: whether removed values are kept, encrypted.
+    struct Encryption {
         enabled: bool = "false";
         key_id: KeyId = "default";
     }
 }
 
-/// Names of sensitive fields.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fields(Vec<String>);
+/// The name of a sensitive field.
+pub(crate) struct Field;
 
-impl Setting for Fields {
-    fn read(at: &Cursor<'_>) -> Option<Self> {
-        at.each(|name| RedactionPattern::Field(name.to_owned()).check().map(|()| name.to_owned())).map(Self)
-    }
-
-    fn json(&self) -> Json {
-        json!(self.0)
+impl TextCheck for Field {
+    fn check(name: &str) -> Result<(), Cow<'static, str>> {
+        RedactionPattern::Field(name.to_owned()).check().map_err(|error| error.to_string().into())
     }
 }
 
 /// The name of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct KeyId(String);
+pub(crate) struct KeyId;
 
-impl KeyId {
-    fn of(id: &str) -> Result<Self, &'static str> {
-        let fits =
-            !id.is_empty() && id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
-        if fits { Ok(Self(id.to_owned())) } else { Err("must be letters, digits, _ or -") }
+impl Setting for KeyId {
+    type Value = String;
+
+    fn read(at: &Cursor<'_>) -> Option<String> {
+        at.reported(checked_id(at.text()?))
+    }
+
+    fn json(value: &String) -> Json {
+        value.as_str().into()
     }
 }
 
-impl Setting for KeyId {
-    fn read(at: &Cursor<'_>) -> Option<Self> {
-        at.reported(Self::of(at.text()?))
-    }
-
-    fn json(&self) -> Json {
-        self.0.as_str().into()
-    }
+fn checked_id(id: &str) -> Result<String, &'static str> {
+    let fits = !id.is_empty() && id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
+    if fits { Ok(id.to_owned()) } else { Err("must be letters, digits, _ or -") }
 }
 
 /// Where the bytes of a key are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Source {
+pub(crate) enum KeySource {
     File(PathBuf),
     Variable(String),
 }
 
-/// The keys, by name.
-#[derive(Clone, Debug)]
-pub(crate) struct Keys(BTreeMap<String, (Source, Origin)>);
+/// The keys by name, each with its source.
+pub(crate) struct Keys;
 
 impl Setting for Keys {
+    type Value = BTreeMap<String, KeySource>;
+
     const FITS_VARIABLE: bool = false;
 
-    fn read(at: &Cursor<'_>) -> Option<Self> {
+    fn read(at: &Cursor<'_>) -> Option<Self::Value> {
         let named = at.map_of("names to { file: … } or { env: … }")?;
-        at.if_right(|| {
-            let read = |(id, at): (&str, Cursor<'_>)| {
-                at.reported(KeyId::of(id));
-                let source = match at.entries(&["file", "env"]).as_slice() {
-                    [("file", at)] => PathBuf::read(at).map(Source::File),
-                    [(_, at)] => at.text().map(|name| Source::Variable(name.to_owned())),
-                    _ => at.wrong("must have either file or env"),
-                };
-                Some((id.to_owned(), (source?, at.origin().clone())))
+        let read = |(id, at): (&str, Cursor<'_>)| {
+            at.reported(checked_id(id));
+            let source = match at.entries(&["file", "env"]).as_slice() {
+                [("file", at)] => PathBuf::read(at).map(KeySource::File),
+                [(_, at)] => at.text().map(|name| KeySource::Variable(name.to_owned())),
+                _ => at.wrong("must have either file or env"),
             };
-            Some(Self(named.into_iter().filter_map(read).collect()))
-        })
+            Some((id.to_owned(), source?))
+        };
+        at.if_right(|| Some(named.into_iter().filter_map(read).collect()))
     }
 
-    fn json(&self) -> Json {
-        json!({})
-    }
-
-    fn show(&self, key: &str, _: &Origin, out: &mut Vec<Shown>) {
-        for (id, (source, origin)) in &self.0 {
+    fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {
+        for (id, source) in Self::read(at).unwrap_or_default() {
             let shown = match source {
-                Source::File(path) => json!({ "file": path }),
-                Source::Variable(name) => json!({ "env": name }),
+                KeySource::File(path) => json!({ "file": path }),
+                KeySource::Variable(name) => json!({ "env": name }),
             };
-            out.push(Shown::new(&below(key, id), shown, origin));
+            let at = at.member_or_self(&id);
+            out.push(Shown::new(&at.key, shown, at.origin()));
         }
     }
 }
 
-/// The user's rules, each with the key it encrypts with and its place.
-#[derive(Clone)]
-pub(crate) struct RedactionRules(Vec<(RedactionRule, Option<String>, Origin)>);
+/// The user's own redaction rules; `config show` names them.
+impl Setting for Vec<RedactionRule> {
+    type Value = Self;
 
-impl Setting for RedactionRules {
     const FITS_VARIABLE: bool = false;
 
     fn read(at: &Cursor<'_>) -> Option<Self> {
-        let items = at.list_of(" of rules")?;
-        at.if_right(|| Some(Self(items.iter().filter_map(|at| at.if_right(|| read_rule(at))).collect())))
+        at.read_items(" of rules", |at| at.if_right(|| read_rule(at)))
     }
 
-    fn json(&self) -> Json {
-        json!(self.0.iter().map(|(rule, ..)| rule.name.as_str()).collect::<Vec<_>>())
+    fn json(value: &Self) -> Json {
+        value.iter().map(|rule| rule.name.as_str()).collect()
     }
 }
 
 const RULE_KEYS: [&str; 10] =
     ["name", "field", "path", "regex", "method", "param", "action", "with", "visible_chars", "key_id"];
 
-fn read_rule(at: &Cursor<'_>) -> Option<(RedactionRule, Option<String>, Origin)> {
+fn read_rule(at: &Cursor<'_>) -> Option<RedactionRule> {
     at.entries(&RULE_KEYS);
     let given = |key: &str| at.member(key)?.text().map(str::to_owned);
     let (name, action) = (given("name"), given("action"));
     let patterns = ["field", "path", "regex", "method", "param"].map(given);
     let [with, visible, key_id] = ["with", "visible_chars", "key_id"].map(given);
-    let wrong = |key: &str, what: &str| at.place(key).wrong::<()>(what);
+    let wrong = |key: &str, what: &str| at.member_or_self(key).wrong::<()>(what);
     if name.is_none() {
         wrong("name", "is required");
     }
@@ -168,7 +157,7 @@ fn read_rule(at: &Cursor<'_>) -> Option<(RedactionRule, Option<String>, Origin)>
         }
     };
     if let Some((key, pattern)) = &pattern {
-        at.place(key).reported(pattern.check());
+        at.member_or_self(key).reported(pattern.check());
     }
     let visible_chars = visible.as_deref().map_or(Ok(VISIBLE_CHARS_DEFAULT), str::parse);
     if visible_chars.is_err() {
@@ -182,27 +171,23 @@ fn read_rule(at: &Cursor<'_>) -> Option<(RedactionRule, Option<String>, Origin)>
         }
         Some("hash") => RedactionAction::Hash,
         Some("mask") => RedactionAction::Mask { visible_chars: visible_chars.unwrap_or_default() },
-        // The key is read when all layers are known.
-        Some("encrypt") => RedactionAction::Encrypt {
-            key_id: key_id.clone().unwrap_or_default(),
-            key: RedactionKey([0; 32]),
-        },
+        Some("encrypt") => {
+            if key_id.is_none() {
+                wrong("key_id", "is required with the action encrypt");
+            }
+            // `redactor` puts the key in: another layer may define it.
+            RedactionAction::Encrypt { key_id: key_id.unwrap_or_default(), key: RedactionKey([0; 32]) }
+        }
         Some(_) => {
             wrong("action", "must be remove, replace, hash, mask or encrypt");
             RedactionAction::Mark
         }
     };
-    let encrypts = matches!(action, RedactionAction::Encrypt { .. });
-    if encrypts && key_id.is_none() {
-        wrong("key_id", "is required with the action encrypt");
-    }
-    let rule = RedactionRule { name: name?, pattern: pattern?.1, action };
-    Some((rule, key_id.filter(|_| encrypts), at.origin().clone()))
+    Some(RedactionRule { name: name?, pattern: pattern?.1, action })
 }
 
 impl Loaded {
-    /// Makes the redactor that the configuration asks for. Reads the files of its keys; a key for hashes is stored in the
-    /// data directory.
+    /// Makes the redactor. Reads the files of its keys; a generated key for hashes is stored in the data directory.
     ///
     /// # Errors
     /// A key is missing or unusable.
@@ -210,22 +195,23 @@ impl Loaded {
         let privacy = &self.settings.recorder.privacy;
         let mut problems = Vec::new();
         let mut key = |id: &str, at: &str, origin: &Origin| -> RedactionKey {
-            privacy.key(id).unwrap_or_else(|what| {
-                problems.push(Problem::new(origin, format!("{KEY}.{at}"), what));
+            privacy.key(id).unwrap_or_else(|error| {
+                problems.push(Problem::new(origin, format!("{KEY}.{at}"), error));
+                // Never used: `problems` refuses the configuration below.
                 RedactionKey([0; 32])
             })
         };
-        let mut rules = Vec::new();
-        for (i, (mut rule, key_id, origin)) in privacy.rules.0.iter().cloned().enumerate() {
-            if let Some(id) = key_id {
-                let key = key(&id, &format!("rules[{i}].key_id"), &origin);
-                rule.action = RedactionAction::Encrypt { key_id: id, key };
+        let mut rules = privacy.rules.clone();
+        for (i, rule) in rules.iter_mut().enumerate() {
+            if let RedactionAction::Encrypt { key_id, key: rule_key } = &mut rule.action {
+                let written = self.layers.get(&format!("{KEY}.rules")).and_then(|rules| rules.item(i));
+                let origin = written.map_or(&Origin::Default, |rule| &rule.origin);
+                *rule_key = key(key_id, &format!("rules[{i}].key_id"), origin);
             }
-            rules.push(rule);
         }
         let encryption = &privacy.encryption;
         let action = if encryption.enabled {
-            let (at, key_id) = ("encryption.key_id", encryption.key_id.0.clone());
+            let (at, key_id) = ("encryption.key_id", encryption.key_id.clone());
             let key = key(&key_id, at, self.origin(&below(KEY, at)));
             RedactionAction::Encrypt { key_id, key }
         } else {
@@ -233,14 +219,14 @@ impl Loaded {
         };
         let hashes = privacy.hash_ids || rules.iter().any(|rule| rule.action == RedactionAction::Hash);
         let hash_key = match home {
-            _ if privacy.keys.0.contains_key("hash") => key("hash", "keys.hash", &Origin::Default),
+            _ if privacy.keys.contains_key("hash") => key("hash", "keys.hash", &Origin::Default),
             Some(home) if hashes => RedactionKey(home.hash_key().context("cannot make a key for hashes")?),
             _ => RedactionKey([0; 32]),
         };
         ConfigError::unless_empty(problems)?;
         let config = RedactionConfig {
             redact_sensitive: privacy.redact_sensitive,
-            sensitive_fields: privacy.sensitive_fields.0.clone(),
+            sensitive_fields: privacy.sensitive_fields.clone(),
             hash_ids: privacy.hash_ids,
             rules,
             action,
@@ -255,46 +241,67 @@ impl Loaded {
         Ok(Arc::new(Redactor::new(&config).map_err(wrong)?))
     }
 
-    /// Returns the key that encrypts under a name: the configuration's, else the one in the variable of that name.
+    /// Returns the key of a name for encryption: the configuration's, else the one in the variable of that name.
     ///
     /// # Errors
-    /// There is none, or it cannot be used; why, in words that follow its name.
-    pub fn redaction_key(&self, id: &str) -> Result<RedactionKey, String> {
+    /// There is none, or it cannot be used; the message follows the key's name.
+    pub fn redaction_key(&self, id: &str) -> Result<RedactionKey, KeyError> {
         let privacy = &self.settings.recorder.privacy;
         match std::env::var(id) {
-            Ok(secret) if !privacy.keys.0.contains_key(id) => derived(secret.as_bytes(), &format!("${id}")),
+            Ok(secret) if !privacy.keys.contains_key(id) => derived(secret.as_bytes(), format!("${id}")),
             _ => privacy.key(id),
         }
     }
 }
 
+/// Why a key cannot be used; each message follows the key's name.
+#[derive(Debug, Error)]
+pub enum KeyError {
+    /// The configuration has no key of this name.
+    #[error("names no key: give {KEY}.keys.{0} a file or an env")]
+    Unknown(String),
+    /// Its file cannot be read.
+    #[error("has a key that cannot be read from {place}: {error}")]
+    Unreadable {
+        /// The file.
+        place: String,
+        /// Why.
+        error: OwnedFileError,
+    },
+    /// Its variable is not set.
+    #[error("has its key in ${0}, which is not set")]
+    Unset(String),
+    /// It is so short that it can be guessed.
+    #[error("has too short a key in {0}: it needs at least {KEY_BYTES_MIN} bytes")]
+    Short(String),
+}
+
 impl Privacy {
-    /// Reads a key by its name; the error's words follow the name.
-    fn key(&self, id: &str) -> Result<RedactionKey, String> {
-        match self.keys.0.get(id) {
-            None => Err(format!("names no key: give {KEY}.keys.{id} a file or an env")),
-            Some((Source::File(path), _)) => {
+    /// Reads a key by its name.
+    fn key(&self, id: &str) -> Result<RedactionKey, KeyError> {
+        match self.keys.get(id) {
+            None => Err(KeyError::Unknown(id.to_owned())),
+            Some(KeySource::File(path)) => {
                 let place = path.display().to_string();
-                let secret = secret_file::read(path)
-                    .map_err(|e| format!("has a key that cannot be read from {place}: {e}"))?;
-                derived(&secret, &place)
+                match owned_file::read_secret(path) {
+                    Ok(secret) => derived(&secret, place),
+                    Err(error) => Err(KeyError::Unreadable { place, error }),
+                }
             }
-            Some((Source::Variable(name), _)) => {
-                let secret =
-                    std::env::var(name).map_err(|_| format!("has its key in ${name}, which is not set"))?;
-                derived(secret.as_bytes(), &format!("${name}"))
+            Some(KeySource::Variable(name)) => {
+                let secret = std::env::var(name).map_err(|_| KeyError::Unset(name.clone()))?;
+                derived(secret.as_bytes(), format!("${name}"))
             }
         }
     }
 }
 
-/// Derives a key from the text that a person keeps as one.
-fn derived(secret: &[u8], place: &str) -> Result<RedactionKey, String> {
-    let secret = secret.trim_ascii();
-    if secret.len() < KEY_BYTES_MIN {
-        return Err(format!("has too short a key in {place}: it needs at least {KEY_BYTES_MIN} bytes"));
+/// Derives the 32 bytes of a key from a text of any length.
+fn derived(secret: &[u8], place: String) -> Result<RedactionKey, KeyError> {
+    match secret.trim_ascii() {
+        secret if secret.len() < KEY_BYTES_MIN => Err(KeyError::Short(place)),
+        secret => Ok(RedactionKey(blake3::derive_key("scrubjay redaction key v1", secret))),
     }
-    Ok(RedactionKey(blake3::derive_key("scrubjay redaction key v1", secret)))
 }
 
 #[cfg(test)]
@@ -320,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_rules_are_told_with_their_place() {
+    fn wrong_rules_are_reported_with_their_line() {
         let told = problems(
             "recorder:\n  privacy:\n    rules:\n      - name: a\n        regex: '('\n      - name: b\n        path: $.a[\n      - \
              { name: c, field: x, action: shred }\n      - { field: x, path: $.y }\n      - { name: e, field: x, action: encrypt }\n",
@@ -340,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_not_there_is_told() {
+    fn a_missing_key_is_reported() {
         let config = loaded("recorder: { privacy: { encryption: { enabled: true, key_id: main } } }");
         let told = config.redactor(None).unwrap_err();
         let told = &told.downcast_ref::<ConfigError>().unwrap().problems[0];

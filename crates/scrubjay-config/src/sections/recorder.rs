@@ -1,39 +1,41 @@
-//! `recorder`: whether, where and when recordings are written. Which messages are kept is in `selection`, what is taken
-//! out of them in `privacy`, and what is done to them on their way in `rules`.
+//! `recorder`: whether, where and when recordings are written. `selection` has which messages are kept, `privacy` what is
+//! removed from them, and `rules` what is done to messages on their way.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use scrubjay_core::rules::Rules;
+use scrubjay_core::selection::{Capture, Filters, SelectionStrategy};
 use scrubjay_gateway::relay::Durability;
 use scrubjay_tape::format::header::Compression;
 use scrubjay_tape::recording::Policy;
 
 use super::limits::ANY;
 use super::privacy::Privacy;
-use super::rules::MessageRules;
-use super::selection::{CaptureSection, FiltersSection, SamplingSection, StrategySetting};
+use super::selection::SamplingSection;
 use crate::loaded::Loaded;
 use crate::section::section;
 use crate::setting::{Count, Size, Span, choice};
 
 section! {
     /// `recorder`.
-    Recorder {
+    struct Recorder {
         enabled: bool = "true";
-        capture: CaptureSection;
-        filters: FiltersSection;
+        capture: Capture;
+        filters: Filters;
         sampling: SamplingSection;
-        strategy: StrategySetting = "full";
+        strategy: SelectionStrategy = "full";
         storage: StorageSection;
         privacy: Privacy;
-        rules: MessageRules = "[]";
+        rules: Rules = "[]";
         performance: Performance;
     }
 }
 
 section! {
-    /// `recorder.storage`: where and how recordings are kept; three keys are other names of older ones.
-    StorageSection {
+    /// `recorder.storage`: where and how recordings are kept. `path`, `max_tape_size` and `max_tape_duration` are other
+    /// names of `data` and of two keys of `limits`, because the recorder's specification has them here.
+    struct StorageSection {
         backend: Option<StorageBackend>;
         path: Option<PathBuf>;
         max_tape_size: Option<Size<1024, ANY>>;
@@ -45,14 +47,14 @@ section! {
 
 section! {
     /// `recorder.performance`: when recordings are written.
-    Performance {
+    struct Performance {
         buffer_size: Count<1, 1_000_000> = "1000";
         flush_interval: Span<1> = "5s";
         async_storage: bool = "false";
     }
 }
 
-// What the ledger is kept in.
+// The kind of database that holds the ledger.
 choice!(enum StorageBackend: "sqlite" = Sqlite, "postgres" = Postgres);
 choice!(Compression: "zstd" = Zstd, "none" = None);
 
@@ -73,15 +75,15 @@ impl Loaded {
         Ok(Policy {
             enabled: recorder.enabled,
             selection: recorder.selection(),
-            buffer_max: performance.async_storage.then_some(performance.buffer_size.0),
-            flush_interval: performance.flush_interval.0,
+            buffer_max: performance.async_storage.then_some(performance.buffer_size),
+            flush_interval: performance.flush_interval,
             compression: recorder.storage.compression,
         })
     }
 
     /// Returns how long tapes are kept after their end; `None` is for ever.
     pub fn retention(&self) -> Option<Duration> {
-        self.settings.recorder.storage.retention.map(|span| span.0)
+        self.settings.recorder.storage.retention
     }
 }
 
@@ -113,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_together_is_told() {
+    fn contradicting_settings_are_reported() {
         let told = |text: &str| {
             let error: ConfigError = loaded(text).policy().unwrap_err().downcast().unwrap();
             error.problems[0].to_string()

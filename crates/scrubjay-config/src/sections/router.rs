@@ -1,5 +1,6 @@
-//! `router`: how tasks in plain words become calls.
+//! `router`: how a task in plain words becomes a call.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use scrubjay_core::glob::Glob;
@@ -8,37 +9,41 @@ use scrubjay_router::{Router, ToolPresentation};
 
 use crate::loaded::Loaded;
 use crate::section::section;
-use crate::setting::{Count, Share, choice, text_list};
+use crate::setting::{Count, Share, TextCheck, Texts, choice};
 
 section! {
     /// `router`.
-    RouterSection {
+    struct RouterSection {
         mode: RouterMode = "catalog";
         threshold: Share = "0.5";
         confirm_destructive: bool = "true";
-        destructive: Calls = "[]";
-        allowed: Calls = "[]";
+        destructive: Texts<Call> = "[]";
+        allowed: Texts<Call> = "[]";
         max_steps: Count<1, 10> = "1";
         shortlist: Count<1, 15> = "10", free;
         learn: bool = "true";
     }
 }
 
-// How tools are put before a model, or that no task is routed.
+// How tools are presented to a model; `off` routes no task.
 choice!(enum RouterMode: "catalog" = Catalog, "backends" = Backends, "off" = Off);
 
-text_list!(
-    /// Names of calls: `backend/tool`, which may end in `*`.
-    Calls,
-    "a call like files/delete_file or files/*",
-    |name| {
+/// A call's name: `backend/tool`, which may end in `*`.
+pub(crate) struct Call;
+
+impl TextCheck for Call {
+    fn check(name: &str) -> Result<(), Cow<'static, str>> {
         let start = name.strip_suffix('*').unwrap_or(name);
-        !start.contains('*') && start.split_once('/').is_some_and(|(backend, _)| !backend.is_empty())
+        let names_backend = start.split_once('/').is_some_and(|(backend, _)| !backend.is_empty());
+        if names_backend && !start.contains('*') {
+            return Ok(());
+        }
+        Err("must be a call like files/delete_file or files/*".into())
     }
-);
+}
 
 impl Loaded {
-    /// Returns what routes tasks and what needs a person's consent; `None` if no task is routed.
+    /// Returns the router and the calls that need a person's consent; `None` if no task is routed.
     pub fn router(&self) -> Option<(Arc<Router>, Consent)> {
         let router = &self.settings.router;
         let mode = match router.mode {
@@ -46,15 +51,15 @@ impl Loaded {
             RouterMode::Backends => ToolPresentation::Backends,
             RouterMode::Off => return None,
         };
-        let globs = |calls: &Calls| calls.0.iter().map(|call| Glob::new(call)).collect();
+        let globs = |calls: &[String]| calls.iter().map(|call| Glob::new(call)).collect();
         let consent = Consent {
             confirm_destructive: router.confirm_destructive,
             destructive: globs(&router.destructive),
             allowed: globs(&router.allowed),
         };
-        let made = Router::new(mode, router.threshold.0 as f32)
-            .with_steps(router.max_steps.0)
-            .with_shortlist(router.shortlist.0);
+        let made = Router::new(mode, router.threshold as f32)
+            .with_steps(router.max_steps)
+            .with_shortlist(router.shortlist);
         Some((Arc::new(made), consent))
     }
 
@@ -88,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
+    fn wrong_values_are_reported() {
         let check = |text: &str, expected: &[&str]| {
             let told = problems(text);
             let told: Vec<&str> = told.iter().map(|told| told.split_once(":1: ").unwrap().1).collect();

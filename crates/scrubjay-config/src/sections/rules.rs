@@ -11,63 +11,61 @@ use scrubjay_core::rules::{
     DELAY_MAX, JsonPath, RULES_MAX, Rule, RuleAction, RuleMatch, Rules, STRICT_PREFIX,
 };
 use scrubjay_core::units::parse_duration;
-use serde_json::{Value as Json, json};
 
 use self::changing::{json_text, read_changes};
 use self::matching::read_match;
 use crate::cursor::Cursor;
 use crate::loaded::Loaded;
-use crate::setting::{Choice, Setting, choice, write_duration};
+use crate::setting::{Choice, Setting, Shown, choice, write_duration};
 
 const NAME: &str = "must be 1 to 64 letters, digits, _ - . : or /";
-
-/// The rules for messages on their way, and what `config show` says of each.
-#[derive(Clone)]
-pub(crate) struct MessageRules {
-    rules: Arc<Rules>,
-    described: Vec<String>,
-}
 
 impl Loaded {
     /// Returns the rules for messages on their way; `None` if there are none.
     pub fn rules(&self) -> Option<Arc<Rules>> {
-        let rules = &self.settings.recorder.rules.rules;
+        let rules = &self.settings.recorder.rules;
         (!rules.is_empty()).then(|| rules.clone())
     }
 }
 
-impl Setting for MessageRules {
+/// The rules for messages on their way; `config show` names each with what it does.
+impl Setting for Rules {
+    type Value = Arc<Self>;
+
     const FITS_VARIABLE: bool = false;
 
-    fn read(at: &Cursor<'_>) -> Option<Self> {
+    fn read(at: &Cursor<'_>) -> Option<Arc<Self>> {
         let items = at.list_of(" of rules")?;
         if items.len() > RULES_MAX {
             return at.wrong(format!("must not have more than {RULES_MAX} rules"));
         }
         at.if_right(|| {
-            let (mut list, mut described) = (Vec::<Rule>::new(), Vec::new());
+            let mut list = Vec::<Rule>::new();
             for at in &items {
-                let Some((verb, rule)) = at.if_right(|| read_rule(at)) else { continue };
+                let Some(rule) = at.if_right(|| read_rule(at)) else { continue };
                 if list.iter().any(|other| other.name == rule.name) {
-                    at.place("name").wrong::<()>("is the name of an earlier rule, too");
+                    at.member_or_self("name").wrong::<()>("is the name of an earlier rule, too");
                 }
-                described.push(format!("{}: {}", rule.name, verb.name()));
                 list.push(rule);
             }
-            Some(Self { rules: Arc::new(Rules::new(list)), described })
+            Some(Arc::new(Self::new(list)))
         })
     }
 
-    fn json(&self) -> Json {
-        json!(self.described)
+    fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {
+        let described = |at: &Cursor<'_>| {
+            Some(format!("{}: {}", at.member("name")?.text()?, at.get::<Verb>("action")?.name()))
+        };
+        let rules = at.read_items(" of rules", described);
+        out.push(Shown::new(&at.key, rules.unwrap_or_default(), at.origin()));
     }
 }
 
-// What a rule does, as it is written.
+// What a rule does.
 choice!(enum Verb: "allow" = Allow, "block" = Block, "modify" = Modify, "delay" = Delay, "mock" = Mock, "tag" = Tag);
 
-/// Reads one rule; reports everything that is wrong with it.
-fn read_rule(at: &Cursor<'_>) -> Option<(Verb, Rule)> {
+/// Reads one rule; reports all of its problems.
+fn read_rule(at: &Cursor<'_>) -> Option<Rule> {
     let verb = required(at, "action").and_then(|at| Verb::read(&at));
     let name = required(at, "name").and_then(|at| read_name(&at));
     let own: Option<&[&str]> = verb.map(|verb| match verb {
@@ -78,6 +76,7 @@ fn read_rule(at: &Cursor<'_>) -> Option<(Verb, Rule)> {
         Verb::Mock => &["result"],
         Verb::Tag => &["tags"],
     });
+    // Which keys a rule may have depends on its action; if that is wrong, no key is called unknown.
     if let Some(own) = own {
         at.entries(&[&["name", "match", "action"], own].concat());
     }
@@ -90,12 +89,12 @@ fn read_rule(at: &Cursor<'_>) -> Option<(Verb, Rule)> {
         Verb::Mock => Some(RuleAction::Mock { result: json_text(&required(at, "result")?)? }),
         Verb::Tag => read_tags(&required(at, "tags")?),
     });
-    Some((verb?, Rule { name: name?, when, action: action? }))
+    Some(Rule { name: name?, when, action: action? })
 }
 
-/// Returns the value of a key that has to be there, with something behind it.
+/// Returns the value of a required key, which must not be null either.
 fn required<'a>(at: &Cursor<'a>, name: &str) -> Option<Cursor<'a>> {
-    at.member(name).filter(|at| !at.is_null()).or_else(|| at.place(name).wrong("is required"))
+    at.member(name).filter(|at| !at.is_null()).or_else(|| at.member_or_self(name).wrong("is required"))
 }
 
 fn read_name(at: &Cursor<'_>) -> Option<String> {

@@ -15,8 +15,7 @@ use crate::section::section;
 use crate::setting::{Choice, Count, Setting, Share, Span, choice, write_duration};
 
 section! {
-    /// `recorder.capture`: which parts of operations are kept.
-    CaptureSection {
+    Capture {
         requests: bool = "true";
         responses: bool = "true";
         notifications: bool = "true";
@@ -25,8 +24,7 @@ section! {
 }
 
 section! {
-    /// `recorder.filters`: which operations are kept by what they are.
-    FiltersSection {
+    Filters {
         include_methods: Vec<Glob> = "[]";
         exclude_methods: Vec<Glob> = "[]";
         min_response_time: Option<Span<1>>;
@@ -35,13 +33,13 @@ section! {
 
 section! {
     /// `recorder.sampling`: what share of operations is kept.
-    SamplingSection {
+    struct SamplingSection {
         strategy: SamplingName = "none";
         rate: Share = "1";
-        interval: Count<1, 1_000_000> = "10";
+        interval: Count<1, 1_000_000, u64> = "10";
         target_rate: Share = "0.1";
-        rules: SamplingRules = "[]";
-        always_sample: AlwaysSample = "[]";
+        rules: Vec<PriorityRule> = "[]";
+        always_sample: Vec<AlwaysSample> = "[]";
         slow_threshold: Span<1> = "1s";
     }
 }
@@ -49,59 +47,35 @@ section! {
 choice!(enum SamplingName: "none" = None, "random" = Random, "systematic" = Systematic, "adaptive" = Adaptive,
     "priority" = Priority);
 
-/// What is kept whatever a sampling says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AlwaysSample {
-    errors: bool,
-    slow_requests: bool,
-}
+// Operations that are kept in addition to the sample.
+choice!(enum AlwaysSample: "errors" = Errors, "slow_requests" = SlowRequests);
 
-impl Setting for AlwaysSample {
-    fn read(at: &Cursor<'_>) -> Option<Self> {
-        let names = ["errors", "slow_requests"];
-        let known =
-            |text: &str| names.iter().position(|n| *n == text).ok_or("must be errors or slow_requests");
-        let given = at.each(known)?;
-        Some(Self { errors: given.contains(&0), slow_requests: given.contains(&1) })
-    }
+/// The probabilities of some operations, in order.
+impl Setting for Vec<PriorityRule> {
+    type Value = Self;
 
-    fn json(&self) -> Json {
-        let names = [(self.errors, "errors"), (self.slow_requests, "slow_requests")];
-        json!(names.into_iter().filter(|(on, _)| *on).map(|(_, name)| name).collect::<Vec<_>>())
-    }
-}
-
-/// The chances of some operations, in order.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct SamplingRules(Vec<PriorityRule>);
-
-impl Setting for SamplingRules {
     const FITS_VARIABLE: bool = false;
 
     fn read(at: &Cursor<'_>) -> Option<Self> {
-        at.if_right(|| Some(Self(at.list_of(" of rules")?.iter().filter_map(read_rule).collect())))
+        at.read_items(" of rules", read_rule)
     }
 
-    fn json(&self) -> Json {
+    fn json(value: &Self) -> Json {
         let shown =
             |rule: &PriorityRule| json!({ "methods": rule.methods, "tools": rule.names, "rate": rule.rate });
-        json!(self.0.iter().map(shown).collect::<Vec<_>>())
+        value.iter().map(shown).collect()
     }
 }
 
 fn read_rule(at: &Cursor<'_>) -> Option<PriorityRule> {
     at.entries(&["methods", "tools", "rate"]);
-    let [methods, names] = ["methods", "tools"].map(|name| at.get(name).unwrap_or_default());
-    Some(PriorityRule { methods, names, rate: Share::read(&at.required("rate")?)?.0 })
+    let [methods, names] = ["methods", "tools"].map(|name| at.get::<Vec<Glob>>(name).unwrap_or_default());
+    Some(PriorityRule { methods, names, rate: Share::read(&at.required("rate")?)? })
 }
 
 choice!(enum StrategyName: "full" = Full, "sampled" = Sampled, "error_focused" = ErrorFocused,
     "performance" = Performance);
 choice!(enum SampledBy: "session" = Session, "window" = Window);
-
-/// A strategy: its name, or a map of its name and its own keys.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct StrategySetting(SelectionStrategy);
 
 const STRATEGY_KEYS: [&str; 8] = ["kind", "by", "rate", "window", "every", "before", "after", "threshold"];
 const RATE: f64 = 0.1;
@@ -110,25 +84,28 @@ const EVERY: Duration = Duration::from_secs(600);
 const AROUND: usize = 10;
 const THRESHOLD: Duration = Duration::from_secs(1);
 
-impl Setting for StrategySetting {
+/// A strategy: its name, or a map of its name and its own keys.
+impl Setting for SelectionStrategy {
+    type Value = Self;
+
     fn read(at: &Cursor<'_>) -> Option<Self> {
-        at.if_right(|| read_strategy(at).map(Self))
+        at.if_right(|| read_strategy(at))
     }
 
-    fn json(&self) -> Json {
-        match self.0 {
-            SelectionStrategy::Full => json!("full"),
-            SelectionStrategy::Sessions { rate } => {
+    fn json(value: &Self) -> Json {
+        match *value {
+            Self::Full => json!("full"),
+            Self::Sessions { rate } => {
                 json!({ "kind": "sampled", "by": "session", "rate": rate })
             }
-            SelectionStrategy::Windows { window, every } => json!({
+            Self::Windows { window, every } => json!({
                 "kind": "sampled", "by": "window",
                 "window": write_duration(window), "every": write_duration(every),
             }),
-            SelectionStrategy::ErrorFocused { before, after } => {
+            Self::ErrorFocused { before, after } => {
                 json!({ "kind": "error_focused", "before": before, "after": after })
             }
-            SelectionStrategy::Performance { threshold } => {
+            Self::Performance { threshold } => {
                 json!({ "kind": "performance", "threshold": write_duration(threshold) })
             }
         }
@@ -140,7 +117,7 @@ fn read_strategy(at: &Cursor<'_>) -> Option<SelectionStrategy> {
         Value::Map(_) => (at.entries(&STRATEGY_KEYS), StrategyName::read(&at.required("kind")?)?),
         _ => (Vec::new(), StrategyName::read(at)?),
     };
-    let by = at.get("by").unwrap_or(SampledBy::Session);
+    let by = at.get::<SampledBy>("by").unwrap_or(SampledBy::Session);
     let own: &[&str] = match (kind, by) {
         (StrategyName::Full, _) => &[],
         (StrategyName::Sampled, SampledBy::Session) => &["by", "rate"],
@@ -148,21 +125,22 @@ fn read_strategy(at: &Cursor<'_>) -> Option<SelectionStrategy> {
         (StrategyName::ErrorFocused, _) => &["before", "after"],
         (StrategyName::Performance, _) => &["threshold"],
     };
+    // A key of another strategy would be ignored silently, and its writer would believe that it counts.
     for (_, at) in written.iter().filter(|(name, _)| *name != "kind" && !own.contains(name)) {
         let with = if kind == StrategyName::Sampled { format!(", by: {}", by.name()) } else { String::new() };
         at.wrong::<()>(format!("has no meaning with kind: {}{with}", kind.name()));
     }
-    let span = |name, usual| at.get::<Span<1>>(name).map_or(usual, |span| span.0);
-    let count = |name| at.get::<Count<0, 10_000>>(name).map_or(AROUND, |count| count.0);
+    let span = |name, usual| at.get::<Span<1>>(name).unwrap_or(usual);
+    let count = |name| at.get::<Count<0, 10_000>>(name).unwrap_or(AROUND);
     Some(match (kind, by) {
         (StrategyName::Full, _) => SelectionStrategy::Full,
         (StrategyName::Sampled, SampledBy::Session) => {
-            SelectionStrategy::Sessions { rate: at.get("rate").unwrap_or(Share(RATE)).0 }
+            SelectionStrategy::Sessions { rate: at.get::<Share>("rate").unwrap_or(RATE) }
         }
         (StrategyName::Sampled, SampledBy::Window) => {
             let (window, every) = (span("window", WINDOW), span("every", EVERY));
             if window > every {
-                at.place("window").wrong::<()>("must not be longer than every");
+                at.member_or_self("window").wrong::<()>("must not be longer than every");
             }
             SelectionStrategy::Windows { window, every }
         }
@@ -178,32 +156,25 @@ fn read_strategy(at: &Cursor<'_>) -> Option<SelectionStrategy> {
 impl Recorder {
     /// Returns which messages are kept.
     pub(crate) fn selection(&self) -> SelectionSettings {
-        let (capture, filters, sampling) = (&self.capture, &self.filters, &self.sampling);
-        let rate = sampling.rate.0;
+        let sampling = &self.sampling;
+        let is_always_kept = |kind| sampling.always_sample.contains(&kind);
         SelectionSettings {
-            capture: Capture {
-                requests: capture.requests,
-                responses: capture.responses,
-                notifications: capture.notifications,
-                errors: capture.errors,
-            },
-            filters: Filters {
-                include_methods: filters.include_methods.clone(),
-                exclude_methods: filters.exclude_methods.clone(),
-                min_response_time: filters.min_response_time.map(|span| span.0),
-            },
+            capture: self.capture,
+            filters: self.filters.clone(),
             sampling: match sampling.strategy {
                 SamplingName::None => Sampling::All,
-                SamplingName::Random => Sampling::Random { rate },
-                SamplingName::Systematic => Sampling::Systematic { interval: sampling.interval.0 as u64 },
-                SamplingName::Adaptive => Sampling::Adaptive { target_rate: sampling.target_rate.0 },
-                SamplingName::Priority => Sampling::Priority { rules: sampling.rules.0.clone(), rate },
+                SamplingName::Random => Sampling::Random { rate: sampling.rate },
+                SamplingName::Systematic => Sampling::Systematic { interval: sampling.interval },
+                SamplingName::Adaptive => Sampling::Adaptive { target_rate: sampling.target_rate },
+                SamplingName::Priority => {
+                    Sampling::Priority { rules: sampling.rules.clone(), rate: sampling.rate }
+                }
             },
             always: AlwaysKept {
-                errors: sampling.always_sample.errors,
-                slow: sampling.always_sample.slow_requests.then_some(sampling.slow_threshold.0),
+                errors: is_always_kept(AlwaysSample::Errors),
+                slow: is_always_kept(AlwaysSample::SlowRequests).then_some(sampling.slow_threshold),
             },
-            strategy: self.strategy.0,
+            strategy: self.strategy,
         }
     }
 }
@@ -222,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_out_unless_asked_for() {
+    fn everything_is_kept_by_default() {
         assert_eq!(settings(""), SelectionSettings::default());
         assert!(settings("recorder: { sampling: { rate: 0.5, always_sample: [errors] } }").keeps_all());
     }
@@ -251,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn wrong_values_are_reported_with_their_line() {
         let told = problems(
             "recorder:\n  capture: { requests: maybe }\n  filters:\n    include_methods:\n      - tools/*\n      - 'a b'\n    \
              min_response_time: fast\n  sampling:\n    strategy: often\n    rate: 2\n    interval: 0\n    target_rate: -1\n    \

@@ -2,28 +2,27 @@
 
 mod auth_tokens;
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use scrubjay_gateway::config::{ConnectionLimits, HttpConfig, Naming, ServeConfig};
-use serde_json::{Value as Json, json};
+use scrubjay_gateway::config::{ConnectionLimits, HttpConfig, Naming, Secret, ServeConfig};
 
 use super::limits::GIB;
-use crate::cursor::Cursor;
 use crate::loaded::Loaded;
 use crate::section::section;
-use crate::setting::{Count, Setting, Size, Span, Token, choice, text_list};
+use crate::setting::{Choice, Count, Size, Span, TextCheck, Texts, choice};
 
 section! {
     /// `serve`.
-    Serve {
+    struct Serve {
         http: Option<SocketAddr>;
-        auth_token: Option<Token>;
+        auth_token: Option<Secret>;
         auth_token_file: Option<PathBuf>;
-        allowed_hosts: Hosts = "[]";
-        allowed_origins: Origins = "[]";
-        max_body_size: Option<Size<1024, GIB>>;
+        allowed_hosts: Texts<Host> = "[]";
+        allowed_origins: Texts<WebOrigin> = "[]";
+        max_body_size: Option<Size<1024, GIB, usize>>;
         max_sessions: Count<1, 1_000_000> = "10000";
         session_idle: Span<1000> = "1h";
         disconnect_grace: Span<100> = "1m";
@@ -32,7 +31,7 @@ section! {
         body_timeout: Span<100> = "30s";
         idle_timeout: Span<100> = "5m";
         write_timeout: Span<100> = "1m";
-        debug_port: Option<Count<0, 65_535>>;
+        debug_port: Option<Count<0, 65_535, u16>>;
         naming: Naming = "where-needed";
         project: Option<String>;
         reload: bool = "false";
@@ -42,21 +41,27 @@ section! {
 
 choice!(Naming: "where-needed" = WhereNeeded, "always" = Always);
 
-text_list!(
-    /// Values of `Host`.
-    Hosts,
-    "a host name, with a port where it has one",
-    |host| !host.is_empty() && !host.contains(['/', '@', ' '])
-);
+/// A value of `Host`.
+pub(crate) struct Host;
 
-text_list!(
-    /// Values of `Origin`.
-    Origins,
-    "an origin like https://app.example",
-    |origin| {
-        origin.split_once("://").is_some_and(|(s, h)| !s.is_empty() && !h.is_empty() && !h.contains('/'))
+impl TextCheck for Host {
+    fn check(host: &str) -> Result<(), Cow<'static, str>> {
+        let is_host = !host.is_empty() && !host.contains(['/', '@', ' ']);
+        if is_host { Ok(()) } else { Err("must be a host name, with a port where it has one".into()) }
     }
-);
+}
+
+/// A value of `Origin`.
+pub(crate) struct WebOrigin;
+
+impl TextCheck for WebOrigin {
+    fn check(origin: &str) -> Result<(), Cow<'static, str>> {
+        match origin.split_once("://") {
+            Some((scheme, host)) if !scheme.is_empty() && !host.is_empty() && !host.contains('/') => Ok(()),
+            _ => Err("must be an origin like https://app.example".into()),
+        }
+    }
+}
 
 /// A toolset of Scrubjay's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -78,35 +83,27 @@ pub enum Toolset {
 impl Toolset {
     /// Returns its name.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Recorder => "recorder",
-            Self::Progress => "progress",
-            Self::Records => "records",
-            Self::Tapes => "tapes",
-            Self::Router => "router",
-            Self::Sample => "sample",
-        }
+        Choice::name(self)
     }
 }
 
-impl Setting for Vec<Toolset> {
-    fn read(at: &Cursor<'_>) -> Option<Self> {
-        at.each(|name| {
-            let wrong = "must be a toolset: recorder, progress, records, tapes, router or sample";
-            Toolset::from_str(name, false).map_err(|_| wrong)
-        })
-    }
-
-    fn json(&self) -> Json {
-        json!(self.iter().map(|toolset| toolset.name()).collect::<Vec<_>>())
-    }
+impl Choice for Toolset {
+    const NAMES: &'static [(&'static str, Self)] = &[
+        ("recorder", Self::Recorder),
+        ("progress", Self::Progress),
+        ("records", Self::Records),
+        ("tapes", Self::Tapes),
+        ("router", Self::Router),
+        ("sample", Self::Sample),
+    ];
+    const WHAT: &'static str = "a toolset: ";
 }
 
 impl Loaded {
-    /// Returns what the gateway serves; the command sets the workspace. Reads the file of the token.
+    /// Returns what the gateway serves; the command sets the workspace. Reads the file of tokens.
     ///
     /// # Errors
-    /// The token is missing where one is needed, or given twice, or its file is not usable.
+    /// A token is required and missing, or set in both ways, or its file cannot be used.
     pub fn serve_config(&self) -> anyhow::Result<ServeConfig> {
         let serve = &self.settings.serve;
         let http = serve.http.map(|address| self.http_config(address)).transpose()?;
@@ -120,34 +117,33 @@ impl Loaded {
             let message = "is open to other machines, and needs --auth-token-file, serve.auth_token or serve.auth_token_file";
             return Err(self.wrong("serve.http", message).into());
         }
-        // A request is no longer than any message.
-        let message_max = self.settings.limits.max_message_size.usize();
+        // One limit holds for a message on every transport; a request may only have a lower one.
+        let message_max = self.settings.limits.max_message_size;
         Ok(HttpConfig {
             address,
             auth_tokens,
-            allowed_hosts: serve.allowed_hosts.0.clone(),
-            allowed_origins: serve.allowed_origins.0.clone(),
-            body_bytes_max: serve.max_body_size.map_or(message_max, |size| size.usize().min(message_max)),
-            sessions_max: serve.max_sessions.0,
-            session_idle_max: serve.session_idle.0,
-            disconnect_grace: serve.disconnect_grace.0,
-            body_timeout: serve.body_timeout.0,
+            allowed_hosts: serve.allowed_hosts.clone(),
+            allowed_origins: serve.allowed_origins.clone(),
+            body_bytes_max: serve.max_body_size.map_or(message_max, |size| size.min(message_max)),
+            sessions_max: serve.max_sessions,
+            session_idle_max: serve.session_idle,
+            disconnect_grace: serve.disconnect_grace,
+            body_timeout: serve.body_timeout,
             connections: ConnectionLimits {
-                connections_max: serve.max_connections.0,
-                header_timeout: serve.header_timeout.0,
-                idle_timeout: serve.idle_timeout.0,
-                write_timeout: serve.write_timeout.0,
+                connections_max: serve.max_connections,
+                header_timeout: serve.header_timeout,
+                idle_timeout: serve.idle_timeout,
+                write_timeout: serve.write_timeout,
             },
         })
     }
 
-    /// Returns the port of the debug endpoints, if they are wanted; 0 is any that is free.
+    /// Returns the port of the debug endpoints, if they are enabled; 0 is any free port.
     pub fn debug_port(&self) -> Option<u16> {
-        let port = self.settings.serve.debug_port?.0;
-        Some(u16::try_from(port).expect("the key's range ends at 65535"))
+        self.settings.serve.debug_port
     }
 
-    /// Returns the toolsets that are served unless `--toolsets` names others.
+    /// Returns the toolsets to serve, unless `--toolsets` names others.
     pub fn toolsets(&self) -> &[Toolset] {
         &self.settings.serve.toolsets
     }

@@ -1,5 +1,4 @@
-//! `data`, `storage`, `files`, `records` and `index`: where the data directory and the ledger are, and what is done
-//! with them.
+//! `data`, `storage`, `files`, `records` and `index`: where the data directory and the ledger are, and what uses them.
 
 use std::path::{Path, PathBuf};
 
@@ -14,15 +13,14 @@ use scrubjay_tools::Setup;
 
 use super::limits::GIB;
 use super::recorder::StorageBackend;
-use crate::cursor;
 use crate::loaded::{Base, Loaded};
-use crate::node::{Node, Origin};
+use crate::node::Origin;
 use crate::section::section;
-use crate::setting::{Count, Setting, Size, with_tilde};
+use crate::setting::{Count, Size, with_tilde};
 
 section! {
     /// `files`: what agents may do to files with `file_op`.
-    Files {
+    struct Files {
         max_size: Size<1024, GIB> = "10MiB";
         allow_vcs: bool = "false";
     }
@@ -30,14 +28,14 @@ section! {
 
 section! {
     /// `records`: design reasoning that agents share.
-    Records {
-        stale_after: Count<1, 1_000_000> = "20", free;
+    struct Records {
+        stale_after: Count<1, 1_000_000, i64> = "20", free;
     }
 }
 
 section! {
-    /// `index`: the tables by which recordings are searched.
-    IndexSection {
+    /// `index`: the tables in which recordings are searched.
+    struct IndexSection {
         background: bool = "true";
     }
 }
@@ -46,9 +44,10 @@ impl Loaded {
     /// Returns the data directory.
     ///
     /// # Errors
-    /// None is known.
+    /// No directory is known, or it cannot be made private.
     pub fn home(&self) -> anyhow::Result<Home> {
-        self.base.home(&self.tree)
+        let settings = &self.settings;
+        self.base.home(settings.recorder.storage.path.clone().or_else(|| settings.data.clone()))
     }
 
     /// Returns where the ledger is: a PostgreSQL database, or a file.
@@ -95,11 +94,11 @@ impl Loaded {
             project: project.map_or_else(|| repository_name(workspace), str::to_owned),
             workspace: workspace.to_owned(),
             allow_vcs: settings.files.allow_vcs,
-            file_bytes_max: settings.files.max_size.0,
+            file_bytes_max: settings.files.max_size,
             locks: home.locks(),
             home,
             llm: Some(self.llm_config()?),
-            stale_after_ticks: i64::try_from(settings.records.stale_after.0).unwrap_or(i64::MAX),
+            stale_after_ticks: settings.records.stale_after,
         })
     }
 
@@ -120,21 +119,19 @@ impl Loaded {
         QuarantineModes { all: self.settings.quarantine, backends }
     }
 
-    /// Tells whether recorders start a process that keeps the index current.
+    /// Tells whether recorders start a background process that keeps the index current.
     pub fn indexes_in_background(&self) -> bool {
         self.settings.index.background
     }
 }
 
 impl Base {
-    /// Returns the data directory that a tree of checked layers names, under either of its names.
-    pub(crate) fn home(&self, tree: &Node) -> anyhow::Result<Home> {
-        let given = tree.find("recorder.storage.path").or_else(|| tree.find("data"));
-        let given = given.and_then(|node| cursor::read(node, "data", &mut Vec::new(), PathBuf::read));
+    /// Returns the data directory: the one that was given, else the usual one.
+    pub(crate) fn home(&self, given: Option<PathBuf>) -> anyhow::Result<Home> {
         let root = given.or_else(|| self.default_data.clone());
         let root = root.context("no home directory is known: name one with --data DIR")?;
         let home = Home::new(std::path::absolute(self.directory.join(root))?);
-        // Nobody else can then have written the files that are read from it next, such as the list of trusted files.
+        // Before any file in it is read: otherwise another user could have written the list of trusted files, for example.
         for mended in home.make_private(CheckDepth::Top)? {
             (self.tell)(&mended.to_string());
         }
@@ -142,7 +139,7 @@ impl Base {
     }
 }
 
-/// Says why a text is not the path of a database, and what to write instead.
+/// Words the problem of a text that is not the path of a database.
 fn wrong_path(path: &str, origin: &Origin) -> Option<String> {
     if let Some(rest) = path.strip_prefix("file:") {
         let path = rest.strip_prefix("//localhost").or_else(|| rest.strip_prefix("//")).unwrap_or(rest);
@@ -157,7 +154,7 @@ fn wrong_path(path: &str, origin: &Origin) -> Option<String> {
         .or_else(|| is_url.then(|| "must be a path, or a URL that begins with postgres://".to_owned()))
 }
 
-/// Names the project of a workspace: its repository, if it is in one.
+/// Returns the project of a workspace: the name of its repository, if it is in one.
 fn repository_name(workspace: &Path) -> String {
     let workspace = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
     let repository = workspace.ancestors().find(|directory| directory.join(".git").exists());

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use scrubjay_config::project::{self, ProjectFile, Refused};
-use scrubjay_config::{ConfigError, Node, trust};
+use scrubjay_config::{ConfigError, FileTree};
 use scrubjay_core::inert::inert;
 
 use crate::cli::Global;
@@ -104,11 +104,11 @@ fn find(path: Option<&Path>) -> anyhow::Result<ProjectFile> {
 }
 
 /// Parses the file; fails if it could not be loaded, because trust in it would have no effect.
-fn checked(file: &ProjectFile, global: &Global) -> anyhow::Result<Node> {
+fn checked(file: &ProjectFile, global: &Global) -> anyhow::Result<FileTree> {
     let mut problems = Vec::new();
     let tree = file.parse(&mut problems);
     if let Some(tree) = &tree {
-        problems.extend(trust::problems(tree, &global.sources(Vec::new())?.environment));
+        problems.extend(tree.problems(&global.sources(Vec::new())?.environment));
     }
     ConfigError::unless_empty(problems)?;
     tree.context("the file has no content")

@@ -1,4 +1,4 @@
-//! What a rule changes, and the values it puts in: YAML as JSON.
+//! The changes of a rule with the action `modify`, and values of YAML as JSON.
 
 use scrubjay_core::rules::{JsonPath, RuleChange};
 use serde_json::json;
@@ -39,7 +39,7 @@ fn read_replace(at: &Cursor<'_>) -> Option<RuleChange> {
     pattern.reported(RuleChange::replace(path?, text, with))
 }
 
-/// Writes a value as JSON; a number keeps its spelling if JSON knows it.
+/// Writes a value as JSON. A number keeps its spelling if that is valid JSON: parsing it could lose digits.
 pub(super) fn json_text(at: &Cursor<'_>) -> Option<String> {
     match &at.node.value {
         Value::Null => Some("null".to_owned()),

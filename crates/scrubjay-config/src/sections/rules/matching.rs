@@ -11,7 +11,7 @@ use crate::setting::{Setting, choice};
 
 choice!(Direction: "client_to_server" = ClientToServer, "server_to_client" = ServerToClient);
 
-/// Reads which messages a rule is about.
+/// Reads which messages a rule applies to.
 pub(super) fn read_match(at: &Cursor<'_>) -> RuleMatch {
     let mut when = RuleMatch::default();
     for (key, at) in at.entries(&["direction", "methods", "backends", "tools", "where"]) {

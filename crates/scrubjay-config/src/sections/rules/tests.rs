@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use scrubjay_core::entry::Direction;
 use scrubjay_core::rules::{Judge, Onward};
+use serde_json::json;
 
-use super::*;
 use crate::tests::{loaded, problems};
 
 const ALL: &str = r#"
@@ -80,7 +80,7 @@ fn without_rules_none_are_in_force() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_place() {
+fn wrong_rules_are_reported_with_their_line() {
     let told = problems(
         "recorder:\n  rules:\n\
          \x20   - { name: a, action: shout }\n\

@@ -1,56 +1,71 @@
-//! The tokens of clients over HTTP: one from the configuration, or those of a file, one in each line.
+//! The tokens of clients over HTTP: one from the configuration, or several from a file, one in each line.
 //!
-//! A line is a token, or `name: token`; `#` begins a comment. Each token is a principal of its own, so
-//! that clients with different tokens are told apart. Messages name lines and names, never a token.
+//! A line is a token, or `name: token`; `#` begins a comment. Each token is a principal of its own: clients with different
+//! tokens are different clients. Error messages contain lines and names, never a token.
 
-use scrubjay_gateway::config::AuthToken;
+use std::fmt::Display;
+
+use scrubjay_gateway::config::{AuthToken, Secret};
+use thiserror::Error;
 
 use crate::loaded::Loaded;
+use crate::owned_file;
 use crate::problem::ConfigError;
-use crate::secret_file;
-use crate::setting::Token;
+use crate::setting::fits_header;
 
 impl Loaded {
-    /// Returns the tokens that clients may show; none if none is configured. Reads the file.
+    /// Returns the tokens that let clients in; none if none is configured. Reads the file.
     pub(crate) fn auth_tokens(&self) -> Result<Vec<AuthToken>, ConfigError> {
         let serve = &self.settings.serve;
-        let wrong = |message: String| self.wrong("serve.auth_token_file", message);
-        match (&serve.auth_token, &serve.auth_token_file) {
-            (None, None) => Ok(Vec::new()),
-            (Some(token), None) => Ok(vec![AuthToken { name: None, secret: token.0.clone() }]),
-            (Some(_), Some(_)) => Err(wrong("cannot stand beside serve.auth_token: give one".to_owned())),
-            (None, Some(file)) => {
-                let path = self.base.directory.join(file);
-                let text = secret_file::read(&path)
-                    .map_err(|e| wrong(format!("cannot be read from {}: {e}", path.display())))?;
-                let text = std::str::from_utf8(&text).map_err(|_| "is no text".to_owned());
-                text.and_then(parse).map_err(|why| wrong(format!("{why}: {}", path.display())))
-            }
-        }
+        let wrong = |message: &dyn Display| self.wrong("serve.auth_token_file", message);
+        let file = match (&serve.auth_token, &serve.auth_token_file) {
+            (None, None) => return Ok(Vec::new()),
+            (Some(token), None) => return Ok(vec![AuthToken { name: None, secret: token.clone() }]),
+            (Some(_), Some(_)) => return Err(wrong(&"cannot stand beside serve.auth_token: give one")),
+            (None, Some(file)) => self.base.directory.join(file),
+        };
+        let path = file.display();
+        let text = owned_file::read_secret(&file)
+            .map_err(|e| wrong(&format_args!("cannot be read from {path}: {e}")))?;
+        let tokens = str::from_utf8(&text).map_err(|_| TokenError::NotText).and_then(parse);
+        tokens.map_err(|e| wrong(&format_args!("{e}: {path}")))
     }
 }
 
-/// Reads the lines of a file; an error names the line.
-fn parse(text: &str) -> Result<Vec<AuthToken>, String> {
+/// What is wrong with the text of a file of tokens.
+#[derive(Debug, Error)]
+enum TokenError {
+    #[error("is no text")]
+    NotText,
+    #[error("holds no token")]
+    Empty,
+    #[error("holds no token in line {0}, which must be visible ASCII or `name: token`")]
+    NoToken(usize),
+    #[error("holds the token of line {0} twice")]
+    TokenTwice(usize),
+    #[error("holds the name {name} of line {line} twice")]
+    NameTwice { name: String, line: usize },
+}
+
+/// Reads the lines of a file.
+fn parse(text: &str) -> Result<Vec<AuthToken>, TokenError> {
     let mut tokens: Vec<AuthToken> = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        let (number, line) = (number + 1, line.trim());
-        if line.is_empty() || line.starts_with('#') {
+    for (line, text) in (1..).zip(text.lines().map(str::trim)) {
+        if text.is_empty() || text.starts_with('#') {
             continue;
         }
-        let token = parse_line(line).ok_or_else(|| {
-            format!("holds no token in line {number}, which must be visible ASCII or `name: token`")
-        })?;
+        let token = parse_line(text).ok_or(TokenError::NoToken(line))?;
         if tokens.iter().any(|other| other.secret == token.secret) {
-            return Err(format!("holds the token of line {number} twice"));
+            return Err(TokenError::TokenTwice(line));
         }
-        if token.name.is_some() && tokens.iter().any(|other| other.name == token.name) {
-            let name = token.name.unwrap_or_default();
-            return Err(format!("holds the name {name} of line {number} twice"));
+        if let Some(name) =
+            token.name.as_ref().filter(|_| tokens.iter().any(|other| other.name == token.name))
+        {
+            return Err(TokenError::NameTwice { name: name.clone(), line });
         }
         tokens.push(token);
     }
-    if tokens.is_empty() { Err("holds no token".to_owned()) } else { Ok(tokens) }
+    if tokens.is_empty() { Err(TokenError::Empty) } else { Ok(tokens) }
 }
 
 fn parse_line(line: &str) -> Option<AuthToken> {
@@ -63,7 +78,8 @@ fn parse_line(line: &str) -> Option<AuthToken> {
     if name.is_some_and(|name| name.is_empty() || !name.chars().all(in_name)) {
         return None;
     }
-    Some(AuthToken { name: name.map(str::to_owned), secret: Token::new(token)?.0 })
+    fits_header(token)
+        .then(|| AuthToken { name: name.map(str::to_owned), secret: Secret::new(token.to_owned()) })
 }
 
 #[cfg(test)]
@@ -78,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_file_is_told_without_its_tokens() {
+    fn a_wrong_file_is_reported_without_its_tokens() {
         for (text, expected) in [
             ("", "holds no token"),
             ("# none\n", "holds no token"),
@@ -87,7 +103,7 @@ mod tests {
             ("s3cret\nanna: s3cret", "the token of line 2 twice"),
             ("anna: s3cret-1\nanna: s3cret-2", "the name anna of line 2 twice"),
         ] {
-            let why = parse(text).unwrap_err();
+            let why = parse(text).unwrap_err().to_string();
             assert!(why.contains(expected) && !why.contains("s3cret"), "{why}");
         }
     }

@@ -3,20 +3,18 @@
 //! Variables are shown unexpanded, and values that look like secrets are masked.
 
 use scrubjay_config::mask::mask;
-use scrubjay_config::trust::withhold;
-use scrubjay_config::{Node, Value};
+use scrubjay_config::{FileTree, Node, Value};
 
 /// Describes each effect of a file in a line.
-pub(super) fn of(tree: &Node) -> Vec<String> {
+pub(super) fn of(tree: &FileTree) -> Vec<String> {
     let mut lines = Vec::new();
     // The keys that a file loses without trust, by the same function, so that none is missing here.
-    for key in withhold(&mut tree.clone()) {
-        let Some(node) = key.split('.').try_fold(tree, |node, part| node.get(part)) else { continue };
-        match key.as_str() {
-            "backends" => backends(node, &mut lines),
-            "recorder.rules" => rules(node, &mut lines),
-            "serve.http" => lines.push(format!("listen on {}", value(&key, node))),
-            _ => lines.push(format!("set {key} to {}", value(&key, node))),
+    for (key, node) in tree.guarded() {
+        match key {
+            "backends" => backends(&node, &mut lines),
+            "recorder.rules" => rules(&node, &mut lines),
+            "serve.http" => lines.push(format!("listen on {}", value(key, &node))),
+            _ => lines.push(format!("set {key} to {}", value(key, &node))),
         }
     }
     lines
@@ -110,13 +108,13 @@ fn quoted(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use scrubjay_config::project;
 
     fn effects(text: &str) -> Vec<String> {
-        of(&project::parse(text.as_bytes(), Path::new("scrubjay.yaml"), &mut Vec::new()).unwrap())
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join(project::FILE_NAME), text).unwrap();
+        of(&project::find(directory.path()).unwrap().parse(&mut Vec::new()).unwrap())
     }
 
     #[test]

@@ -9,7 +9,7 @@ use anyhow::Context;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use scrubjay_tape::checkpoint::Signature;
 
-use scrubjay_config::secret_file;
+use scrubjay_config::owned_file;
 
 const SEED_BYTES: usize = 32;
 /// What the line of a key file begins with.
@@ -49,7 +49,7 @@ pub(super) fn create(path: &Path) -> anyhow::Result<SigningKey> {
 /// Reads a key from a file that only its owner can read.
 pub(super) fn read(path: &Path) -> anyhow::Result<SigningKey> {
     let named = || format!("cannot use the key in {}", path.display());
-    let text = secret_file::read(path).with_context(|| match path.exists() {
+    let text = owned_file::read_secret(path).with_context(|| match path.exists() {
         true => named(),
         false => format!("{}: make one with --new-key", named()),
     })?;

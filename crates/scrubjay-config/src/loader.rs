@@ -1,0 +1,305 @@
+//! Loads a configuration: finds the layers, checks each, and puts them in order.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use scrubjay_tape::home::Home;
+
+use crate::environment::Environment;
+use crate::layer::{DATA, FileTree, Layer};
+use crate::loaded::{Base, Loaded};
+use crate::node::{Node, Origin};
+use crate::owned_file::{self, OwnedFileError};
+use crate::problem::{ConfigError, Problem};
+use crate::project::{self, ProjectFile, Refused};
+use crate::trust::TrustStore;
+use crate::{FileState, SourceFile, Sources};
+
+/// Loads a configuration, or only the part of it that a command needs. Prints nothing.
+pub struct Loader {
+    sources: Sources,
+    /// The variables of the process and of `--env-file`.
+    environment: Environment,
+}
+
+/// What was found while layers were read, besides their values.
+#[derive(Default)]
+struct Findings {
+    files: Vec<SourceFile>,
+    notices: Vec<String>,
+    problems: Vec<Problem>,
+}
+
+impl Findings {
+    fn note(&mut self, path: &Path, state: FileState) {
+        self.files.push(SourceFile { path: path.to_owned(), state });
+    }
+
+    /// Notes a project file that is not used.
+    fn refuse(&mut self, path: &Path, why: String) {
+        self.notices.push(format!("{} is not used: {why}", path.display()));
+        self.note(path, FileState::Refused { why });
+    }
+
+    /// Notifies a person that an untrusted project file is used without some keys.
+    fn leave_out(&mut self, path: &Path, keys: &[&str]) {
+        self.notices.push(format!(
+            "{} is not trusted, so it is used without {}: look at it, then run `scrubjay trust`",
+            path.display(),
+            keys.join(", ")
+        ));
+    }
+}
+
+impl Loader {
+    /// Reads the environment file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or something in it is wrong.
+    pub fn new(sources: Sources) -> anyhow::Result<Self> {
+        let mut environment = sources.environment.clone();
+        if let Some(path) = &sources.env_file {
+            let what = || format!("cannot read the environment file {}", path.display());
+            let content = owned_file::read_config(path).with_context(what)?;
+            let text = String::from_utf8(content).map_err(|_| io::Error::other("it is not UTF-8"));
+            let mut problems = Vec::new();
+            environment.add_file(&text.with_context(what)?, path, &mut problems);
+            ConfigError::unless_empty(problems)?;
+        }
+        Ok(Self { sources, environment })
+    }
+
+    /// Loads the configuration. `Loaded::notices` has what the caller should log.
+    ///
+    /// # Errors
+    /// A file cannot be read, or something in it is wrong: a `ConfigError` with every problem.
+    pub fn load(self) -> anyhow::Result<Loaded> {
+        // A file that was named takes the place of both.
+        let with_project = self.sources.config.is_none();
+        self.load_layers(with_project)
+    }
+
+    /// Loads the configuration without the file in the working directory.
+    ///
+    /// # Errors
+    /// As `load`.
+    pub fn load_own(self) -> anyhow::Result<Loaded> {
+        self.load_layers(false)
+    }
+
+    fn load_layers(self, with_project: bool) -> anyhow::Result<Loaded> {
+        let mut found = Findings::default();
+        let mut below = Layer::defaults();
+        below.put_over(&self.owner_layer(&self.environment, &mut found)?);
+        if with_project {
+            below.put_over(&self.project_layer(&mut found));
+        }
+        let above = self.above(&self.environment, &mut found);
+        ConfigError::unless_empty(found.problems)?;
+        Ok(Loaded::new(below, above, self.base(), found.files, found.notices))
+    }
+
+    /// Finds the data directory, and nothing else. If a flag or a variable names it, no file is read, but an owner's file
+    /// that others may change is refused all the same.
+    ///
+    /// Problems of a project file that may not name it are ignored, so that no file that happens to lie in the working
+    /// directory keeps a recorder from starting.
+    ///
+    /// # Errors
+    /// The owner's own file is wrong, or no directory is known.
+    pub fn data(self, notices: &mut Vec<String>) -> anyhow::Result<Home> {
+        let mut found = Findings::default();
+        let mut layers = self.above(&self.environment, &mut found);
+        // The command prints the notices; these are about other variables than the directory's.
+        found.notices.clear();
+        if DATA.iter().any(|key| layers.get(key).is_some()) {
+            self.check_owner_file()?;
+        } else {
+            layers = self.owner_layer(&self.environment, &mut found)?;
+            if self.sources.config.is_none()
+                && let Ok(file) = project::find(&self.sources.directory)
+                && !file.is_agent_progress()
+            {
+                layers.put_over(&self.project_data(&file, &mut found));
+            }
+        }
+        notices.append(&mut found.notices);
+        ConfigError::unless_empty(found.problems)?;
+        self.base().home(named_data(&layers))
+    }
+
+    /// Reads the data directory from a project file, if that may name one.
+    fn project_data(&self, file: &ProjectFile, found: &mut Findings) -> Layer {
+        let Some(tree) = file.parse(&mut Vec::new()) else { return Layer::default() };
+        let mut problems = Vec::new();
+        let layer = layer(&tree, &self.environment, &mut problems);
+        let Some(first) = DATA.into_iter().find(|key| layer.get(key).is_some()) else { return layer };
+        if !self.trusts(file).unwrap_or(false) {
+            found.leave_out(&file.path, &[first]);
+            return Layer::default();
+        }
+        // Problems of other keys keep no recorder from starting.
+        problems.retain(|problem| DATA.iter().any(|key| *key == problem.key));
+        found.problems.append(&mut problems);
+        layer
+    }
+
+    /// Returns the path of the owner's own file, and whether it has to exist.
+    fn owner_file(&self) -> Option<(PathBuf, bool)> {
+        match &self.sources.config {
+            Some(path) => Some((self.sources.directory.join(path), true)),
+            None => Some((user_file(&self.sources.environment)?, false)),
+        }
+    }
+
+    /// Refuses an owner's file that others may change, even if nothing in it is needed: every command treats it alike.
+    fn check_owner_file(&self) -> anyhow::Result<()> {
+        let Some((path, _)) = self.owner_file() else { return Ok(()) };
+        match owned_file::open_config(&path) {
+            // Whether it exists and can be read matters only to a command that reads it.
+            Ok(_) | Err(OwnedFileError::Io(_)) => Ok(()),
+            Err(e) => Err(e).with_context(|| cannot_read(&path)),
+        }
+    }
+
+    /// Reads the owner's own file: the one named with `--config`, else the user's.
+    fn owner_layer(&self, environment: &Environment, found: &mut Findings) -> anyhow::Result<Layer> {
+        let Some((path, must_be_there)) = self.owner_file() else { return Ok(Layer::default()) };
+        let content = match owned_file::read_config(&path) {
+            Err(OwnedFileError::Io(e)) if e.kind() == io::ErrorKind::NotFound && !must_be_there => {
+                found.note(&path, FileState::Absent);
+                return Ok(Layer::default());
+            }
+            content => content.with_context(|| cannot_read(&path))?,
+        };
+        let tree = project::parse(&content, &path, true, &mut found.problems);
+        found.note(&path, FileState::Read);
+        Ok(tree.map(|tree| layer(&tree, environment, &mut found.problems)).unwrap_or_default())
+    }
+
+    /// Reads the file in the working directory: all of it if it is trusted, else only its free keys.
+    fn project_layer(&self, found: &mut Findings) -> Layer {
+        let file = match project::find(&self.sources.directory) {
+            Ok(file) => file,
+            Err((_, Refused::Absent)) => {
+                found.note(&self.sources.directory.join(project::FILE_NAME), FileState::Absent);
+                return Layer::default();
+            }
+            Err((path, Refused::Because(why))) => {
+                found.refuse(&path, why);
+                return Layer::default();
+            }
+        };
+        let trusted = self.trusts(&file).unwrap_or_else(|error| {
+            let path = file.path.display();
+            found.notices.push(format!("cannot tell whether {path} is trusted: {error:#}"));
+            false
+        });
+        if !trusted {
+            return self.strangers_layer(&file, found);
+        }
+        let tree = file.parse(&mut found.problems);
+        found.note(&file.path, FileState::Read);
+        tree.map(|tree| layer(&tree, &self.environment, &mut found.problems)).unwrap_or_default()
+    }
+
+    /// Reads the free keys of an untrusted file. Its problems become a notice, so that it keeps nothing from starting.
+    fn strangers_layer(&self, file: &ProjectFile, found: &mut Findings) -> Layer {
+        let mut problems = Vec::new();
+        let (mut layer, mut left_out) = (Layer::default(), Vec::new());
+        if let Some(tree) = file.parse(&mut problems) {
+            problems.extend(tree.problems(&self.environment));
+            left_out = tree.guarded().into_iter().map(|(key, _)| key).collect();
+            let mut unset = Vec::new();
+            layer = tree.layer(&self.environment, &mut unset, &mut Vec::new());
+            layer.leave_free();
+            // A key that is left out needs no variables.
+            problems.extend(unset.into_iter().filter(|problem| layer.get(&problem.key).is_some()));
+        }
+        if !left_out.is_empty() {
+            found.leave_out(&file.path, &left_out);
+        }
+        if let Some(problem) = problems.first() {
+            let more = match problems.len() - 1 {
+                0 => String::new(),
+                more => format!(" (and {more} more)"),
+            };
+            let why = format!("it is not trusted, and something in it is wrong: {problem}{more}");
+            found.refuse(&file.path, why);
+            return Layer::default();
+        }
+        let left_out: Vec<String> = left_out.into_iter().map(str::to_owned).collect();
+        let state = if left_out.is_empty() { FileState::Read } else { FileState::Untrusted { left_out } };
+        found.note(&file.path, state);
+        layer
+    }
+
+    /// Reads the layers above a client's options: the environment and the flags.
+    fn above(&self, environment: &Environment, found: &mut Findings) -> Layer {
+        let mut flags = Layer::default();
+        for flag in &self.sources.flags {
+            flags.put(flag.key, Node::text(&flag.value, Origin::Flag(flag.name)));
+        }
+        flags.check(&mut found.problems);
+        let mut layers = environment.layer(&mut found.notices, &mut found.problems);
+        layers.put_over(&flags);
+        layers
+    }
+
+    fn trusts(&self, file: &ProjectFile) -> anyhow::Result<bool> {
+        self.trust_store()?.trusts(file)
+    }
+
+    /// Opens the list of trusted files.
+    ///
+    /// It lies in the data directory that the owner chose: neither a project file nor an environment file,
+    /// which may come from the same stranger, can bring a list of its own.
+    ///
+    /// # Errors
+    /// The owner's own file is wrong, or no directory is known.
+    pub fn trust_store(&self) -> anyhow::Result<TrustStore> {
+        let mut found = Findings::default();
+        let environment = &self.sources.environment;
+        let mut layers = self.owner_layer(environment, &mut found)?;
+        layers.put_over(&self.above(environment, &mut found));
+        // Problems of other keys do not change where the list is.
+        found.problems.retain(|problem| problem.key.is_empty() || DATA.contains(&problem.key.as_str()));
+        ConfigError::unless_empty(found.problems)?;
+        Ok(TrustStore::new(self.base().home(named_data(&layers))?))
+    }
+
+    fn base(&self) -> Base {
+        let environment = &self.sources.environment;
+        let share = environment.directory("XDG_DATA_HOME").map(Path::to_owned);
+        let share = share.or_else(|| Some(environment.directory("HOME")?.join(".local/share")));
+        Base {
+            directory: self.sources.directory.clone(),
+            default_data: share.map(|share| share.join("scrubjay")),
+            tell: self.sources.tell,
+        }
+    }
+}
+
+/// Expands the variables in a file, and checks it.
+fn layer(tree: &FileTree, environment: &Environment, problems: &mut Vec<Problem>) -> Layer {
+    let mut wrong = Vec::new();
+    let layer = tree.layer(environment, problems, &mut wrong);
+    problems.append(&mut wrong);
+    layer
+}
+
+/// Returns the data directory that checked layers name, under either of its names.
+fn named_data(layers: &Layer) -> Option<PathBuf> {
+    DATA.iter().find_map(|key| layers.read::<PathBuf>(key))
+}
+
+fn cannot_read(path: &Path) -> String {
+    format!("cannot read the configuration {}", path.display())
+}
+
+fn user_file(environment: &Environment) -> Option<PathBuf> {
+    let config = environment.directory("XDG_CONFIG_HOME").map(Path::to_owned);
+    let config = config.or_else(|| Some(environment.directory("HOME")?.join(".config")))?;
+    Some(config.join("scrubjay/config.yaml"))
+}
