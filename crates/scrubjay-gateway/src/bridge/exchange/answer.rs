@@ -32,7 +32,10 @@ impl<'a> Exchange<'a> {
                 Ok(None) => return Ok((text, (permit, room))),
                 Ok(Some(Ok(frame))) => frame,
                 Ok(Some(Err(e))) => {
-                    return Err(Failure::unanswered(format!("the server's answer broke off: {}", root_cause(&e))));
+                    return Err(Failure::unanswered(format!(
+                        "the server's answer broke off: {}",
+                        root_cause(&e)
+                    )));
                 }
                 Err(_) => {
                     return Err(Failure::unanswered(format!("the server said nothing for {SILENCE_MAX:?}")));
