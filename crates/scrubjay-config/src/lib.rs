@@ -31,6 +31,7 @@ pub use self::loader::Loader;
 pub use self::node::{Node, Value};
 pub use self::problem::{ConfigError, Problem};
 pub use self::sections::LogLevel;
+pub use self::sections::privacy::KeyError;
 pub use self::sections::serve::Toolset;
 pub use self::setting::Shown;
 pub use self::trust::TrustStore;

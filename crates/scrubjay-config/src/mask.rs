@@ -46,7 +46,7 @@ pub struct Masked {
 }
 
 /// Hides a whole text.
-pub fn hide(text: &str) -> Masked {
+pub(crate) fn hide(text: &str) -> Masked {
     Masked { shown: MASK.to_owned(), hidden: vec![text.to_owned()] }
 }
 
@@ -68,7 +68,7 @@ fn hide_if_known(text: &str, masked: Masked) -> Masked {
 
 /// Hides the secrets among a program's arguments: those that follow the name of a secret, those that look like one, and
 /// those that redaction finds in the whole command line.
-pub fn mask_args<'a>(command: &str, args: impl Iterator<Item = &'a str>) -> Vec<Masked> {
+pub(crate) fn mask_args<'a>(command: &str, args: impl Iterator<Item = &'a str>) -> Vec<Masked> {
     let mut follows = false;
     let program = command.rsplit('/').next().unwrap_or_default();
     let mut line = program.to_owned();
@@ -114,7 +114,7 @@ fn is_attached_password(arg: &str) -> bool {
 }
 
 /// Tells whether a name names a secret.
-pub fn looks_secret(name: &str) -> bool {
+pub(crate) fn looks_secret(name: &str) -> bool {
     let words = words(name);
     let joined = words.concat();
     words.iter().any(|word| WORDS.split(' ').any(|w| w == word))

@@ -1,4 +1,4 @@
-//! The layers together: which value wins, who may set it, and what is said.
+//! Tests of all layers together: which value wins, who may set it, and what is reported.
 
 use std::fs;
 
@@ -74,11 +74,11 @@ impl Lab {
     }
 
     fn load(&self) -> Loaded {
-        self.loader().load().map_err(|e| format!("{e:#} {:?}", told(&e))).ok().unwrap()
+        self.loader().load().map_err(|e| format!("{e:#} {:?}", reported(&e))).ok().unwrap()
     }
 
     fn problems(&self) -> Vec<String> {
-        told(&self.loader().load().err().unwrap())
+        reported(&self.loader().load().err().unwrap())
     }
 
     fn trust(&self) {
@@ -96,7 +96,7 @@ impl Lab {
     }
 }
 
-fn told(error: &anyhow::Error) -> Vec<String> {
+fn reported(error: &anyhow::Error) -> Vec<String> {
     let problems = error.downcast_ref::<ConfigError>().map(|e| e.problems.clone()).unwrap_or_default();
     problems.iter().map(ToString::to_string).collect()
 }
@@ -105,7 +105,7 @@ fn pair(value: &str, origin: &str) -> (String, String) {
     (value.to_owned(), origin.to_owned())
 }
 
-/// Loads a configuration of one file.
+/// Returns the problems of a configuration of one file.
 pub(crate) fn problems(text: &str) -> Vec<String> {
     Lab::new().user(text).problems()
 }
@@ -297,7 +297,7 @@ fn a_withheld_key_needs_no_variables() {
 #[test]
 fn what_a_variable_holds_is_not_repeated_by_a_problem() {
     let lab = Lab::new().project("log_level: ${API_KEY}\n").set("API_KEY", "t0p-s3cret");
-    // Nor by a notice, where nobody trusted the file.
+    // Nor does a notice about an untrusted file repeat it.
     assert!(!lab.load().notices.concat().contains("s3cret"));
     lab.trust();
     let problems = lab.problems();
@@ -339,11 +339,11 @@ fn the_data_directory_is_found_without_the_rest() {
             .loader()
             .data(&mut notices)
             .map(|home| home.root().strip_prefix(lab.at("")).unwrap().to_string_lossy().into_owned());
-        (home.map_err(|e| told(&e)), notices)
+        (home.map_err(|e| reported(&e)), notices)
     };
     let lab = Lab::new();
     assert_eq!(data(&lab), (Ok("home/.local/share/scrubjay".to_owned()), vec![]));
-    // A project file that may not name one cannot be in the way, whatever is in it.
+    // A project file that may not name the directory is not in the way, even if it cannot be parsed.
     let lab = lab.project("data: ./here\nlogs: [\n");
     assert_eq!(data(&lab).0, Ok("home/.local/share/scrubjay".to_owned()));
     let lab = lab.project("data: ./here\nlogs: 1\n");
@@ -352,10 +352,10 @@ fn the_data_directory_is_found_without_the_rest() {
     assert!(notices[0].contains("without data"), "{notices:?}");
     lab.trust();
     assert_eq!(data(&lab).0, Ok("project/here".to_owned()));
-    // The owner's own file has to be right.
+    // A problem of the owner's own file is an error.
     let lab = lab.user("data: ../mine\nlogs: 1\n");
     assert_eq!(data(&lab).0.unwrap_err().len(), 1);
-    // With a variable or a flag no file matters.
+    // If a variable or a flag names the directory, no file is read.
     let lab = lab.set("SCRUBJAY_DATA", "of-env");
     assert_eq!(data(&lab).0, Ok("project/of-env".to_owned()));
     let lab = lab.flag("--data", "data", "of-flag");
@@ -379,7 +379,7 @@ fn values_reach_the_rooms() {
     assert_eq!(loaded.limits().tape_bytes_max, 5_000_000);
     assert_eq!(loaded.limits().tape_duration_max.as_secs(), 7200);
     let http = loaded.serve_config().unwrap().http.unwrap();
-    // One limit for a message, whichever way it comes in; a lower one for requests may be given.
+    // The limit for messages overrides a higher one for requests.
     assert_eq!((http.body_bytes_max, http.sessions_max), (1 << 20, 3));
     assert!(loaded.notices.iter().any(|notice| notice.contains("max_body_size")), "{:?}", loaded.notices);
     assert_eq!(http.session_idle_max.as_secs(), 240);
@@ -404,7 +404,7 @@ fn a_request_may_be_as_long_as_a_message_or_less() {
 
 #[test]
 fn a_token_is_needed_where_others_can_reach_it() {
-    let serve = |lab: &Lab| lab.load().serve_config().map_err(|e| told(&e).concat());
+    let serve = |lab: &Lab| lab.load().serve_config().map_err(|e| reported(&e).concat());
     let lab = Lab::new().user("serve: { http: '0.0.0.0:80' }");
     assert!(serve(&lab).unwrap_err().contains("needs --auth-token-file"));
     let lab = lab.user("serve: { http: '0.0.0.0:80', auth_token_file: token }");
@@ -452,7 +452,7 @@ fn the_manual_is_true() {
     let lab = Lab::new().user(example).set("TICKETS_TOKEN", "t");
     let loaded = lab.load();
     assert_eq!(loaded.backends().len(), 2);
-    // It is complete: every key is given, but for one of the two tokens, and second names.
+    // The example sets every key except one of the two tokens and second names.
     let missing = loaded.shown().into_iter().filter(|s| s.origin == "default").map(|s| s.key);
     let second = ["path", "max_tape_size", "max_tape_duration"].map(|key| format!("recorder.storage.{key}"));
     let expected = [&["serve.auth_token".to_owned()][..], &second, &["backends[1].callTimeout".to_owned()]];
@@ -467,7 +467,7 @@ fn a_second_name_counts_like_the_first() {
     assert_eq!(lab.loader().data(&mut Vec::new()).unwrap().root(), directory);
     assert_eq!(lab.shown("data").1, "home/.config/scrubjay/config.yaml:1");
     assert_eq!(lab.load().limits().tape_bytes_max, 5_000_000);
-    // A later layer wins, whichever name it uses.
+    // A later layer wins under either name.
     let lab = lab.set("SCRUBJAY_DATA", "/elsewhere").set("SCRUBJAY_LIMITS_MAX_TAPE_SIZE", "7MB");
     assert_eq!(lab.load().home().unwrap().root(), std::path::Path::new("/elsewhere"));
     assert_eq!(lab.load().limits().tape_bytes_max, 7_000_000);
@@ -510,8 +510,7 @@ fn what_is_recorded_is_the_owners_to_choose() {
     assert!(lab.load().home().unwrap().root().ends_with("here"));
 }
 
-/// Goes through every key there is: of a file that nobody trusted each is left out and named, but for the few that
-/// are of no use to a stranger.
+/// Every key of an untrusted file is left out and named, except the few that are of no use to a stranger.
 #[test]
 fn of_a_strangers_file_every_key_is_left_out_and_named() {
     let manual = include_str!("../../../docs/CONFIG.md");
@@ -524,7 +523,7 @@ fn of_a_strangers_file_every_key_is_left_out_and_named() {
     let FileState::Untrusted { left_out } = &loaded.files[1].state else { panic!("{:?}", loaded.files) };
     let keys = section::keys().iter().filter(|key| !given.contains(&key.path.as_str()));
     for key in keys.filter(|key| {
-        // The example has one of two tokens, and no second names.
+        // The example has only one of the two tokens, and no second names.
         key.path != "serve.auth_token"
             && !["path", "max_tape_size", "max_tape_duration"]
                 .iter()
@@ -535,9 +534,9 @@ fn of_a_strangers_file_every_key_is_left_out_and_named() {
     }
 }
 
-/// What is wrong in a file that nobody trusted keeps nothing from starting, and none of it counts.
+/// A mistake in an untrusted file keeps nothing from starting, and no key of the file counts.
 #[test]
-fn a_strangers_mistake_is_told_and_harms_nobody() {
+fn a_mistake_in_an_untrusted_file_is_reported_and_harms_nobody() {
     for wrong in [
         "colour: blue\nrecords: { stale_after: 7 }\n",
         "recorder: { enabled: maybe }\n",
@@ -574,7 +573,7 @@ fn the_model_is_the_owners_to_choose() {
     lab.trust();
     let llm = lab.load().llm_config().unwrap();
     assert_eq!((llm.base_url.as_str(), llm.model.as_str()), ("https://evil.example/v1", "dear"));
-    // The file of the progress tracker is a stranger's, too.
+    // The same holds for the file of the progress tracker.
     let lab = Lab::new();
     lab.write("project/agent-progress.config.json", r#"{"openai": {"baseUrl": "https://evil.example"}}"#);
     assert_eq!(lab.load().llm_config().unwrap().base_url, "https://api.openai.com/v1");
@@ -591,7 +590,7 @@ fn the_environment_gives_the_model_under_the_usual_names() {
     assert_eq!((llm.base_url.as_str(), llm.model.as_str()), ("http://localhost:11434/v1", "llama"));
     assert_eq!(loaded.secrets(), ["sk-mine-123"]);
     assert_eq!(lab.shown("llm.api_key"), pair("***", "$OPENAI_API_KEY"));
-    // It wins over what a client sends, and our own names win over it.
+    // These names win over a client's options, and our own names win over them.
     let sent = loaded.with_options(&json!({"OPENAI_API_KEY": "sk-sent-123"})).ok().unwrap();
     assert_eq!(sent.llm_config().unwrap().api_key.unwrap().reveal(), "sk-mine-123");
     let sent = Lab::new().load().with_options(&json!({"OPENAI_API_KEY": "sk-sent-123"})).ok().unwrap();
@@ -601,14 +600,14 @@ fn the_environment_gives_the_model_under_the_usual_names() {
 }
 
 #[test]
-fn a_model_that_cannot_be_asked_is_told() {
-    let told = |text: &str| {
+fn an_unusable_model_is_reported() {
+    let problem = |text: &str| {
         let error = loaded(text).llm_config().err().unwrap();
         error.problems[0].to_string()
     };
-    let insecure = told("llm: { base_url: 'http://far.example/v1' }");
+    let insecure = problem("llm: { base_url: 'http://far.example/v1' }");
     assert!(insecure.contains(":1: llm.base_url is on another machine and not https"), "{insecure}");
-    let required = told("llm:\n  required: true\n");
+    let required = problem("llm:\n  required: true\n");
     assert!(required.contains(":2: llm.required asks for a key, and there is none"), "{required}");
     let local = loaded("llm: { required: true, base_url: 'http://localhost:1' }").llm_config();
     assert!(local.is_ok_and(|llm| llm.required));
