@@ -60,7 +60,7 @@ struct Progress {
 impl Progress {
     fn new(shared: Arc<Shared>) -> Self {
         let tool_router = Self::log_tools() + Self::context_tools() + Self::search_tools();
-        let tool_router = portable(tool_router, ArgumentChecks::ByTool, Some(&shared.setup().redactor));
+        let tool_router = portable(tool_router, ArgumentChecks::Tool, Some(&shared.setup().redactor));
         Self { shared, tool_router }
     }
 }

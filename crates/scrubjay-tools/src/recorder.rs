@@ -58,7 +58,7 @@ impl Recorder {
             + Self::reported_tools()
             + Self::audit_tools()
             + Self::view_tools();
-        let tool_router = portable(tool_router, ArgumentChecks::BySchema, Some(&shared.setup().redactor));
+        let tool_router = portable(tool_router, ArgumentChecks::Schema, Some(&shared.setup().redactor));
         Self { shared, tool_router, subscriptions: Arc::default() }
     }
 }

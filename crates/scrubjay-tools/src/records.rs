@@ -77,7 +77,7 @@ impl Records {
             + Self::lifecycle_tools()
             + Self::history_tools()
             + Self::activity_tools();
-        let tool_router = portable(tool_router, ArgumentChecks::BySchema, Some(&shared.setup().redactor));
+        let tool_router = portable(tool_router, ArgumentChecks::Schema, Some(&shared.setup().redactor));
         Self { shared, tool_router }
     }
 

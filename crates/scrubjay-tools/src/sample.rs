@@ -233,7 +233,7 @@ impl SampleServer {
 }
 
 #[prompt_handler]
-#[tool_handler(router = crate::schema::portable(Self::tool_router(), crate::schema::ArgumentChecks::ByRmcp, None))]
+#[tool_handler(router = crate::schema::portable(Self::tool_router(), crate::schema::ArgumentChecks::Rmcp, None))]
 impl ServerHandler for SampleServer {
     fn get_info(&self) -> ServerConfig {
         let capabilities =

@@ -40,11 +40,11 @@ const DEPTH_MAX: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ArgumentChecks {
     /// [`arguments::check`], against the schema.
-    BySchema,
+    Schema,
     /// Only rmcp: the sample server stands for servers of others, which have no such checks.
-    ByRmcp,
+    Rmcp,
     /// The tool itself, in the words of its specification. Only unknown arguments are removed before.
-    ByTool,
+    Tool,
 }
 
 /// Rewrites the schemas of every tool, and checks the arguments of calls against them.
@@ -83,9 +83,9 @@ fn rewrite<S: Send + Sync + 'static>(
         let mut arguments = Value::Object(context.arguments.take().unwrap_or_default());
         drop_nulls(&mut arguments, &input);
         let checked = match checks {
-            ArgumentChecks::BySchema => arguments::check(&mut arguments, &input),
-            ArgumentChecks::ByTool => arguments::check_names(&mut arguments, &input),
-            ArgumentChecks::ByRmcp => ArgumentCheck::default(),
+            ArgumentChecks::Schema => arguments::check(&mut arguments, &input),
+            ArgumentChecks::Tool => arguments::check_names(&mut arguments, &input),
+            ArgumentChecks::Rmcp => ArgumentCheck::default(),
         };
         if !checked.problems.is_empty() {
             return Box::pin(std::future::ready(refused(&checked.problems, checks)));
@@ -102,7 +102,7 @@ fn rewrite<S: Send + Sync + 'static>(
             let (answer, stored) = noting(answer).await;
             let mut answer = match answer {
                 // The schema cannot say all that a type requires. What only serde notices is answered in the same form.
-                Err(e) if checks == ArgumentChecks::BySchema && e.message.starts_with(UNREADABLE) => {
+                Err(e) if checks == ArgumentChecks::Schema && e.message.starts_with(UNREADABLE) => {
                     let words = e.message[UNREADABLE.len()..].to_owned();
                     return refused(&[ArgumentProblem::new("", words)], checks);
                 }
@@ -134,8 +134,8 @@ const UNREADABLE: &str = "failed to deserialize parameters: ";
 fn refused(problems: &[ArgumentProblem], checks: ArgumentChecks) -> Result<CallToolResponse, ErrorData> {
     let failure = arguments::refusal(problems);
     match checks {
-        ArgumentChecks::BySchema => failure.into_call_tool_result(),
-        ArgumentChecks::ByTool | ArgumentChecks::ByRmcp => Err(failure.into_error(ErrorCode::INVALID_PARAMS)),
+        ArgumentChecks::Schema => failure.into_call_tool_result(),
+        ArgumentChecks::Tool | ArgumentChecks::Rmcp => Err(failure.into_error(ErrorCode::INVALID_PARAMS)),
     }
 }
 

@@ -64,11 +64,7 @@ impl Tapes {
     fn new(shared: Arc<Shared>) -> Self {
         Self {
             shared,
-            tool_router: portable(
-                Self::search_tools() + Self::analyze_tools(),
-                ArgumentChecks::BySchema,
-                None,
-            ),
+            tool_router: portable(Self::search_tools() + Self::analyze_tools(), ArgumentChecks::Schema, None),
         }
     }
 
