@@ -113,6 +113,7 @@ pub enum NotUsable {
 
 /// Finds out whether a path can be used for a database of ours. Changes nothing and leaves nothing behind.
 pub(crate) async fn inspect(path: &Path, kind: DatabaseKind) -> Result<FileInspection, NotUsable> {
+    // Only `InLog` is worth waiting for: a database of ours looks like that while another process creates it.
     for _ in 1..INSPECTIONS_MAX {
         match inspect_once(path, kind).await {
             Err(NotUsable::InLog) => tokio::time::sleep(INSPECTION_INTERVAL).await,
@@ -138,6 +139,7 @@ async fn inspect_once(path: &Path, kind: DatabaseKind) -> Result<FileInspection,
     if id == kind.application_id {
         return Ok(FileInspection::Ours);
     }
+    // Named in the error, because `storage` may point at the index by mistake.
     if id == LEDGER.application_id || id == INDEX.application_id {
         let what = if id == LEDGER.application_id { "ledger" } else { "index of tapes" };
         return Err(NotUsable::OtherProgram(format!(": Scrubjay's {what}")));
@@ -156,6 +158,7 @@ async fn inspect_once(path: &Path, kind: DatabaseKind) -> Result<FileInspection,
         return Err(NotUsable::OtherProgram(format!(" (it has the tables {}{more})", named.join(", "))));
     }
     // Tables that were just created are only in the log, until SQLite moves them into the file.
+    // Read directly, because SQLite would have to lock the file and create the index of the log to read it.
     match read_log_start(path)? {
         log if log.is_empty() => Ok(FileInspection::Ours),
         log if memchr::memmem::find(&log, kind.first_statement).is_some() => Ok(FileInspection::Ours),
@@ -190,6 +193,7 @@ fn read_header(path: &Path) -> Result<Option<Vec<u8>>, NotUsable> {
     if facts.uid() != rustix::process::geteuid().as_raw() {
         return Err(NotUsable::OtherOwner(facts.uid()));
     }
+    // SQLite takes an empty file for a new database, and so do we: it has nothing to lose.
     if facts.len() == 0 {
         return Ok(None);
     }
@@ -207,6 +211,7 @@ fn check_directory(path: &Path) -> Result<(), NotUsable> {
             Err(e) => Err(e),
             Ok(facts) if !facts.is_dir() => Err(io::Error::from(io::ErrorKind::NotADirectory)),
             Ok(_) => {
+                // EACCESS checks the effective user, as the later open does; plain access(2) checks the real one.
                 rustix::fs::accessat(CWD, directory, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)
                     .map_err(io::Error::from)
             }
@@ -307,6 +312,7 @@ pub(crate) fn pool(connections_max: u32, acquire_timeout: Duration, renewal: &Re
     AnyPoolOptions::new()
         .max_connections(connections_max)
         .acquire_timeout(acquire_timeout)
+        // `false` makes sqlx close the connection and take or open another one.
         .before_acquire(move |_, facts| {
             let is_new = renewal.is_new(facts.age);
             Box::pin(async move { Ok(is_new) })

@@ -29,6 +29,7 @@ impl Files {
         if let Some(refused) = self.secret_in(&path) {
             return Err(self.refuse(caller, change.attempt(), refused).await?);
         }
+        // Before the file is read: the content that is checked and recorded must be the one that is replaced.
         let lock = self.lock_path(path.as_str()).await?;
         let before = match self.read_current(&path).await {
             Ok(before) => before,
@@ -53,6 +54,8 @@ impl Files {
             }
         };
         let Some(revision) = made.revision.clone() else { return Ok(made) };
+        // From here on a crash leaves a pending revision. `settle` compares the file with both contents, so the instant
+        // of the crash does not matter.
         let outcome = self.change_file(intent).await;
         let state = match &outcome {
             Ok(()) => RevisionState::Done,

@@ -113,6 +113,7 @@ impl Files {
             return Ok(None);
         }
         let known = moves::of_project(&mut read, &caller.project).await?;
+        // `compare_with` takes a connection of its own. Holding one while waiting for another could use up the pool.
         drop(read);
         let gone = known.into_iter().filter(|(old, _)| !Path::new(old).exists());
         for (old, session) in gone.take(CANDIDATES_MAX) {

@@ -62,6 +62,7 @@ pub(super) async fn prepare(storage: &Storage) -> Result<(String, Option<File>),
 /// Writes our application id into the header of an empty file, before anything is in its log.
 async fn set_application_id(url: &str) -> Result<(), sqlx::Error> {
     let mut connection = database::connect(url).await?;
+    // The page size first: once a page is written, only VACUUM could change it, and in WAL mode not even that.
     let first = format!("PRAGMA page_size=16384; PRAGMA application_id={}", LEDGER.application_id);
     connection.execute(AssertSqlSafe(first)).await?;
     connection.close().await
@@ -113,6 +114,7 @@ fn create(path: &Path) -> io::Result<File> {
     }
     let mut options = OpenOptions::new();
     options.create(true).append(true).mode(0o600);
+    // The lock file is never removed: a process could then lock the removed file while another locks a new one.
     let lock = options.open(beside(path, ".lock"))?;
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)?;
     let file = options.open(path)?;
@@ -145,6 +147,7 @@ impl Dialect {
                 )
                 .await
                 .map(drop),
+            // As long as SQLite's busy_timeout: the advisory lock of the writers is what a statement here waits for.
             Self::Postgres => connection.execute("SET lock_timeout = '30s'").await.map(drop),
         }
     }
@@ -154,12 +157,16 @@ impl Dialect {
         match (self, survives) {
             (Self::Sqlite, Survives::Power) => "PRAGMA synchronous=FULL; BEGIN IMMEDIATE",
             (Self::Sqlite, Survives::Process) => "PRAGMA synchronous=NORMAL; BEGIN IMMEDIATE",
+            // READ COMMITTED: with one snapshot for the transaction, the statement that waits for the lock would take
+            // it, and what the previous writer committed meanwhile would be missing.
             (Self::Postgres, _) => "BEGIN",
         }
     }
 
     pub(crate) fn begin_read(self) -> &'static str {
         match self {
+            // Deferred: the first SELECT takes the snapshot. In WAL mode a reader waits for no writer, and no writer
+            // for it.
             Self::Sqlite => "BEGIN",
             // By default each statement would see a snapshot of its own.
             Self::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
@@ -182,6 +189,7 @@ impl Dialect {
             Self::Sqlite => ("INTEGER PRIMARY KEY AUTOINCREMENT", "BLOB"),
             Self::Postgres => ("BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "BYTEA"),
         };
+        // AUTOINCREMENT never assigns a number twice, even after the newest row was removed, as IDENTITY does not.
         text.replace("{number}", number).replace("{bytes}", bytes)
     }
 }

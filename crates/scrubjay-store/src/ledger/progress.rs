@@ -145,6 +145,7 @@ async fn insert(
     entry: &ProgressEntry,
     texts: &EntryTexts,
 ) -> Result<(), LedgerError> {
+    // Stored folded, because LIKE ignores the case of ASCII letters only, and on PostgreSQL of none.
     let title_folded = SearchWords::cut_from(&[&texts.title], fold_case(texts.title.as_str()));
     change(
         "INSERT INTO progress_entries (at_us, scope, id, session_id, event_id, agent_id, title, title_folded,
@@ -217,6 +218,7 @@ async fn unused_id(write: &mut Write) -> Result<String, LedgerError> {
 /// Returns this microsecond, or the next one that no entry has: the clock may have been set back.
 async fn unused_time_us(write: &mut Write) -> Result<i64, LedgerError> {
     let now_us = write.at_ns() / 1000;
+    // NULL if nobody has this microsecond, which is the usual case; otherwise the end of the run of taken ones.
     let row = select(
         "SELECT min(e.at_us) + 1 FROM progress_entries e
          WHERE e.at_us >= $1 AND EXISTS (SELECT 1 FROM progress_entries f WHERE f.at_us = $1)

@@ -224,6 +224,7 @@ pub(crate) struct TouchedFile {
 
 /// Returns the files a session changed, by path.
 pub(crate) async fn touched(on: &mut impl Conn, session: &str) -> Result<Vec<TouchedFile>, LedgerError> {
+    // CAST, because PostgreSQL's sum of BIGINTs is a NUMERIC, for which sqlx::Any has no type.
     let rows = select(
         "SELECT r.workspace, r.path, min(r.id), max(r.id), count(*), CAST(sum(r.added) AS BIGINT),
              CAST(sum(r.removed) AS BIGINT) FROM events e JOIN revisions r ON r.event_id = e.id

@@ -73,6 +73,7 @@ pub async fn current(
 ) -> Result<Session, SessionError> {
     if let Some(id) = named {
         let session = get(write, id).await?.ok_or_else(|| SessionError::NotFound(id.to_owned()))?;
+        // A command such as rewind records its changes in an ended session without resuming it.
         if session.ended_ns.is_none() || caller.told_by == COMMAND {
             return Ok(session);
         }
@@ -145,6 +146,7 @@ pub async fn start(
             return Err(SessionError::BadId);
         }
         if let Some(session) = get(write, id).await? {
+            // A session belongs to one project for ever: its events, plan and records are filed under it.
             if session.project_id != caller.project {
                 return Err(SessionError::OtherProject(id.clone(), session.project_id));
             }
