@@ -324,7 +324,7 @@ pub struct Write {
     on_move: Arc<OnceLock<OnMove>>,
     unsynced: Arc<Unsynced>,
     pool: AnyPool,
-    /// The last field, because fields are dropped in order: `tx` is rolled back before another writer can begin.
+    /// The last field, because fields are dropped in order: `tx` begins its rollback before another writer may begin.
     _write_lock: OwnedMutexGuard<()>,
 }
 

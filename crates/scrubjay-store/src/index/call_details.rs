@@ -32,6 +32,7 @@ fn read_call_details(home: &Home, key: TapeKey, mut tape: TapeCalls) -> TapeCall
             answers_at.extend(call.answer.map(|answer| (answer, at)));
         }
     }
+    // In ascending order, because `visit_entries` reads a tape forwards only.
     let mut entries: Vec<u64> = requests_at.keys().chain(answers_at.keys()).copied().collect();
     entries.sort_unstable();
     entries.dedup();

@@ -284,6 +284,7 @@ impl<'a> TapeReading<'a> {
             self.fold.next_entry = number + 1;
             self.read_entries += 1;
             if skipping {
+                // These entries have rows. They are read only for the state that later entries need.
                 self.fold.exchanges.skip();
                 continue;
             }

@@ -16,6 +16,7 @@ const NOTED_MAX: usize = 1000;
 pub async fn noting<F: Future>(work: F) -> (F::Output, Vec<String>) {
     let work = async {
         let done = work.await;
+        // Taken within the scope, because the list is gone after it.
         (done, NOTED.with(RefCell::take))
     };
     NOTED.scope(RefCell::default(), work).await

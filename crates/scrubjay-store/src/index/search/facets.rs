@@ -125,6 +125,7 @@ pub(super) async fn sum_groups(
     let [methods, tools, sessions, error_codes, days] = counts.map(|facet| -> Vec<Facet> {
         facet.into_iter().map(|(value, count)| Facet { value, count }).collect()
     });
+    // A BTreeMap sorts ISO days by time.
     let last = days.len().saturating_sub(VALUES_MAX);
     Ok(Facets {
         total,
