@@ -91,6 +91,8 @@ impl ServerHandler for Recorder {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
+        // A client that has seen the list is notified when it changes, without a subscription. One that neither lists
+        // nor subscribes causes no queries.
         self.notify_subscriber(&context);
         resources::list(&self.shared, request.and_then(|r| r.cursor)).await
     }

@@ -4,7 +4,7 @@
 //! unknown formats. [`portable`] rewrites the schemas of all tools when a toolset is created: references are inlined, a
 //! type is a single word, and only known keywords stay. The schemas then do not mention `null` any more, so members that
 //! are `null` are removed from arguments before a tool sees them, and from its answer. Calls with wrong arguments are
-//! output with their problems (`arguments.rs`).
+//! answered with a list of the problems (`arguments.rs`).
 
 use std::sync::Arc;
 
@@ -78,6 +78,7 @@ fn rewrite<S: Send + Sync + 'static>(
     route.attr.output_schema.clone_from(&output);
     let output = output.map(|schema| Value::Object(JsonObject::clone(&schema)));
     let (input, output) = (Arc::new(Value::Object(input)), Arc::new(output));
+    // Wrapped here and not in each tool, so that no tool can be added without these checks.
     let inner = route.call.clone();
     route.call = Arc::new(move |mut context| {
         let mut arguments = Value::Object(context.arguments.take().unwrap_or_default());
@@ -163,6 +164,7 @@ fn resolve(value: &Value, definitions: &Value, depth: usize) -> Value {
     match value {
         _ if depth == 0 => json!({}),
         Value::Object(object) => {
+            // An unknown reference leaves an empty schema, which allows any value.
             let mut all = JsonObject::new();
             let named = object.get("$ref").and_then(Value::as_str);
             if let Some(definition) = named.and_then(|name| definitions.get(name.strip_prefix("#/$defs/")?))

@@ -126,6 +126,7 @@ impl Shared {
     /// # Errors
     /// It cannot be opened; the next call tries again.
     pub async fn ledger(&self) -> Result<&Ledger, LedgerError> {
+        // Not at the start, which must take milliseconds: a conversation may never need the ledger.
         self.ledger.get_or_try_init(|| self.open_ledger()).await
     }
 
@@ -144,7 +145,8 @@ impl Shared {
             // a day without an event.
             Err(e) => tracing::warn!(error = %e, "cannot show other processes that this one lives"),
         }
-        // In this order: without its claim a process is no longer known to be gone, and its sessions would stay open.
+        // Whoever opens the ledger cleans up: a process that was killed, or that could not record the end of its sessions,
+        // left them open. In this order: without its claim file a process is no longer known to be gone.
         session::end_departed(&ledger, |process| self.setup.home.process(process)).await?;
         self.setup.home.forget_gone_processes();
         Ok(ledger)
@@ -221,6 +223,7 @@ impl Shared {
         let workspace = workspace.allow_vcs(self.setup.allow_vcs);
         let files = Files::new(ledger, workspace, self.setup.locks.clone(), self.setup.file_bytes_max);
         let caller = self.caller_from(CallerMeta::default());
+        // Before settling, so that changes left open under the old root are found under this one.
         self.recognise(&files, &caller).await;
         files.settle(&caller).await?;
         Ok(Arc::new(files))
@@ -273,7 +276,8 @@ impl Shared {
 
     /// Waits until this process writes, or until it is time to check for writes of other processes.
     pub(crate) async fn wait_for_writes(&self) {
-        // Both outcomes mean the same to the caller: check the ledger.
+        // Both outcomes mean the same to the caller: check the ledger. `notify_waiters` wakes only those who wait now, so a
+        // write during a check is noticed by the next one, after `POLL_INTERVAL`.
         let _ = tokio::time::timeout(POLL_INTERVAL, self.ledger_written.notified()).await;
     }
 

@@ -73,6 +73,7 @@ pub async fn get_context(shared: &Shared, arguments: JsonObject) -> Result<Answe
             between(&mut read, &request.project, *from_us, *until_us).await?
         }
     };
+    // As above: no read stays open while a model is asked.
     drop(read);
     let (chosen, omitted) = choose_details(entries, request.max_tokens.unwrap_or(TOKENS as usize));
     digest::of(shared, &request.project, &chosen, omitted + more).await

@@ -22,7 +22,7 @@ use crate::shared::Shared;
 const QUERY_CHARS_MAX: usize = 1_000;
 /// The most words of a query: each is looked up in the text index.
 const TERMS_MAX: usize = 32;
-/// The most tags of a search.
+/// The most tags of a search. More than an entry can have are no error: such a search matches nothing.
 const TAGS_MAX: usize = 100;
 /// The default number of entries, as the specification says.
 const LIMIT: i64 = 20;

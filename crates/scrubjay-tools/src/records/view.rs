@@ -200,5 +200,6 @@ pub(super) fn section(heading: &str, records: &[RefView], total: i64) -> String 
 
 /// Returns a page size within bounds.
 pub(super) fn limit(given: Option<i64>, default: i64, max: i64) -> i64 {
+    // Clamped, not refused: the agent still gets a page, and the answer says that there is more.
     given.unwrap_or(default).clamp(1, max)
 }

@@ -142,6 +142,7 @@ impl SearchArgs {
         let now_ns = clock::now().wall_ns;
         let mut query = self.short_form(now_ns)?;
         self.check()?;
+        // In UTC, as all times in the answers are.
         let time = |text: &Option<String>, edge| match text {
             None => Ok(None),
             Some(text) => moment(text, now_ns, &TimeZone::UTC, edge).map(Some).map_err(|expected| {
@@ -274,6 +275,7 @@ fn invalid(message: String) -> Failure {
 
 fn nanoseconds(ms: Option<f64>) -> Result<Option<u64>, Failure> {
     match ms {
+        // 1e12 ms are 1e18 ns, which still fits into the 64 bits of the column.
         Some(ms) if !(0.0..=1e12).contains(&ms) => {
             Err(invalid(format!("{ms} is not a response time: give milliseconds from 0 to 1e12")))
         }
