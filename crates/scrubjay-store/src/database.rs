@@ -375,7 +375,7 @@ mod tests {
 
     /// A database that another process is creating is inspected again until its first table shows what it is.
     #[tokio::test]
-    async fn one_that_is_being_made_is_waited_for() {
+    async fn a_database_that_is_being_created_is_waited_for() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("index.db");
         File::create(&path).unwrap();
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_has_no_password() {
+    fn a_location_has_no_password() {
         let place = |url: &str| postgres_location(url);
         assert_eq!(
             place("postgres://ann:s3cret@db.example:6000/birds?sslmode=disable"),

@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn allowed_values_are_data_too() {
+    fn allowed_values_are_listed_in_the_data() {
         let mut arguments = json!({ "title": "a", "steps": [{ "status": "x" }] });
         let checked = super::check(&mut arguments, &schema());
         assert_eq!(
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_lose_their_point() {
+    fn whole_numbers_written_as_floats_become_integers() {
         let mut arguments = json!({ "title": "a", "limit": 20.0 });
         super::check(&mut arguments, &schema());
         assert_eq!(arguments["limit"].to_string(), "20");

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_looked_for_is_marked() {
+    fn matches_are_marked() {
         let phrase = |text: &str| SearchTerm::Phrase(text.to_owned());
         check(
             "A  Connection\nrefused, again",

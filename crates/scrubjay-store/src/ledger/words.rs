@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn words_without_case_and_accents_know_their_place() {
+    fn words_drop_case_and_accents_and_have_their_position() {
         let check = |text, expected: &[&str]| check(Folding::DropAccents, text, expected);
         check("The Blue-Jay's nest, 2nd!", &["the", "blue", "jay", "s", "nest", "2nd"]);
         check("Élan über cafe\u{301}", &["elan", "uber", "cafe"]);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn long_words_are_known_by_their_beginning() {
+    fn long_words_are_cut_to_their_beginning() {
         for folding in [Folding::KeepAccents, Folding::DropAccents] {
             assert_eq!(words(&"x".repeat(10_000), folding)[0].folded.len(), WORD_CHARS_MAX);
         }
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn case_makes_no_difference() {
+    fn upper_and_lower_case_fold_to_one_form() {
         for (one, other) in [("ΟΔΟΣ", "οδος"), ("ÄÖ", "äö"), ("E\u{301}", "é"), ("STRASSE", "straße")]
         {
             assert_eq!(fold_case(one), fold_case(other));

@@ -197,7 +197,7 @@ async fn no_file_holds_a_word_of_a_removed_tape() {
 }
 
 #[tokio::test]
-async fn who_catches_up_leaves_nothing_of_a_removed_tape_either() {
+async fn catching_up_leaves_no_text_of_a_removed_tape() {
     let indexed = Indexed::new().await;
     remove_secret(&indexed.home);
     assert_eq!(indexed.index.catch_up(|_| ()).await.unwrap().removed, 1);
@@ -205,7 +205,7 @@ async fn who_catches_up_leaves_nothing_of_a_removed_tape_either() {
 }
 
 #[tokio::test]
-async fn an_index_made_anew_holds_nothing_of_the_old_one() {
+async fn a_rebuilt_index_contains_no_text_of_the_old_one() {
     let indexed = Indexed::new().await;
     remove_secret(&indexed.home);
     let (rebuilt, _) = Index::rebuild(&indexed.home, &indexed.database.storage, |_| ()).await.unwrap();
@@ -224,7 +224,7 @@ async fn an_index_of_another_version_is_emptied() {
 }
 
 #[tokio::test]
-async fn what_a_crash_left_is_finished_by_the_next() {
+async fn a_cleaning_that_a_crash_interrupted_is_completed_later() {
     let indexed = Indexed::new().await;
     remove_secret(&indexed.home);
     // The process deleted the rows, and was killed then.
@@ -241,7 +241,7 @@ async fn what_a_crash_left_is_finished_by_the_next() {
 }
 
 #[tokio::test]
-async fn a_reader_that_takes_long_holds_nothing_up_and_the_rest_is_done_later() {
+async fn a_slow_reader_delays_only_the_cleaning_of_the_log() {
     let indexed = Indexed::new().await;
     let url = format!("sqlite://{}", indexed.home.index().display());
     let mut reader = sqlx::AnyConnection::connect(&url).await.unwrap();
@@ -276,7 +276,7 @@ async fn a_tape_removed_while_it_is_read_is_forgotten_at_the_end() {
 }
 
 #[tokio::test]
-async fn retention_removes_as_people_do() {
+async fn tapes_removed_by_retention_leave_no_text() {
     let indexed = Indexed::new().await;
     // Both tapes ended long ago.
     assert_eq!(indexed.home.remove_ended_before(u64::MAX).unwrap(), 2);
@@ -285,7 +285,7 @@ async fn retention_removes_as_people_do() {
 }
 
 #[tokio::test]
-async fn catching_up_tells_how_much_there_is_and_comes_to_its_end() {
+async fn catching_up_reports_progress_to_the_end() {
     let database = Database::sqlite();
     let home = home(&database.home);
     record_both(&home);

@@ -385,7 +385,7 @@ async fn a_restarted_backend_answers_what_it_was_asked(database: Database) {
 }
 
 #[test]
-fn an_index_that_is_no_index_is_made_anew() {
+fn a_file_that_is_not_an_index_is_replaced() {
     let directory = scratch();
     let home = home(&directory);
     let storage = &Storage::File(home.ledger());
@@ -536,7 +536,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(40) })]
 
     #[test]
-    fn caught_up_with_step_by_step_is_made_anew(acts in prop::collection::vec(any_act(), 0..16)) {
+    fn caught_up_step_by_step_equals_rebuilt(acts in prop::collection::vec(any_act(), 0..16)) {
         // With a ledger in a file, the index is beside the tapes, so this path does not matter.
         check(&Storage::File(std::path::PathBuf::new()), acts);
     }
@@ -545,7 +545,7 @@ proptest! {
 /// Each data directory has a schema of its own, so one database is enough for all cases.
 #[test]
 #[ignore = "needs postgres"]
-fn caught_up_with_step_by_step_is_made_anew_in_postgres() {
+fn caught_up_step_by_step_equals_rebuilt_in_postgres() {
     let database = run(Database::postgres());
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(12) };
     let mut runner = proptest::test_runner::TestRunner::new(config);

@@ -183,7 +183,7 @@ fn log_bytes(database: &Database) -> u64 {
 
 /// One process keeps the ledger open, while others open it, write a little and end.
 #[tokio::test]
-async fn the_log_stays_short_where_nobody_writes_often() {
+async fn the_log_stays_short_if_many_processes_write_a_little() {
     let database = Database::sqlite();
     let stays = database.open().await;
     fill(&stays, 1000).await;
@@ -198,7 +198,7 @@ async fn the_log_stays_short_where_nobody_writes_often() {
 }
 
 #[tokio::test]
-async fn the_log_stays_short_where_one_writes_often() {
+async fn the_log_stays_short_if_one_process_writes_often() {
     let database = Database::sqlite();
     let ledger = database.open().await;
     for _ in 0..200 {

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn every_argument_narrows() {
+    fn every_argument_becomes_a_condition() {
         let query = to_query(json!({
             "query": "tool:a old >5ms limit:7", "from": "2026-01-31", "to": "2026-01-31",
             "methods": ["m"], "tools": ["b"], "names": ["n"], "message_types": ["stderr"],
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn wrong_arguments_are_refused_with_a_code() {
         for (arguments, code) in [
             (json!({ "query": "tol:x" }), "INVALID_QUERY"),
             (json!({ "from": "someday" }), "INVALID_TIME"),

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_tell_their_record() {
+    fn a_row_id_names_its_record() {
         let collection = RecordCollection { id: 77, project: String::new(), totals: Default::default() };
         assert_eq!(record_of(row_of(&collection, RecordId(123_456))), RecordId(123_456));
     }
