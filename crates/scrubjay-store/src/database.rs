@@ -157,8 +157,9 @@ async fn inspect_once(path: &Path, kind: DatabaseKind) -> Result<FileInspection,
         let named: Vec<&str> = tables.iter().take(TABLES_NAMED).map(String::as_str).collect();
         return Err(NotUsable::OtherProgram(format!(" (it has the tables {}{more})", named.join(", "))));
     }
-    // Tables that were just created are only in the log, until SQLite moves them into the file.
-    // Read directly, because SQLite would have to lock the file and create the index of the log to read it.
+    // Tables that were just created are only in the log, until SQLite moves them into the file. If the process that
+    // created them was killed, they stay there.
+    // Read as bytes, because SQLite would have to lock the file and create the index of the log to read it.
     match read_log_start(path)? {
         log if log.is_empty() => Ok(FileInspection::Ours),
         log if memchr::memmem::find(&log, kind.first_statement).is_some() => Ok(FileInspection::Ours),
