@@ -122,7 +122,7 @@ async fn filled(home: &Home, storage: &Storage) -> Index {
     index
 }
 
-async fn what_was_on_a_removed_tape_is_found_no_more(database: Database) {
+async fn a_removed_tape_is_not_found_any_more(database: Database) {
     let (home, storage) = (home(&database.home), &database.storage);
     record_both(&home);
     let index = filled(&home, storage).await;
@@ -143,7 +143,7 @@ async fn what_was_on_a_removed_tape_is_found_no_more(database: Database) {
     assert_eq!(Index::forget_removed(&home, storage).await.unwrap(), 0);
 }
 
-async fn an_index_that_is_not_there_is_not_made(database: Database) {
+async fn forgetting_creates_no_index(database: Database) {
     let (home, storage) = (home(&database.home), &Storage::File(home(&database.home).ledger()));
     record_both(&home);
     remove_secret(&home);
@@ -151,7 +151,7 @@ async fn an_index_that_is_not_there_is_not_made(database: Database) {
     assert!(!home.index().exists());
 }
 
-on_both!(what_was_on_a_removed_tape_is_found_no_more, an_index_that_is_not_there_is_not_made);
+on_both!(a_removed_tape_is_not_found_any_more, forgetting_creates_no_index);
 
 /// A data directory in which both tapes are indexed, with the index open, as `serve` has it.
 struct Indexed {
