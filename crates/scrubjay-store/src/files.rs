@@ -228,6 +228,7 @@ impl Files {
         report: ChangeReport,
     ) -> Result<AppliedChange, FileError> {
         let (files, caller) = (self.clone(), caller.clone());
+        // As in `change`.
         let recording = tokio::spawn(async move { files.record_report(&caller, report).await });
         recording.await.unwrap_or(Err(FileError::Interrupted))
     }

@@ -139,6 +139,7 @@ impl IntoCallToolResult for ProgressFailure {
         let (message, hint) = (self.to_string(), self.hint());
         let (code, failure) = match self {
             Self::Problems(problems) => {
+                // The specification wants errors logged with their category.
                 tracing::warn!(category = "invalid params", "{message}");
                 (ErrorCode::INVALID_PARAMS, refusal(&problems))
             }

@@ -116,6 +116,7 @@ impl From<IndexError> for Failure {
 
 /// Returns recorded text in a form that can be quoted: inert, and cut if it is too long.
 fn quoted(text: &str) -> String {
+    // Inert first: escapes make a text longer, and the limit is on what is shown.
     let text: Cow<'_, str> = inert(text);
     if text.chars().count() <= QUOTED_CHARS_MAX {
         return text.into_owned();

@@ -39,6 +39,7 @@ impl Files {
             Ok(after) => after,
             Err(refused) => return Err(self.refuse(caller, change.attempt(), refused).await?),
         };
+        // Checked again: `read_current` limits what is there now, and edits can make it longer.
         if after.as_ref().is_some_and(|bytes| bytes.len() as u64 > self.bytes_max) {
             let refused = too_large(&change.path, after.as_ref().map_or(0, Vec::len), self.bytes_max);
             return Err(self.refuse(caller, change.attempt(), refused).await?);

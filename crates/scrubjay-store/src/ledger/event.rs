@@ -65,6 +65,7 @@ impl EventKind {
     /// Returns its name.
     #[must_use]
     pub fn name(self) -> String {
+        // Through serde, so that the name in the table is the one in answers.
         match serde_json::to_value(self) {
             Ok(Value::String(name)) => name,
             _ => unreachable!("a unit variant is a string"),

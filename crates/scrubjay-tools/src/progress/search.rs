@@ -62,6 +62,7 @@ pub async fn search_logs(shared: &Shared, arguments: JsonObject) -> Result<Answe
     let request = SearchRequest::read(arguments)?;
     let mut read = shared.ledger().await?.read().await?;
     if project::get(&mut read, &request.project).await?.is_none() {
+        // The specification distinguishes an unknown project from a search without matches.
         return Err(ProgressFailure::NotFound(format!("Project not found: {}", request.project)));
     }
     let says = match (&request.terms, &request.query) {

@@ -174,6 +174,7 @@ impl AnalysisView {
         let mut rows = rows;
         loop {
             let mut view = Self::of(analysis, rows, note);
+            // The answer has both the data and the text, so both count.
             view.tokens = (tokens_of(&view) + tokens(&view.text())) as u64;
             if view.tokens <= max_tokens || rows <= 1 {
                 return view;
