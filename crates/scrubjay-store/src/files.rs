@@ -157,7 +157,7 @@ pub enum FileError {
     #[error(transparent)]
     Ledger(#[from] LedgerError),
     /// The intent was recorded and the file was handled, but the outcome could not be recorded.
-    #[error("{path} {outcome}, but the ledger could not note that: {source}")]
+    #[error("{path} {outcome}, but the ledger could not record that: {source}")]
     Unsettled {
         /// The file.
         path: String,

@@ -45,7 +45,7 @@ pub enum ViewError {
     #[error("{0} has no {1}")]
     NoRevision(String, content::StatePoint),
     /// The file did not exist before or after the revision.
-    #[error("{path} was not there {} revision {revision}", when(*.side))]
+    #[error("{path} did not exist {} revision {revision}", when(*.side))]
     NoContent {
         /// The file.
         path: String,

@@ -143,7 +143,7 @@ impl Shared {
             Ok(claim) => drop(claim.map(|claim| self.process_claim.set(claim))),
             // Recording matters more than the claim: without one, other processes end this one's sessions only after
             // a day without an event.
-            Err(e) => tracing::warn!(error = %e, "cannot show other processes that this one lives"),
+            Err(e) => tracing::warn!(error = %e, "cannot show other processes that this one is running"),
         }
         // Whoever opens the ledger cleans up: a process that was killed, or that could not record the end of its sessions,
         // left them open. In this order: without its claim file a process is no longer known to be gone.
@@ -258,7 +258,7 @@ impl Shared {
         match files.detect_move(caller).await {
             Ok(Some(from)) => tracing::info!(from, to = files.root(), "the workspace moved"),
             Ok(None) => {}
-            Err(e) => tracing::warn!(error = %e, "it is not known whether the workspace moved"),
+            Err(e) => tracing::warn!(error = %e, "cannot find out whether the workspace moved"),
         }
     }
 

@@ -255,13 +255,13 @@ fn new_content(change: &Change, before: Option<&FileSnapshot>) -> Result<Option<
     let refused = |code, message, hint| Err(RefusedChange { code, message, hint, found });
     match (&change.action, before) {
         (Action::Create(_), Some(_)) => {
-            return refused("exists", format!("{path} is there already"), "Change it with action edit.");
+            return refused("exists", format!("{path} exists already"), "Change it with action edit.");
         }
         (Action::Edit(_), None) => {
-            return refused("missing", format!("{path} is not there"), "Make it with action create.");
+            return refused("missing", format!("{path} does not exist"), "Create it with action create.");
         }
         (Action::Delete, None) => {
-            return refused("missing", format!("{path} is not there"), "There is nothing to delete.");
+            return refused("missing", format!("{path} does not exist"), "There is nothing to delete.");
         }
         _ => {}
     }
@@ -269,7 +269,7 @@ fn new_content(change: &Change, before: Option<&FileSnapshot>) -> Result<Option<
         let now = found.as_ref().map_or("missing".to_owned(), hex);
         return refused(
             "changed",
-            format!("{path} is not what was expected, its hash is {now}"),
+            format!("{path} is not as expected: its hash is {now}"),
             "Read it again before you change it.",
         );
     }

@@ -57,11 +57,11 @@ pub struct ProgressEntry {
     pub tags: Vec<String>,
     /// Who did it, as they call themselves.
     pub agent_id: Option<String>,
-    /// What a model made of it.
+    /// Its summary, once one was requested.
     pub summary: Option<String>,
     /// The session it was logged in.
     pub session_id: String,
-    /// The event that tells of it.
+    /// The event that records it.
     pub event_id: i64,
 }
 

@@ -58,7 +58,7 @@ async fn failed_statement(database: Database) {
     }
 }
 
-/// The transaction is committed nevertheless: that fails, nothing of it stays, and the next one works.
+/// If the transaction is committed nevertheless, the commit fails, nothing of it is stored, and the next one works.
 async fn failed_commit(database: Database) {
     let ledger = database.open().await;
     for round in 0..ROUNDS {

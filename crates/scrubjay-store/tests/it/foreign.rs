@@ -43,7 +43,7 @@ async fn check_refused(directory: &Path, name: &str, words: &str) {
     assert_eq!(contents(directory), before, "{name} was touched");
 }
 
-/// Makes a SQLite file; it stays open with what is returned.
+/// Makes a SQLite file, which stays open as long as the returned connection.
 async fn sqlite(path: &Path, statements: &str) -> sqlx::AnyConnection {
     sqlx::any::install_default_drivers();
     let url = format!("sqlite://{}?mode=rwc", path.display());

@@ -1,4 +1,4 @@
-//! Of a removed tape no file of the data directory contains a word, regardless of what the index was doing.
+//! No file of the data directory contains text of a removed tape, whichever state the index was in.
 
 use std::path::Path;
 

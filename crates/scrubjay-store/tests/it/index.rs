@@ -1,4 +1,4 @@
-//! The index agrees with the tapes, on either database: however often it is caught up with, and after a rebuild.
+//! The index agrees with the tapes on both databases, no matter how often it is caught up, and after a rebuild.
 
 use jiff::tz::TimeZone;
 use proptest::prelude::*;
@@ -487,7 +487,7 @@ fn any_act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// However often the index is caught up with in between, it answers as a rebuilt one does.
+/// No matter how often the index is caught up in between, it answers like a rebuilt one.
 fn check(storage: &Storage, acts: Vec<Act>) {
     let directory = scratch();
     let home = home(&directory);

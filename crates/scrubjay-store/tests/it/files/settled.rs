@@ -1,4 +1,4 @@
-//! Changes that were intended and have no outcome: settled by what is there now.
+//! Changes with an intent and no outcome are settled by looking at the file.
 
 use std::os::unix::fs::symlink;
 
