@@ -191,6 +191,7 @@ fn read_header(path: &Path) -> Result<Option<Vec<u8>>, NotUsable> {
         };
         return Err(NotUsable::NotAFile(what));
     }
+    // Before its content: a file of another user is not even read.
     if facts.uid() != rustix::process::geteuid().as_raw() {
         return Err(NotUsable::OtherOwner(facts.uid()));
     }

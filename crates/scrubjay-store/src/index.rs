@@ -137,6 +137,7 @@ impl Index {
         report: impl FnMut(Progress),
     ) -> Result<(Self, CaughtUp), IndexError> {
         let location = Self::location(home, storage).await?;
+        // Held until it is filled: otherwise another process could begin to fill it in between.
         let lease = Lease::take(home, &location, WAIT_MAX).await?;
         let index = Self::make(home, location, &lease).await?;
         let caught_up = index.catch_up_with(&lease, report).await?;

@@ -58,6 +58,7 @@ impl std::fmt::Debug for Storage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::File(path) => f.debug_tuple("File").field(path).finish(),
+            // The URL may hold a password, and debug output may reach a log.
             Self::Postgres(_) => f.write_str("Postgres(***)"),
         }
     }
@@ -375,6 +376,7 @@ impl Write {
     /// Redacts the texts of a JSON value for storing.
     #[must_use]
     pub(crate) fn clean_json(&self, value: &serde_json::Value) -> RedactedText {
+        // As one JSON text and not value by value: a member such as `password` is a secret because of its name.
         let text = value.to_string();
         let clean = self.redactor.text(&text);
         if clean.as_str() != text {

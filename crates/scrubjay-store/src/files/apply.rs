@@ -100,6 +100,7 @@ impl Files {
             return Ok(None);
         }
         let session = session::current(&mut write, caller, change.session.as_deref()).await?;
+        // Recorded before our own event: the revisions of a file are in the order in which it had the contents.
         let observed =
             self.observe(&mut write, caller, &session, &intent.path, intent.before.as_ref()).await?;
         let (path, after) = (intent.path.as_str(), intent.after.as_deref());
@@ -221,6 +222,7 @@ impl Files {
         // On a blocking thread, because it writes and syncs files.
         let changing = tokio::task::spawn_blocking(move || {
             let ChangeIntent { path, before, after, mode } = intent;
+            // The content that was read and recorded: if another program has changed the file since, `commit` refuses.
             let expected =
                 before.map_or(ExpectedContent::Missing, |before| ExpectedContent::Content(before.hash));
             match (after, expected) {

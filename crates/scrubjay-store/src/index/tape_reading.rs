@@ -88,6 +88,7 @@ impl StepBatch<'_> {
 
     fn send(&mut self) -> Result<(), ReceiverGone> {
         (self.entries, self.text_bytes) = (0, 0);
+        // Blocks while the writer is behind, which keeps memory small.
         self.sender.blocking_send(std::mem::take(&mut self.steps)).map_err(|_| ReceiverGone)
     }
 }

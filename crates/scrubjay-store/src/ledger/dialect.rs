@@ -76,6 +76,7 @@ pub(super) async fn reach(storage: &Storage, url: &str, unsynced: &Unsynced) -> 
         let mut connection = database::connect(url).await?;
         dialect.configure(&mut connection).await?;
         if dialect == Dialect::Sqlite {
+            // SQLite opens any file. Only a query reads it, and shows whether it is a database.
             connection.execute("SELECT count(*) FROM sqlite_schema").await?;
             unsynced.shorten_log(&mut connection).await;
         }
@@ -113,6 +114,7 @@ fn create(path: &Path) -> io::Result<File> {
         create_private_dir(parent)?;
     }
     let mut options = OpenOptions::new();
+    // To create needs write access; `append` gives it without truncating what may be a database already.
     options.create(true).append(true).mode(0o600);
     // The lock file is never removed: a process could then lock the removed file while another locks a new one.
     let lock = options.open(beside(path, ".lock"))?;
@@ -177,7 +179,8 @@ impl Dialect {
     pub(super) async fn lock_writers(self, tx: &mut Transaction<'static, Any>) -> Result<(), sqlx::Error> {
         if self == Self::Postgres {
             // The number must stay the same: versions that lock different numbers would not exclude each other. In a DO
-            // block, because sqlx::Any has no type for the function's result (void).
+            // block, because sqlx::Any has no type for the function's result (void). `xact`: the lock ends with the
+            // transaction, also if the process is killed.
             tx.execute("DO $$ BEGIN PERFORM pg_advisory_xact_lock(1544727322); END $$").await?;
         }
         Ok(())

@@ -164,7 +164,7 @@ async fn insert(
     .execute(write)
     .await?;
     for tag in &texts.tags {
-        // The same tag twice is one tag.
+        // With time and title, so that a search by tags filters without reading entries. The same tag twice is one tag.
         change(
             "INSERT INTO progress_tags (scope, tag, at_us, title_folded) VALUES ($1, $2, $3, $4)
              ON CONFLICT (scope, tag, at_us, title_folded) DO NOTHING",

@@ -119,12 +119,14 @@ impl Folding {
 
     fn fold_word(self, word: &str) -> String {
         match self {
+            // NFKC unites ligatures, full-width letters and the like with plain ones, and keeps accents.
             Self::KeepAccents => fold_case(&word.nfkc().collect::<String>())
                 .chars()
                 // What remains must not be a separator for the database's own tokenizer.
                 .filter(|c| if c.is_ascii() { c.is_ascii_alphanumeric() } else { !c.is_whitespace() })
                 .take(WORD_CHARS_MAX)
                 .collect(),
+            // NFKD parts letters from their accents, so that the filter can drop those.
             Self::DropAccents => word
                 .nfkd()
                 .flat_map(char::to_lowercase)

@@ -66,6 +66,7 @@ pub(super) fn parse(given: &str, roots: &[&Path], allow_vcs: bool) -> Result<Fil
         return Err(bad("it has a control character in it", "Leave the control character out."));
     }
     let mut names: Vec<&str> = given.split('/').filter(|name| !matches!(*name, "" | ".")).collect();
+    // Never resolved from the text: behind a symbolic link `..` leads elsewhere.
     if names.contains(&"..") {
         return Err(dot_dot_refusal(given, &names, roots));
     }

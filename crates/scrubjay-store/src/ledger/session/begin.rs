@@ -186,6 +186,7 @@ async fn is_shared(write: &mut Write, caller: &Caller, session: &Session) -> Res
 /// Begins a session, and assigns the caller's connection to it.
 async fn begin(write: &mut Write, caller: &Caller, beginning: SessionStart) -> Result<Session, LedgerError> {
     project::ensure(write, &caller.project).await?;
+    // A new session is up to date: a sync lists only what others write from now on.
     let tick = project::get(write, &caller.project).await?.map_or(0, |p| p.tick);
     let is_implicit = beginning.id.is_none() && beginning.parent_session.is_none();
     let id = match beginning.id {
@@ -263,6 +264,7 @@ async fn insert(write: &mut Write, session: &Session) -> Result<(), LedgerError>
 
 /// Assigns a caller's connection to a session.
 async fn assign_connection(write: &mut Write, caller: &Caller, session: &str) -> Result<(), LedgerError> {
+    // A connection is in one session at a time: naming another one moves it.
     change(
         "INSERT INTO connections (id, session_id, process) VALUES ($1, $2, $3)
          ON CONFLICT (id) DO UPDATE SET session_id = excluded.session_id, process = excluded.process",
