@@ -51,14 +51,12 @@ pub(crate) struct DatabaseKind {
     first_statement: &'static [u8],
 }
 
-/// The ledger.
 pub(crate) const LEDGER: DatabaseKind = DatabaseKind {
     application_id: u32::from_be_bytes(*b"SJLG"),
     tables: &["schema_version", "projects", "sessions", "events"],
     first_statement: b"CREATE TABLE schema_version (version BIGINT NOT NULL)",
 };
 
-/// The index.
 pub(crate) const INDEX: DatabaseKind = DatabaseKind {
     application_id: u32::from_be_bytes(*b"SJIX"),
     tables: &["version", "tapes"],

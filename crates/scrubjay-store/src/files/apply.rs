@@ -183,7 +183,7 @@ impl Files {
         Ok(!first_seen)
     }
 
-    /// Adds a revision to the ledger.
+    /// Adds a revision, and stores those of its contents that the ledger does not have yet.
     pub(super) async fn add_revision(
         &self,
         write: &mut Write,
@@ -216,7 +216,7 @@ impl Files {
         Ok(revision)
     }
 
-    /// Changes the file.
+    /// Makes the intended change, if the file still has the content that was read.
     async fn change_file(&self, intent: ChangeIntent) -> Result<(), WorkspaceError> {
         let workspace = self.workspace.clone();
         // On a blocking thread, because it writes and syncs files.

@@ -18,7 +18,7 @@ const LOCK_TRIES: u32 = 10_000;
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 impl Files {
-    /// Waits for the lock of a path.
+    /// Waits for the lock of a path. It is held until the returned file is dropped.
     pub(super) async fn lock_path(&self, path: &str) -> Result<File, FileError> {
         // Polled, because each blocking lock would occupy a thread.
         for _ in 0..LOCK_TRIES {

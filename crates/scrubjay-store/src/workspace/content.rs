@@ -85,7 +85,7 @@ pub(super) fn open_regular(
     Ok(None)
 }
 
-/// Reads an opened file to its end.
+/// Reads an opened file to its end, and refuses one that is over the limit.
 pub(super) fn read(
     handle: OwnedFd,
     stat: &Stat,

@@ -23,7 +23,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// The root of a workspace.
+/// The root of a workspace: a handle of its directory, and the paths that lead to it.
 #[derive(Debug)]
 pub(super) struct Root {
     handle: OwnedFd,
