@@ -50,7 +50,7 @@ where
     serve_until_eof(Progress::new(shared), reader, writer).await
 }
 
-/// The toolset.
+/// The toolset as rmcp serves it to one client.
 #[derive(Clone)]
 struct Progress {
     shared: Arc<Shared>,

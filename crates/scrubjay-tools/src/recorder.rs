@@ -42,7 +42,7 @@ where
     serve_until_eof(Recorder::new(shared), reader, writer).await
 }
 
-/// The toolset.
+/// The toolset as rmcp serves it to one client.
 #[derive(Clone)]
 struct Recorder {
     shared: Arc<Shared>,

@@ -51,7 +51,7 @@ where
     serve_until_eof(Records::new(shared), reader, writer).await
 }
 
-/// The toolset.
+/// The toolset as rmcp serves it to one client.
 #[derive(Clone)]
 struct Records {
     shared: Arc<Shared>,

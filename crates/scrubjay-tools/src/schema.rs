@@ -20,7 +20,7 @@ use crate::arguments::{self, ArgumentCheck, ArgumentProblem};
 use crate::redacted;
 
 /// The keywords of JSON Schema that a portable schema has, besides those that [`narrowed`] converts: the part that every
-/// model API takes.
+/// model API takes. A `description` is the doc comment of a type or member, so those comments are read by models.
 const KEYWORDS: [&str; 9] = [
     "default",
     "description",

@@ -53,7 +53,7 @@ where
     serve_until_eof(Tapes::new(shared), reader, writer).await
 }
 
-/// The toolset.
+/// The toolset as rmcp serves it to one client.
 #[derive(Clone)]
 struct Tapes {
     shared: Arc<Shared>,

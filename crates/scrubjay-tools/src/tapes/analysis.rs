@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::{ms, quoted};
 
+// Doc comments are descriptions in the schema, which costs tokens: members whose names say enough have none.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct AnalysisView {
     /// The tape.
