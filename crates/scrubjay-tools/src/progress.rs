@@ -1,7 +1,7 @@
 //! The `progress` toolset: `log_progress`, `get_context`, `search_logs`.
 //!
-//! One file for each tool. A tool is a function from a JSON object to a text and data, so that the command line runs the
-//! same code as agents. Arguments are checked by hand, because the specification words their problems.
+//! One file for each tool. A tool is a function from a JSON object to a text and data, so that the command line runs
+//! the same code as agents. Arguments are checked by hand, because the specification words their problems.
 
 mod arguments;
 mod budget;

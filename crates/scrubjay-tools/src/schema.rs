@@ -2,9 +2,9 @@
 //!
 //! `schemars` writes full JSON Schema, but model APIs take less: Gemini reads a part of OpenAPI 3.0, and hosts warn of
 //! unknown formats. [`portable`] rewrites the schemas of all tools when a toolset is created: references are inlined, a
-//! type is a single word, and only known keywords stay. The schemas then do not mention `null` any more, so members that
-//! are `null` are removed from arguments before a tool sees them, and from its answer. Calls with wrong arguments are
-//! answered with a list of the problems (`arguments.rs`).
+//! type is a single word, and only known keywords stay. The schemas then do not mention `null` any more, so members
+//! that are `null` are removed from arguments before a tool sees them, and from its answer. Calls with wrong arguments
+//! are answered with a list of the problems (`arguments.rs`).
 
 use std::sync::Arc;
 

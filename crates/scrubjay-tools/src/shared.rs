@@ -1,5 +1,5 @@
-//! What all toolsets share: the ledger, the files, the index and the model, opened by the first call that needs them; and
-//! the identity of callers.
+//! What all toolsets share: the ledger, the files, the index and the model, opened by the first call that needs them;
+//! and the identity of callers.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -145,8 +145,8 @@ impl Shared {
             // a day without an event.
             Err(e) => tracing::warn!(error = %e, "cannot show other processes that this one is running"),
         }
-        // Whoever opens the ledger cleans up: a process that was killed, or that could not record the end of its sessions,
-        // left them open. In this order: without its claim file a process is no longer known to be gone.
+        // Whoever opens the ledger cleans up: a process that was killed, or that could not record the end of its
+        // sessions, left them open. In this order: without its claim file a process is no longer known to be gone.
         session::end_departed(&ledger, |process| self.setup.home.process(process)).await?;
         self.setup.home.forget_gone_processes();
         Ok(ledger)
@@ -276,8 +276,8 @@ impl Shared {
 
     /// Waits until this process writes, or until it is time to check for writes of other processes.
     pub(crate) async fn wait_for_writes(&self) {
-        // Both outcomes mean the same to the caller: check the ledger. `notify_waiters` wakes only those who wait now, so a
-        // write during a check is noticed by the next one, after `POLL_INTERVAL`.
+        // Both outcomes mean the same to the caller: check the ledger. `notify_waiters` wakes only those who wait now,
+        // so a write during a check is noticed by the next one, after `POLL_INTERVAL`.
         let _ = tokio::time::timeout(POLL_INTERVAL, self.ledger_written.notified()).await;
     }
 

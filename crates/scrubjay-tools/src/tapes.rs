@@ -1,7 +1,7 @@
 //! The `tapes` toolset: `search_tapes`, `analyze_tape`.
 //!
-//! Both answer from the index, which is brought up to date first. It has the tapes of this process's data directory only.
-//! Answers have a token limit, and recorded text in them is made inert.
+//! Both answer from the index, which is brought up to date first. It has the tapes of this process's data directory
+//! only. Answers have a token limit, and recorded text in them is made inert.
 
 mod analysis;
 mod analyze;

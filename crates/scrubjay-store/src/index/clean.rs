@@ -20,8 +20,8 @@ pub(super) const UNCLEAN: i64 = 2;
 /// How long to wait for readers: searches take less than 2 s, and a removal must not wait longer than for them.
 const READERS_WAIT_MAX: &str = "PRAGMA busy_timeout=2000";
 
-/// Deletes names that no row uses any more: methods, tools, backends, rules and error shapes of removed tapes. The NULLs
-/// are left out, because `NOT IN` is never true if the list contains one.
+/// Deletes names that no row uses any more: methods, tools, backends, rules and error shapes of removed tapes. The
+/// NULLs are left out, because `NOT IN` is never true if the list contains one.
 const FORGET_NAMES: &str = "DELETE FROM names WHERE id NOT IN (
     SELECT method FROM exchanges WHERE method IS NOT NULL UNION
     SELECT name FROM exchanges WHERE name IS NOT NULL UNION

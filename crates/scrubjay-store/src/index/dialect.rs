@@ -76,8 +76,8 @@ impl IndexLocation {
 
     fn settings(&self) -> String {
         match self {
-            // `synchronous=NORMAL`: a loss of power may undo the last commits. The rows of a tape and how far it was read
-            // are committed together, so the next catch-up reads those entries again.
+            // `synchronous=NORMAL`: a loss of power may undo the last commits. The rows of a tape and how far it was
+            // read are committed together, so the next catch-up reads those entries again.
             Self::File(_) => "PRAGMA busy_timeout=30000; PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;
                               PRAGMA temp_store=MEMORY; PRAGMA cache_size=-65536; PRAGMA mmap_size=1073741824;
                               PRAGMA wal_autocheckpoint=8192"

@@ -39,8 +39,8 @@ CREATE TABLE exchanges (
     name BIGINT,
     via BIGINT,
     -- Bits, see fill.rs. 0: it repeats on a backend's connection what a client's exchange shows. 1: the client sent it.
-    -- 2: its text is not indexed completely. 3: the gateway sent it for the client. 4: rules changed, delayed, blocked or
-    -- answered it. 5: its text includes the original from before rules changed it.
+    -- 2: its text is not indexed completely. 3: the gateway sent it for the client. 4: rules changed, delayed, blocked
+    -- or answered it. 5: its text includes the original from before rules changed it.
     marks BIGINT NOT NULL,
     took_ns BIGINT,
     failed BIGINT NOT NULL,

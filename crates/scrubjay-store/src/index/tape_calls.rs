@@ -95,8 +95,8 @@ async fn load(
     limit: i64,
 ) -> Result<TapeCalls, sqlx::Error> {
     // All rows are fetched as one text: a sqlx value for each column of each row would cost more than everything else.
-    // Both databases aggregate rows as they arrive, so the calls are in the order of the subquery. `|| ''` turns a number
-    // into text, and leaves NULL as it is.
+    // Both databases aggregate rows as they arrive, so the calls are in the order of the subquery. `|| ''` turns a
+    // number into text, and leaves NULL as it is.
     let text: Option<String> = sqlx::query_scalar(
         "SELECT string_agg(entry || ',' || coalesce(answer || '', '') || ',' || since_start_ns || ',' || what \
          || ',' || marks || ',' || coalesce(method || '', '') || ',' || coalesce(name || '', '') || ',' \

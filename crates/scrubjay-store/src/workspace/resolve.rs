@@ -15,8 +15,8 @@ use rustix::io::{Errno, Result, retry_on_intr};
 
 /// How often an open is tried: the kernel gives up (EAGAIN) if directories are moved during it.
 const OPEN_TRIES: usize = 16;
-/// How often, and at what interval, a directory's lock is tried: five seconds in all. Polled, because a blocking `flock`
-/// has no timeout.
+/// How often, and at what interval, a directory's lock is tried: five seconds in all. Polled, because a blocking
+/// `flock` has no timeout.
 const LOCK_TRIES: usize = 500;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 

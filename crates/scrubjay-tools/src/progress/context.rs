@@ -64,7 +64,8 @@ pub async fn get_context(shared: &Shared, arguments: JsonObject) -> Result<Answe
         RequestedEntries::One(id) => {
             // `several` fails if the entry does not exist, so there is one.
             let entry = several(&mut read, &request.project, std::slice::from_ref(id)).await?.remove(0);
-            // Before a model is asked: its answer may take a while, and an open read keeps the database's log from shrinking.
+            // Before a model is asked: its answer may take a while, and an open read keeps the database's log from
+            // shrinking.
             drop(read);
             return one(shared, &request, entry).await;
         }

@@ -1,5 +1,5 @@
-//! The views of the `recorder` toolset as a client meets them: a story with narratives by a model, and subscriptions to a
-//! timeline.
+//! The views of the `recorder` toolset as a client meets them: a story with narratives by a model, and subscriptions to
+//! a timeline.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -16,8 +16,9 @@ use crate::ledger::{Conn, LedgerError, Write};
 
 /// How records are cut into words. It cannot change, because the words of every record are stored.
 pub(super) const FOLDING: Folding = Folding::DropAccents;
-/// A row id holds the collection's key above this bit, and the record's number below it: room for 8 million projects with
-/// a trillion records each. Row ids of a project ascend with its records, so the newest come first in descending order.
+/// A row id holds the collection's key above this bit, and the record's number below it: room for 8 million projects
+/// with a trillion records each. Row ids of a project ascend with its records, so the newest come first in descending
+/// order.
 const COLLECTION_SHIFT: u32 = 40;
 
 /// Returns the stored form of a word.
