@@ -131,6 +131,7 @@ impl ServerHandler for Recorder {
     }
 
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        // All of it: `notify_while_subscribed` leaves out what is no resource of ours.
         Some(requested.clone())
     }
 

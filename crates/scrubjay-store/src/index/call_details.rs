@@ -17,6 +17,7 @@ const LIST_REQUEST_BYTES_MAX: usize = 4096;
 
 /// Adds to the calls of a tape what their messages contain.
 pub(super) async fn of_calls(home: &Home, key: TapeKey, tape: TapeCalls) -> Option<TapeCalls> {
+    // Tapes are files, and reading them blocks.
     let home = home.clone();
     tokio::task::spawn_blocking(move || read_call_details(&home, key, tape)).await.ok()
 }

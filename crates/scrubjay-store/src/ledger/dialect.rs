@@ -43,6 +43,7 @@ pub(super) async fn prepare(storage: &Storage) -> Result<(String, Option<File>),
         Storage::Postgres(url) => return Ok((url.clone(), None)),
         Storage::File(path) => path,
     };
+    // Before `create`, which makes a lock file, waits for it and changes the mode: a file of others is left alone.
     inspect_file(path).await?;
     let file = path.clone();
     // On a blocking thread, because it waits for other processes that open it.

@@ -42,6 +42,7 @@ pub(super) struct ListArgs {
     limit: Option<i64>,
 }
 
+// Unknown arguments are refused: agents give `project_id`, as to the other tools, and would get the default project.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GetArgs {

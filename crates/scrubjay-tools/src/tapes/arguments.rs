@@ -24,6 +24,7 @@ const STEPS_MAX: usize = 32;
 /// match every repeated search; they are left out.
 const OWN_SEARCHES: [&str; 2] = ["search_tapes", "*__search_tapes"];
 
+// Unknown arguments are refused: a filter that is ignored would make the answer wider than what was asked for.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct SearchArgs {

@@ -96,6 +96,7 @@ async fn grandchildren(
     .fetch_one(on.conn())
     .await?
     .try_get(0)?;
+    // `IN` and not a join, for which SQLite reads the index of the whole book in the order of the result.
     let rows = select(sql!(
         "SELECT ",
         REF,

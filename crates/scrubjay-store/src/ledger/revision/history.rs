@@ -142,8 +142,9 @@ pub async fn pending(
     path: Option<&str>,
 ) -> Result<Vec<Revision>, LedgerError> {
     let pending_of_root = |root: &WorkspaceRoot| {
-        // The state is in the text and not bound: SQLite uses the partial index `revisions_pending` only if it can see
-        // the value when it prepares the statement. An empty path stands for all, because no file has it.
+        // The state is in the text and not bound: a plan for any state, which PostgreSQL makes of a statement after
+        // some executions, cannot use the partial index `revisions_pending`. An empty path stands for all, because no
+        // file has it.
         select(revisions!(
             "WHERE state = 'pending' AND workspace = $1 AND id <= $2 AND ($3 = '' OR path = $3) ORDER BY id"
         ))

@@ -236,6 +236,7 @@ async fn begin(write: &mut Write, caller: &Caller, beginning: SessionStart) -> R
 /// Returns the id for an implicit session: the one on its conversation's tapes, unless it is taken.
 async fn new_id(write: &mut Write, caller: &Caller) -> Result<String, LedgerError> {
     let id = &caller.conversation;
+    // A conversation in a second project has the project in its key: the id of its tapes is that of its first session.
     let is_free = !id.is_empty() && !id.contains(IN_PROJECT) && get(write, id).await?.is_none();
     Ok(if is_free { id.clone() } else { random_id() })
 }
