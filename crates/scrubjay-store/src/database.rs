@@ -51,14 +51,12 @@ pub(crate) struct DatabaseKind {
     first_statement: &'static [u8],
 }
 
-/// The ledger.
 pub(crate) const LEDGER: DatabaseKind = DatabaseKind {
     application_id: u32::from_be_bytes(*b"SJLG"),
     tables: &["schema_version", "projects", "sessions", "events"],
     first_statement: b"CREATE TABLE schema_version (version BIGINT NOT NULL)",
 };
 
-/// The index.
 pub(crate) const INDEX: DatabaseKind = DatabaseKind {
     application_id: u32::from_be_bytes(*b"SJIX"),
     tables: &["version", "tapes"],
@@ -113,6 +111,7 @@ pub enum NotUsable {
 
 /// Finds out whether a path can be used for a database of ours. Changes nothing and leaves nothing behind.
 pub(crate) async fn inspect(path: &Path, kind: DatabaseKind) -> Result<FileInspection, NotUsable> {
+    // Only `InLog` is worth waiting for: a database of ours looks like that while another process creates it.
     for _ in 1..INSPECTIONS_MAX {
         match inspect_once(path, kind).await {
             Err(NotUsable::InLog) => tokio::time::sleep(INSPECTION_INTERVAL).await,
@@ -138,6 +137,7 @@ async fn inspect_once(path: &Path, kind: DatabaseKind) -> Result<FileInspection,
     if id == kind.application_id {
         return Ok(FileInspection::Ours);
     }
+    // Named in the error, because `storage` may point at the index by mistake.
     if id == LEDGER.application_id || id == INDEX.application_id {
         let what = if id == LEDGER.application_id { "ledger" } else { "index of tapes" };
         return Err(NotUsable::OtherProgram(format!(": Scrubjay's {what}")));
@@ -155,7 +155,9 @@ async fn inspect_once(path: &Path, kind: DatabaseKind) -> Result<FileInspection,
         let named: Vec<&str> = tables.iter().take(TABLES_NAMED).map(String::as_str).collect();
         return Err(NotUsable::OtherProgram(format!(" (it has the tables {}{more})", named.join(", "))));
     }
-    // Tables that were just created are only in the log, until SQLite moves them into the file.
+    // Tables that were just created are only in the log, until SQLite moves them into the file. If the process that
+    // created them was killed, they stay there.
+    // Read as bytes, because SQLite would have to lock the file and create the index of the log to read it.
     match read_log_start(path)? {
         log if log.is_empty() => Ok(FileInspection::Ours),
         log if memchr::memmem::find(&log, kind.first_statement).is_some() => Ok(FileInspection::Ours),
@@ -187,9 +189,11 @@ fn read_header(path: &Path) -> Result<Option<Vec<u8>>, NotUsable> {
         };
         return Err(NotUsable::NotAFile(what));
     }
+    // Before its content: a file of another user is not even read.
     if facts.uid() != rustix::process::geteuid().as_raw() {
         return Err(NotUsable::OtherOwner(facts.uid()));
     }
+    // SQLite takes an empty file for a new database, and so do we: it has nothing to lose.
     if facts.len() == 0 {
         return Ok(None);
     }
@@ -207,6 +211,7 @@ fn check_directory(path: &Path) -> Result<(), NotUsable> {
             Err(e) => Err(e),
             Ok(facts) if !facts.is_dir() => Err(io::Error::from(io::ErrorKind::NotADirectory)),
             Ok(_) => {
+                // EACCESS checks the effective user, as the later open does; plain access(2) checks the real one.
                 rustix::fs::accessat(CWD, directory, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)
                     .map_err(io::Error::from)
             }
@@ -307,6 +312,7 @@ pub(crate) fn pool(connections_max: u32, acquire_timeout: Duration, renewal: &Re
     AnyPoolOptions::new()
         .max_connections(connections_max)
         .acquire_timeout(acquire_timeout)
+        // `false` makes sqlx close the connection and take or open another one.
         .before_acquire(move |_, facts| {
             let is_new = renewal.is_new(facts.age);
             Box::pin(async move { Ok(is_new) })
@@ -369,7 +375,7 @@ mod tests {
 
     /// A database that another process is creating is inspected again until its first table shows what it is.
     #[tokio::test]
-    async fn one_that_is_being_made_is_waited_for() {
+    async fn a_database_that_is_being_created_is_waited_for() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("index.db");
         File::create(&path).unwrap();
@@ -386,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_has_no_password() {
+    fn a_location_has_no_password() {
         let place = |url: &str| postgres_location(url);
         assert_eq!(
             place("postgres://ann:s3cret@db.example:6000/birds?sslmode=disable"),

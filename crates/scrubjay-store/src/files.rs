@@ -157,7 +157,7 @@ pub enum FileError {
     #[error(transparent)]
     Ledger(#[from] LedgerError),
     /// The intent was recorded and the file was handled, but the outcome could not be recorded.
-    #[error("{path} {outcome}, but the ledger could not note that: {source}")]
+    #[error("{path} {outcome}, but the ledger could not record that: {source}")]
     Unsettled {
         /// The file.
         path: String,
@@ -228,6 +228,7 @@ impl Files {
         report: ChangeReport,
     ) -> Result<AppliedChange, FileError> {
         let (files, caller) = (self.clone(), caller.clone());
+        // As in `change`.
         let recording = tokio::spawn(async move { files.record_report(&caller, report).await });
         recording.await.unwrap_or(Err(FileError::Interrupted))
     }

@@ -120,7 +120,7 @@ impl Index {
             return Ok(index);
         }
         let lease = Lease::take(home, &location, WAIT_MAX).await?;
-        // Another process may have created it meanwhile.
+        // Another process may have created it meanwhile, and replacing that one would lose its work.
         if let Some(index) = Self::open_existing(home, &location).await? {
             return Ok(index);
         }
@@ -137,6 +137,7 @@ impl Index {
         report: impl FnMut(Progress),
     ) -> Result<(Self, CaughtUp), IndexError> {
         let location = Self::location(home, storage).await?;
+        // Held until it is filled: otherwise another process could begin to fill it in between.
         let lease = Lease::take(home, &location, WAIT_MAX).await?;
         let index = Self::make(home, location, &lease).await?;
         let caught_up = index.catch_up_with(&lease, report).await?;
@@ -156,6 +157,7 @@ impl Index {
     /// and takes long. Then what is indexed so far can be searched.
     pub async fn catch_up(&self, mut report: impl FnMut(Progress)) -> Result<CaughtUp, IndexError> {
         match self.catch_up_once(&mut report).await {
+            // See `is_read_only`: the pool must open new connections before another try can succeed.
             Err(IndexError::Database(e)) if database::is_read_only(&e) => {
                 self.renewal.renew();
                 self.catch_up_once(report).await
@@ -208,6 +210,7 @@ impl Index {
     /// and takes long. That process removes them too before it is done.
     pub async fn forget_removed(home: &Home, storage: &Storage) -> Result<u64, IndexError> {
         let location = Self::location(home, storage).await?;
+        // Opening would create it, only to find nothing to delete.
         if matches!(&location, IndexLocation::File(path) if !path.exists()) {
             return Ok(0);
         }

@@ -39,7 +39,8 @@ use unsynced::Unsynced;
 
 /// How long a caller waits for a connection: as long as `dialect.rs` lets the database wait for other writers.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
-/// After this time without a connection, a probe finds out whether the database can be reached at all.
+/// After this time without a connection, a probe finds out whether the database can be reached at all. With the
+/// probe's own `CONNECT_TIMEOUT`, an error reaches the user within two seconds.
 const PROBE_AFTER: Duration = Duration::from_millis(400);
 /// The most connections of one process. A few are enough, because only one of them can write at a time.
 const CONNECTIONS_MAX: u32 = 4;
@@ -57,6 +58,7 @@ impl std::fmt::Debug for Storage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::File(path) => f.debug_tuple("File").field(path).finish(),
+            // The URL may hold a password, and debug output may reach a log.
             Self::Postgres(_) => f.write_str("Postgres(***)"),
         }
     }
@@ -208,8 +210,10 @@ impl Ledger {
         let dialect = Dialect::of(storage);
         let (url, lock) = dialect::prepare(storage).await?;
         let unsynced = Arc::new(Unsynced::default());
+        // Not by the pool: it would retry for `ACQUIRE_TIMEOUT` and then only report that no connection was free.
         dialect::reach(storage, &url, &unsynced).await?;
         let pool = database::pool(CONNECTIONS_MAX, ACQUIRE_TIMEOUT, &unsynced.renewal)
+            // Pragmas and `SET` apply to one connection only, so each new one is configured.
             .after_connect(move |connection, _| Box::pin(dialect.configure(connection)))
             .connect_lazy(&url)?;
         let (write_lock, location, on_move) =
@@ -233,11 +237,14 @@ impl Ledger {
     pub async fn write(&self, survives: Survives) -> Result<Write, LedgerError> {
         // Taken before a connection: writers that wait would otherwise hold the connections that readers need.
         let write_lock = self.write_lock.clone().lock_owned().await;
+        // Before `BEGIN IMMEDIATE`: to truncate the log, the checkpoint needs SQLite's write lock itself.
         if self.unsynced.is_failing() {
             unsynced::checkpoint_all(self).await?;
         }
         let mut tx = self.begin(self.dialect.begin_write(survives)).await?;
         self.dialect.lock_writers(&mut tx).await?;
+        // Read after the lock was taken: otherwise a writer that waited would date its events before those already
+        // committed.
         let at_ns = i64::try_from(clock::now().wall_ns).unwrap_or(i64::MAX);
         let (redactor, on_move) = (self.redactor.clone(), self.on_move.clone());
         let (dialect, unsynced, pool) = (self.dialect, self.unsynced.clone(), self.pool.clone());
@@ -292,6 +299,7 @@ impl Ledger {
         if let Ok(begun) = tokio::time::timeout(PROBE_AFTER, &mut beginning).await {
             return Ok(begun?);
         }
+        // `beginning` stays pinned and keeps its place in the queue of the pool while the probe runs.
         let (storage, url) = &*self.location;
         match dialect::reach(storage, url, &self.unsynced).await {
             Err(e) if !dialect::is_transient(&e) => Err(e),
@@ -317,6 +325,7 @@ pub struct Write {
     on_move: Arc<OnceLock<OnMove>>,
     unsynced: Arc<Unsynced>,
     pool: AnyPool,
+    /// The last field, because fields are dropped in order: `tx` begins its rollback before another writer may begin.
     _write_lock: OwnedMutexGuard<()>,
 }
 
@@ -367,6 +376,7 @@ impl Write {
     /// Redacts the texts of a JSON value for storing.
     #[must_use]
     pub(crate) fn clean_json(&self, value: &serde_json::Value) -> RedactedText {
+        // As one JSON text and not value by value: a member such as `password` is a secret because of its name.
         let text = value.to_string();
         let clean = self.redactor.text(&text);
         if clean.as_str() != text {

@@ -45,7 +45,7 @@ pub enum ViewError {
     #[error("{0} has no {1}")]
     NoRevision(String, content::StatePoint),
     /// The file did not exist before or after the revision.
-    #[error("{path} was not there {} revision {revision}", when(*.side))]
+    #[error("{path} did not exist {} revision {revision}", when(*.side))]
     NoContent {
         /// The file.
         path: String,
@@ -149,6 +149,7 @@ pub(crate) fn iso(at_ns: i64) -> String {
 /// # Errors
 /// No session matches, or several do.
 pub async fn find_session(on: &mut impl Conn, name: &str) -> Result<Session, ViewError> {
+    // An exact id first: a session may have an id that is also the beginning of another one, or the word `latest`.
     if let Some(session) = session::get(on, name).await? {
         return Ok(session);
     }

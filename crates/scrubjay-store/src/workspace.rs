@@ -161,6 +161,7 @@ impl Workspace {
                 return content::read(handle, &stat, shown, bytes_max).map(Some);
             }
         }
+        // A missing file and a removed workspace fail with the same ENOENT.
         match self.root.is_gone() {
             true => Err(WorkspaceError::Gone(self.root.given.clone())),
             false => Ok(None),
@@ -218,6 +219,8 @@ impl Workspace {
             Ok(None) | Err(WorkspaceError::Refused(_)) => return Ok(0),
             Err(e) => return Err(e),
         };
+        // While it is held, no change of ours is between its exchange and its check, when the temporary name is the
+        // user's file.
         staged::lock(&self.root, &directory, path)?;
         temporary::sweep(&directory, bytes_max, is_known)
             .map_err(|e| WorkspaceError::io("clear up in", name, e))

@@ -1,9 +1,9 @@
 //! Checks the arguments of a call against its tool's schema, before the tool sees them.
 //!
 //! All problems are reported at once, each with the path of the argument and what it may be, which serde's messages do
-//! not name. An unknown argument is refused if it looks like a misspelt one, because it would be ignored silently. Others
-//! are removed and named in the answer, because some hosts add arguments of their own. So a tool never uses an argument
-//! that is not in its schema, and rules can rely on the schema.
+//! not name. An unknown argument is refused if it looks like a misspelt one, because it would be ignored silently.
+//! Others are removed and named in the answer, because some hosts add arguments of their own. So a tool never uses an
+//! argument that is not in its schema, and rules can rely on the schema.
 
 use scrubjay_core::inert::inert;
 use scrubjay_core::spelling::nearest;
@@ -190,7 +190,8 @@ impl ArgumentCheck {
             known.keys().map(String::as_str).filter(|name| !members.contains_key(*name)).collect();
         for name in members.keys().filter(|name| !known.contains_key(*name)) {
             let path = below(path, &short(name));
-            // Only unused names count: if the argument is given under its right name too, this is not a misspelling of it.
+            // Only unused names count: if the argument is given under its right name too, this is not a misspelling of
+            // it.
             match nearest(name, &unused) {
                 Some(near) => self.wrong(&path, format!("is no argument of this tool: did you mean {near}?")),
                 None if schema["additionalProperties"] == false => {
@@ -419,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn allowed_values_are_data_too() {
+    fn allowed_values_are_listed_in_the_data() {
         let mut arguments = json!({ "title": "a", "steps": [{ "status": "x" }] });
         let checked = super::check(&mut arguments, &schema());
         assert_eq!(
@@ -430,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_lose_their_point() {
+    fn whole_numbers_written_as_floats_become_integers() {
         let mut arguments = json!({ "title": "a", "limit": 20.0 });
         super::check(&mut arguments, &schema());
         assert_eq!(arguments["limit"].to_string(), "20");

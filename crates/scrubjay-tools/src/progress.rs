@@ -1,7 +1,7 @@
 //! The `progress` toolset: `log_progress`, `get_context`, `search_logs`.
 //!
-//! One file for each tool. A tool is a function from a JSON object to a text and data, so that the command line runs the
-//! same code as agents. Arguments are checked by hand, because the specification words their problems.
+//! One file for each tool. A tool is a function from a JSON object to a text and data, so that the command line runs
+//! the same code as agents. Arguments are checked by hand, because the specification words their problems.
 
 mod arguments;
 mod budget;
@@ -50,7 +50,7 @@ where
     serve_until_eof(Progress::new(shared), reader, writer).await
 }
 
-/// The toolset.
+/// The toolset as rmcp serves it to one client.
 #[derive(Clone)]
 struct Progress {
     shared: Arc<Shared>,
@@ -139,6 +139,7 @@ impl IntoCallToolResult for ProgressFailure {
         let (message, hint) = (self.to_string(), self.hint());
         let (code, failure) = match self {
             Self::Problems(problems) => {
+                // The specification wants errors logged with their category.
                 tracing::warn!(category = "invalid params", "{message}");
                 (ErrorCode::INVALID_PARAMS, refusal(&problems))
             }

@@ -42,7 +42,7 @@ where
     serve_until_eof(Recorder::new(shared), reader, writer).await
 }
 
-/// The toolset.
+/// The toolset as rmcp serves it to one client.
 #[derive(Clone)]
 struct Recorder {
     shared: Arc<Shared>,
@@ -91,6 +91,8 @@ impl ServerHandler for Recorder {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
+        // A client that has seen the list is notified when it changes, without a subscription. One that neither lists
+        // nor subscribes causes no queries.
         self.notify_subscriber(&context);
         resources::list(&self.shared, request.and_then(|r| r.cursor)).await
     }
@@ -129,6 +131,7 @@ impl ServerHandler for Recorder {
     }
 
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        // All of it: `notify_while_subscribed` leaves out what is no resource of ours.
         Some(requested.clone())
     }
 

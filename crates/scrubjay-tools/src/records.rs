@@ -51,7 +51,7 @@ where
     serve_until_eof(Records::new(shared), reader, writer).await
 }
 
-/// The toolset.
+/// The toolset as rmcp serves it to one client.
 #[derive(Clone)]
 struct Records {
     shared: Arc<Shared>,
@@ -94,6 +94,7 @@ impl Records {
         if found.is_none() {
             // A new project's overview is empty, not an error. The read ends first: it would not see the new project.
             drop(read);
+            // `Process`: an empty project that is lost with the power is created again by the next read.
             let mut write = ledger.write(Survives::Process).await?;
             scrubjay_store::ledger::project::ensure(&mut write, &caller.project).await?;
             write.commit().await?;

@@ -36,6 +36,7 @@ fn collect_changed(
     match value {
         Value::String(text) => {
             // The stored texts hold the arguments as they were before redaction, some of them within longer texts.
+            // Trimmed, because some tools trim a text before they store it.
             let is_secret = || matches!(redactor.redact_text(text), std::borrow::Cow::Owned(_));
             if stored.iter().any(|stored| stored.contains(text.trim())) && is_secret() {
                 changed.push(path.to_owned());

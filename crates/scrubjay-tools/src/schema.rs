@@ -2,9 +2,9 @@
 //!
 //! `schemars` writes full JSON Schema, but model APIs take less: Gemini reads a part of OpenAPI 3.0, and hosts warn of
 //! unknown formats. [`portable`] rewrites the schemas of all tools when a toolset is created: references are inlined, a
-//! type is a single word, and only known keywords stay. The schemas then do not mention `null` any more, so members that
-//! are `null` are removed from arguments before a tool sees them, and from its answer. Calls with wrong arguments are
-//! output with their problems (`arguments.rs`).
+//! type is a single word, and only known keywords stay. The schemas then do not mention `null` any more, so members
+//! that are `null` are removed from arguments before a tool sees them, and from its answer. Calls with wrong arguments
+//! are answered with a list of the problems (`arguments.rs`).
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::arguments::{self, ArgumentCheck, ArgumentProblem};
 use crate::redacted;
 
 /// The keywords of JSON Schema that a portable schema has, besides those that [`narrowed`] converts: the part that every
-/// model API takes.
+/// model API takes. A `description` is the doc comment of a type or member, so those comments are read by models.
 const KEYWORDS: [&str; 9] = [
     "default",
     "description",
@@ -78,6 +78,7 @@ fn rewrite<S: Send + Sync + 'static>(
     route.attr.output_schema.clone_from(&output);
     let output = output.map(|schema| Value::Object(JsonObject::clone(&schema)));
     let (input, output) = (Arc::new(Value::Object(input)), Arc::new(output));
+    // Wrapped here and not in each tool, so that no tool can be added without these checks.
     let inner = route.call.clone();
     route.call = Arc::new(move |mut context| {
         let mut arguments = Value::Object(context.arguments.take().unwrap_or_default());
@@ -163,6 +164,7 @@ fn resolve(value: &Value, definitions: &Value, depth: usize) -> Value {
     match value {
         _ if depth == 0 => json!({}),
         Value::Object(object) => {
+            // An unknown reference leaves an empty schema, which allows any value.
             let mut all = JsonObject::new();
             let named = object.get("$ref").and_then(Value::as_str);
             if let Some(definition) = named.and_then(|name| definitions.get(name.strip_prefix("#/$defs/")?))

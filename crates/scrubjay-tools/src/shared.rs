@@ -1,5 +1,5 @@
-//! What all toolsets share: the ledger, the files, the index and the model, opened by the first call that needs them; and
-//! the identity of callers.
+//! What all toolsets share: the ledger, the files, the index and the model, opened by the first call that needs them;
+//! and the identity of callers.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -126,6 +126,7 @@ impl Shared {
     /// # Errors
     /// It cannot be opened; the next call tries again.
     pub async fn ledger(&self) -> Result<&Ledger, LedgerError> {
+        // Not at the start, which must take milliseconds: a conversation may never need the ledger.
         self.ledger.get_or_try_init(|| self.open_ledger()).await
     }
 
@@ -142,9 +143,10 @@ impl Shared {
             Ok(claim) => drop(claim.map(|claim| self.process_claim.set(claim))),
             // Recording matters more than the claim: without one, other processes end this one's sessions only after
             // a day without an event.
-            Err(e) => tracing::warn!(error = %e, "cannot show other processes that this one lives"),
+            Err(e) => tracing::warn!(error = %e, "cannot show other processes that this one is running"),
         }
-        // In this order: without its claim a process is no longer known to be gone, and its sessions would stay open.
+        // Whoever opens the ledger cleans up: a process that was killed, or that could not record the end of its
+        // sessions, left them open. In this order: without its claim file a process is no longer known to be gone.
         session::end_departed(&ledger, |process| self.setup.home.process(process)).await?;
         self.setup.home.forget_gone_processes();
         Ok(ledger)
@@ -221,6 +223,7 @@ impl Shared {
         let workspace = workspace.allow_vcs(self.setup.allow_vcs);
         let files = Files::new(ledger, workspace, self.setup.locks.clone(), self.setup.file_bytes_max);
         let caller = self.caller_from(CallerMeta::default());
+        // Before settling, so that changes left open under the old root are found under this one.
         self.recognise(&files, &caller).await;
         files.settle(&caller).await?;
         Ok(Arc::new(files))
@@ -255,7 +258,7 @@ impl Shared {
         match files.detect_move(caller).await {
             Ok(Some(from)) => tracing::info!(from, to = files.root(), "the workspace moved"),
             Ok(None) => {}
-            Err(e) => tracing::warn!(error = %e, "it is not known whether the workspace moved"),
+            Err(e) => tracing::warn!(error = %e, "cannot find out whether the workspace moved"),
         }
     }
 
@@ -273,7 +276,8 @@ impl Shared {
 
     /// Waits until this process writes, or until it is time to check for writes of other processes.
     pub(crate) async fn wait_for_writes(&self) {
-        // Both outcomes mean the same to the caller: check the ledger.
+        // Both outcomes mean the same to the caller: check the ledger. `notify_waiters` wakes only those who wait now,
+        // so a write during a check is noticed by the next one, after `POLL_INTERVAL`.
         let _ = tokio::time::timeout(POLL_INTERVAL, self.ledger_written.notified()).await;
     }
 

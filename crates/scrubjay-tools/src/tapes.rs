@@ -1,7 +1,7 @@
 //! The `tapes` toolset: `search_tapes`, `analyze_tape`.
 //!
-//! Both answer from the index, which is brought up to date first. It has the tapes of this process's data directory only.
-//! Answers have a token limit, and recorded text in them is made inert.
+//! Both answer from the index, which is brought up to date first. It has the tapes of this process's data directory
+//! only. Answers have a token limit, and recorded text in them is made inert.
 
 mod analysis;
 mod analyze;
@@ -53,7 +53,7 @@ where
     serve_until_eof(Tapes::new(shared), reader, writer).await
 }
 
-/// The toolset.
+/// The toolset as rmcp serves it to one client.
 #[derive(Clone)]
 struct Tapes {
     shared: Arc<Shared>,
@@ -112,6 +112,7 @@ impl From<IndexError> for Failure {
 
 /// Returns recorded text in a form that can be quoted: inert, and cut if it is too long.
 fn quoted(text: &str) -> String {
+    // Inert first: escapes make a text longer, and the limit is on what is shown.
     let text: Cow<'_, str> = inert(text);
     if text.chars().count() <= QUOTED_CHARS_MAX {
         return text.into_owned();

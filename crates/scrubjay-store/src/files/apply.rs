@@ -29,6 +29,7 @@ impl Files {
         if let Some(refused) = self.secret_in(&path) {
             return Err(self.refuse(caller, change.attempt(), refused).await?);
         }
+        // Before the file is read: the content that is checked and recorded must be the one that is replaced.
         let lock = self.lock_path(path.as_str()).await?;
         let before = match self.read_current(&path).await {
             Ok(before) => before,
@@ -38,6 +39,7 @@ impl Files {
             Ok(after) => after,
             Err(refused) => return Err(self.refuse(caller, change.attempt(), refused).await?),
         };
+        // Checked again: `read_current` limits what is there now, and edits can make it longer.
         if after.as_ref().is_some_and(|bytes| bytes.len() as u64 > self.bytes_max) {
             let refused = too_large(&change.path, after.as_ref().map_or(0, Vec::len), self.bytes_max);
             return Err(self.refuse(caller, change.attempt(), refused).await?);
@@ -53,6 +55,8 @@ impl Files {
             }
         };
         let Some(revision) = made.revision.clone() else { return Ok(made) };
+        // From here on a crash leaves a pending revision. `settle` compares the file with both contents, so the instant
+        // of the crash does not matter.
         let outcome = self.change_file(intent).await;
         let state = match &outcome {
             Ok(()) => RevisionState::Done,
@@ -96,6 +100,7 @@ impl Files {
             return Ok(None);
         }
         let session = session::current(&mut write, caller, change.session.as_deref()).await?;
+        // Recorded before our own event: the revisions of a file are in the order in which it had the contents.
         let observed =
             self.observe(&mut write, caller, &session, &intent.path, intent.before.as_ref()).await?;
         let (path, after) = (intent.path.as_str(), intent.after.as_deref());
@@ -178,7 +183,7 @@ impl Files {
         Ok(!first_seen)
     }
 
-    /// Adds a revision to the ledger.
+    /// Adds a revision, and stores those of its contents that the ledger does not have yet.
     pub(super) async fn add_revision(
         &self,
         write: &mut Write,
@@ -211,12 +216,13 @@ impl Files {
         Ok(revision)
     }
 
-    /// Changes the file.
+    /// Makes the intended change, if the file still has the content that was read.
     async fn change_file(&self, intent: ChangeIntent) -> Result<(), WorkspaceError> {
         let workspace = self.workspace.clone();
         // On a blocking thread, because it writes and syncs files.
         let changing = tokio::task::spawn_blocking(move || {
             let ChangeIntent { path, before, after, mode } = intent;
+            // The content that was read and recorded: if another program has changed the file since, `commit` refuses.
             let expected =
                 before.map_or(ExpectedContent::Missing, |before| ExpectedContent::Content(before.hash));
             match (after, expected) {
@@ -251,13 +257,13 @@ fn new_content(change: &Change, before: Option<&FileSnapshot>) -> Result<Option<
     let refused = |code, message, hint| Err(RefusedChange { code, message, hint, found });
     match (&change.action, before) {
         (Action::Create(_), Some(_)) => {
-            return refused("exists", format!("{path} is there already"), "Change it with action edit.");
+            return refused("exists", format!("{path} exists already"), "Change it with action edit.");
         }
         (Action::Edit(_), None) => {
-            return refused("missing", format!("{path} is not there"), "Make it with action create.");
+            return refused("missing", format!("{path} does not exist"), "Create it with action create.");
         }
         (Action::Delete, None) => {
-            return refused("missing", format!("{path} is not there"), "There is nothing to delete.");
+            return refused("missing", format!("{path} does not exist"), "There is nothing to delete.");
         }
         _ => {}
     }
@@ -265,7 +271,7 @@ fn new_content(change: &Change, before: Option<&FileSnapshot>) -> Result<Option<
         let now = found.as_ref().map_or("missing".to_owned(), hex);
         return refused(
             "changed",
-            format!("{path} is not what was expected, its hash is {now}"),
+            format!("{path} is not as expected: its hash is {now}"),
             "Read it again before you change it.",
         );
     }

@@ -20,13 +20,13 @@ pub struct TextEdit {
 /// Why an edit does not apply.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum EditError {
-    /// There is nothing to find.
+    /// The passage is empty.
     #[error("edit {0} has an empty old_text")]
     Empty(usize),
-    /// The passage is not there.
+    /// The passage does not occur.
     #[error("the old_text of edit {0} is not in the file")]
     NotFound(usize),
-    /// It is there several times.
+    /// It occurs several times, and not all are to be replaced.
     #[error("the old_text of edit {0} is in the file {1} times")]
     Ambiguous(usize, usize),
     /// The file is not text.
@@ -56,7 +56,7 @@ pub(super) fn apply(old: Option<&[u8]>, body: NewContent) -> Result<Vec<u8>, Edi
     match body {
         NewContent::Bytes(bytes) => Ok(bytes),
         NewContent::Text(text) => Ok(match old {
-            // A text with a CR in it has line endings of its own choice.
+            // A text that contains a CR states its line endings itself.
             Some(old) if has_crlf_only(old) && !text.contains('\r') => {
                 text.replace('\n', "\r\n").into_bytes()
             }

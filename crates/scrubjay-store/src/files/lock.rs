@@ -18,7 +18,7 @@ const LOCK_TRIES: u32 = 10_000;
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 impl Files {
-    /// Waits for the lock of a path.
+    /// Waits for the lock of a path. It is held until the returned file is dropped.
     pub(super) async fn lock_path(&self, path: &str) -> Result<File, FileError> {
         // Polled, because each blocking lock would occupy a thread.
         for _ in 0..LOCK_TRIES {
@@ -34,6 +34,7 @@ impl Files {
     pub(super) fn try_lock_path(&self, path: &str) -> Result<Option<File>, FileError> {
         // The root belongs to it: two workspaces have files of the same path.
         let name = blake3::hash(format!("{}\0{path}", self.root()).as_bytes());
+        // 65,536 is a multiple of `LOCKS`, so all numbers are equally likely.
         let number = u16::from_le_bytes([name.as_bytes()[0], name.as_bytes()[1]]) % LOCKS;
         let file_path = self.locks.join(format!("{number:03x}.lock"));
         let failed = |source| FileError::Lock { path: file_path.clone(), source };

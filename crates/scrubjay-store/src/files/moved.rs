@@ -113,7 +113,9 @@ impl Files {
             return Ok(None);
         }
         let known = moves::of_project(&mut read, &caller.project).await?;
+        // `compare_with` takes a connection of its own. Holding one while waiting for another could use up the pool.
         drop(read);
+        // A workspace that is still there was copied, and the copy has a history of its own.
         let gone = known.into_iter().filter(|(old, _)| !Path::new(old).exists());
         for (old, session) in gone.take(CANDIDATES_MAX) {
             let matched = self.compare_with(&old, COMPARED_UNNAMED_MAX).await?;

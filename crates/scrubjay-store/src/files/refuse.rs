@@ -59,6 +59,7 @@ impl Files {
         match error {
             WorkspaceError::Refused(refusal) => self.refuse(caller, attempt, refusal.into()).await,
             other => {
+                // Recorded like a refusal: without the event the timeline would not show that this was attempted.
                 self.record_refusal(caller, attempt, "failed", &with_cause(&other)).await?;
                 Ok(FileError::Workspace(other))
             }
@@ -98,6 +99,7 @@ impl Files {
 
     /// Refuses a path that contains a secret: it cannot be redacted, because files are found by their recorded path.
     pub(super) fn secret_in(&self, path: &FilePath) -> Option<RefusedChange> {
+        // The root too, because each revision stores it, and revisions are found by both.
         let what = if !self.ledger.is_clean(path.as_str()) {
             "the path"
         } else if !self.ledger.is_clean(&self.root()) {

@@ -31,6 +31,7 @@ impl Files {
         let found = self.read_current(&path).await.ok().flatten();
         let mut write = self.ledger.write(Survives::Power).await?;
         let session = session::current(&mut write, caller, report.session.as_deref()).await?;
+        // Read after settling, which may have added a revision: the report's content before is the last state by now.
         let known = revision::latest(&mut write, &self.root(), path.as_str()).await?.and_then(|r| r.after);
         let known = blob::get_optional(&mut write, known.as_ref()).await?;
         let on_disk = found.as_ref().map(|f| f.bytes.clone());

@@ -35,7 +35,7 @@ impl RewindStep {
     }
 }
 
-/// Why files cannot go back.
+/// Why files cannot be rewound.
 #[derive(Debug, Error)]
 pub enum RewindError {
     /// The event is not one of the session.

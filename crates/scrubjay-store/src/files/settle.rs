@@ -67,6 +67,8 @@ impl Files {
         {
             self.observe(&mut write, caller, &session, &location, found.as_ref()).await?;
         }
+        // Files are swept after the commit, without the write lock: other writers would wait for the directory to be
+        // read.
         let left = temporary_contents(&mut write, &open).await?;
         write.commit().await?;
         self.sweep(location, left).await;

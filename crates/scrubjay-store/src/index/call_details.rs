@@ -17,6 +17,7 @@ const LIST_REQUEST_BYTES_MAX: usize = 4096;
 
 /// Adds to the calls of a tape what their messages contain.
 pub(super) async fn of_calls(home: &Home, key: TapeKey, tape: TapeCalls) -> Option<TapeCalls> {
+    // Tapes are files, and reading them blocks.
     let home = home.clone();
     tokio::task::spawn_blocking(move || read_call_details(&home, key, tape)).await.ok()
 }
@@ -32,6 +33,7 @@ fn read_call_details(home: &Home, key: TapeKey, mut tape: TapeCalls) -> TapeCall
             answers_at.extend(call.answer.map(|answer| (answer, at)));
         }
     }
+    // In ascending order, because `visit_entries` reads a tape forwards only.
     let mut entries: Vec<u64> = requests_at.keys().chain(answers_at.keys()).copied().collect();
     entries.sort_unstable();
     entries.dedup();

@@ -91,6 +91,7 @@ impl Index {
         mut report: impl FnMut(Progress),
     ) -> Result<CaughtUp, IndexError> {
         let mut connection = self.pool.acquire().await?;
+        // Planned again, now with the lease: another process may have caught up since `is_current`.
         let plan = self.plan(&mut connection).await?;
         let mut totals = CaughtUp { tapes: plan.read.len() as u64, ..CaughtUp::default() };
         // Taken out while this runs, because after a failure their state need not agree with the index. The next run
@@ -156,14 +157,17 @@ impl Index {
             bytes_total: tapes.iter().map(|planned| planned.on_disk.file_bytes).sum(),
         };
         report(progress);
+        // A new writer each time: its cached ids of names and its next id would be wrong after a rollback.
         let mut writer = IndexWriter::new(connection, self.dialect()).await?;
         // One batch is read while the previous one is written.
         let reading = tokio::task::spawn_blocking(move || read_all(&home, &tapes, open, &batches));
         while let Some(batch) = incoming.recv().await {
+            // An error below drops `incoming`; `read_all` then notices at its next batch and stops.
             totals.entries += batch.iter().map(|step| step.new_entries).sum::<u64>();
             totals.read += batch.iter().map(|step| step.read_entries).sum::<u64>();
             let mut tx = connection.begin_with(begin_write(self.dialect())).await?;
             writer.fill(&mut tx, &batch).await?;
+            // `fill` deleted the tape's earlier rows, so their text is still in the files.
             if batch.iter().any(|step| step.begins_anew) {
                 note_unclean(&mut tx).await?;
             }
@@ -240,6 +244,8 @@ fn plan_of(seen: Vec<TapeOnDisk>, mut known: HashMap<TapeId, IndexedTape>) -> Ca
     let mut next_number = known.values().map(|k| k.number).max().unwrap_or(0) + 1;
     for tape in seen {
         match known.remove(&tape.file.id) {
+            // To look into the file would cost as much as indexing it. Each append changes its size, and a sealed file
+            // never changes.
             Some(known) if known.is_sealed == tape.is_sealed && known.file_bytes == int(tape.file_bytes) => {}
             Some(known) => plan.read.push(TapeToRead {
                 on_disk: tape,

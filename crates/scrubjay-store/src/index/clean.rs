@@ -20,7 +20,8 @@ pub(super) const UNCLEAN: i64 = 2;
 /// How long to wait for readers: searches take less than 2 s, and a removal must not wait longer than for them.
 const READERS_WAIT_MAX: &str = "PRAGMA busy_timeout=2000";
 
-/// Deletes names that no row uses any more: methods, tools, backends, rules and error shapes of removed tapes.
+/// Deletes names that no row uses any more: methods, tools, backends, rules and error shapes of removed tapes. The
+/// NULLs are left out, because `NOT IN` is never true if the list contains one.
 const FORGET_NAMES: &str = "DELETE FROM names WHERE id NOT IN (
     SELECT method FROM exchanges WHERE method IS NOT NULL UNION
     SELECT name FROM exchanges WHERE name IS NOT NULL UNION
@@ -61,6 +62,8 @@ impl Index {
                 tx.execute("INSERT INTO texts (texts) VALUES ('optimize')").await?;
             }
             tx.commit().await?;
+            // VACUUM does not run inside a transaction. A crash in between leaves the state at UNCLEAN, so all of this
+            // is repeated.
             for statement in rewrite_statements(self.dialect()) {
                 connection.execute(*statement).await?;
             }
@@ -79,6 +82,7 @@ impl Index {
 async fn empty_log(location: &IndexLocation, connection: &mut AnyConnection) -> Result<bool, sqlx::Error> {
     let IndexLocation::File(_) = location else { return Ok(true) };
     connection.execute(READERS_WAIT_MAX).await?;
+    // TRUNCATE, because the other checkpoints leave the old frames in the log file until new ones overwrite them.
     let (busy, _, _): (i64, i64, i64) =
         sqlx::query_as("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(connection).await?;
     Ok(busy == 0)

@@ -56,6 +56,7 @@ impl IndexLocation {
         // Derived from the directory's own key, so that it stays the same when the directory is moved.
         let id = blake3::derive_key("scrubjay: the schema of a data directory's index", &key);
         let id: String = id[..6].iter().map(|byte| format!("{byte:02x}")).collect();
+        // Letters, digits and underscores only: the name is written into statements without quotes.
         Ok(Self::Schema { url: url.clone(), name: format!("scrubjay_index_{id}") })
     }
 
@@ -75,7 +76,8 @@ impl IndexLocation {
 
     fn settings(&self) -> String {
         match self {
-            // `synchronous=NORMAL`: a loss of power may damage the index, which is then created again.
+            // `synchronous=NORMAL`: a loss of power may undo the last commits. The rows of a tape and how far it was
+            // read are committed together, so the next catch-up reads those entries again.
             Self::File(_) => "PRAGMA busy_timeout=30000; PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;
                               PRAGMA temp_store=MEMORY; PRAGMA cache_size=-65536; PRAGMA mmap_size=1073741824;
                               PRAGMA wal_autocheckpoint=8192"
@@ -213,6 +215,7 @@ pub(super) fn placeholder(dialect: Dialect, number: usize) -> String {
 
 /// Tries to take the advisory lock of a schema; tells whether it was free.
 pub(super) async fn try_lock(connection: &mut AnyConnection, schema: &str) -> Result<bool, sqlx::Error> {
+    // 64 bits of a hash, because advisory locks have only numbers, and all programs that use the database share them.
     let hash = blake3::hash(schema.as_bytes());
     let key = i64::from_le_bytes(*hash.as_bytes().first_chunk().expect("a hash is longer"));
     sqlx::query_scalar("SELECT pg_try_advisory_lock($1)").bind(key).fetch_one(connection).await

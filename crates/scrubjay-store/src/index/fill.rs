@@ -47,6 +47,7 @@ pub(super) fn stored_name(name: &str) -> Cow<'_, str> {
     if name.len() <= NAME_BYTES_MAX {
         return without_nul(name);
     }
+    // The hash keeps two long names with the same beginning apart.
     let end = (0..=NAME_BYTES_MAX).rfind(|at| name.is_char_boundary(*at)).unwrap_or(0);
     let hash = blake3::hash(name.as_bytes()).to_hex();
     format!("{}…{}", without_nul(&name[..end]), &hash[..16]).into()
@@ -121,6 +122,7 @@ impl IndexWriter {
         batch: &[IndexStep],
     ) -> Result<(), sqlx::Error> {
         let anew: Vec<i64> = batch.iter().filter(|step| step.begins_anew).map(|step| step.number).collect();
+        // First, because the ids of the new rows of these tapes are looked up among those that are stored.
         forget(connection, &anew).await?;
         let mut rows = Vec::new();
         let mut replaced = Vec::new();

@@ -48,6 +48,7 @@ impl Index {
     /// The index cannot be created or written, or the tapes cannot be listed.
     pub async fn keep_current(home: &Home, storage: &Storage, quiet_max: Duration) -> Result<(), IndexError> {
         let failed = |source| IndexError::File { path: home.root().to_owned(), source };
+        // Not the lease: that is held only while rows are written, and searches take it, too.
         while let Some(lock) = KeeperLock::take(home).map_err(failed)? {
             let index = Self::open(home, storage).await?;
             let outcome = index.catch_up_until_quiet(quiet_max).await;

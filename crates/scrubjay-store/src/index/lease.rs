@@ -57,6 +57,8 @@ impl Lease {
                 }
             }
             IndexLocation::Schema { url, name } => {
+                // Not from the pool: the server frees the lock when this connection ends, and a pooled one would live
+                // on.
                 let mut connection = crate::database::connect(url).await.map_err(IndexError::Unreachable)?;
                 while !dialect::try_lock(&mut connection, name).await? {
                     wait(is_late(), wait_max).await?;

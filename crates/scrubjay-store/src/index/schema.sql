@@ -1,33 +1,33 @@
--- What has a version is whole.
+-- Its row is written last, in the transaction that creates everything: an index that has a version is complete.
 CREATE TABLE version (
     version BIGINT NOT NULL,
-    -- Whether what was deleted may still be in a file: 0 no, 1 in the log beside it, 2 anywhere.
+    -- Whether deleted rows may still be in the files: 0 no, 1 only in the log, 2 anywhere. See clean.rs.
     unclean BIGINT NOT NULL
 );
--- One row a tape: how far it was read.
+-- One row for each tape: how far it was read.
 CREATE TABLE tapes (
     number {number},
     id {id} NOT NULL UNIQUE,
     server TEXT NOT NULL,
     session TEXT NOT NULL,
     started_ns BIGINT NOT NULL,
-    -- What the file was when it was read to its end; zero while it is not.
+    -- The file when it was read to its end. A size of zero, before that, makes the next catch-up read it again.
     is_sealed BIGINT NOT NULL,
     file_bytes BIGINT NOT NULL,
     next_entry BIGINT NOT NULL,
-    -- Its exchanges have ids from the first to the last of these, others' among them; zero while it has none.
+    -- The first and the last id of its exchanges, zero while it has none. Ids of other tapes may lie between them.
     first_id BIGINT NOT NULL,
     last_id BIGINT NOT NULL,
     damage TEXT
 );
--- Methods, tools, backends, shapes of errors: each text once.
+-- Methods, tools, backends, rules, tags, error shapes: each text once, because very many rows have the same.
 CREATE TABLE names (id {counted}, name {id} NOT NULL UNIQUE);
--- One row an exchange. Ids are counted on from tape to tape: full-text search keeps how far it is from one to the
--- next for every word, and of small numbers that takes a byte.
+-- One row for each exchange. Ids continue from tape to tape: FTS5 stores for every word the distance from one id to the
+-- next, and a small distance takes one byte.
 CREATE TABLE exchanges (
     id {number},
     tape BIGINT NOT NULL,
-    -- Its place among the exchanges of the tape.
+    -- Its position among the exchanges of the tape.
     place BIGINT NOT NULL,
     entry BIGINT NOT NULL,
     answer BIGINT,
@@ -38,9 +38,9 @@ CREATE TABLE exchanges (
     method BIGINT,
     name BIGINT,
     via BIGINT,
-    -- Bit 0: the second leg of something shown already; bit 1: by the client; bit 2: not all text is found,
-    -- bit 3: by the gateway for the client; bit 4: rules changed, held back, blocked or made some of it; bit 5: its
-    -- text is also what it was before rules changed it.
+    -- Bits, see fill.rs. 0: it repeats on a backend's connection what a client's exchange shows. 1: the client sent it.
+    -- 2: its text is not indexed completely. 3: the gateway sent it for the client. 4: rules changed, delayed, blocked
+    -- or answered it. 5: its text includes the original from before rules changed it.
     marks BIGINT NOT NULL,
     took_ns BIGINT,
     failed BIGINT NOT NULL,
@@ -48,7 +48,7 @@ CREATE TABLE exchanges (
     shape BIGINT,
     asked_bytes BIGINT NOT NULL,
     answered_bytes BIGINT NOT NULL,
-    -- Estimates.
+    -- Tokens are estimates.
     asked_tokens BIGINT NOT NULL,
     answered_tokens BIGINT NOT NULL
 );

@@ -25,6 +25,7 @@ pub(super) fn cut(text: &str, terms: &[SearchTerm]) -> Snippet {
     // Shown on one line, so line ends and indentation become single spaces.
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let characters: Vec<char> = line.chars().collect();
+    // Found again here, because neither database reports where in a text a match is: the text itself is not stored.
     let words = words_of(&line);
     let mut matches: Vec<(usize, usize)> = terms.iter().flat_map(|term| find_all(&words, term)).collect();
     // If two matches begin at the same character, the longer one is marked.
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_looked_for_is_marked() {
+    fn matches_are_marked() {
         let phrase = |text: &str| SearchTerm::Phrase(text.to_owned());
         check(
             "A  Connection\nrefused, again",

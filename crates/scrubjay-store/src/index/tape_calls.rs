@@ -33,6 +33,7 @@ impl Index {
                 .await?;
         let Some((number, server, started_ns)) = found else { return Ok(None) };
         let calls = load(&mut tx, number, tape.to_string(), server, i64::MAX).await?;
+        // Before the tapes are read: an open snapshot keeps the log from being moved into the database.
         tx.commit().await?;
         let key = TapeKey { number, id: calls.tape.clone(), started_ns: uint(started_ns) };
         Ok(call_details::of_calls(&self.home, key, calls).await)
@@ -48,6 +49,7 @@ impl Index {
             sqlx::query_as("SELECT id, session FROM tapes ORDER BY started_ns DESC, id DESC")
                 .fetch_all(&mut *tx)
                 .await?;
+        // Compared here and not with LIKE, because the name comes from a caller and may contain `%` and `_`.
         if let Some((id, _)) = rows.iter().find(|(_, of)| of.starts_with(session)) {
             return Ok(id.parse().ok());
         }
@@ -93,6 +95,8 @@ async fn load(
     limit: i64,
 ) -> Result<TapeCalls, sqlx::Error> {
     // All rows are fetched as one text: a sqlx value for each column of each row would cost more than everything else.
+    // Both databases aggregate rows as they arrive, so the calls are in the order of the subquery. `|| ''` turns a
+    // number into text, and leaves NULL as it is.
     let text: Option<String> = sqlx::query_scalar(
         "SELECT string_agg(entry || ',' || coalesce(answer || '', '') || ',' || since_start_ns || ',' || what \
          || ',' || marks || ',' || coalesce(method || '', '') || ',' || coalesce(name || '', '') || ',' \

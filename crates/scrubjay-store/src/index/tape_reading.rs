@@ -88,6 +88,7 @@ impl StepBatch<'_> {
 
     fn send(&mut self) -> Result<(), ReceiverGone> {
         (self.entries, self.text_bytes) = (0, 0);
+        // Blocks while the writer is behind, which keeps memory small.
         self.sender.blocking_send(std::mem::take(&mut self.steps)).map_err(|_| ReceiverGone)
     }
 }
@@ -284,6 +285,7 @@ impl<'a> TapeReading<'a> {
             self.fold.next_entry = number + 1;
             self.read_entries += 1;
             if skipping {
+                // These entries have rows. They are read only for the state that later entries need.
                 self.fold.exchanges.skip();
                 continue;
             }

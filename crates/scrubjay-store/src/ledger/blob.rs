@@ -70,6 +70,7 @@ pub async fn get(on: &mut impl Conn, wanted: &Hash) -> Result<Vec<u8>, LedgerErr
         .await?
         .ok_or_else(|| damaged("is missing"))?;
     let size = usize::try_from(row.try_get::<i64, _>(0)?).map_err(|_| damaged("has a wrong size"))?;
+    // The stored size is the limit, so a damaged row cannot make this allocate more.
     let bytes = zstd::bulk::decompress(row.try_get(1)?, size).map_err(|_| damaged("cannot be read"))?;
     // A damaged row may still decompress, to other bytes.
     if hash(&bytes) == *wanted { Ok(bytes) } else { Err(damaged("is not what was stored")) }

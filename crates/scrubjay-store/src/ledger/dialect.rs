@@ -43,6 +43,7 @@ pub(super) async fn prepare(storage: &Storage) -> Result<(String, Option<File>),
         Storage::Postgres(url) => return Ok((url.clone(), None)),
         Storage::File(path) => path,
     };
+    // Before `create`, which makes a lock file, waits for it and changes the mode: a file of others is left alone.
     inspect_file(path).await?;
     let file = path.clone();
     // On a blocking thread, because it waits for other processes that open it.
@@ -62,6 +63,7 @@ pub(super) async fn prepare(storage: &Storage) -> Result<(String, Option<File>),
 /// Writes our application id into the header of an empty file, before anything is in its log.
 async fn set_application_id(url: &str) -> Result<(), sqlx::Error> {
     let mut connection = database::connect(url).await?;
+    // The page size first: once a page is written, only VACUUM could change it, and in WAL mode not even that.
     let first = format!("PRAGMA page_size=16384; PRAGMA application_id={}", LEDGER.application_id);
     connection.execute(AssertSqlSafe(first)).await?;
     connection.close().await
@@ -75,6 +77,7 @@ pub(super) async fn reach(storage: &Storage, url: &str, unsynced: &Unsynced) -> 
         let mut connection = database::connect(url).await?;
         dialect.configure(&mut connection).await?;
         if dialect == Dialect::Sqlite {
+            // SQLite opens any file. Only a query reads it, and shows whether it is a database.
             connection.execute("SELECT count(*) FROM sqlite_schema").await?;
             unsynced.shorten_log(&mut connection).await;
         }
@@ -112,7 +115,9 @@ fn create(path: &Path) -> io::Result<File> {
         create_private_dir(parent)?;
     }
     let mut options = OpenOptions::new();
+    // To create needs write access; `append` gives it without truncating what may be a database already.
     options.create(true).append(true).mode(0o600);
+    // The lock file is never removed: a process could then lock the removed file while another locks a new one.
     let lock = options.open(beside(path, ".lock"))?;
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)?;
     let file = options.open(path)?;
@@ -145,6 +150,7 @@ impl Dialect {
                 )
                 .await
                 .map(drop),
+            // As long as SQLite's busy_timeout: the advisory lock of the writers is what a statement here waits for.
             Self::Postgres => connection.execute("SET lock_timeout = '30s'").await.map(drop),
         }
     }
@@ -154,12 +160,16 @@ impl Dialect {
         match (self, survives) {
             (Self::Sqlite, Survives::Power) => "PRAGMA synchronous=FULL; BEGIN IMMEDIATE",
             (Self::Sqlite, Survives::Process) => "PRAGMA synchronous=NORMAL; BEGIN IMMEDIATE",
+            // READ COMMITTED: with one snapshot for the transaction, the statement that waits for the lock would take
+            // it, and what the previous writer committed meanwhile would be missing.
             (Self::Postgres, _) => "BEGIN",
         }
     }
 
     pub(crate) fn begin_read(self) -> &'static str {
         match self {
+            // Deferred: the first SELECT takes the snapshot. In WAL mode a reader waits for no writer, and no writer
+            // for it.
             Self::Sqlite => "BEGIN",
             // By default each statement would see a snapshot of its own.
             Self::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
@@ -170,7 +180,8 @@ impl Dialect {
     pub(super) async fn lock_writers(self, tx: &mut Transaction<'static, Any>) -> Result<(), sqlx::Error> {
         if self == Self::Postgres {
             // The number must stay the same: versions that lock different numbers would not exclude each other. In a DO
-            // block, because sqlx::Any has no type for the function's result (void).
+            // block, because sqlx::Any has no type for the function's result (void). `xact`: the lock ends with the
+            // transaction, also if the process is killed.
             tx.execute("DO $$ BEGIN PERFORM pg_advisory_xact_lock(1544727322); END $$").await?;
         }
         Ok(())
@@ -182,6 +193,7 @@ impl Dialect {
             Self::Sqlite => ("INTEGER PRIMARY KEY AUTOINCREMENT", "BLOB"),
             Self::Postgres => ("BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "BYTEA"),
         };
+        // AUTOINCREMENT never assigns a number twice, even after the newest row was removed, as IDENTITY does not.
         text.replace("{number}", number).replace("{bytes}", bytes)
     }
 }

@@ -65,6 +65,7 @@ impl EventKind {
     /// Returns its name.
     #[must_use]
     pub fn name(self) -> String {
+        // Through serde, so that the name in the table is the one in answers.
         match serde_json::to_value(self) {
             Ok(Value::String(name)) => name,
             _ => unreachable!("a unit variant is a string"),
@@ -187,6 +188,7 @@ pub async fn append(
     .bind(Key::known(&session.id))
     .bind(write.at_ns)
     .bind(Key::known(&event.kind.name()))
+    // Stored with the event, because the session moves on to other steps.
     .bind(session.current_step)
     .bind(event.subject.as_deref().map(|subject| write.clean(subject)))
     .bind(write.clean(&event.summary))
@@ -250,6 +252,8 @@ pub async fn last(on: &mut impl Conn, session: Option<&str>) -> Result<i64, Ledg
 
 /// Returns the number of the last event up to a time, nanoseconds since the Unix epoch.
 pub(crate) async fn last_at(on: &mut impl Conn, at_ns: i64) -> Result<i64, LedgerError> {
+    // Times have no index. From the newest id back, a recent time is found after a few rows; and ids, unlike times,
+    // stay in order when the clock is set back.
     let row = select("SELECT id FROM events WHERE at_ns <= $1 ORDER BY id DESC LIMIT 1")
         .bind(at_ns)
         .fetch_optional(on.conn())

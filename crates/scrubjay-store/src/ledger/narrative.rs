@@ -24,6 +24,7 @@ pub async fn get(on: &mut impl Conn, inputs: &Hash) -> Result<Option<String>, Le
 /// The ledger failed.
 pub async fn put(write: &mut Write, inputs: &Hash, text: &str) -> Result<(), LedgerError> {
     change(
+        // The first text stays: two processes may have asked a model at once, and readers must see one answer.
         "INSERT INTO narratives (inputs, text, created_ns) VALUES ($1, $2, $3) ON CONFLICT (inputs) DO NOTHING",
     )
     .bind(*inputs)

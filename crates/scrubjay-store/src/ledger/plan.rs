@@ -210,6 +210,7 @@ pub async fn mark(
         StepStatus::Current => Some(step.id),
         // After a failure the agent may try again, so the next step does not begin by itself.
         StepStatus::Failed => session.current_step,
+        // Only the end of the current step moves the session on: an agent may also report another step, out of order.
         _ if session.current_step == Some(step.id) => begin_next(write, &session.id, step).await?,
         _ => session.current_step,
     };

@@ -57,11 +57,11 @@ pub struct ProgressEntry {
     pub tags: Vec<String>,
     /// Who did it, as they call themselves.
     pub agent_id: Option<String>,
-    /// What a model made of it.
+    /// Its summary, once one was requested.
     pub summary: Option<String>,
     /// The session it was logged in.
     pub session_id: String,
-    /// The event that tells of it.
+    /// The event that records it.
     pub event_id: i64,
 }
 
@@ -145,6 +145,7 @@ async fn insert(
     entry: &ProgressEntry,
     texts: &EntryTexts,
 ) -> Result<(), LedgerError> {
+    // Stored folded, because LIKE ignores the case of ASCII letters only, and on PostgreSQL of none.
     let title_folded = SearchWords::cut_from(&[&texts.title], fold_case(texts.title.as_str()));
     change(
         "INSERT INTO progress_entries (at_us, scope, id, session_id, event_id, agent_id, title, title_folded,
@@ -163,7 +164,7 @@ async fn insert(
     .execute(write)
     .await?;
     for tag in &texts.tags {
-        // The same tag twice is one tag.
+        // With time and title, so that a search by tags filters without reading entries. The same tag twice is one tag.
         change(
             "INSERT INTO progress_tags (scope, tag, at_us, title_folded) VALUES ($1, $2, $3, $4)
              ON CONFLICT (scope, tag, at_us, title_folded) DO NOTHING",
@@ -217,6 +218,7 @@ async fn unused_id(write: &mut Write) -> Result<String, LedgerError> {
 /// Returns this microsecond, or the next one that no entry has: the clock may have been set back.
 async fn unused_time_us(write: &mut Write) -> Result<i64, LedgerError> {
     let now_us = write.at_ns() / 1000;
+    // NULL if nobody has this microsecond, which is the usual case; otherwise the end of the run of taken ones.
     let row = select(
         "SELECT min(e.at_us) + 1 FROM progress_entries e
          WHERE e.at_us >= $1 AND EXISTS (SELECT 1 FROM progress_entries f WHERE f.at_us = $1)

@@ -81,6 +81,7 @@ pub async fn insert(
 
 /// Increments a project's logical clock; returns the new tick.
 pub(super) async fn tick(write: &mut Write, id: &str) -> Result<i64, LedgerError> {
+    // Counted by the database and not from a value read earlier, so no write can use a tick twice.
     let row = change("UPDATE projects SET tick = tick + 1 WHERE id = $1 RETURNING tick")
         .bind(Key::known(id))
         .fetch_one(write)

@@ -58,6 +58,7 @@ impl FromStr for RecordId {
 
     fn from_str(text: &str) -> Result<Self, RecordError> {
         let digits = text.trim().strip_prefix(['R', 'r']).unwrap_or_default();
+        // 12 digits always fit into an i64; `parse` alone would also accept a sign.
         let valid = !digits.is_empty() && digits.len() <= 12 && digits.bytes().all(|b| b.is_ascii_digit());
         let number = valid.then(|| digits.parse().ok()).flatten().filter(|number| *number > 0);
         number.map(Self).ok_or_else(|| RecordError::NotFound(text.to_owned()))

@@ -16,6 +16,7 @@ const NOTED_MAX: usize = 1000;
 pub async fn noting<F: Future>(work: F) -> (F::Output, Vec<String>) {
     let work = async {
         let done = work.await;
+        // Taken within the scope, because the list is gone after it.
         (done, NOTED.with(RefCell::take))
     };
     NOTED.scope(RefCell::default(), work).await
@@ -25,6 +26,7 @@ pub async fn noting<F: Future>(work: F) -> (F::Output, Vec<String>) {
 pub(super) fn note(text: &str) {
     // Outside of `noting`, nobody asks which texts were redacted.
     let _ = NOTED.try_with(|noted| {
+        // The originals stay in memory, only to be compared with the arguments of the call.
         let mut noted = noted.borrow_mut();
         if noted.len() < NOTED_MAX {
             noted.push(text.to_owned());

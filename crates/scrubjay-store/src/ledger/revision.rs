@@ -150,6 +150,7 @@ pub async fn insert(write: &mut Write, revision: &Revision) -> Result<i64, Ledge
         "INSERT INTO revisions (workspace, path, event_id, source, state, before_hash, after_hash, size, lines,
              added, removed, mode) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING id",
     )
+    // The redactor changes neither: `Files::secret_in` refused paths with secrets, which could not be found again.
     .bind(write.clean(&revision.workspace))
     .bind(write.clean(&revision.path))
     .bind(revision.event_id)
@@ -190,6 +191,7 @@ pub(crate) async fn of_events(
     after: i64,
     up_to: i64,
 ) -> Result<Vec<Revision>, LedgerError> {
+    // In no order: callers look revisions up by their event.
     let rows = select(
         "SELECT r.id, r.workspace, r.path, r.event_id, r.source, r.state, r.before_hash, r.after_hash, r.size,
              r.lines, r.added, r.removed, r.mode FROM revisions r JOIN events e ON e.id = r.event_id
@@ -224,6 +226,7 @@ pub(crate) struct TouchedFile {
 
 /// Returns the files a session changed, by path.
 pub(crate) async fn touched(on: &mut impl Conn, session: &str) -> Result<Vec<TouchedFile>, LedgerError> {
+    // CAST, because PostgreSQL's sum of BIGINTs is a NUMERIC, for which sqlx::Any has no type.
     let rows = select(
         "SELECT r.workspace, r.path, min(r.id), max(r.id), count(*), CAST(sum(r.added) AS BIGINT),
              CAST(sum(r.removed) AS BIGINT) FROM events e JOIN revisions r ON r.event_id = e.id
@@ -262,6 +265,7 @@ pub async fn unsettled(on: &mut impl Conn, session: &str) -> Result<Vec<String>,
     for row in &rows {
         roots.push(moves::current_root(on, &row.try_get::<String, _>(0)?, row.try_get(1)?).await?);
     }
+    // Two old roots may have become one.
     roots.dedup();
     Ok(roots)
 }

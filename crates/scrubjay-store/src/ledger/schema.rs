@@ -39,6 +39,7 @@ impl Migration {
             Dialect::Postgres => self.postgres,
         };
         let text = dialect.schema(&format!("{};\n{own}", self.all));
+        // No statement of ours has a `;` at the end of a line within it.
         text.split(";\n").map(str::trim).filter(|s| !s.is_empty()).map(str::to_owned).collect()
     }
 }
@@ -46,6 +47,7 @@ impl Migration {
 /// Runs the missing migrations, in the caller's transaction: a crash leaves the old schema.
 pub(super) async fn migrate(write: &mut Write) -> Result<(), LedgerError> {
     let known = STEPS.len() as i64;
+    // `LEDGER.first_statement` in `database.rs` is this statement as SQLite stores it: change both or neither.
     write.conn().execute("CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)").await?;
     let row = select("SELECT max(version) FROM schema_version").fetch_one(write.conn()).await?;
     let found: i64 = row.try_get::<Option<i64>, _>(0)?.unwrap_or(0);

@@ -20,7 +20,8 @@ const IO_FAILED: u32 = 10;
 /// After this number of commits a process checks the length of the log. It also checks when it opens the ledger,
 /// because most processes make fewer commits than this.
 const COMMITS_BETWEEN: u32 = 16;
-/// A log of this many pages is moved into the database: 16 MB, which small commits reach rarely.
+/// A log of this many pages is moved into the database: SQLite's own default. With our pages that is 16 MB, which small
+/// commits reach rarely.
 const LOG_PAGES_MAX: i64 = 1000;
 
 /// Whether a sync failed, and the number of commits since the length of the log was checked.
@@ -81,6 +82,8 @@ pub(super) async fn checkpoint_all(ledger: &Ledger) -> Result<(), LedgerError> {
         // Not from the pool: the file descriptors of its connections may still report the failed sync.
         let mut connection = database::connect(&ledger.location.1).await?;
         ledger.dialect.configure(&mut connection).await?;
+        // TRUNCATE waits for readers of the log, up to the busy timeout, and then starts it again: nothing of the old
+        // one is left.
         let moved: Result<(i64, i64, i64), _> =
             sqlx::query_as("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(&mut connection).await;
         let closed = connection.close().await;

@@ -119,12 +119,14 @@ impl Folding {
 
     fn fold_word(self, word: &str) -> String {
         match self {
+            // NFKC unites ligatures, full-width letters and the like with plain ones, and keeps accents.
             Self::KeepAccents => fold_case(&word.nfkc().collect::<String>())
                 .chars()
                 // What remains must not be a separator for the database's own tokenizer.
                 .filter(|c| if c.is_ascii() { c.is_ascii_alphanumeric() } else { !c.is_whitespace() })
                 .take(WORD_CHARS_MAX)
                 .collect(),
+            // NFKD parts letters from their accents, so that the filter can drop those.
             Self::DropAccents => word
                 .nfkd()
                 .flat_map(char::to_lowercase)
@@ -197,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn words_without_case_and_accents_know_their_place() {
+    fn words_drop_case_and_accents_and_have_their_position() {
         let check = |text, expected: &[&str]| check(Folding::DropAccents, text, expected);
         check("The Blue-Jay's nest, 2nd!", &["the", "blue", "jay", "s", "nest", "2nd"]);
         check("Élan über cafe\u{301}", &["elan", "uber", "cafe"]);
@@ -208,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn long_words_are_known_by_their_beginning() {
+    fn long_words_are_cut_to_their_beginning() {
         for folding in [Folding::KeepAccents, Folding::DropAccents] {
             assert_eq!(words(&"x".repeat(10_000), folding)[0].folded.len(), WORD_CHARS_MAX);
         }
@@ -228,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn case_makes_no_difference() {
+    fn upper_and_lower_case_fold_to_one_form() {
         for (one, other) in [("ΟΔΟΣ", "οδος"), ("ÄÖ", "äö"), ("E\u{301}", "é"), ("STRASSE", "straße")]
         {
             assert_eq!(fold_case(one), fold_case(other));

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beginning_has_its_tokens_and_whole_lines() {
+    fn a_beginning_fits_its_limit_and_ends_with_a_whole_line() {
         let text = "one two three\nfour five six\nseven eight nine\n";
         assert_eq!(beginning(text, 1000), text);
         let two_lines = tokens("one two three\nfour five six\nseven");

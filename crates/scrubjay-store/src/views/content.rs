@@ -126,6 +126,7 @@ async fn find(
             revision::as_of(on, workspace, path, event).await?
         }
         StatePoint::Revision(id) => {
+            // The number comes from the caller: it must not lead to a revision of another file or workspace.
             let roots = moves::roots(on, workspace).await?;
             let is_it = |r: &Revision| {
                 r.path == path && roots.iter().any(|root| root.root == r.workspace && r.id <= root.up_to)

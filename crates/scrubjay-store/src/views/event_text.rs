@@ -9,7 +9,7 @@ const CHARS_MAX: usize = 400;
 /// The summary of a session's end if its agent gave none.
 const ENDED: &str = "session ended";
 
-/// Describes an event.
+/// Describes an event; `revision` is that of its file change, if it made one.
 pub(super) fn event_text(event: &Event, revision: Option<&Revision>) -> String {
     let summary = event.summary.as_str();
     let text = match event.kind {

@@ -305,6 +305,7 @@ impl RevisionView {
             uris.join(" and "),
             self.id
         ));
+        // Taken out before the measurement, so that what is left is the size of everything that cannot be cut.
         let (content, diff) = (self.initial_content.take(), std::mem::take(&mut self.diff));
         let mut room = tokens_max.saturating_sub(budget::tokens_of(self)).max(CUT_TOKENS_MIN);
         // JSON escapes line ends and quotes, so a text has more tokens within JSON than by itself: try smaller ones.

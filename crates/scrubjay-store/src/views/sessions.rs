@@ -66,6 +66,7 @@ pub fn list(sessions: &[Session], tapes: &[Overview]) -> Vec<SessionSummary> {
         all.entry(session.id.clone()).or_insert_with(|| of_tape(tape)).add(tape);
     }
     let mut all: Vec<SessionSummary> = all.into_values().collect();
+    // By id among equals: the order of a HashMap differs from run to run.
     all.sort_by(|a, b| (b.last_activity_ns, &a.id).cmp(&(a.last_activity_ns, &b.id)));
     all
 }
@@ -149,6 +150,7 @@ impl SessionSummary {
             self.last_activity_ns = ended_ns;
             self.last_activity = iso(ended_ns);
         }
+        // The ledger knows whether its sessions ended; of the others only the tapes say anything.
         if self.project_id.is_none() {
             // A session without a ledger row is open while one of its tapes is live.
             let is_open = tape.state == TapeState::Live || self.status == "active";

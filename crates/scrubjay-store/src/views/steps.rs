@@ -66,7 +66,7 @@ pub struct StepTotals {
 }
 
 impl StepTotals {
-    /// Counts steps.
+    /// Counts steps by status.
     #[must_use]
     pub fn of(steps: &[PlanStep]) -> Self {
         let mut totals = Self::default();

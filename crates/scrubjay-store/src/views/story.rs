@@ -148,6 +148,7 @@ pub async fn read(on: &mut impl Conn, session: &Session) -> Result<Story, Ledger
     let (mut drafts, mut closed, mut after) = (ChapterDrafts::default(), None, 0);
     loop {
         let events = event::page(on, EventPage { session: &session.id, after, limit: BATCH }).await?;
+        // By the last id and not by an offset, so each batch costs the same.
         let Some(last) = events.last().map(|event| event.id) else { break };
         let revisions = revision::of_events(on, &session.id, after, last).await?;
         let revisions: HashMap<i64, Revision> = revisions.into_iter().map(|r| (r.event_id, r)).collect();

@@ -212,6 +212,7 @@ pub async fn read(on: &mut impl Conn, session: &Session, window: Window) -> Resu
     let more = events.len() as i64 > window.items_shown();
     events.truncate(usize::try_from(window.items_shown()).unwrap_or(0));
     let total = event::count(on, &session.id).await?;
+    // All revisions of the page with one query, and not one query for each event.
     let revisions: HashMap<i64, Revision> = match events.last() {
         Some(last) => revision::of_events(on, &session.id, window.after, last.id).await?,
         None => Vec::new(),

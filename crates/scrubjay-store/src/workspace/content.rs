@@ -76,6 +76,7 @@ pub(super) fn open_regular(
     for flags in [INSPECT, READ] {
         let outcome = retry_on_intr(|| openat(&directory, name, flags, Mode::empty()));
         let Some(handle) = opened(outcome, path)? else { return Ok(None) };
+        // Also after the second open: the name may have got another file since the first.
         let stat = regular(&handle, path)?;
         if flags == READ {
             return Ok(Some((handle, stat)));
@@ -84,7 +85,7 @@ pub(super) fn open_regular(
     Ok(None)
 }
 
-/// Reads an opened file to its end.
+/// Reads an opened file to its end, and refuses one that is over the limit.
 pub(super) fn read(
     handle: OwnedFd,
     stat: &Stat,

@@ -66,6 +66,7 @@ pub(super) fn parse(given: &str, roots: &[&Path], allow_vcs: bool) -> Result<Fil
         return Err(bad("it has a control character in it", "Leave the control character out."));
     }
     let mut names: Vec<&str> = given.split('/').filter(|name| !matches!(*name, "" | ".")).collect();
+    // Never resolved from the text: behind a symbolic link `..` leads elsewhere.
     if names.contains(&"..") {
         return Err(dot_dot_refusal(given, &names, roots));
     }
@@ -77,7 +78,7 @@ pub(super) fn parse(given: &str, roots: &[&Path], allow_vcs: bool) -> Result<Fil
         return Err(bad("it names the workspace itself", NAME_A_FILE));
     }
     if given.ends_with('/') || given.ends_with("/.") {
-        return Err(bad("it names a directory", "Leave out what is behind the last name."));
+        return Err(bad("it names a directory", "Leave out what follows the last name."));
     }
     if names.iter().any(|name| name.len() > NAME_BYTES_MAX) {
         return Err(bad("a name in it is longer than 255 bytes", USE_A_SHORTER_PATH));

@@ -105,7 +105,7 @@ pub enum Refusal {
         path: String,
     },
     /// It is over the limit.
-    #[error("\"{}\" has {bytes} bytes or more; at most {bytes_max} are taken", shown(.path))]
+    #[error("\"{}\" has {bytes} bytes or more; at most {bytes_max} are accepted", shown(.path))]
     TooLarge {
         /// The path in the workspace.
         path: String,
@@ -140,7 +140,7 @@ pub enum Refusal {
     },
     /// Replacing it would change its owner or group.
     #[error(
-        "\"{}\" belongs to another user or group, and would not after this change",
+        "\"{}\" belongs to another user or group, which this change could not keep",
         shown(.path)
     )]
     OtherOwner {
@@ -180,7 +180,7 @@ impl Refusal {
             Self::NotADirectory { .. } => "Check the path.",
             Self::TooLarge { .. } => "Nothing was changed. Write it by other means, or in smaller files.",
             Self::Exists { .. } => "Read it, and change it with action edit instead.",
-            Self::Missing { .. } => "Check the path, or make it with action create.",
+            Self::Missing { .. } => "Check the path, or create it with action create.",
             Self::Changed { .. } => "Read it again, and repeat the change.",
             Self::Busy { .. } => "Try again.",
             Self::OtherOwner { .. } => "Change its owner first.",

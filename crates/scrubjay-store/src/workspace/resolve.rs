@@ -15,14 +15,15 @@ use rustix::io::{Errno, Result, retry_on_intr};
 
 /// How often an open is tried: the kernel gives up (EAGAIN) if directories are moved during it.
 const OPEN_TRIES: usize = 16;
-/// How often, and at what interval, a directory's lock is tried: five seconds in all.
+/// How often, and at what interval, a directory's lock is tried: five seconds in all. Polled, because a blocking
+/// `flock` has no timeout.
 const LOCK_TRIES: usize = 500;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// The root of a workspace.
+/// The root of a workspace: a handle of its directory, and the paths that lead to it.
 #[derive(Debug)]
 pub(super) struct Root {
     handle: OwnedFd,
@@ -37,6 +38,7 @@ pub(super) struct Root {
 impl Root {
     pub(super) fn open(path: &Path) -> std::io::Result<Self> {
         let given = std::path::absolute(path)?;
+        // Without NOFOLLOW: the user chose the root, and links on the way to it are theirs.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let handle = openat(CWD, &given, flags, Mode::empty())?;
         // From the handle and not from the path, which may lead elsewhere by now.
@@ -86,6 +88,7 @@ impl Root {
     }
 
     fn walk(&self, path: &str, flags: OFlags) -> Result<OwnedFd> {
+        // O_PATH needs no read permission, as `openat2` needs none for the directories that it passes through.
         let through = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut names = path.split('/').peekable();
         let mut at: Option<OwnedFd> = None;
@@ -116,6 +119,7 @@ impl Root {
         for name in path.split('/') {
             let next = match step(at.as_fd(), name, DIRECTORY) {
                 Err(Errno::NOENT) => {
+                    // 0777 without the umask: the mode that mkdir(1) would give.
                     let new = match mkdirat(&at, name, Mode::from_raw_mode(0o777)) {
                         // Another process created it just now, so it is not ours to remove.
                         Err(Errno::EXIST) => false,

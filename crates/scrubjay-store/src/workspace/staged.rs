@@ -164,6 +164,7 @@ impl Staged {
             None => {}
         }
         match self.rename(RenameFlags::NOREPLACE) {
+            // A hard link fails if the name exists, too, and so does not replace what another program just created.
             Err(e) if is_unsupported(e) => self.link(),
             outcome => outcome,
         }
@@ -184,6 +185,7 @@ impl Staged {
     fn replace(&self, expected: Hash) -> Result<(), WorkspaceError> {
         let path = self.path.as_str();
         let failed = |e| WorkspaceError::io("replace", path, e);
+        // The usual refusal, before anything is changed. The check after the exchange is for changes during it.
         let before = check(&self.directory, self.path.name(), path, expected)?;
         self.keep_owner(&before)?;
         self.set_mode(self.mode.unwrap_or(before.st_mode))?;

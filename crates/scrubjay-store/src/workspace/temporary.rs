@@ -29,6 +29,7 @@ pub(super) fn looks_like_ours(folded: &str) -> bool {
 }
 
 fn is_ours(name: &[u8]) -> bool {
+    // Exactly our form, unlike `looks_like_ours`, because a file with such a name may be deleted.
     let random = name.strip_prefix(PREFIX.as_bytes()).and_then(|rest| rest.strip_suffix(SUFFIX.as_bytes()));
     random.is_some_and(|r| r.len() == 2 * RANDOM_BYTES && r.iter().all(u8::is_ascii_hexdigit))
 }

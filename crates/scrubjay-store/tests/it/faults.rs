@@ -58,7 +58,7 @@ async fn failed_statement(database: Database) {
     }
 }
 
-/// The transaction is committed nevertheless: that fails, nothing of it stays, and the next one works.
+/// If the transaction is committed nevertheless, the commit fails, nothing of it is stored, and the next one works.
 async fn failed_commit(database: Database) {
     let ledger = database.open().await;
     for round in 0..ROUNDS {
@@ -102,7 +102,7 @@ async fn a_server_that_drops_all_its_connections_is_reached_again() {
 
 /// The index forgets entries that it has read and the tape's writer has removed.
 #[tokio::test]
-async fn the_index_forgets_what_was_taken_back() {
+async fn the_index_forgets_entries_that_the_writer_removed() {
     let scratch = scratch();
     let home = Home::new(scratch.path().join("data"));
     let storage = Storage::File(home.root().join("ledger.db"));

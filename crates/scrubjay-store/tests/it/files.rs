@@ -17,7 +17,12 @@ use scrubjay_store::workspace::Workspace;
 
 use crate::database::{Database, caller, on_both};
 
-on_both![changed_and_recorded, refused_and_recorded, behind_our_back, every_state_comes_back];
+on_both![
+    changes_are_recorded,
+    refusals_are_recorded,
+    changes_by_others_are_recorded,
+    every_earlier_state_can_be_restored,
+];
 
 pub(crate) struct Place {
     pub(crate) files: Arc<Files>,
@@ -64,7 +69,7 @@ pub(crate) fn text(text: &str) -> NewContent {
     NewContent::Text(text.to_owned())
 }
 
-async fn changed_and_recorded(database: Database) {
+async fn changes_are_recorded(database: Database) {
     let place = Place::new(database).await;
     let made = place.change("src/a.txt", Action::Create(text("one\ntwo\n"))).await.unwrap();
     assert_eq!(place.read("src/a.txt").unwrap(), "one\ntwo\n");
@@ -104,7 +109,7 @@ async fn changed_and_recorded(database: Database) {
     assert_eq!(kinds, expected);
 }
 
-async fn refused_and_recorded(database: Database) {
+async fn refusals_are_recorded(database: Database) {
     let place = Place::new(database).await;
     let session = place.change("a", Action::Create(text("a"))).await.unwrap().session_id;
     let cases = [
@@ -142,7 +147,7 @@ async fn refused_and_recorded(database: Database) {
     assert!(matches!(refused, Err(FileError::Refused { code: "changed", found: Some(_), .. })));
 }
 
-async fn behind_our_back(database: Database) {
+async fn changes_by_others_are_recorded(database: Database) {
     let place = Place::new(database).await;
     std::fs::write(place.root.join("f"), "theirs\n").unwrap();
     let first = place.change("f", Action::Edit(text("ours\n"))).await.unwrap();
@@ -175,7 +180,7 @@ async fn behind_our_back(database: Database) {
 
 /// Random sessions over a few files, with some changes by others: rewinding to each event in turn restores exactly the
 /// files of that time.
-async fn every_state_comes_back(database: Database) {
+async fn every_earlier_state_can_be_restored(database: Database) {
     use proptest::strategy::{Strategy, ValueTree};
     let place = Place::new(database).await;
     let mut runner = proptest::test_runner::TestRunner::deterministic();

@@ -43,7 +43,7 @@ async fn check_refused(directory: &Path, name: &str, words: &str) {
     assert_eq!(contents(directory), before, "{name} was touched");
 }
 
-/// Makes a SQLite file; it stays open with what is returned.
+/// Makes a SQLite file, which stays open as long as the returned connection.
 async fn sqlite(path: &Path, statements: &str) -> sqlx::AnyConnection {
     sqlx::any::install_default_drivers();
     let url = format!("sqlite://{}?mode=rwc", path.display());
@@ -98,7 +98,7 @@ async fn a_database_whose_tables_are_in_its_log_is_left_alone() {
 }
 
 #[tokio::test]
-async fn what_is_no_file_is_refused() {
+async fn a_path_that_is_not_a_regular_file_is_refused() {
     let home = tempfile::tempdir().unwrap();
     std::fs::create_dir(home.path().join("directory")).unwrap();
     check_refused(home.path(), "directory", "it is a directory, not a file").await;
@@ -145,7 +145,7 @@ async fn a_new_file_and_an_empty_one_are_taken() {
 }
 
 #[tokio::test]
-async fn a_ledger_of_before_headers_said_so_is_known() {
+async fn a_ledger_without_an_application_id_is_accepted() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("ledger.db");
     open(&Storage::File(path.clone())).await.unwrap().close().await;
@@ -268,7 +268,7 @@ async fn a_server_that_comes_back_is_used_again() {
 
 /// Inspecting a path creates nothing in its directory.
 #[tokio::test]
-async fn looking_leaves_nothing_behind() {
+async fn inspecting_a_path_creates_no_file() {
     let home = TempDir::new().unwrap();
     Ledger::inspect(&Storage::File(home.path().join("a/b/ledger.db"))).await.unwrap();
     assert!(contents(home.path()).is_empty());

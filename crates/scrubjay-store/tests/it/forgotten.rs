@@ -1,4 +1,4 @@
-//! Of a removed tape no file of the data directory contains a word, regardless of what the index was doing.
+//! No file of the data directory contains text of a removed tape, whichever state the index was in.
 
 use std::path::Path;
 
@@ -122,7 +122,7 @@ async fn filled(home: &Home, storage: &Storage) -> Index {
     index
 }
 
-async fn what_was_on_a_removed_tape_is_found_no_more(database: Database) {
+async fn a_removed_tape_is_not_found_any_more(database: Database) {
     let (home, storage) = (home(&database.home), &database.storage);
     record_both(&home);
     let index = filled(&home, storage).await;
@@ -143,7 +143,7 @@ async fn what_was_on_a_removed_tape_is_found_no_more(database: Database) {
     assert_eq!(Index::forget_removed(&home, storage).await.unwrap(), 0);
 }
 
-async fn an_index_that_is_not_there_is_not_made(database: Database) {
+async fn forgetting_creates_no_index(database: Database) {
     let (home, storage) = (home(&database.home), &Storage::File(home(&database.home).ledger()));
     record_both(&home);
     remove_secret(&home);
@@ -151,7 +151,7 @@ async fn an_index_that_is_not_there_is_not_made(database: Database) {
     assert!(!home.index().exists());
 }
 
-on_both!(what_was_on_a_removed_tape_is_found_no_more, an_index_that_is_not_there_is_not_made);
+on_both!(a_removed_tape_is_not_found_any_more, forgetting_creates_no_index);
 
 /// A data directory in which both tapes are indexed, with the index open, as `serve` has it.
 struct Indexed {
@@ -197,7 +197,7 @@ async fn no_file_holds_a_word_of_a_removed_tape() {
 }
 
 #[tokio::test]
-async fn who_catches_up_leaves_nothing_of_a_removed_tape_either() {
+async fn catching_up_leaves_no_text_of_a_removed_tape() {
     let indexed = Indexed::new().await;
     remove_secret(&indexed.home);
     assert_eq!(indexed.index.catch_up(|_| ()).await.unwrap().removed, 1);
@@ -205,7 +205,7 @@ async fn who_catches_up_leaves_nothing_of_a_removed_tape_either() {
 }
 
 #[tokio::test]
-async fn an_index_made_anew_holds_nothing_of_the_old_one() {
+async fn a_rebuilt_index_contains_no_text_of_the_old_one() {
     let indexed = Indexed::new().await;
     remove_secret(&indexed.home);
     let (rebuilt, _) = Index::rebuild(&indexed.home, &indexed.database.storage, |_| ()).await.unwrap();
@@ -224,7 +224,7 @@ async fn an_index_of_another_version_is_emptied() {
 }
 
 #[tokio::test]
-async fn what_a_crash_left_is_finished_by_the_next() {
+async fn a_cleaning_that_a_crash_interrupted_is_completed_later() {
     let indexed = Indexed::new().await;
     remove_secret(&indexed.home);
     // The process deleted the rows, and was killed then.
@@ -241,7 +241,7 @@ async fn what_a_crash_left_is_finished_by_the_next() {
 }
 
 #[tokio::test]
-async fn a_reader_that_takes_long_holds_nothing_up_and_the_rest_is_done_later() {
+async fn a_slow_reader_delays_only_the_cleaning_of_the_log() {
     let indexed = Indexed::new().await;
     let url = format!("sqlite://{}", indexed.home.index().display());
     let mut reader = sqlx::AnyConnection::connect(&url).await.unwrap();
@@ -276,7 +276,7 @@ async fn a_tape_removed_while_it_is_read_is_forgotten_at_the_end() {
 }
 
 #[tokio::test]
-async fn retention_removes_as_people_do() {
+async fn tapes_removed_by_retention_leave_no_text() {
     let indexed = Indexed::new().await;
     // Both tapes ended long ago.
     assert_eq!(indexed.home.remove_ended_before(u64::MAX).unwrap(), 2);
@@ -285,7 +285,7 @@ async fn retention_removes_as_people_do() {
 }
 
 #[tokio::test]
-async fn catching_up_tells_how_much_there_is_and_comes_to_its_end() {
+async fn catching_up_reports_progress_to_the_end() {
     let database = Database::sqlite();
     let home = home(&database.home);
     record_both(&home);

@@ -1,4 +1,4 @@
-//! The index agrees with the tapes, on either database: however often it is caught up with, and after a rebuild.
+//! The index agrees with the tapes on both databases, no matter how often it is caught up, and after a rebuild.
 
 use jiff::tz::TimeZone;
 use proptest::prelude::*;
@@ -90,7 +90,7 @@ fn a_tape() -> Vec<Owned> {
     ]
 }
 
-async fn every_filter_filters(database: Database) {
+async fn every_filter_selects_its_messages(database: Database) {
     let (home, storage) = (home(&database.home), &database.storage);
     let mut writer = begin(&home, 1);
     append(&mut writer, &a_tape());
@@ -141,7 +141,7 @@ async fn every_filter_filters(database: Database) {
     }
 }
 
-async fn filters_are_joined_and_turned_round(database: Database) {
+async fn filters_are_combined_and_negated(database: Database) {
     let (home, storage) = (home(&database.home), &database.storage);
     let mut writer = begin(&home, 1);
     append(&mut writer, &a_tape());
@@ -194,7 +194,7 @@ async fn filters_are_joined_and_turned_round(database: Database) {
     }
 }
 
-async fn an_answer_says_what_it_is_made_of_and_why(database: Database) {
+async fn an_answer_has_facets_and_snippets(database: Database) {
     let (home, storage) = (home(&database.home), &database.storage);
     let mut writer = begin(&home, 1);
     append(&mut writer, &a_tape());
@@ -219,7 +219,7 @@ async fn an_answer_says_what_it_is_made_of_and_why(database: Database) {
     assert_eq!((hit.server.as_str(), hit.name.as_deref()), ("test", Some("read_file")));
 }
 
-async fn a_tape_that_grows_is_sealed_and_removed_is_followed(database: Database) {
+async fn a_tape_is_followed_until_it_is_removed(database: Database) {
     let (home, storage) = (home(&database.home), &database.storage);
     let all = a_tape();
     let mut writer = begin(&home, 1);
@@ -278,7 +278,7 @@ async fn searches(database: &Database, all: &[Owned], checks: &[(&str, Vec<u64>)
     index.close().await;
 }
 
-async fn what_only_a_backends_leg_shows_is_found_once_too(database: Database) {
+async fn messages_only_on_a_backends_leg_are_found_once(database: Database) {
     use scrubjay_core::entry::RuleEffects;
     let leg = |of: u64, entry: Owned| Owned {
         via: Some("files".to_owned()),
@@ -360,7 +360,7 @@ async fn what_only_a_backends_leg_shows_is_found_once_too(database: Database) {
     index.close().await;
 }
 
-async fn a_restarted_backend_answers_what_it_was_asked(database: Database) {
+async fn a_restarted_backend_answers_its_own_requests(database: Database) {
     let on = |connection: u32, entry: Owned| Owned { via: Some("files".to_owned()), connection, ..entry };
     let ended = scrubjay_core::entry::BackendEnded {
         backend: "files".to_owned(),
@@ -385,7 +385,7 @@ async fn a_restarted_backend_answers_what_it_was_asked(database: Database) {
 }
 
 #[test]
-fn an_index_that_is_no_index_is_made_anew() {
+fn a_file_that_is_not_an_index_is_replaced() {
     let directory = scratch();
     let home = home(&directory);
     let storage = &Storage::File(home.ledger());
@@ -487,7 +487,7 @@ fn any_act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// However often the index is caught up with in between, it answers as a rebuilt one does.
+/// No matter how often the index is caught up in between, it answers like a rebuilt one.
 fn check(storage: &Storage, acts: Vec<Act>) {
     let directory = scratch();
     let home = home(&directory);
@@ -536,7 +536,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(40) })]
 
     #[test]
-    fn caught_up_with_step_by_step_is_made_anew(acts in prop::collection::vec(any_act(), 0..16)) {
+    fn caught_up_step_by_step_equals_rebuilt(acts in prop::collection::vec(any_act(), 0..16)) {
         // With a ledger in a file, the index is beside the tapes, so this path does not matter.
         check(&Storage::File(std::path::PathBuf::new()), acts);
     }
@@ -545,7 +545,7 @@ proptest! {
 /// Each data directory has a schema of its own, so one database is enough for all cases.
 #[test]
 #[ignore = "needs postgres"]
-fn caught_up_with_step_by_step_is_made_anew_in_postgres() {
+fn caught_up_step_by_step_equals_rebuilt_in_postgres() {
     let database = run(Database::postgres());
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(12) };
     let mut runner = proptest::test_runner::TestRunner::new(config);
@@ -557,7 +557,7 @@ fn caught_up_with_step_by_step_is_made_anew_in_postgres() {
     outcome.unwrap();
 }
 
-async fn two_who_ask_at_once_both_get_the_answer(database: Database) {
+async fn concurrent_searches_get_the_whole_answer(database: Database) {
     let (home, storage) = (home(&database.home), &database.storage);
     let mut writer = begin(&home, 1);
     append(&mut writer, &a_tape());
@@ -609,7 +609,7 @@ fn session(
     id
 }
 
-async fn what_is_unlike_earlier_tapes_is_named_and_nothing_else(database: Database) {
+async fn only_differences_from_earlier_tapes_are_anomalies(database: Database) {
     let (home, storage) = (home(&database.home), &database.storage);
     for number in 1..=3 {
         session(&home, number, 40, 20, |_| false, "writes");
@@ -645,7 +645,7 @@ async fn what_is_unlike_earlier_tapes_is_named_and_nothing_else(database: Databa
 }
 
 /// Tokens are a column and a filter; what analysis finds in a single tape is read from its messages.
-async fn what_costs_tokens_and_who_is_stuck_is_found(database: Database) {
+async fn token_costs_and_loops_are_found(database: Database) {
     let (home, storage) = (home(&database.home), &database.storage);
     let list = |ms: u64, tools: &str| {
         let line = format!(r#"{{"jsonrpc":"2.0","id":{ms},"result":{{"tools":[{tools}]}}}}"#);
@@ -701,7 +701,7 @@ async fn what_costs_tokens_and_who_is_stuck_is_found(database: Database) {
     assert!(costs.contains(&("search", 4)) && costs.contains(&("write", 4)), "{costs:?}");
 }
 
-async fn a_live_tape_is_read_on_from_where_it_was_left(database: Database) {
+async fn a_live_tape_is_read_from_its_first_new_entry(database: Database) {
     let (home, storage) = (home(&database.home), &database.storage);
     let mut writer = begin(&home, 1);
     let all: Vec<Owned> = (0..100)
@@ -745,7 +745,7 @@ async fn a_live_tape_is_read_on_from_where_it_was_left(database: Database) {
     assert_eq!(rebuilt.search(&everything).await.unwrap(), index.search(&everything).await.unwrap());
 }
 
-async fn a_frequent_word_is_looked_for_on_the_last_tapes_and_that_is_said(database: Database) {
+async fn a_frequent_word_is_searched_on_the_newest_tapes_and_the_answer_says_so(database: Database) {
     let (home, storage) = (home(&database.home), &database.storage);
     for tape in 1..=4 {
         let mut writer = begin(&home, tape * 100);
@@ -848,18 +848,18 @@ async fn hostile_names_and_texts_are_kept(database: Database) {
 }
 
 on_both!(
-    every_filter_filters,
-    filters_are_joined_and_turned_round,
-    an_answer_says_what_it_is_made_of_and_why,
-    a_tape_that_grows_is_sealed_and_removed_is_followed,
+    every_filter_selects_its_messages,
+    filters_are_combined_and_negated,
+    an_answer_has_facets_and_snippets,
+    a_tape_is_followed_until_it_is_removed,
     both_legs_of_an_operation_are_found_once,
-    what_only_a_backends_leg_shows_is_found_once_too,
-    a_restarted_backend_answers_what_it_was_asked,
-    two_who_ask_at_once_both_get_the_answer,
-    what_is_unlike_earlier_tapes_is_named_and_nothing_else,
-    what_costs_tokens_and_who_is_stuck_is_found,
-    a_live_tape_is_read_on_from_where_it_was_left,
-    a_frequent_word_is_looked_for_on_the_last_tapes_and_that_is_said,
+    messages_only_on_a_backends_leg_are_found_once,
+    a_restarted_backend_answers_its_own_requests,
+    concurrent_searches_get_the_whole_answer,
+    only_differences_from_earlier_tapes_are_anomalies,
+    token_costs_and_loops_are_found,
+    a_live_tape_is_read_from_its_first_new_entry,
+    a_frequent_word_is_searched_on_the_newest_tapes_and_the_answer_says_so,
     two_directories_do_not_disturb_each_other,
     many_entries_are_caught_up_with_at_once,
     hostile_names_and_texts_are_kept,

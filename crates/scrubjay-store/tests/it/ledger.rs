@@ -9,7 +9,14 @@ use sqlx::Executor;
 
 use crate::database::{Database, caller, on_both, redactor};
 
-on_both![story, undone, taken_in_turns, contents, newer, no_secrets];
+on_both![
+    a_session_from_its_first_call_to_its_resumption,
+    an_uncommitted_mutation_has_no_effect,
+    writers_take_turns,
+    contents_are_read_back_as_stored,
+    a_newer_schema_is_refused,
+    no_secret_reaches_the_ledger,
+];
 
 async fn kinds(ledger: &Ledger, session: &str) -> Vec<EventKind> {
     let mut read = ledger.read().await.unwrap();
@@ -18,7 +25,7 @@ async fn kinds(ledger: &Ledger, session: &str) -> Vec<EventKind> {
 }
 
 /// A whole session: begun by its first call, named, planned, worked on, ended, resumed.
-async fn story(database: Database) {
+async fn a_session_from_its_first_call_to_its_resumption(database: Database) {
     let ledger = database.open().await;
     let caller = caller("host-1");
 
@@ -84,7 +91,7 @@ async fn story(database: Database) {
 }
 
 /// A mutation that is not committed has no effect.
-async fn undone(database: Database) {
+async fn an_uncommitted_mutation_has_no_effect(database: Database) {
     let ledger = database.open().await;
     let mut write = ledger.write(Survives::Power).await.unwrap();
     session::current(&mut write, &caller("a"), None).await.unwrap();
@@ -94,7 +101,7 @@ async fn undone(database: Database) {
 }
 
 /// Concurrent writers do not make each other fail, and events are in the order of commits.
-async fn taken_in_turns(database: Database) {
+async fn writers_take_turns(database: Database) {
     let first = database.open().await;
     let mut write = first.write(Survives::Power).await.unwrap();
     let session = session::current(&mut write, &caller("all"), None).await.unwrap();
@@ -122,7 +129,7 @@ async fn taken_in_turns(database: Database) {
     assert_eq!(kinds(&first, &session.id).await.len(), 161);
 }
 
-async fn contents(database: Database) {
+async fn contents_are_read_back_as_stored(database: Database) {
     let ledger = database.open().await;
     let mut write = ledger.write(Survives::Power).await.unwrap();
     let bytes = [&[0, 255, 10][..], &[7; 100_000]].concat();
@@ -134,7 +141,7 @@ async fn contents(database: Database) {
     assert!(matches!(missing, Err(LedgerError::Damaged(_))));
 }
 
-async fn newer(database: Database) {
+async fn a_newer_schema_is_refused(database: Database) {
     let ledger = database.open().await;
     let mut write = ledger.write(Survives::Power).await.unwrap();
     write.conn().execute("INSERT INTO schema_version (version) VALUES (999)").await.unwrap();
@@ -145,7 +152,7 @@ async fn newer(database: Database) {
 }
 
 /// Secrets in any text of an agent do not reach the ledger.
-async fn no_secrets(database: Database) {
+async fn no_secret_reaches_the_ledger(database: Database) {
     const SECRET: &str = "ghp_abcdefghijklmnopqrstuvwxyz0123456789";
     let ledger = database.open().await;
     let mut write = ledger.write(Survives::Power).await.unwrap();
@@ -183,7 +190,7 @@ fn log_bytes(database: &Database) -> u64 {
 
 /// One process keeps the ledger open, while others open it, write a little and end.
 #[tokio::test]
-async fn the_log_stays_short_where_nobody_writes_often() {
+async fn the_log_stays_short_if_many_processes_write_a_little() {
     let database = Database::sqlite();
     let stays = database.open().await;
     fill(&stays, 1000).await;
@@ -198,7 +205,7 @@ async fn the_log_stays_short_where_nobody_writes_often() {
 }
 
 #[tokio::test]
-async fn the_log_stays_short_where_one_writes_often() {
+async fn the_log_stays_short_if_one_process_writes_often() {
     let database = Database::sqlite();
     let ledger = database.open().await;
     for _ in 0..200 {

@@ -9,16 +9,16 @@ use scrubjay_store::ledger::{Ledger, Survives, narrative, project, session};
 use crate::database::{Database, caller, on_both};
 
 on_both![
-    kept_as_given,
-    told_as_an_event,
-    titles,
-    tags_and_time,
-    words,
+    entries_are_stored_as_given,
+    an_entry_is_an_event_of_its_session,
+    entries_are_found_by_a_part_of_the_title,
+    entries_are_found_by_tags_and_time,
+    entries_are_found_by_words,
     projects_are_apart,
-    totals_and_limits,
+    totals_count_beyond_the_limit,
     clock_set_back,
-    summaries_once,
-    logged_by_many,
+    a_summary_is_stored_once,
+    concurrent_entries_are_all_stored,
 ];
 
 const EVER: (i64, i64) = (0, i64::MAX);
@@ -72,7 +72,7 @@ const HARD: [&str; 9] = [
     "ÀÉÎ Straße ΟΔΟΣ",
 ];
 
-async fn kept_as_given(database: Database) {
+async fn entries_are_stored_as_given(database: Database) {
     let ledger = database.open().await;
     let mut all = Vec::new();
     for hard in HARD {
@@ -106,7 +106,7 @@ async fn kept_as_given(database: Database) {
     }
 }
 
-async fn told_as_an_event(database: Database) {
+async fn an_entry_is_an_event_of_its_session(database: Database) {
     let ledger = database.open().await;
     let entry = log(&ledger, "other", "Fixed it", "how", &["a"]).await;
     let mut read = ledger.read().await.unwrap();
@@ -121,7 +121,7 @@ async fn told_as_an_event(database: Database) {
     assert_eq!(project::get(&mut read, "other").await.unwrap().unwrap().name, "other");
 }
 
-async fn titles(database: Database) {
+async fn entries_are_found_by_a_part_of_the_title(database: Database) {
     let ledger = database.open().await;
     let auth = log(&ledger, "birds", "Refactored AUTHENTICATION module", "x", &[]).await.id;
     let greek = log(&ledger, "birds", "Έφτιαξα την ΟΔΟΣ", "authentication", &[]).await.id;
@@ -145,7 +145,7 @@ async fn titles(database: Database) {
     assert_eq!(ids(&ledger, TextFilter::InTitle(&"x".repeat(100_000))).await, Vec::<String>::new());
 }
 
-async fn tags_and_time(database: Database) {
+async fn entries_are_found_by_tags_and_time(database: Database) {
     let ledger = database.open().await;
     let one = log(&ledger, "birds", "one jay", "c", &["a"]).await;
     let two = log(&ledger, "birds", "two jays", "c", &["a", "b"]).await;
@@ -173,7 +173,7 @@ async fn tags_and_time(database: Database) {
     assert_eq!(some, [two, one]);
 }
 
-async fn words(database: Database) {
+async fn entries_are_found_by_words(database: Database) {
     let ledger = database.open().await;
     let title = log(&ledger, "birds", "Login repaired", "something else altogether", &[]).await.id;
     let often =
@@ -210,7 +210,7 @@ async fn projects_are_apart(database: Database) {
     assert_eq!(find(&ledger, TextFilter::Anything, &["t"], EVER).await.total, 1);
 }
 
-async fn totals_and_limits(database: Database) {
+async fn totals_count_beyond_the_limit(database: Database) {
     let ledger = database.open().await;
     let mut all = Vec::new();
     for n in 0..45 {
@@ -247,7 +247,7 @@ async fn clock_set_back(database: Database) {
     assert_eq!(moments, (moments[0]..moments[0] + 5).collect::<Vec<_>>());
 }
 
-async fn summaries_once(database: Database) {
+async fn a_summary_is_stored_once(database: Database) {
     let ledger = database.open().await;
     let entry = log(&ledger, "birds", "t", "c", &[]).await;
     for (said, kept) in [("first", "first"), ("second", "first")] {
@@ -263,7 +263,7 @@ async fn summaries_once(database: Database) {
 }
 
 /// Sixteen concurrent writers, each with a ledger of its own: no entry is lost, and none fails.
-async fn logged_by_many(database: Database) {
+async fn concurrent_entries_are_all_stored(database: Database) {
     let writers: Vec<_> = (0..16)
         .map(|n| {
             let storage = database.storage.clone();

@@ -16,7 +16,16 @@ use scrubjay_store::ledger::{Conn, Ledger, Survives, Write, blob};
 
 use crate::database::{Database, caller, on_both};
 
-on_both![tree, deep, merging, searching, other_projects, history_and_points, resumed, cited];
+on_both![
+    children_are_counted_and_listed,
+    the_depth_is_limited,
+    conflicting_updates_are_refused_merged_or_forced,
+    records_are_found_by_words_and_filters,
+    projects_are_independent,
+    versions_are_found_by_number_tick_and_time,
+    a_resumed_session_continues_where_it_was,
+    a_changed_citation_is_suspect,
+];
 
 pub(crate) fn new(parent: Option<i64>, title: &str, body: &str) -> NewRecord {
     NewRecord {
@@ -84,7 +93,7 @@ fn ids(refs: &[records::RecordRef]) -> Vec<i64> {
 }
 
 /// Children are counted, listed and bundled; a list is of one level, or of the whole tree in its order.
-async fn tree(database: Database) {
+async fn children_are_counted_and_listed(database: Database) {
     let ledger = database.open().await;
     // 1 ── 2 ── 4, 5 ── 7     1 ── 3 (later)     6
     for (parent, title) in [(None, "a"), (Some(1), "b"), (Some(1), "c"), (Some(2), "d"), (Some(2), "e")] {
@@ -151,7 +160,7 @@ async fn tree(database: Database) {
 }
 
 /// The depth of the tree is limited, and a record cannot be created below one that is not activated.
-async fn deep(database: Database) {
+async fn the_depth_is_limited(database: Database) {
     let ledger = database.open().await;
     for level in 0..DEPTH_MAX {
         create(&ledger, "s", new((level > 0).then_some(level), "level", "")).await.unwrap();
@@ -167,7 +176,7 @@ async fn deep(database: Database) {
 }
 
 /// Changes of two sessions: refused, merged if they touch different parts, forced if they do not.
-async fn merging(database: Database) {
+async fn conflicting_updates_are_refused_merged_or_forced(database: Database) {
     let ledger = database.open().await;
     create(&ledger, "one", new(None, "a", "first\n\nsecond\n\nthird")).await.unwrap();
     let seen = activate(&ledger, "two", 1).await;
@@ -219,7 +228,7 @@ async fn merging(database: Database) {
     );
 }
 
-async fn searching(database: Database) {
+async fn records_are_found_by_words_and_filters(database: Database) {
     let ledger = database.open().await;
     create(&ledger, "s", new(None, "Nesting of jays", "Blue jays nest in March. Café visits follow."))
         .await
@@ -284,7 +293,7 @@ async fn searching(database: Database) {
 }
 
 /// A caller has a session in each project it works on, and projects are independent.
-async fn other_projects(database: Database) {
+async fn projects_are_independent(database: Database) {
     let ledger = database.open().await;
     create(&ledger, "s", new(None, "bird", "shared word")).await.unwrap();
     let mut write = ledger.write(Survives::Process).await.unwrap();
@@ -308,7 +317,7 @@ async fn other_projects(database: Database) {
     write.commit().await.unwrap();
 }
 
-async fn history_and_points(database: Database) {
+async fn versions_are_found_by_number_tick_and_time(database: Database) {
     let ledger = database.open().await;
     create(&ledger, "s", new(None, "a", "one\n")).await.unwrap();
     let mut write = ledger.write(Survives::Process).await.unwrap();
@@ -344,7 +353,7 @@ async fn history_and_points(database: Database) {
 }
 
 /// A resumed session continues where it was; one that was closed has no active records and nothing to sync.
-async fn resumed(database: Database) {
+async fn a_resumed_session_continues_where_it_was(database: Database) {
     let ledger = database.open().await;
     create(&ledger, "s", new(None, "a", "one")).await.unwrap();
     let mut write = ledger.write(Survives::Process).await.unwrap();
@@ -409,7 +418,7 @@ async fn revise(ledger: &Ledger, before: Option<&str>, after: Option<&str>) {
 }
 
 /// A record that cites code is suspect while the newest revision has other text on those lines.
-async fn cited(database: Database) {
+async fn a_changed_citation_is_suspect(database: Database) {
     let ledger = database.open().await;
     let mut at_work = caller("s");
     at_work.workspace = Some("/w".to_owned());

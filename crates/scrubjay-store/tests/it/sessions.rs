@@ -12,14 +12,14 @@ use scrubjay_tape::claim::ClaimHolder;
 use crate::database::{Database, caller, on_both};
 
 on_both![
-    one_parent_process,
-    different_agents,
-    closed_refuses,
-    deserted,
-    departed,
-    the_tape_hears_of_a_move,
-    steps_as_said,
-    named_in_many_ways
+    connections_of_one_host_share_a_session_until_they_name_one,
+    different_agents_have_different_sessions,
+    an_ended_session_refuses_work,
+    a_session_ends_with_its_last_connection,
+    sessions_of_gone_processes_are_ended,
+    a_moved_connection_is_announced,
+    steps_end_only_as_the_agent_says,
+    a_session_is_found_by_any_of_its_names
 ];
 
 /// A connection of a host conversation that only the host's process identifies.
@@ -68,7 +68,7 @@ async fn kinds(ledger: &Ledger, session: &str) -> Vec<EventKind> {
 }
 
 /// Two connections of one host are in one session; once each names one, each has its own, and nobody joins those.
-async fn one_parent_process(database: Database) {
+async fn connections_of_one_host_share_a_session_until_they_name_one(database: Database) {
     let ledger = database.open().await;
     let (a, b) = (child("a", "agent"), child("b", "agent"));
     let shared = work(&ledger, &a).await;
@@ -94,7 +94,7 @@ async fn one_parent_process(database: Database) {
 }
 
 /// Agents with different names are in different conversations, even with the same host process.
-async fn different_agents(database: Database) {
+async fn different_agents_have_different_sessions(database: Database) {
     let ledger = database.open().await;
     let one = work(&ledger, &child("a", "planner")).await;
     let two = work(&ledger, &child("b", "coder")).await;
@@ -102,7 +102,7 @@ async fn different_agents(database: Database) {
 }
 
 /// A session that ended refuses work under its name, and its connection begins another one.
-async fn closed_refuses(database: Database) {
+async fn an_ended_session_refuses_work(database: Database) {
     let ledger = database.open().await;
     let agent = caller("a");
     let first = work(&ledger, &agent).await;
@@ -133,7 +133,7 @@ async fn closed_refuses(database: Database) {
 }
 
 /// A session ends with its last connection. A conversation that its host names resumes it, and an event says so.
-async fn deserted(database: Database) {
+async fn a_session_ends_with_its_last_connection(database: Database) {
     let ledger = database.open().await;
     let (a, b) = (child("a", "agent"), child("b", "agent"));
     let session = work(&ledger, &a).await;
@@ -173,7 +173,7 @@ async fn deserted(database: Database) {
 }
 
 /// Sessions of a process that is gone are ended; those of one that is alive, or uses another data directory, stay open.
-async fn departed(database: Database) {
+async fn sessions_of_gone_processes_are_ended(database: Database) {
     let ledger = database.open().await;
     let of = |name: &str| Caller { process: Some(name.to_owned()), ..caller(name) };
     let mut ids = Vec::new();
@@ -201,7 +201,7 @@ async fn departed(database: Database) {
 }
 
 /// The owner of the tapes is notified when a connection is in another session than the one on its tape.
-async fn the_tape_hears_of_a_move(database: Database) {
+async fn a_moved_connection_is_announced(database: Database) {
     let ledger = database.open().await;
     let heard: Arc<Mutex<Vec<(String, String)>>> = Arc::default();
     let hear = heard.clone();
@@ -221,7 +221,7 @@ async fn the_tape_hears_of_a_move(database: Database) {
 }
 
 /// Steps are done or failed only if an agent says so.
-async fn steps_as_said(database: Database) {
+async fn steps_end_only_as_the_agent_says(database: Database) {
     let ledger = database.open().await;
     let agent = caller("a");
     let mut session = work(&ledger, &agent).await;
@@ -242,7 +242,7 @@ async fn steps_as_said(database: Database) {
 }
 
 /// A session is found by its id, the beginning of it, the host's own id, and as the latest.
-async fn named_in_many_ways(database: Database) {
+async fn a_session_is_found_by_any_of_its_names(database: Database) {
     let ledger = database.open().await;
     let host = Caller { host_session: Some("5d2e-host".to_owned()), ..caller("abcdefgh") };
     work(&ledger, &host).await;

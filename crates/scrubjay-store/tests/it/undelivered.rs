@@ -8,7 +8,7 @@ use crate::fixture::{end, home, recording, say, scratch};
 
 /// The messages are on many tapes, and the notes about them on the last one.
 #[tokio::test]
-async fn a_search_finds_them_marked() {
+async fn a_search_marks_undelivered_messages() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = recording(&home, 1500);

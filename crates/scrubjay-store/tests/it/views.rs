@@ -20,10 +20,10 @@ use crate::files::{Place, text};
 
 on_both![
     every_content_can_be_read,
-    an_evolution_begins_with_what_was_there,
-    pages_end_where_there_is_no_more_room,
-    one_that_is_too_long_is_cut_and_says_so,
-    a_timeline_tells_verb_lines_and_step,
+    an_evolution_begins_with_the_earlier_content,
+    pages_fit_their_token_limit,
+    a_view_that_is_too_long_is_cut_with_a_note,
+    a_timeline_shows_action_lines_and_step,
     a_story_is_in_order_and_ends_with_its_summary,
 ];
 
@@ -156,7 +156,7 @@ async fn every_content_can_be_read(database: Database) {
     }
 }
 
-async fn an_evolution_begins_with_what_was_there(database: Database) {
+async fn an_evolution_begins_with_the_earlier_content(database: Database) {
     let place = Place::new(database).await;
     std::fs::write(place.root.join("old"), "was here\n").unwrap();
     place.change("old", Action::Edit(text("is here\n"))).await.unwrap();
@@ -178,7 +178,7 @@ async fn an_evolution_begins_with_what_was_there(database: Database) {
     assert!(timeline.events[0].summary.ends_with("(unchanged)"), "{}", timeline.events[0].summary);
 }
 
-async fn pages_end_where_there_is_no_more_room(database: Database) {
+async fn pages_fit_their_token_limit(database: Database) {
     let place = Place::new(database).await;
     place.change("f", Action::Create(text("0\n"))).await.unwrap();
     for n in 1..40 {
@@ -224,7 +224,7 @@ async fn pages_end_where_there_is_no_more_room(database: Database) {
     assert_eq!(place.timeline(&session, Window::items(0, 80)).await.next_after, None);
 }
 
-async fn one_that_is_too_long_is_cut_and_says_so(database: Database) {
+async fn a_view_that_is_too_long_is_cut_with_a_note(database: Database) {
     let place = Place::new(database).await;
     let long: String = (0..20_000).map(|n| format!("line {n}\n")).collect();
     std::fs::write(place.root.join("f"), &long).unwrap();
@@ -269,7 +269,7 @@ async fn one_that_is_too_long_is_cut_and_says_so(database: Database) {
     assert_eq!(page.events[0].details["content"].as_str().unwrap().len(), 96_000, "as the note says");
 }
 
-async fn a_timeline_tells_verb_lines_and_step(database: Database) {
+async fn a_timeline_shows_action_lines_and_step(database: Database) {
     let place = Place::new(database).await;
     place.plan(&["Look", "Tell"]).await;
     place.change("a", Action::Create(text("1\n2\n"))).await.unwrap();

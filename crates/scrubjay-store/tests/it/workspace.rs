@@ -165,7 +165,7 @@ fn a_path_that_cannot_be_a_file_of_the_workspace_is_refused() {
 }
 
 #[test]
-fn the_composition_of_a_name_stays() {
+fn the_unicode_composition_of_a_name_is_kept() {
     let lab = Lab::new();
     assert_eq!(lab.at("E\u{301}").as_str(), "E\u{301}", "the name itself is left alone");
 }
@@ -190,7 +190,7 @@ fn a_file_is_created_edited_and_removed() {
 }
 
 #[test]
-fn what_is_not_as_expected_is_left_alone() {
+fn a_file_that_is_not_as_expected_is_not_changed() {
     let lab = Lab::new();
     let path = lab.put("src/a", "one", 0o644);
     assert_eq!(code(lab.write("src/a", "x", ExpectedContent::Missing)), "exists");
@@ -280,7 +280,7 @@ fn no_symbolic_link_is_followed() {
 }
 
 #[test]
-fn a_directory_that_moves_away_takes_no_change_with_it() {
+fn a_file_is_not_changed_if_its_directory_was_moved_out() {
     let lab = Lab::new();
     lab.put("src/a", "one", 0o644);
     let staged = lab.workspace.stage(&lab.at("src/a"), b"two", None).unwrap();
@@ -340,7 +340,7 @@ fn the_owner_is_kept() {
 }
 
 #[test]
-fn other_names_of_a_file_keep_what_they_had() {
+fn other_hard_links_keep_the_old_content() {
     let lab = Lab::new();
     let canary = lab.scratch.path().join("ws-evil/canary");
     std::fs::hard_link(&canary, lab.disk("linked")).unwrap();

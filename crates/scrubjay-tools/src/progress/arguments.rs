@@ -62,6 +62,8 @@ impl Arguments {
 
     /// Takes a required text.
     pub(super) fn required(&mut self, name: &str, chars_max: usize, missing: &str) -> String {
+        // Asked before `text` takes the argument. A value of the wrong type is reported as that, and not as missing
+        // too.
         let absent = !self.has(name);
         let text = self.text(name, chars_max);
         let blank = text.as_ref().is_some_and(|text| text.trim().is_empty());

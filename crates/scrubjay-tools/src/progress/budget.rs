@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_budget_decides() {
+    fn more_tokens_show_more_of_each_entry() {
         check(10_000, "full full full", 0);
         check(1_600, "full full summary", 0);
         check(500, "summary full summary", 0);

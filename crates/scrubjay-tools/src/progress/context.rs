@@ -64,7 +64,8 @@ pub async fn get_context(shared: &Shared, arguments: JsonObject) -> Result<Answe
         RequestedEntries::One(id) => {
             // `several` fails if the entry does not exist, so there is one.
             let entry = several(&mut read, &request.project, std::slice::from_ref(id)).await?.remove(0);
-            // Before a model is asked: its answer may take a while, and an open read keeps the database's log from shrinking.
+            // Before a model is asked: its answer may take a while, and an open read keeps the database's log from
+            // shrinking.
             drop(read);
             return one(shared, &request, entry).await;
         }
@@ -73,6 +74,7 @@ pub async fn get_context(shared: &Shared, arguments: JsonObject) -> Result<Answe
             between(&mut read, &request.project, *from_us, *until_us).await?
         }
     };
+    // As above: no read stays open while a model is asked.
     drop(read);
     let (chosen, omitted) = choose_details(entries, request.max_tokens.unwrap_or(TOKENS as usize));
     digest::of(shared, &request.project, &chosen, omitted + more).await

@@ -39,6 +39,7 @@ pub(super) async fn of(
     let model = shared.llm().map(|client| client.config().model.clone()).unwrap_or_default();
     // The number changes with the form of a digest, so that digests of another form are not taken from the cache.
     let inputs = blob::hash(format!("digest 1\n{model}\n{SYSTEM_PROMPT}\n{user}").as_bytes());
+    // Looked up here without a transaction that writes: a cached digest then waits for no other writer.
     let known = narrative::get(&mut shared.ledger().await?.read().await?, &inputs).await?;
     let (text, source) = match known {
         Some(text) => (text, SummarySource::Cache),

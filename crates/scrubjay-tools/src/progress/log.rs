@@ -12,7 +12,7 @@ use super::arguments::{Arguments, iso};
 use super::{Answer, Progress, ProgressFailure, schema};
 use crate::shared::Shared;
 
-/// The longest project id, title or agent id.
+/// The longest project id, title or agent id. This limit and the following ones are the specification's.
 pub(super) const NAME_CHARS_MAX: usize = 100;
 /// The longest content.
 const CONTENT_CHARS_MAX: usize = 10_000;

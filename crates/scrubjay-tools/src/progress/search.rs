@@ -22,7 +22,7 @@ use crate::shared::Shared;
 const QUERY_CHARS_MAX: usize = 1_000;
 /// The most words of a query: each is looked up in the text index.
 const TERMS_MAX: usize = 32;
-/// The most tags of a search.
+/// The most tags of a search. More than an entry can have are no error: such a search matches nothing.
 const TAGS_MAX: usize = 100;
 /// The default number of entries, as the specification says.
 const LIMIT: i64 = 20;
@@ -62,6 +62,7 @@ pub async fn search_logs(shared: &Shared, arguments: JsonObject) -> Result<Answe
     let request = SearchRequest::read(arguments)?;
     let mut read = shared.ledger().await?.read().await?;
     if project::get(&mut read, &request.project).await?.is_none() {
+        // The specification distinguishes an unknown project from a search without matches.
         return Err(ProgressFailure::NotFound(format!("Project not found: {}", request.project)));
     }
     let says = match (&request.terms, &request.query) {

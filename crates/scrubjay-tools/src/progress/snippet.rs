@@ -26,6 +26,7 @@ fn best(text: &str, terms: &[Term]) -> (String, usize) {
     let mut start = 0;
     let mut most = 0;
     for (n, &(first, _)) in hits.iter().enumerate() {
+        // A passage begins `BEFORE` words before its first match, so this is where it ends.
         let reach = first + WORDS - BEFORE;
         let here = hits[n..].iter().take_while(|(n, _)| *n < reach);
         let different = here.map(|(_, term)| term).collect::<HashSet<_>>().len();

@@ -93,6 +93,7 @@ pub(super) fn cut(text: &str, broken_off: bool) -> String {
         let ends = match c {
             // In Chinese and Japanese no space follows a sentence.
             '。' | '！' | '？' => true,
+            // Not the points in `v1.2` or `jwt.ts`.
             '.' | '!' | '?' => rest.peek().is_none_or(|(_, next)| next.is_whitespace()),
             _ => false,
         };

@@ -141,6 +141,7 @@ impl Recorder {
             FileAction::Delete => Action::Delete,
         };
         let name = action.name();
+        // No mode: an edited file keeps its permissions, and a new one gets the default.
         let change = Change { session, path, action, expected, mode: None, rewinds_to: None };
         let applied = self.shared.files().await?.change(&caller, change).await?;
         let answer = FileReply::new(&applied, name);

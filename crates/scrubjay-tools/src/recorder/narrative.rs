@@ -26,6 +26,7 @@ const SYSTEM_PROMPT: &str = "You tell what a software agent did in one step of i
 pub(super) async fn add(shared: &Shared, story: &mut Story) -> Result<(), LedgerError> {
     let Some(client) = shared.llm().filter(|client| client.config().is_usable()) else { return Ok(()) };
     let ledger = shared.ledger().await?;
+    // One deadline for all requests: together they may take no longer than one may.
     let deadline = Instant::now() + client.config().timeout;
     let mut requests = 0;
     for chapter in story.chapters.iter_mut().filter(|c| c.step.is_some() && !c.facts().is_empty()) {

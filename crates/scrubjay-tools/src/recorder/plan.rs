@@ -129,6 +129,7 @@ impl Recorder {
                 limits::check("the step", Some(text), STEP_CHARS_MAX)?;
                 plan::append(&mut write, &caller, &mut session, text).await?
             }
+            // An unknown index is an error even with a text: to add a step instead would hide the mistake.
             _ => return Err(no_step(&known)),
         };
         let status = match args.status {

@@ -84,6 +84,7 @@ impl Recorder {
         };
         let mut write = self.shared.ledger().await?.write(Survives::Power).await?;
         let (session, started) = session::start(&mut write, &caller, beginning).await?;
+        // Counted in the same transaction, so that the number includes the event of this call.
         let events = event::count(&mut write, &session.id).await?;
         write.commit().await?;
         self.shared.notify_written();

@@ -119,6 +119,7 @@ pub(super) fn fit(
     let mut room = TokenRoom { max, used: 0, left_out: Vec::new() };
     let target = target(&bundle.target, &mut room);
     let whole = |record: &Record| RecordView::of(record);
+    // Functions, because the type of a closure that returns a part of its argument cannot be inferred.
     fn now(record: &Record) -> &RecordRef {
         &record.now
     }

@@ -154,6 +154,7 @@ impl Records {
         let ReadScope { mut read, caller, collection, .. } =
             self.read_scope(&context, args.project_id.as_deref()).await?;
         let id: RecordId = args.id.parse()?;
+        // Only `last_save` needs a session, so having none is no error yet.
         let own = match args.session_id {
             Some(session) => Some(session),
             None => {

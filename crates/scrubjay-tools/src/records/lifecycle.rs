@@ -52,6 +52,7 @@ pub(super) struct CloseReply {
 
 fn checked_summary(summary: Option<String>) -> Result<Option<String>, Failure> {
     let summary = summary.map(|s| s.trim().to_owned()).filter(|s| !s.is_empty());
+    // NUL, because PostgreSQL cannot store it.
     match &summary {
         Some(text) if text.chars().count() > SUMMARY_CHARS_MAX || text.contains('\0') => Err(Failure::new(
             "TOO_LONG",

@@ -174,6 +174,7 @@ impl Records {
         let (project, session) = (args.project_id.as_deref(), args.session_id.as_deref());
         let (mut write, mut scope) = self.write_scope(&context, Survives::Power, project, session).await?;
         let updated = records::update(&mut write, &mut scope, args.id.parse()?, changes, on_conflict).await?;
+        // After a conflict too: the event that reports it was written.
         write.commit().await?;
         let (text, answer) = UpdateReply::of(updated, scope.session.id);
         reply(text, &answer)

@@ -176,6 +176,7 @@ impl Records {
         Parameters(args): Parameters<OverviewArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
+        // First, or sessions whose process is gone would be listed as open.
         self.shared.end_departed().await?;
         let mut at = self.read_scope(&context, args.project_id.as_deref()).await?;
         let (open_sessions, sessions) = self.sessions(&mut at).await?;

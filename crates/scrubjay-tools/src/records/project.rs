@@ -42,6 +42,7 @@ pub(super) struct ListArgs {
     limit: Option<i64>,
 }
 
+// Unknown arguments are refused: agents give `project_id`, as to the other tools, and would get the default project.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GetArgs {
@@ -102,7 +103,7 @@ impl Records {
         for (what, text, chars_max) in [
             ("id", id.as_str(), ID_CHARS_MAX),
             ("name", args.name.trim(), NAME_CHARS_MAX),
-            // Unlike the others it may be left out, so a text stands for it that passes.
+            // It may be left out, unlike the others. "-" then passes the checks in its place.
             ("description", description.unwrap_or("-"), DESCRIPTION_CHARS_MAX),
         ] {
             let controls = what != "description" && text.chars().any(char::is_control);

@@ -9,6 +9,7 @@ use crate::reply::Failure;
 
 /// Formats nanoseconds since the Unix epoch.
 pub(super) fn iso(at_ns: i64) -> String {
+    // To the nanosecond: a `since` or a point copied from an answer then means exactly that version.
     iso_time(u64::try_from(at_ns).unwrap_or(0))
 }
 

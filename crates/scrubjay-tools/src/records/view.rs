@@ -54,12 +54,14 @@ pub(super) struct RecordView {
     /// OPEN, LATER, RESOLVED or DISCARDED.
     pub(super) state: &'static str,
     /// The parent; null for a root.
+    // `Value`: with a type the schema would not allow null, and `schema.rs` would remove the member.
     #[schemars(with = "Value")]
     pub(super) parent_id: Option<String>,
     pub(super) created: String,
     pub(super) modified: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) resolved_by: Option<String>,
+    // `default`: what may be absent must not be required, because hosts check answers against the schema.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
     pub(super) related: Vec<String>,
@@ -200,5 +202,6 @@ pub(super) fn section(heading: &str, records: &[RefView], total: i64) -> String 
 
 /// Returns a page size within bounds.
 pub(super) fn limit(given: Option<i64>, default: i64, max: i64) -> i64 {
+    // Clamped, not refused: the agent still gets a page, and the answer says that there is more.
     given.unwrap_or(default).clamp(1, max)
 }

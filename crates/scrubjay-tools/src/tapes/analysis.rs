@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::{ms, quoted};
 
+// Doc comments are descriptions in the schema, which costs tokens: members whose names say enough have none.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct AnalysisView {
     /// The tape.
@@ -174,6 +175,7 @@ impl AnalysisView {
         let mut rows = rows;
         loop {
             let mut view = Self::of(analysis, rows, note);
+            // The answer has both the data and the text, so both count.
             view.tokens = (tokens_of(&view) + tokens(&view.text())) as u64;
             if view.tokens <= max_tokens || rows <= 1 {
                 return view;

@@ -49,6 +49,7 @@ impl Tapes {
     ) -> Reply {
         let (index, note) = self.index().await?;
         let tape = self.chosen_tape(index, &args, &context).await?;
+        // `analyse` runs on that thread, too: it goes through all calls of this tape and of up to 20 earlier ones.
         let analysis = index.run(async move |index| {
             let Some(now) = index.calls(tape).await? else { return Ok(None) };
             Ok(Some(analyse(&now, &index.earlier_calls(tape).await?)))

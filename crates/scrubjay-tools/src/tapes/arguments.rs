@@ -24,6 +24,7 @@ const STEPS_MAX: usize = 32;
 /// match every repeated search; they are left out.
 const OWN_SEARCHES: [&str; 2] = ["search_tapes", "*__search_tapes"];
 
+// Unknown arguments are refused: a filter that is ignored would make the answer wider than what was asked for.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct SearchArgs {
@@ -142,6 +143,7 @@ impl SearchArgs {
         let now_ns = clock::now().wall_ns;
         let mut query = self.short_form(now_ns)?;
         self.check()?;
+        // In UTC, as all times in the answers are.
         let time = |text: &Option<String>, edge| match text {
             None => Ok(None),
             Some(text) => moment(text, now_ns, &TimeZone::UTC, edge).map(Some).map_err(|expected| {
@@ -274,6 +276,7 @@ fn invalid(message: String) -> Failure {
 
 fn nanoseconds(ms: Option<f64>) -> Result<Option<u64>, Failure> {
     match ms {
+        // 1e12 ms are 1e18 ns, which still fits into the 64 bits of the column.
         Some(ms) if !(0.0..=1e12).contains(&ms) => {
             Err(invalid(format!("{ms} is not a response time: give milliseconds from 0 to 1e12")))
         }
@@ -314,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn every_argument_narrows() {
+    fn every_argument_becomes_a_condition() {
         let query = to_query(json!({
             "query": "tool:a old >5ms limit:7", "from": "2026-01-31", "to": "2026-01-31",
             "methods": ["m"], "tools": ["b"], "names": ["n"], "message_types": ["stderr"],
@@ -380,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn wrong_arguments_are_refused_with_a_code() {
         for (arguments, code) in [
             (json!({ "query": "tol:x" }), "INVALID_QUERY"),
             (json!({ "from": "someday" }), "INVALID_TIME"),

@@ -25,6 +25,7 @@ struct Thread {
 
 impl Thread {
     fn start() -> io::Result<Self> {
+        // A runtime of its own: on the shared one, long stretches of this work would hold up messages.
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();

@@ -96,6 +96,7 @@ impl SearchResultsView {
         if let Some((why, count)) = found.why_bounded.zip(found.looked_at_only) {
             notes.push(format!("Only {count} {}.", why.words()));
         }
+        // Facets come first: their size is limited, and they show how to narrow a search with too many hits.
         let facets = FacetsView::of(&found.facets);
         // 40 tokens for the members around them.
         let mut used = notes.iter().map(|note| tokens(note)).sum::<usize>() + tokens_of(&facets) + 40;

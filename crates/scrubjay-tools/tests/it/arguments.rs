@@ -166,7 +166,7 @@ async fn a_path_with_a_colon_keeps_its_message() {
     let there = json!({ "path": "notes: today.txt", "action": "create", "content": "a" });
     assert_ne!(lab.recorder.call("file_op", there.clone()).await["isError"], json!(true));
     let error = failed(&mut lab.recorder, "file_op", there).await;
-    assert_eq!(error["message"], "notes: today.txt is there already");
+    assert_eq!(error["message"], "notes: today.txt exists already");
     assert_eq!(error["hint"], "Change it with action edit.");
     let outside = json!({ "path": "../a: b", "action": "create", "content": "a" });
     let error = failed(&mut lab.recorder, "file_op", outside).await;

@@ -21,7 +21,7 @@ async fn assert_echoes(client: &mut Client) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn discover_tells_who_and_what() {
+async fn discover_returns_the_server_and_its_capabilities() {
     let mut client = Client::connect(Era::Modern);
     let answer = client.ask("server/discover", json!({})).await;
     let result = &answer["result"];

@@ -340,7 +340,7 @@ async fn without_a_usable_answer_the_summary_is_the_content_and_is_not_stored() 
     assert_eq!(told["summarySource"], "fallback");
 }
 
-/// The key is in no file.
+/// The key of the model's API is written to no file.
 fn keyless(home: &Path) {
     let mut files = 0;
     for file in std::fs::read_dir(home.join("data")).unwrap() {

@@ -101,7 +101,7 @@ fn put_odd_things(lab: &Lab) -> Vec<&'static str> {
 }
 
 #[tokio::test]
-async fn what_must_not_be_changed_is_refused_and_told() {
+async fn forbidden_changes_are_refused_and_recorded() {
     for era in Era::BOTH {
         let mut lab = Lab::new(era).await;
         let odd = put_odd_things(&lab);

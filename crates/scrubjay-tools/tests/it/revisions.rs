@@ -59,7 +59,7 @@ async fn resource(client: &mut Client, uri: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn an_event_leads_to_the_contents_before_and_after_it() {
+async fn an_event_links_to_the_contents_before_and_after_it() {
     for era in Era::BOTH {
         let home = tempfile::tempdir().unwrap();
         let mut client = client(shared(home.path(), "ws"), era).await;
@@ -219,7 +219,7 @@ async fn leave_open(home: &Path, workspace: &str, event_id: i64, path: &str, aft
 }
 
 #[tokio::test]
-async fn open_changes_are_settled_at_the_start_and_by_readings() {
+async fn open_changes_are_settled_at_the_start_and_before_views_are_read() {
     let home = tempfile::tempdir().unwrap();
     let started = shared(home.path(), "ws");
     let mut first = client(started, Era::Legacy).await;

@@ -1,5 +1,5 @@
-//! The views of the `recorder` toolset as a client meets them: a story with narratives by a model, and subscriptions to a
-//! timeline.
+//! The views of the `recorder` toolset as a client meets them: a story with narratives by a model, and subscriptions to
+//! a timeline.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ fn data(answer: &Value) -> &Value {
 }
 
 #[tokio::test]
-async fn a_model_tells_each_step_once_and_again_when_it_changed() {
+async fn a_narrative_is_requested_once_for_each_state_of_a_step() {
     let home = tempfile::tempdir().unwrap();
     let model = ScriptedEndpoint::answering([
         ScriptedAnswer::text("Jays were counted."),
@@ -145,7 +145,7 @@ async fn a_modern_client_is_notified_of_changes_and_new_sessions() {
 }
 
 #[tokio::test]
-async fn contents_come_whole_as_passages_or_as_base64_and_only_onto_what_was_expected() {
+async fn content_is_given_whole_as_edits_or_as_base64_and_checked_against_the_expected_hash() {
     let home = tempfile::tempdir().unwrap();
     let mut client = client(home.path(), Era::Legacy, None).await;
     let disk = |name: &str| std::fs::read(home.path().join("ws").join(name)).unwrap();

@@ -73,7 +73,7 @@ pub(super) async fn count(
     let call: Option<i64> = sqlx::query_scalar("SELECT id FROM names WHERE name = 'tools/call'")
         .fetch_optional(&mut *connection)
         .await?;
-    // Only calls of tools are counted by name. Without the name `tools/call` there are none, and -1 is nobody's id.
+    // Only calls of tools are counted by name. Without the name `tools/call` there are none, and no name has the id -1.
     let mut sql = Sql::new(format!(
         "SELECT e.method, CASE WHEN e.method = {} THEN e.name END, e.tape, e.code, e.wall_ns / {DAY_NS}, \
          count(*) ",
@@ -125,6 +125,7 @@ pub(super) async fn sum_groups(
     let [methods, tools, sessions, error_codes, days] = counts.map(|facet| -> Vec<Facet> {
         facet.into_iter().map(|(value, count)| Facet { value, count }).collect()
     });
+    // A BTreeMap sorts ISO days by time.
     let last = days.len().saturating_sub(VALUES_MAX);
     Ok(Facets {
         total,

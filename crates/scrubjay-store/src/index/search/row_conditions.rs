@@ -91,6 +91,7 @@ impl RowConditions {
         if self.text.is_none() {
             return Ok(false);
         }
+        // Counted up to one more than the limit, so the cost of finding out is limited, too.
         let mut is_frequent = self.has_more_texts(connection, rows_max).await?;
         // The range of ids may include other tapes, so a frequent text is counted again in the wanted tapes only.
         if is_frequent && let Some(numbers) = &self.numbers {
@@ -167,6 +168,8 @@ impl RowConditions {
             }
         }
         self.condition.push(self.dialect, sql);
+        // Reading a message from its tape costs far more than a lookup in the text index, so this leaves fewer
+        // candidates.
         for hint in &self.hints {
             let bind = sql.bind(hint);
             sql.push(&format!(

@@ -14,7 +14,7 @@ use crate::ledger::{Conn, LedgerError};
 
 /// The most matches that are ranked, the newest: ranking reads every match.
 pub const RANKED_MAX: i64 = 1_000;
-/// The most tags of an entry. A search for more of them matches nothing.
+/// The most tags of an entry, as the toolset limits them. A search for more of them matches nothing.
 const TAGS_MAX: usize = 10;
 /// The most entries of a tag that are counted to find the rarest tag: above this, all tags count as frequent.
 const RARE_MAX: i64 = 1_000;
@@ -85,6 +85,7 @@ pub struct EntrySearchResults {
 /// The ledger failed.
 pub async fn find(on: &mut impl Conn, search: &EntrySearch<'_>) -> Result<EntrySearchResults, LedgerError> {
     let mut tags: Vec<&str> = search.tags.iter().map(String::as_str).collect();
+    // A tag that is given twice must not be a second condition.
     tags.sort_unstable();
     tags.dedup();
     if tags.len() > TAGS_MAX {

@@ -34,11 +34,14 @@ pub(super) fn search_sql(dialect: Dialect) -> TextSearchSql {
         Dialect::Sqlite => TextSearchSql {
             key: "progress_text.rowid",
             matches: "progress_text MATCH $4",
+            // The title counts five times as much as the content, and tags not at all: they are conditions.
             rank: "bm25(progress_text, 5.0, 1.0, 0.0)",
         },
         Dialect::Postgres => TextSearchSql {
             key: "progress_text.at_us",
             matches: "words @@ CAST($4 AS tsquery)",
+            // ts_rank is greater for better matches and bm25 less, hence the minus. The weights are for D, C, B, A:
+            // content has B, the title A.
             rank: "CAST(-ts_rank('{0.1, 0.2, 0.2, 1.0}', words, CAST($4 AS tsquery)) AS DOUBLE PRECISION)",
         },
     }
@@ -76,6 +79,7 @@ pub(super) async fn index(
                 .bind(cut(tags.join(" ")))
                 .execute(write)
                 .await?;
+            // The schema turns automatic merging off, which would let some entry wait for a large merge.
             change("INSERT INTO progress_text (progress_text, rank) VALUES ('merge', $1)")
                 .bind(MERGE_PAGES + (count / WORDS_PER_PAGE) as i64)
                 .execute(write)

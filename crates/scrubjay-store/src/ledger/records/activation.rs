@@ -149,6 +149,7 @@ pub async fn active(
         .await?;
     let ids =
         rows.iter().map(|row| Ok(RecordId(row.try_get(0)?))).collect::<Result<Vec<_>, LedgerError>>()?;
+    // A list that is not full is all there is, which saves the count.
     if (ids.len() as i64) < limit {
         let count = ids.len() as i64;
         return Ok((ids, count));

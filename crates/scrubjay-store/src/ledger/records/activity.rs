@@ -45,6 +45,7 @@ pub async fn recent(
 ) -> Result<Vec<Event>, LedgerError> {
     let kinds = if filter.kinds.is_empty() { &KINDS[..] } else { &filter.kinds };
     let kinds: Vec<_> = kinds.iter().map(|kind| format!("'{}'", kind.name())).collect();
+    // `$2` is used either way, because PostgreSQL refuses a bind that the statement does not use.
     let about = if filter.record.is_some() { "subject = $2" } else { "$2 = ''" };
     // The two texts that are filled in are constants.
     let text = format!(

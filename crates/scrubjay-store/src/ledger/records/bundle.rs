@@ -87,6 +87,7 @@ async fn grandchildren(
     collection: &RecordCollection,
     id: RecordId,
 ) -> Result<(Vec<RecordRef>, i64), LedgerError> {
+    // Summed from the counts of the children: each record stores its own, so grandchildren need not be counted.
     let total = select(
         "SELECT CAST(coalesce(sum(children), 0) AS BIGINT) FROM records WHERE book = $1 AND parent = $2",
     )
@@ -95,6 +96,7 @@ async fn grandchildren(
     .fetch_one(on.conn())
     .await?
     .try_get(0)?;
+    // `IN` and not a join, for which SQLite reads the index of the whole book in the order of the result.
     let rows = select(sql!(
         "SELECT ",
         REF,

@@ -138,7 +138,9 @@ pub async fn suspects(
     for row in &rows {
         let (workspace, cited): (String, i64) = (row.try_get(0)?, row.try_get(4)?);
         let citation = Citation { path: row.try_get(1)?, first: row.try_get(2)?, last: row.try_get(3)? };
+        // The workspace may have moved since; the newest revision is then under its new root.
         let workspace = moves::current_root(on, &workspace, cited).await?;
+        // A file that was never recorded cannot be compared, so it is not suspect.
         let Some(newest) = revision::latest(on, &workspace, &citation.path).await? else { continue };
         if newest.id == cited {
             continue;

@@ -106,6 +106,8 @@ pub(super) async fn begin(write: &mut Write, project: &str) -> Result<RecordColl
 
 /// Stores the totals.
 pub(super) async fn update(write: &mut Write, collection: &RecordCollection) -> Result<(), LedgerError> {
+    // Set to what was counted here and not incremented in SQL: no other writer can have changed them since they were
+    // read.
     let totals = &collection.totals;
     change(
         "UPDATE record_books SET last = $2, roots = $3, open = $4, later = $5, resolved = $6, discarded = $7

@@ -155,6 +155,7 @@ async fn set_current(
     collection: &RecordCollection,
     new: &NewVersion<'_>,
 ) -> Result<(), LedgerError> {
+    // Without the type, which cannot change.
     change(
         "UPDATE records SET version = $3, tick = $4, modified_ns = $5, title = $6, summary = $7, state = $8,
              cited = $9 WHERE book = $1 AND number = $2",

@@ -62,6 +62,7 @@ pub async fn at(
             (saving::last(on, session).await?.ok_or_else(missing)?, i64::MAX)
         }
     };
+    // The limit that was not asked for is `i64::MAX`, so that one statement serves all points.
     let found = select(
         "SELECT max(version) FROM record_versions
          WHERE book = $1 AND number = $2 AND tick <= $3 AND at_ns <= $4",

@@ -47,7 +47,7 @@ pub enum RecordError {
         other: Box<Record>,
     },
     /// The tree would be too deep.
-    #[error("a child of {parent} would lie {depth} levels deep; {max} are allowed", max = super::DEPTH_MAX)]
+    #[error("a child of {parent} would be {depth} levels deep; {max} are allowed", max = super::DEPTH_MAX)]
     TooDeep {
         /// The parent.
         parent: RecordId,

@@ -59,6 +59,7 @@ pub async fn list(
     };
     let mut condition = place.condition.to_owned();
     if !filter.states.is_empty() {
+        // The names are constants, so they are written into the statement instead of bound.
         let states: Vec<_> = filter.states.iter().map(|state| format!("'{}'", state.name())).collect();
         condition += &format!(" AND r.state IN ({})", states.join(", "));
     }

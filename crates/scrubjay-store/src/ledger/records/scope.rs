@@ -97,6 +97,7 @@ async fn own_session(
         None => caller.project != home,
     };
     if elsewhere {
+        // Under keys of its own, so that the connection stays in the session of its first project.
         *caller = caller.within(&caller.project);
     }
     Ok(session::current(write, caller, None).await?)
@@ -106,6 +107,7 @@ impl Scope {
     /// Increments the project's logical clock. A session that was up to date stays so, because it knows its own write.
     pub(super) async fn tick(&mut self, write: &mut Write) -> Result<i64, LedgerError> {
         let tick = project::tick(write, &self.collection.project).await?;
+        // A session that is behind stays behind: others wrote between its last sync and this write.
         if self.session.last_sync_tick == tick - 1 {
             self.session.last_sync_tick = tick;
             session::update(write, &self.session).await?;

@@ -106,6 +106,7 @@ pub async fn search(
     let newest_only = total > ranked.len() as i64;
     // Of equally good matches the newer one comes first.
     ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then(b.0.cmp(&a.0)));
+    // Ranks of the two databases have different scales, so only their ratio to the best match is shown.
     let best = ranked.first().map_or(0.0, |first| first.1);
     ranked.truncate(search.limit);
     let mut hits = Vec::new();
@@ -125,6 +126,8 @@ async fn matches(
     collection: &RecordCollection,
     expression: &str,
 ) -> Result<(Vec<(RecordId, f64)>, i64), LedgerError> {
+    // The book is a part of every word. Conditions of the form `>= 0` are always true: they only use a bind, so that
+    // both statements take the same binds on both databases.
     let (page, count) = match on.dialect() {
         Dialect::Sqlite => (
             sql!(

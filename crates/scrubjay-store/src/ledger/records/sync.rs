@@ -64,7 +64,9 @@ pub async fn sync(write: &mut Write, scope: &mut Scope) -> Result<SyncResult, Re
     let before = scope.session.last_sync_tick;
     let nearness = nearness(write, scope, before).await?;
     let total = nearness.active + nearness.parents + nearness.children + nearness.elsewhere;
+    // `write` keeps other writers out until the commit, so no version appears between the count and the page.
     let (changes, whole) = changes(write, scope, before).await?;
+    // Every version has a tick of its own, so a page can end behind any of them, and none is skipped or repeated.
     let seen = if whole { tick } else { changes.last().map_or(tick, |change| change.version.tick) };
     scope.session.last_sync_tick = seen;
     session::update(write, &scope.session).await?;

@@ -16,7 +16,9 @@ use crate::ledger::{Conn, LedgerError, Write};
 
 /// How records are cut into words. It cannot change, because the words of every record are stored.
 pub(super) const FOLDING: Folding = Folding::DropAccents;
-/// A row id holds the collection's key above this bit, and the record's number below it.
+/// A row id holds the collection's key above this bit, and the record's number below it: room for 8 million projects
+/// with a trillion records each. Row ids of a project ascend with its records, so the newest come first in descending
+/// order.
 const COLLECTION_SHIFT: u32 = 40;
 
 /// Returns the stored form of a word.
@@ -63,6 +65,7 @@ pub(super) async fn put(
     now: &RecordRef,
     content: &RecordContent,
 ) -> Result<(), LedgerError> {
+    // Cut from redacted text only: a word of a secret in the index would be as readable as the secret.
     let clean =
         [&content.title, &content.summary, &content.body, &content.kind].map(|text| write.clean(text));
     let stored_words = |text: &str| {
@@ -148,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_tell_their_record() {
+    fn a_row_id_names_its_record() {
         let collection = RecordCollection { id: 77, project: String::new(), totals: Default::default() };
         assert_eq!(record_of(row_of(&collection, RecordId(123_456))), RecordId(123_456));
     }

@@ -64,8 +64,10 @@ pub async fn transition(
     let reason = reason.as_deref().filter(|reason| !reason.is_empty());
     check(write, scope, &transition, reason).await?;
 
+    // A change of state is a version like any other, so that the history and a sync show it.
     let mut content = current.content.clone();
     content.state = to;
+    // A reopened record has no answer any more; the version before still names it.
     content.resolved_by = transition.resolved_by.filter(|_| to == RecordState::Resolved);
     let record =
         content::add_version(write, scope, &current, VersionChange::StateChanged, reason, &content).await?;

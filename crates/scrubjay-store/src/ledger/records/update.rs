@@ -91,6 +91,7 @@ pub async fn update(
     if changes.is_empty() {
         return Err(RecordError::Invalid("nothing to change was given".to_owned()));
     }
+    // Nobody else can write in between: the mutation holds the lock of all writers.
     if seen.version == current.version {
         let content = changes.onto(&current.content);
         return write_version(write, scope, &current, content, UpdateOutcome::Written).await;
@@ -102,6 +103,7 @@ pub async fn update(
     }
     let mut fields = Vec::new();
     if on_conflict == OnConflict::Merge {
+        // The version that the session had seen is the common ancestor of both changes.
         let base = row::full(write, &scope.collection, id, Some(seen.version)).await?;
         match merge_changes(&base.content, &changes, &current.content) {
             Ok((content, theirs)) => {

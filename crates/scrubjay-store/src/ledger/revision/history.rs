@@ -142,6 +142,9 @@ pub async fn pending(
     path: Option<&str>,
 ) -> Result<Vec<Revision>, LedgerError> {
     let pending_of_root = |root: &WorkspaceRoot| {
+        // The state is in the text and not bound: a plan for any state, which PostgreSQL makes of a statement after
+        // some executions, cannot use the partial index `revisions_pending`. An empty path stands for all, because no
+        // file has it.
         select(revisions!(
             "WHERE state = 'pending' AND workspace = $1 AND id <= $2 AND ($3 = '' OR path = $3) ORDER BY id"
         ))
@@ -164,6 +167,7 @@ async fn of_all_roots(
             found.push(Revision::of(row)?);
         }
     }
+    // Roots come newest first, and a workspace that came back has revisions under one root before and after another.
     found.sort_by_key(|revision| revision.id);
     Ok(found)
 }

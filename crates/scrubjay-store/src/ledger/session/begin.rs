@@ -73,6 +73,7 @@ pub async fn current(
 ) -> Result<Session, SessionError> {
     if let Some(id) = named {
         let session = get(write, id).await?.ok_or_else(|| SessionError::NotFound(id.to_owned()))?;
+        // A command such as rewind records its changes in an ended session without resuming it.
         if session.ended_ns.is_none() || caller.told_by == COMMAND {
             return Ok(session);
         }
@@ -145,6 +146,7 @@ pub async fn start(
             return Err(SessionError::BadId);
         }
         if let Some(session) = get(write, id).await? {
+            // A session belongs to one project for ever: its events, plan and records are filed under it.
             if session.project_id != caller.project {
                 return Err(SessionError::OtherProject(id.clone(), session.project_id));
             }
@@ -184,6 +186,7 @@ async fn is_shared(write: &mut Write, caller: &Caller, session: &Session) -> Res
 /// Begins a session, and assigns the caller's connection to it.
 async fn begin(write: &mut Write, caller: &Caller, beginning: SessionStart) -> Result<Session, LedgerError> {
     project::ensure(write, &caller.project).await?;
+    // A new session is up to date: a sync lists only what others write from now on.
     let tick = project::get(write, &caller.project).await?.map_or(0, |p| p.tick);
     let is_implicit = beginning.id.is_none() && beginning.parent_session.is_none();
     let id = match beginning.id {
@@ -233,6 +236,7 @@ async fn begin(write: &mut Write, caller: &Caller, beginning: SessionStart) -> R
 /// Returns the id for an implicit session: the one on its conversation's tapes, unless it is taken.
 async fn new_id(write: &mut Write, caller: &Caller) -> Result<String, LedgerError> {
     let id = &caller.conversation;
+    // A conversation in a second project has the project in its key: the id of its tapes is that of its first session.
     let is_free = !id.is_empty() && !id.contains(IN_PROJECT) && get(write, id).await?.is_none();
     Ok(if is_free { id.clone() } else { random_id() })
 }
@@ -261,6 +265,7 @@ async fn insert(write: &mut Write, session: &Session) -> Result<(), LedgerError>
 
 /// Assigns a caller's connection to a session.
 async fn assign_connection(write: &mut Write, caller: &Caller, session: &str) -> Result<(), LedgerError> {
+    // A connection is in one session at a time: naming another one moves it.
     change(
         "INSERT INTO connections (id, session_id, process) VALUES ($1, $2, $3)
          ON CONFLICT (id) DO UPDATE SET session_id = excluded.session_id, process = excluded.process",

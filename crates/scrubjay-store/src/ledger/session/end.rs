@@ -43,6 +43,8 @@ pub async fn end(
 /// The ledger failed.
 pub async fn leave(write: &mut Write, connection: &str, why: &str) -> Result<Vec<Session>, LedgerError> {
     let in_project = format!("{connection}{IN_PROJECT}");
+    // The beginning is compared, and not with LIKE, because an id may contain `%` and `_`. `substr` counts characters
+    // on both databases, and PostgreSQL's takes 32-bit numbers, hence the CAST.
     let rows = select(sessions!(
         "JOIN connections c ON c.session_id = s.id WHERE c.id = $1 OR substr(c.id, 1, CAST($2 AS INTEGER)) = $3"
     ))

@@ -11,7 +11,7 @@ use crate::views::{budget, event_text, iso, steps};
 /// A step's text is cut to this number of characters.
 const STEP_CHARS_MAX: usize = 200;
 
-/// A chapter that is being built.
+/// A chapter to which events are added one by one.
 #[derive(Default)]
 pub(super) struct ChapterDraft {
     chapter: Chapter,

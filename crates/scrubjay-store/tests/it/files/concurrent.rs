@@ -201,7 +201,7 @@ impl Drop for Stop<'_> {
 
 /// Swaps a directory for a link to outside and back while files in it are created, edited and deleted.
 #[test]
-fn a_directory_swapped_for_a_link_leads_nowhere_and_is_recorded() {
+fn a_link_swapped_in_for_a_directory_is_not_followed_and_is_recorded() {
     let scratch = scratch();
     for directory in ["workspace/src", "outside"] {
         std::fs::create_dir_all(scratch.path().join(directory)).unwrap();

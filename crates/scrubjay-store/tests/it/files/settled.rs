@@ -1,4 +1,4 @@
-//! Changes that were intended and have no outcome: settled by what is there now.
+//! Changes with an intent and no outcome are settled by looking at the file.
 
 use std::os::unix::fs::symlink;
 
@@ -11,7 +11,7 @@ use scrubjay_store::ledger::{Survives, blob, session};
 use super::{Place, text};
 use crate::database::{Database, caller, on_both};
 
-on_both![whatever_stands_there, what_was_found_is_told];
+on_both![a_change_is_settled_by_what_is_there_now, an_event_reports_what_was_found];
 
 /// Records the intent to edit a file, and no outcome, as a process does that is killed in between.
 async fn record_intent(place: &Place, path: &str, before: &str, after: &str) {
@@ -39,7 +39,7 @@ async fn record_intent(place: &Place, path: &str, before: &str, after: &str) {
     write.commit().await.unwrap();
 }
 
-async fn whatever_stands_there(database: Database) {
+async fn a_change_is_settled_by_what_is_there_now(database: Database) {
     let place = Place::new(database).await;
     let cases = [
         ("after", RevisionState::Done, 1),
@@ -80,7 +80,7 @@ async fn whatever_stands_there(database: Database) {
 }
 
 /// An event in the session of each change says what was found, at the step in which the change was intended.
-async fn what_was_found_is_told(database: Database) {
+async fn an_event_reports_what_was_found(database: Database) {
     let place = Place::new(database).await;
     for path in ["after", "before", "other", "gone", "directory"] {
         record_intent(&place, path, "before", "after").await;

@@ -16,7 +16,7 @@ use scrubjay_store::ledger::{Ledger, Survives, project};
 use super::new;
 use crate::database::{Database, caller, on_both};
 
-on_both![agrees];
+on_both![agrees_with_the_model];
 
 const SESSIONS: usize = 3;
 const CASES: u32 = 32;
@@ -383,7 +383,7 @@ async fn compare(ledger: &Ledger, project: &str, model: &Model) {
 }
 
 /// Runs the cases, each in a project of its own.
-async fn agrees(database: Database) {
+async fn agrees_with_the_model(database: Database) {
     let ledger = database.open().await;
     let handle = tokio::runtime::Handle::current();
     let tested = tokio::task::spawn_blocking(move || {

@@ -16,7 +16,11 @@ use super::all;
 use crate::database::{Database, caller, on_both};
 use crate::files::{Place, text};
 
-on_both![one_life_across_a_move, only_what_moved_is_taken_over, a_gone_workspace_is_recognised];
+on_both![
+    a_file_has_one_history_across_a_move,
+    only_a_moved_workspace_is_accepted,
+    a_gone_workspace_is_recognised,
+];
 
 fn files(place: &Place, root: &Path) -> Arc<Files> {
     let locks = place.root.parent().unwrap().join("locks");
@@ -35,7 +39,7 @@ fn moved(place: &Place, name: &str) -> PathBuf {
     new
 }
 
-async fn one_life_across_a_move(database: Database) {
+async fn a_file_has_one_history_across_a_move(database: Database) {
     let place = Place::new(database).await;
     let created = place.change("a.txt", Action::Create(text("one\n"))).await.unwrap();
     place.change("a.txt", Action::Edit(text("two\n"))).await.unwrap();
@@ -93,7 +97,7 @@ async fn one_life_across_a_move(database: Database) {
     assert_eq!(workspace_of(&mut place.ledger.read().await.unwrap(), &session.id).await.unwrap(), Some(old));
 }
 
-async fn only_what_moved_is_taken_over(database: Database) {
+async fn only_a_moved_workspace_is_accepted(database: Database) {
     let place = Place::new(database).await;
     let nothing = place.session().await;
     let empty = place.root.parent().unwrap().join("empty");

@@ -66,7 +66,7 @@ fn check_swapped(lab: &Lab, workspace: &Workspace, operations: u64) {
 }
 
 #[test]
-fn a_directory_swapped_for_a_link_leads_nowhere() {
+fn a_link_swapped_in_for_a_directory_is_not_followed() {
     let lab = Lab::new();
     check_swapped(&lab, &lab.workspace, OPERATIONS / 2);
     let lab = Lab::step_by_step();

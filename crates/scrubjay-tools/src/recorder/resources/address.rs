@@ -67,6 +67,7 @@ impl Query {
                 ("revision", value) => query.revision = Some(value.parse().ok()?),
                 ("side", "before") => query.side = Side::Before,
                 ("side", "after") => query.side = Side::After,
+                // Refused like a query without effect: a misspelt parameter must not be ignored.
                 _ => return None,
             }
         }

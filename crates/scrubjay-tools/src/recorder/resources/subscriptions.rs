@@ -52,6 +52,7 @@ impl Recorder {
         context: &RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         let address = ResourceAddress::parse(&uri).ok_or_else(|| unknown(&uri))?;
+        // Read before the subscription is stored: a change in between causes a notification, and none is missed.
         let version = version(&self.shared, &address)
             .await
             .map_err(|e| Failure::from(e).into_error(ErrorCode::INTERNAL_ERROR))?;
@@ -79,6 +80,8 @@ impl Recorder {
             (self.shared.clone(), self.subscriptions.clone(), context.peer.clone());
         tokio::spawn(async move {
             let mut sessions = count(&shared).await.unwrap_or(0);
+            // `is_running` is never reset: the task ends with the transport, and `Subscriptions` belongs to one
+            // client.
             while !peer.is_transport_closed() {
                 shared.wait_for_writes().await;
                 if let Err(e) = notify_changes(&shared, &subscriptions, &peer, &mut sessions).await {

@@ -53,7 +53,7 @@ async fn a_bundle_follows_the_loading_rules() {
 }
 
 #[tokio::test]
-async fn a_limit_is_kept_in_the_order_of_need() {
+async fn a_token_limit_leaves_out_the_least_needed_first() {
     let place = Place::new();
     let mut peer = family(&place).await;
     let mut last = 0;

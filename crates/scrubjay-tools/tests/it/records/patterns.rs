@@ -222,7 +222,7 @@ async fn conflict_resolution() {
     check_what_was_recorded(&mut first, &s2).await;
 }
 
-/// The timeline and the history tell of both versions, and of who decided.
+/// The timeline and the history show both versions and who decided.
 async fn check_what_was_recorded(first: &mut Peer, s2: &Value) {
     let told = first.call("get_recent_activity", json!({ "record_id": "R001" })).await;
     let mut names = kinds(&told["activity"]);

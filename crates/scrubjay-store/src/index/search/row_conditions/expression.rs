@@ -36,6 +36,7 @@ impl Expression {
 
     fn join(all: &[Self], dialect: Dialect, sql: &mut Sql, between: &str, nothing: &str) {
         if all.is_empty() {
+            // An empty list is not valid SQL. All of nothing is true, any of nothing is false.
             sql.push(nothing);
             return;
         }

@@ -63,6 +63,7 @@ impl KnownNames<'_> {
         if !query.types.is_empty() {
             let codes: Vec<i64> = query.types.iter().map(|what| what.code()).collect();
             let codes = list(&codes);
+            // The original is no row of its own: it is text of the exchange that rules changed, marked by a bit.
             let original = if query.types.contains(&ExchangeKind::Original) { ORIGINAL } else { 0 };
             all.push(format!(
                 "(e.what IN ({codes}) OR e.answered_with IN ({codes}) OR (e.marks & {original}) != 0)"
@@ -101,6 +102,7 @@ impl KnownNames<'_> {
         if !query.via.is_empty() {
             return None;
         }
+        // A second leg repeats a client's exchange, so it would be a second hit for the same call.
         let mut shown = vec![Expression::Sql(format!("(e.marks & {SECOND_LEG}) = 0"))];
         let alternatives = query.any_of.iter().flatten().flat_map(Conditions::parts);
         let backends = alternatives.filter_map(|part| self.is_named("e.via", &part.via));
