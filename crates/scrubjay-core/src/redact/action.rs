@@ -117,6 +117,7 @@ fn encrypt(key_id: &str, key: &RedactionKey, value: &[u8]) -> String {
 /// Writes the name of a rule as it appears in a mark.
 fn slug(rule: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.') { c } else { '-' };
+    // 64: `is_mark` accepts no longer name, because a bracket far away could belong to other text.
     rule.chars().take(64).map(plain).collect()
 }
 
@@ -137,6 +138,7 @@ pub(super) fn is_mark(value: &[u8]) -> bool {
     let Some(rest) = value.strip_prefix(b"enc:v1:") else { return false };
     let Some(colon) = memchr::memchr(b':', rest) else { return false };
     let sealed = &rest[colon + 1..];
+    // 54 digits of base64: the nonce (24 bytes) and the authentication tag (16) of an empty value.
     sealed.len() >= 54 && sealed.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/'))
 }
 

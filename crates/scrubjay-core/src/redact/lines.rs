@@ -90,6 +90,7 @@ impl LineContext {
         if !is_blank && indent(line) <= indent(&awaited.line) {
             return None;
         }
+        // A name whose value never comes must not have every later line checked for it.
         awaited.left -= 1;
         // Redacted together with the line of the name, so that `block` recognises the value.
         let text = [&awaited.line, b"\n".as_slice(), line].concat();

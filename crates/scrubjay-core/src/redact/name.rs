@@ -267,6 +267,7 @@ impl Names {
         if let Some(rule) = self.listed.get(&name) {
             return Some(NameEvidence::Sensitive(*rule));
         }
+        // After the listed names, so that a user can list a name that is harmless by default.
         if !self.built_in || HARMLESS.contains(&name.as_str()) {
             return None;
         }

@@ -166,6 +166,7 @@ fn one_template(text: &[u8], at: usize) -> Option<usize> {
             Some(end + usize::from(text.get(end) == Some(&b's')))
         }
         [b'{', b'{', ..] => closed(text, at),
+        // Generated passwords contain these brackets too, so only a label in them is a template.
         [b'<' | b'[' | b'(' | b'{', ..] => closed(text, at).filter(|end| is_label(&text[at + 1..end - 1])),
         [b'%', ..] => name_end(text, at + 1).filter(|end| text.get(*end) == Some(&b'%')).map(|end| end + 1),
         [b'$', b'e', b'n', b'v', b':', ..] => name_end(text, at + "$env:".len()),

@@ -177,5 +177,6 @@ pub(super) fn is_random(text: &[u8]) -> bool {
         || text.starts_with(b"./")
         || text.starts_with(b"~/")
         || memchr::memmem::find(text, b"://").is_some();
+    // 3 bits per byte: long random hexadecimal has nearly 4 and base64 nearly 6; few different characters have less.
     digits >= 2 && letters >= 2 && entropy(text) >= 3.0 && !is_path_or_url
 }

@@ -31,6 +31,7 @@ pub(super) fn name_at(text: &[u8], at: usize) -> Range<usize> {
             _ => {}
         }
     }
+    // The same for the two digits of a percent-encoded byte.
     if start > 0 && text[start - 1] == b'%' && end - start > 2 {
         start += 2;
     }
@@ -205,6 +206,7 @@ fn is_setting(text: &[u8], name: &Range<usize>, value: &TextValue) -> bool {
 }
 
 fn value_after(text: &[u8], name: &Range<usize>) -> Option<TextValue> {
+    // First, because attributes of an element, `<password type="x">`, would be read as the separator and value.
     if let Some(value) = block::element(text, name) {
         return Some(value);
     }

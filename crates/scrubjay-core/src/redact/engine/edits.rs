@@ -186,6 +186,7 @@ pub(super) fn merge(mut edits: Vec<Edit>) -> Vec<Edit> {
     // numbers than built-in formats.
     edits.sort_by_key(|edit| (edit.range.start, std::cmp::Reverse(edit.range.end), edit.rule));
     let mut merged: Vec<Edit> = Vec::with_capacity(edits.len());
+    // Half of a secret must not stay because another secret covers the other half.
     for edit in edits {
         match merged.last_mut() {
             Some(last) if edit.range.start < last.range.end => {

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use super::{STANDARD, redact};
 use crate::redact::{RedactionConfig, Redactor};
 
-/// Checks that a canary is removed from a text, alone and in messages, and that the raw check agrees with the full search.
+/// Checks that a canary is removed from a text, alone and in messages, and that the raw check agrees with the full
+/// search.
 fn check_gone(text: &str, is_left: impl Fn(&str) -> bool) {
     for text in [
         text.to_owned(),
