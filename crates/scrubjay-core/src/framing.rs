@@ -116,6 +116,7 @@ impl Framer {
     /// Returns the buffer to append the next bytes to; it has spare capacity.
     pub fn room(&mut self) -> &mut Vec<u8> {
         if self.taken > 0 {
+            // Only here and not when lines are taken, because a batch borrows the buffer until it is forwarded.
             self.buffer.drain(..self.taken);
             self.searched -= self.taken;
             self.taken = 0;
@@ -187,6 +188,7 @@ impl Framer {
             self.oversize = Some(OversizeScanner::default());
             return self.measure_oversize();
         }
+        // A line that arrives in many pieces must not be searched from its beginning each time.
         self.searched = self.buffer.len();
         FramerOutput::Starved
     }

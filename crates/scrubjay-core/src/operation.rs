@@ -1,9 +1,9 @@
 //! Finds the messages that belong together: a request with its answer, progress, cancellation, further
 //! rounds and task polls.
 //!
-//! A pure state machine: envelopes in, [`OperationLink`]s out. An operation is identified by the number of the entry that
-//! began it. Both sides send requests, so ids are looked up together with the direction. Every table is bounded: the
-//! oldest request is forgotten first, and its answer is then flagged as unmatched. Long ids and names are kept as
+//! A pure state machine: envelopes in, [`OperationLink`]s out. An operation is identified by the number of the entry
+//! that began it. Both sides send requests, so ids are looked up together with the direction. Every table is bounded:
+//! the oldest request is forgotten first, and its answer is then flagged as unmatched. Long ids and names are kept as
 //! hashes (`operation/shortened.rs`).
 
 mod shortened;

@@ -1,7 +1,7 @@
 //! Decides which messages are put on a tape if a user does not want all of them.
 //!
-//! A pure state machine: messages go in, in order, each with its time; for each comes out, at once or later, whether it is
-//! kept. Operations are kept or left out as a whole. In doubt a message is kept: greetings, messages that cannot be
+//! A pure state machine: messages go in, in order, each with its time; for each comes out, at once or later, whether it
+//! is kept. Operations are kept or left out as a whole. In doubt a message is kept: greetings, messages that cannot be
 //! parsed, operations that wait too long or for which there is no room. Knows no bytes, no clock and no randomness of
 //! its own.
 
@@ -69,7 +69,8 @@ pub struct Selection {
     /// Only with the strategy that keeps what is around failures.
     failure_window: Option<FailureWindow>,
     operations: Operations,
-    /// The operations that the gateway itself begins with backends, for each connection: ids are unique only within one.
+    /// The operations that the gateway itself begins with backends, for each connection: ids are unique only within
+    /// one.
     legs: BoundedMap<(String, u32), Operations>,
     undecided: UndecidedOperations,
     next: u64,

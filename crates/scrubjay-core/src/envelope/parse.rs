@@ -60,6 +60,7 @@ impl Envelope {
         const KEYS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
         let outer = match fields(json, KEYS) {
             Ok(outer) => outer,
+            // Valid JSON that is not an object, such as a number.
             Err(e) if e.is_data() => return Self::opaque(Defect::NotAMessage),
             Err(_) => return Self::opaque(Defect::InvalidJson),
         };

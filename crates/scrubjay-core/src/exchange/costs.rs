@@ -1,9 +1,9 @@
 //! Estimates how many tokens of a model's context a message costs: what a host passes to the model, not the JSON-RPC
 //! around it.
 //!
-//! Counted are a call's name and arguments; of its answer the text of the content, or the structured content if there is
-//! no text (hosts show one of both); of a list of tools their names, descriptions and input schemas; of anything else the
-//! whole parameters or result. An image counts a fixed number of tokens, not its base64.
+//! Counted are a call's name and arguments; of its answer the text of the content, or the structured content if there
+//! is no text (hosts show one of both); of a list of tools their names, descriptions and input schemas; of anything
+//! else the whole parameters or result. An image counts a fixed number of tokens, not its base64.
 
 use std::borrow::Cow;
 

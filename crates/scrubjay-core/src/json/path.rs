@@ -93,6 +93,7 @@ impl Path {
             Selector::Name(name) => Some(name.as_str()),
             Selector::Element(_) | Selector::All => None,
         });
+        // The last one, because the first names of a path, such as `params`, are in nearly every message.
         names.next_back()
     }
 

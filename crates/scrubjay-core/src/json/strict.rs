@@ -205,6 +205,7 @@ impl Scanner<'_> {
                     self.at += 3;
                 }
                 [0..=0x1f, ..] => return Err((self.wrong_in_string(), self.at)),
+                // The text is UTF-8, in which no byte of a longer character looks like a quote or backslash.
                 _ => self.at += 1,
             }
         }

@@ -153,6 +153,7 @@ impl RuleChange {
                 let whole = found.get_match();
                 let mut expanded = Vec::new();
                 found.expand(with, &mut expanded);
+                // An edit that changes nothing would make the entry report a change.
                 if expanded == whole.as_bytes() {
                     continue;
                 }

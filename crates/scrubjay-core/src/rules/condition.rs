@@ -107,6 +107,7 @@ impl Condition {
                 }
             }
         };
+        // The two lists differ where keys differ in case, and it is unknown which of them the receiver reads.
         match need {
             Certainty::Possible => holds(&found.exact) || holds(&found.folded),
             Certainty::Certain => holds(&found.exact) && holds(&found.folded),

@@ -71,6 +71,7 @@ impl<'a> Document<'a> {
         match (self.method(), self.member(0, b"id")) {
             (Some(_), Some(_)) => MessageNature::Request,
             (Some(_), None) => MessageNature::Notification,
+            // `strict` has refused a message that has neither a method nor a result or error.
             (None, _) => MessageNature::Answer,
         }
     }

@@ -144,6 +144,7 @@ impl Refused {
         if !has_recipient && waits && direction == Direction::ClientToServer {
             back.push(message::raw_error("null", &error));
         }
+        // A batch is answered by a batch, even if only one of its messages gets an answer.
         let is_batch = line.trim_ascii_start().first() == Some(&b'[');
         let joined = |lines: Vec<String>| match lines.as_slice() {
             [] => None,

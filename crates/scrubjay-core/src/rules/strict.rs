@@ -128,6 +128,7 @@ impl StrictCheck<'_, '_> {
                 if key.contains(&0) {
                     return self.refuse(RefusalReason::Nul, child);
                 }
+                // Some JavaScript copies members one by one, and this key would then set the copy's prototype.
                 if *key == *b"__proto__" {
                     return self.refuse(RefusalReason::Prototype, child);
                 }
@@ -154,6 +155,7 @@ impl StrictCheck<'_, '_> {
             let key = self.0.key(child);
             let folded = fold(&key);
             let meant = known.iter().find(|known| known.as_bytes().eq_ignore_ascii_case(&folded));
+            // Go's `encoding/json` matches keys in any case, other readers do not see such a key.
             if meant.is_some_and(|meant| *key != *meant.as_bytes()) {
                 return self.refuse(RefusalReason::Spelling, child);
             }

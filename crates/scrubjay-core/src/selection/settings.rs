@@ -169,6 +169,7 @@ impl SelectionSettings {
     /// Returns whether everything is kept.
     #[must_use]
     pub fn keeps_all(&self) -> bool {
+        // `always` only matters where something else leaves messages out.
         *self == Self { always: self.always, ..Self::default() }
     }
 

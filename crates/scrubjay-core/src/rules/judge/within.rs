@@ -51,6 +51,7 @@ impl NestedKind {
     fn wrapper(self) -> (&'static str, &'static str, &'static [u8]) {
         match self {
             Self::Request => ("", "", b""),
+            // Any id does here: the wrapper is only judged, and `content` takes the message out of it again.
             Self::Response | Self::Result => (r#"{"id":0,"result":"#, "}", b"result"),
             Self::Error => (r#"{"id":0,"error":"#, "}", b"error"),
             Self::Elicitation => (r#"{"id":0,"method":"elicitation/create","params":"#, "}", b"params"),

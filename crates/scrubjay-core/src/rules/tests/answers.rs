@@ -1,5 +1,5 @@
-//! For any order of answers, any ids and any changes of rules: an answer that is blocked by the rules of its request does
-//! not pass.
+//! For any order of answers, any ids and any changes of rules: an answer that is blocked by the rules of its request
+//! does not pass.
 
 use proptest::prelude::*;
 
