@@ -1,4 +1,5 @@
-//! The query language: an answer or an error that points at its place; parentheses, spaces, `OR` and `-` mean what they say.
+//! The query language: an answer or an error that points at its place; parentheses, spaces, `OR` and `-` mean what they
+//! say.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -59,7 +60,8 @@ fn may_fail(problem: &QueryProblem) -> bool {
     }
 }
 
-/// Answers a query for an imaginary exchange: what each part says of itself is drawn by lot, the same for the same words.
+/// Answers a query for an imaginary exchange: what each part says of itself is drawn by lot, the same for the same
+/// words.
 fn holds(conditions: &Conditions, seed: u64) -> bool {
     let parts = conditions.parts();
     let fields = conditions.fields();

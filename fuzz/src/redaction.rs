@@ -1,4 +1,5 @@
-//! Redaction: JSON stays JSON, what was redacted stays as it is, the quick look agrees with the long one, and a planted secret is gone.
+//! Redaction: JSON stays JSON, what was redacted stays as it is, the quick look agrees with the long one, and a planted
+//! secret is gone.
 
 use std::sync::LazyLock;
 
@@ -126,8 +127,8 @@ fn laws(text: &[u8]) {
             shown(text)
         );
     }
-    // A mark is shorter than what it stands for, so that words around it may come close enough to mean something: what a
-    // second look takes out then. Each look leaves less, and a mark is never taken for a secret, so that it ends.
+    // A mark is shorter than what it stands for, so that words around it may come close enough to mean something: what
+    // a second look takes out then. Each look leaves less, and a mark is never taken for a secret, so that it ends.
     let mut latest = once.as_bytes().to_vec();
     for _ in 0..LOOKS_MAX {
         let next = STANDARD.redact(&latest).as_bytes().to_vec();

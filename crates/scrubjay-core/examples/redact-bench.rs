@@ -1,4 +1,5 @@
-//! Measures how fast clean messages pass the redactor: `cargo run --profile dist -p scrubjay-core --example redact-bench`.
+//! Measures how fast clean messages pass the redactor: `cargo run --profile dist -p scrubjay-core --example
+//! redact-bench`.
 
 #![expect(
     clippy::print_stdout,

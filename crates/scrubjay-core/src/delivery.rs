@@ -1,8 +1,8 @@
 //! Which entries of a tape did not reach their receiver: the sum of its notes of undelivered messages.
 //!
-//! A note comes after the entries it names, so a reader that shows entries needs the notes first. A tape's footer contains
-//! this sum; only a tape without a footer has to be read for it. A note may also name entries of an earlier tape, so to
-//! show that one, the later tapes are read, too.
+//! A note comes after the entries it names, so a reader that shows entries needs the notes first. A tape's footer
+//! contains this sum; only a tape without a footer has to be read for it. A note may also name entries of an earlier
+//! tape, so to show that one, the later tapes are read, too.
 
 use std::collections::BTreeMap;
 
@@ -112,8 +112,8 @@ impl UndeliveredSum {
     #[must_use]
     pub fn why(&self, entry: u64) -> Option<&str> {
         let at = self.ranges.partition_point(|(first, ..)| *first <= entry);
-        // Ranges on imported tapes may overlap, so an earlier one may still contain the entry. Only the last sixteen are
-        // checked, so that a lookup stays short.
+        // Ranges on imported tapes may overlap, so an earlier one may still contain the entry. Only the last sixteen
+        // are checked, so that a lookup stays short.
         let before = self.ranges[..at].iter().rev().take(16);
         before.into_iter().find(|(_, last, _)| entry <= *last).map(|(.., why)| why.as_str())
     }
@@ -126,8 +126,8 @@ fn messages_in(ranges: &[Range]) -> u64 {
         .fold(0, |sum, (first, last, _)| sum.saturating_add(last.saturating_sub(*first).saturating_add(1)))
 }
 
-/// Inserts a range in order, or extends the one before if they touch and have the same reason; returns whether there was
-/// room for it.
+/// Inserts a range in order, or extends the one before if they touch and have the same reason; returns whether there
+/// was room for it.
 fn add_range(ranges: &mut Vec<Range>, (first, last, why): (u64, u64, &str), ranges_max: usize) -> bool {
     let at = ranges.partition_point(|(begin, ..)| *begin <= first);
     let before = at.checked_sub(1).and_then(|before| ranges.get_mut(before));

@@ -15,8 +15,8 @@ use similar::{DiffOp, DiffTag, DiffableStr, group_diff_ops};
 
 /// How many unchanged lines a unified diff shows around a change: as many as `diff -u`.
 const CONTEXT_LINES: usize = 3;
-/// The most steps of one comparison, as [`steps`] estimates them: a quarter to half a second on one core. It is enough for
-/// any two texts of 50,000 lines each, and for longer ones that begin and end alike.
+/// The most steps of one comparison, as [`steps`] estimates them: a quarter to half a second on one core. It is enough
+/// for any two texts of 50,000 lines each, and for longer ones that begin and end alike.
 const STEPS_MAX: usize = 1 << 25;
 /// The least average length of a block in lines: shorter blocks would match by chance.
 const BLOCK_LINES_MIN: usize = 4;
@@ -101,8 +101,8 @@ impl<'a> LineDiff<'a> {
         let Ok(()) = compare(&mut found, &old, prefix..old_end, &new, prefix..new_end, steps_max);
         let Ok(()) = found.equal(old_end, new_end, suffix);
 
-        // As `similar` does itself: moves changes to where people expect them, and joins neighbours of one kind. Without
-        // it the context of a hunk would end between two pieces of one unchanged range.
+        // As `similar` does itself: moves changes to where people expect them, and joins neighbours of one kind.
+        // Without it the context of a hunk would end between two pieces of one unchanged range.
         let mut tidied = Compact::new(Replace::new(Capture::new()), &*old, &*new);
         for op in found.ops().iter().filter(|op| op.old_range().len() + op.new_range().len() > 0) {
             let Ok(()) = op.apply_to_hook(&mut tidied);
@@ -186,14 +186,14 @@ fn compare_items<T: Eq + Hash, H: DiffHook>(
     myers::diff(found, items.old_lookup(), items.old_range(), items.new_lookup(), items.new_range())
 }
 
-/// Estimates the most steps that a comparison of `items` on both sides together takes: `similar` searches for the middle
-/// of a change over at most the root of their number, but never less than 256.
+/// Estimates the most steps that a comparison of `items` on both sides together takes: `similar` searches for the
+/// middle of a change over at most the root of their number, but never less than 256.
 fn steps(items: usize) -> usize {
     items.saturating_mul(items.isqrt().max(256))
 }
 
-/// Cuts lines into blocks of `mean` lines on average. Only the last line of a block decides that it ends there, so that the
-/// blocks after an inserted line are the same as before.
+/// Cuts lines into blocks of `mean` lines on average. Only the last line of a block decides that it ends there, so that
+/// the blocks after an inserted line are the same as before.
 fn blocks<'l, 't>(lines: &'l [&'t str], mean: u64) -> Vec<&'l [&'t str]> {
     // FNV-1a, because it never changes: the standard library's hashes may, and with them the counts.
     let hash = |line: &&str| {

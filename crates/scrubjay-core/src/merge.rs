@@ -1,7 +1,7 @@
 //! Three-way merge of a text, paragraph by paragraph.
 //!
-//! Changes of two writers to different paragraphs of the same base are both kept. If they changed the same paragraph, or
-//! inserted at the same place, there is no merge, and the caller must choose.
+//! Changes of two writers to different paragraphs of the same base are both kept. If they changed the same paragraph,
+//! or inserted at the same place, there is no merge, and the caller must choose.
 
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 
@@ -52,8 +52,8 @@ struct ParagraphChange<'a> {
 }
 
 impl ParagraphChange<'_> {
-    /// Returns whether two changes conflict. Changes that only meet at an edge do not, unless one of them is an insertion:
-    /// then the order of the two would be a guess.
+    /// Returns whether two changes conflict. Changes that only meet at an edge do not, unless one of them is an
+    /// insertion: then the order of the two would be a guess.
     fn touches(&self, other: &Self) -> bool {
         if self.start == self.end || other.start == other.end {
             return self.start <= other.end && other.start <= self.end;

@@ -1,6 +1,7 @@
 //! Reads a tape as a conversation: each entry with its envelope and its links to others.
 //!
-//! The only fold over entries. The sealer, `tape show`, the exporters and the index all use it, so they cannot disagree.
+//! The only fold over entries. The sealer, `tape show`, the exporters and the index all use it, so they cannot
+//! disagree.
 
 use crate::bounded_map::BoundedMap;
 use crate::delivery::UndeliveredSum;

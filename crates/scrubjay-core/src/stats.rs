@@ -310,8 +310,8 @@ impl Collector {
             .map(|((first, second), count)| MethodPair { first, second, count })
             .collect();
         totals.method_pairs.sort_by_key(|pair| std::cmp::Reverse(pair.count));
-        // A server that refuses the greeting or only writes to standard error is what a person looks for, so such a tape
-        // must not be hidden as a probe.
+        // A server that refuses the greeting or only writes to standard error is what a person looks for, so such a
+        // tape must not be hidden as a probe.
         let was_greeted = totals.unanswered == 0
             && totals.methods.get(method::INITIALIZE).is_none_or(|m| m.error_count == 0);
         let nobody_spoke = totals.total_messages == 0;
@@ -336,8 +336,8 @@ impl RunningTotals {
     }
 }
 
-/// Parses a peer's info, wrapped in two levels as in a footer: `serde_json` limits the depth, and an info that is nested
-/// too deep to be read there would make the whole footer unreadable.
+/// Parses a peer's info, wrapped in two levels as in a footer: `serde_json` limits the depth, and an info that is
+/// nested too deep to be read there would make the whole footer unreadable.
 fn readable_in_a_footer(raw: &str) -> Option<serde_json::Value> {
     let [[info]] = serde_json::from_str::<[[serde_json::Value; 1]; 1]>(&format!("[[{raw}]]")).ok()?;
     Some(info)

@@ -1,7 +1,7 @@
 //! Reads from a tape the tasks in plain words with the calls they became, and the tools that backends listed.
 //!
-//! A fold over what [`crate::reading`] makes of the entries. A tape may come from anywhere, so everything that is kept is
-//! bounded.
+//! A fold over what [`crate::reading`] makes of the entries. A tape may come from anywhere, so everything that is kept
+//! is bounded.
 
 use std::collections::BTreeMap;
 

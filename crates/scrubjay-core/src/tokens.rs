@@ -3,8 +3,8 @@
 //! Cuts the text as `o200k` does before it looks into its table (words with the character before them, digits by three,
 //! punctuation, white space), and adds up what pieces of each kind and length cost on average (`tokens/costs.rs`). The
 //! table itself has 200,000 rows and 2 MB; without it the sum is within a few per cent on code, JSON, logs and prose
-//! (docs/SEARCH.md has the figures), in one pass and without allocating. Other models count up to a third differently, so
-//! every view that shows these numbers must call them estimates.
+//! (docs/SEARCH.md has the figures), in one pass and without allocating. Other models count up to a third differently,
+//! so every view that shows these numbers must call them estimates.
 
 mod costs;
 mod script;

@@ -85,7 +85,8 @@ impl Overview {
         Ok(())
     }
 
-    /// Returns when it began, nanoseconds since the Unix epoch: from its header, or from its file's name if that is damaged.
+    /// Returns when it began, nanoseconds since the Unix epoch: from its header, or from its file's name if that is
+    /// damaged.
     #[must_use]
     pub fn started_wall_ns(&self) -> u64 {
         let named = || started_wall_ms(&self.file.path).unwrap_or(0).saturating_mul(1_000_000);
@@ -135,7 +136,8 @@ impl Overview {
         kind(self.header.as_ref(), &self.metadata)
     }
 
-    /// Tells whether it is a conversation that a person would look for. A mere greeting is none, unless it is still live.
+    /// Tells whether it is a conversation that a person would look for. A mere greeting is none, unless it is still
+    /// live.
     #[must_use]
     pub fn is_conversation(&self) -> bool {
         self.kind() == TapeKind::Conversation && (!self.metadata.probe || self.state == TapeState::Live)

@@ -1,9 +1,9 @@
 //! Checks the links between tapes.
 //!
-//! A tape names the end of the tape that it continues, and of the last closed tape of its session: the number of entries
-//! and their digest. An altered, cut or missing tape is found as long as a tape that names it is left. No tape names
-//! the newest tape of a session: only a checkpoint covers that one. A tape that was imported alone may name others that
-//! were never in this data directory.
+//! A tape names the end of the tape that it continues, and of the last closed tape of its session: the number of
+//! entries and their digest. An altered, cut or missing tape is found as long as a tape that names it is left. No tape
+//! names the newest tape of a session: only a checkpoint covers that one. A tape that was imported alone may name
+//! others that were never in this data directory.
 
 use std::collections::HashMap;
 use std::io;

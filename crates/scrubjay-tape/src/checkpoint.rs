@@ -1,8 +1,8 @@
 //! Checkpoints: a list of what all tapes of a data directory held at one moment, under one hash, the *root*.
 //!
 //! A checkpoint that is signed, or kept out of reach of those who can write in the data directory, proves that nothing
-//! recorded before it was changed since: entries, headers, and footers of sealed tapes. Tapes may have grown, come, been
-//! removed or imported again; each of these is reported. It says nothing about changes made before it.
+//! recorded before it was changed since: entries, headers, and footers of sealed tapes. Tapes may have grown, come,
+//! been removed or imported again; each of these is reported. It says nothing about changes made before it.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,7 +21,8 @@ use crate::removed::Removed;
 
 /// The version of the format that is written.
 const VERSION: u32 = 2;
-/// From this version on a checkpoint covers headers and footers. Earlier ones cover only what the entries' digest covers.
+/// From this version on a checkpoint covers headers and footers. Earlier ones cover only what the entries' digest
+/// covers.
 const FACTS_VERSION: u32 = 2;
 /// Prefix of the hashed bytes, so that a root is never mistaken for another hash.
 const CONTEXT: &[u8] = b"scrubjay checkpoint\n";

@@ -70,8 +70,8 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // Removed before the lock is freed, so that the next claim makes a new file. A file that stays is unlocked, which
-        // counts as gone.
+        // Removed before the lock is freed, so that the next claim makes a new file. A file that stays is unlocked,
+        // which counts as gone.
         let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -192,7 +192,8 @@ impl Home {
         Ok(())
     }
 
-    /// Returns the directories to sync so that the name of a new tape survives a loss of power: theirs, and their parents'.
+    /// Returns the directories to sync so that the name of a new tape survives a loss of power: theirs, and their
+    /// parents'.
     pub(crate) fn directories_to_sync(&self) -> Vec<PathBuf> {
         let outside = self.root.parent().filter(|parent| !parent.as_os_str().is_empty());
         [self.tapes(), self.root.clone()].into_iter().chain(outside.map(Path::to_owned)).collect()

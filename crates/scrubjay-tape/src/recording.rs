@@ -1,10 +1,10 @@
 //! The recording of one connection on its current tape.
 //!
-//! The relay passes messages to [`Recording::record`] and forwards them only after it returned. A failure is returned at
-//! once; the gap that it leaves is recorded as soon as writing works again. The tape's file is created with the first
-//! entry, so that a connection without messages leaves nothing behind. `rotation.rs` moves on to the next tape, `end.rs`
-//! closes the last, `durable.rs` syncs, `undelivered.rs` marks what did not arrive. If the user wants only a part
-//! recorded, or wants entries written later, `selection_buffer.rs` decides.
+//! The relay passes messages to [`Recording::record`] and forwards them only after it returned. A failure is returned
+//! at once; the gap that it leaves is recorded as soon as writing works again. The tape's file is created with the
+//! first entry, so that a connection without messages leaves nothing behind. `rotation.rs` moves on to the next tape,
+//! `end.rs` closes the last, `durable.rs` syncs, `undelivered.rs` marks what did not arrive. If the user wants only a
+//! part recorded, or wants entries written later, `selection_buffer.rs` decides.
 
 mod background_digest;
 mod backlog;

@@ -41,7 +41,8 @@ impl Home {
     /// Removes tapes that ended before a moment, the oldest first; returns how many.
     ///
     /// Only sealed tapes are removed, and none of a running conversation or that was recorded while the clock was
-    /// behind. The file must be as old as the tape says. At most 1000 of them are looked at in one start, so that no start takes long.
+    /// behind. The file must be as old as the tape says. At most 1000 of them are looked at in one start, so that no
+    /// start takes long.
     ///
     /// # Errors
     /// The directory cannot be read, or a file cannot be removed.

@@ -1,5 +1,5 @@
-//! Compares a tape with earlier tapes of the same server: slower or larger answers, new or more errors, changed tools, and
-//! calls in a new order.
+//! Compares a tape with earlier tapes of the same server: slower or larger answers, new or more errors, changed tools,
+//! and calls in a new order.
 //!
 //! A difference is reported only if it is well past chance and large enough to matter: a false alarm costs more than a
 //! late one. Without earlier tapes there are no anomalies.

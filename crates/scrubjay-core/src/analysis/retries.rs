@@ -1,7 +1,7 @@
 //! Finds identical retries: the same call several times in a row, with the outcome of each.
 //!
-//! Not reported are a single retry that works, calls whose answers differ, and reading a resource again after the server
-//! said that it was updated.
+//! Not reported are a single retry that works, calls whose answers differ, and reading a resource again after the
+//! server said that it was updated.
 
 use std::collections::HashMap;
 

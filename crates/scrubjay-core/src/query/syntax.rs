@@ -1,8 +1,8 @@
 //! Parses queries as people type them: `tool:read_file error:true >500ms since:2d "connection refused"`.
 //!
-//! Words are text to find, `name:value` is a filter, `OR` joins its neighbours, `-` negates, parentheses group. Anything
-//! else is an error with its position and the known filters, because a mistyped filter that became text would silently
-//! search for something else. Knows no clock: the caller passes the time and the zone.
+//! Words are text to find, `name:value` is a filter, `OR` joins its neighbours, `-` negates, parentheses group.
+//! Anything else is an error with its position and the known filters, because a mistyped filter that became text would
+//! silently search for something else. Knows no clock: the caller passes the time and the zone.
 
 use std::iter::Peekable;
 use std::ops::Range;

@@ -1,8 +1,8 @@
 //! The confidence of a shortlist, from the shape of its scores.
 //!
-//! A logistic model, fitted on the development half of the evaluation set (`tests/routing/`), with equal weight for tasks
-//! that a tool serves and tasks that none does; the other half measures it. The margin to the second tool did not help
-//! there, so it is shown but not used: two tools may both serve.
+//! A logistic model, fitted on the development half of the evaluation set (`tests/routing/`), with equal weight for
+//! tasks that a tool serves and tasks that none does; the other half measures it. The margin to the second tool did not
+//! help there, so it is shown but not used: two tools may both serve.
 
 use super::ScoreShape;
 

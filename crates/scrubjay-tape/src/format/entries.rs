@@ -1,7 +1,7 @@
 //! Reads a tape entry by entry.
 //!
-//! One entry is in memory at a time; of a sealed tape, one block. Damage does not end the reading as long as more entries
-//! can be found: it is skipped and listed.
+//! One entry is in memory at a time; of a sealed tape, one block. Damage does not end the reading as long as more
+//! entries can be found: it is skipped and listed.
 
 use std::fs::File;
 use std::io;
@@ -223,7 +223,8 @@ impl Entries {
 
     /// Reads again from the current position, and returns whether anything changed.
     ///
-    /// It rereads bytes that are in the chunk already, because a writer truncates a failed append and writes others there.
+    /// It rereads bytes that are in the chunk already, because a writer truncates a failed append and writes others
+    /// there.
     fn load(&mut self, wanted: usize) -> io::Result<bool> {
         let EntrySource::Live(file) = &self.source else { return Ok(false) };
         let here = self.chunk_offset + self.at as u64;

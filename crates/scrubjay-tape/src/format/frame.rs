@@ -1,8 +1,8 @@
 //! Frames: one entry as bytes. Length, checksum, fixed facts, extension fields, payload.
 //!
 //! Live files and, compressed, the blocks of sealed files hold the same frames. The checksum covers the entry's number,
-//! too, so a frame is valid only in its own place. Unknown extension fields are skipped, so that a later version can add
-//! facts without a new format.
+//! too, so a frame is valid only in its own place. Unknown extension fields are skipped, so that a later version can
+//! add facts without a new format.
 
 use scrubjay_core::entry::{Direction, Entry, EntryKind, RuleEffects, RuleMarks, Terminator, Transport};
 
@@ -20,8 +20,8 @@ pub(crate) const PAYLOAD_BYTES_MAX: usize = FRAME_BYTES_MAX - (16 << 20);
 /// Writes the part of a frame before the payload.
 ///
 /// Layout, little-endian: `u32` length of what follows the checksum, `u32` CRC-32 of length and all that
-/// follows, xor the [`mark`] of the entry's number, `u8` kind, `u8` direction, transport and terminator, `u16` length of the extension fields, `u32`
-/// processing time, `u64` wall time, `u64` time since start, extension fields, payload.
+/// follows, xor the [`mark`] of the entry's number, `u8` kind, `u8` direction, transport and terminator, `u16` length
+/// of the extension fields, `u32` processing time, `u64` wall time, `u64` time since start, extension fields, payload.
 ///
 /// An extension field is a `u8` tag, a `u16` length and its value.
 pub fn encode_head(number: u64, entry: &Entry<'_>, out: &mut Vec<u8>) {

@@ -47,8 +47,8 @@ pub(crate) struct ClockWatch {
 }
 
 impl ClockWatch {
-    /// Compares how far both clocks advanced since the previous entry. Entries may be written in another order than they
-    /// came; the difference between the clocks stays the same anyway, while none of them is set.
+    /// Compares how far both clocks advanced since the previous entry. Entries may be written in another order than
+    /// they came; the difference between the clocks stays the same anyway, while none of them is set.
     pub(crate) fn take(&mut self, number: u64, entry: &Entry<'_>) {
         let offset = i128::from(entry.wall_ns) - i128::from(entry.since_start_ns);
         let by = self.offset_ns.map_or(0, |before| offset - before);

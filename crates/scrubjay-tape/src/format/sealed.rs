@@ -75,8 +75,8 @@ impl BlockRef {
 pub struct Footer {
     /// The statistics of its entries.
     pub metadata: TapeMetadata,
-    /// The version of the rules by which the statistics were computed (`TOTALS_VERSION`); none on tapes of versions that
-    /// did not note it.
+    /// The version of the rules by which the statistics were computed (`TOTALS_VERSION`); none on tapes of versions
+    /// that did not note it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub totals_version: Option<u32>,
     /// Wall time of the last entry, nanoseconds since the Unix epoch.

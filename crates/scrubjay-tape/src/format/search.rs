@@ -1,7 +1,7 @@
 //! Finds the next valid frame behind damage.
 //!
-//! If a frame's length is damaged, nothing says where the next frame begins, so every offset is tried. A frame's checksum
-//! tells its number, so the frames behind keep theirs. Works on any bytes: a file, or a decompressed block.
+//! If a frame's length is damaged, nothing says where the next frame begins, so every offset is tried. A frame's
+//! checksum tells its number, so the frames behind keep theirs. Works on any bytes: a file, or a decompressed block.
 
 use std::fs::File;
 use std::io;
@@ -11,8 +11,8 @@ use super::sealed::read_at_most;
 
 /// How much is searched at a time.
 const WINDOW: usize = 64 * 1024;
-/// How many bytes checksums may cover while one tape is read: a file forged to look like frames at every offset must not
-/// take hours. Text never looks like a frame, so real damage needs far less.
+/// How many bytes checksums may cover while one tape is read: a file forged to look like frames at every offset must
+/// not take hours. Text never looks like a frame, so real damage needs far less.
 pub(super) const WORK_BYTES_MAX: u64 = 4 << 30;
 /// How many entries may be missing without bytes in their place, as if a piece of the file was cut out.
 const JUMP_MAX: u64 = 16;

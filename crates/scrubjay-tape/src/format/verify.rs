@@ -32,8 +32,8 @@ pub struct VerifyReport {
     /// Where the wall clock jumped. This is no damage.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub clock_jumps: Vec<ClockJump>,
-    /// Facts in which the footer differs from the entries. This is no damage, because another version sealed the tape and
-    /// may have computed them differently.
+    /// Facts in which the footer differs from the entries. This is no damage, because another version sealed the tape
+    /// and may have computed them differently.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub doubtful_totals: Vec<String>,
 }
@@ -60,8 +60,8 @@ pub fn verify(tape: &Tape) -> io::Result<VerifyReport> {
     verify_observed(tape, || Observer::new(tape.header(), Vec::new())).map(|(report, _)| report)
 }
 
-/// Checks a tape, and passes its entries to an observer. If the chain is broken the entries are read a second time, by a
-/// new observer.
+/// Checks a tape, and passes its entries to an observer. If the chain is broken the entries are read a second time, by
+/// a new observer.
 pub(crate) fn verify_observed(
     tape: &Tape,
     observer: impl Fn() -> Observer,
@@ -185,8 +185,8 @@ impl ChainWalk {
         Ok(())
     }
 
-    /// Tells whether the chain holds at this block, and continues with the hash that the block claims, so that one altered
-    /// block does not make all later ones look altered.
+    /// Tells whether the chain holds at this block, and continues with the hash that the block claims, so that one
+    /// altered block does not make all later ones look altered.
     fn take_chain(&mut self, head: &BlockHead, stored: &[u8]) -> bool {
         let holds = sealed::chain_next(&self.chain, &head.chained, stored) == head.chain;
         self.chain = head.chain;

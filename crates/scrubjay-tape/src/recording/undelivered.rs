@@ -1,8 +1,8 @@
 //! Undelivered messages, until a note on the tape names them.
 //!
 //! A message is recorded before it is sent. If it cannot be sent, a later note says so. Many such messages make few
-//! notes: the first is noted at once, later ones together, in ranges. Pending notes are written before a tape ends; only
-//! a process that is killed loses them.
+//! notes: the first is noted at once, later ones together, in ranges. Pending notes are written before a tape ends;
+//! only a process that is killed loses them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

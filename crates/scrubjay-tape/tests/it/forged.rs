@@ -1,5 +1,5 @@
-//! Somebody makes the header or footer of a sealed tape say something else, with every checksum and chain in order and no
-//! entry touched: what follows from the entries is worked out again, and the rest a checkpoint notes.
+//! Somebody makes the header or footer of a sealed tape say something else, with every checksum and chain in order and
+//! no entry touched: what follows from the entries is worked out again, and the rest a checkpoint notes.
 
 use scrubjay_core::entry::{Direction, EntryKind, Terminator};
 use scrubjay_tape::checkpoint::{Checkpoint, TapeChange};
