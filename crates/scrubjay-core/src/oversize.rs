@@ -111,6 +111,7 @@ impl OversizeScanner {
 
     fn end_value(&mut self) {
         let token = std::mem::take(&mut self.token);
+        // A token that fills the buffer may have been cut, and half an id would be another id.
         if std::mem::take(&mut self.after_colon) && token.len() < TOKEN_BYTES_MAX {
             let text = String::from_utf8(token).ok().filter(|t| !t.is_empty());
             match self.key.as_slice() {

@@ -73,7 +73,7 @@ impl Overview {
             self.damage = footer.damage.first().map(|d| d.what.clone());
             return Ok(());
         }
-        // No footer: a live tape, one left by a crash, or a damaged one. Add it up.
+        // A live tape, one left by a crash, or a damaged one has no statistics of its own.
         let mut reader = EntryReader::default();
         let mut entries = tape.entries()?;
         while let Some((_, entry)) = entries.next()? {
@@ -178,9 +178,9 @@ pub fn read_all(home: &Home, files: &[TapeFile]) -> Vec<Overview> {
     let mut all: Vec<(usize, Overview)> = std::thread::scope(|scope| {
         let beside: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
         let mut all = work();
-        // A panic of a thread is passed on.
+        // A list without the tapes of one thread would look complete, so its panic is passed on.
         all.extend(
-            beside.into_iter().flat_map(|thread| thread.join().expect("looking at a tape cannot panic")),
+            beside.into_iter().flat_map(|thread| thread.join().expect("reading an overview cannot panic")),
         );
         all
     });

@@ -191,6 +191,7 @@ impl Chain {
         self.look_forward(home, tape.header(), &observed, &mut checked);
         checked.note_clock(tape.header());
         checked.note_totals();
+        // A damaged tape differs from what other tapes say of it in any case, and its damage is reported already.
         if checked.report.is_sound() {
             for claim in claims {
                 check_claim(&tape, claim, &observed, &mut checked);

@@ -52,10 +52,10 @@ impl ClockReading {
 fn probe(home: &Home) -> Option<u64> {
     let path = home.root().join(format!("clock.{}.probe", std::process::id()));
     let written = create_private(&path).and_then(|mut file| file.write_all(b"t").map(|()| file));
-    let told = written.and_then(|file| clock::written_wall_ns(&file)).ok();
+    let written_ns = written.and_then(|file| clock::written_wall_ns(&file)).ok();
     // A file that stays is overwritten by the next process with this pid.
     let _ = std::fs::remove_file(&path);
-    told
+    written_ns
 }
 
 /// Why the wall clock is not trusted.
@@ -225,13 +225,13 @@ impl Home {
 
     fn store_trusted_clock(&self, trusted: &TrustedClock) -> io::Result<()> {
         let path = self.trusted_clock_path();
-        let nascent = path.with_extension(format!("{}.new", std::process::id()));
-        let written = create_private(&nascent)
+        let temporary = path.with_extension(format!("{}.new", std::process::id()));
+        let written = create_private(&temporary)
             .and_then(|mut file| file.write_all(&serde_json::to_vec(trusted)?))
-            .and_then(|()| std::fs::rename(&nascent, &path));
+            .and_then(|()| std::fs::rename(&temporary, &path));
         if written.is_err() {
             // The caller gets the first error; one from clearing up would hide it.
-            let _ = std::fs::remove_file(&nascent);
+            let _ = std::fs::remove_file(&temporary);
         }
         written
     }
@@ -258,13 +258,13 @@ mod tests {
     /// Reads the clocks one time after the other, and returns whether they are believed each time.
     fn believed(readings: &[ClockReading], age: Option<Duration>) -> Vec<bool> {
         let mut trusted = TrustedClock::new(readings[0].clone());
-        let mut told = Vec::new();
+        let mut trusted = Vec::new();
         for now in &readings[1..] {
             let (next, doubt) = trusted.judge(now, age);
             trusted = next;
-            told.push(doubt.is_none());
+            trusted.push(doubt.is_none());
         }
-        told
+        trusted
     }
 
     #[test]

@@ -78,6 +78,7 @@ fn join_process(conversations: &Path, host: &str, server: &str) -> io::Result<(S
     let place = conversations.join(host);
     create_private_dir(conversations)?;
     let _turn = take_turn(&place)?;
+    // Hashed, because a user chooses the name and it may not be a valid file name.
     let server = &blake3::hash(server.as_bytes()).to_hex()[..16];
     let mut open: BTreeMap<u32, String> = BTreeMap::new();
     for entry in std::fs::read_dir(&place)? {

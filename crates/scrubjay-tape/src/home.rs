@@ -166,13 +166,13 @@ impl Home {
             getrandom::fill(&mut key).map_err(io::Error::other)?;
             let mut name = [0; 8];
             getrandom::fill(&mut name).map_err(io::Error::other)?;
-            let nascent = self.root.join(format!("hash.key.{:016x}", u64::from_le_bytes(name)));
-            let mut file = create_private(&nascent)?;
+            let temporary = self.root.join(format!("hash.key.{:016x}", u64::from_le_bytes(name)));
+            let mut file = create_private(&temporary)?;
             file.write_all(&key)?;
             file.sync_all()?;
             // Several processes may do this at once: a hard link does not replace a file, so the first one wins.
-            let linked = std::fs::hard_link(&nascent, &path);
-            std::fs::remove_file(&nascent)?;
+            let linked = std::fs::hard_link(&temporary, &path);
+            std::fs::remove_file(&temporary)?;
             linked.or_else(|e| if e.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(e) })?;
         }
         let key = std::fs::read(&path)?;

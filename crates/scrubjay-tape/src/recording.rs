@@ -288,8 +288,8 @@ impl Recording {
     /// Returns the session the recording belongs to, once it is known.
     #[must_use]
     pub fn session(&self) -> Option<SessionRef> {
-        let notes = || self.subject.conversation.as_ref()?.session();
-        self.subject.session.clone().or_else(notes)
+        let of_conversation = || self.subject.conversation.as_ref()?.session();
+        self.subject.session.clone().or_else(of_conversation)
     }
 
     /// Moves the connection to another session; tapes that continue this one begin in it.

@@ -123,26 +123,26 @@ struct Extension<'a> {
 
 /// Reads the extension fields it knows.
 fn decode_extension(mut fields: &[u8]) -> Option<Extension<'_>> {
-    let mut told = Extension::default();
+    let mut decoded = Extension::default();
     while let [tag, low, high, rest @ ..] = fields {
         let (value, behind) = rest.split_at_checked(usize::from(u16::from_le_bytes([*low, *high])))?;
         match *tag {
-            TAG_VIA => told.via = std::str::from_utf8(value).ok(),
+            TAG_VIA => decoded.via = std::str::from_utf8(value).ok(),
             TAG_CONNECTION => {
-                told.connection = value.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+                decoded.connection = value.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
             }
-            TAG_OPERATION => told.operation = value.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)),
+            TAG_OPERATION => decoded.operation = value.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)),
             TAG_RULES => {
                 let (effects, names) = value.split_first().unwrap_or((&0, &[]));
-                told.rule_marks.effects = RuleEffects::of_bits(*effects);
-                told.rule_marks.rules = std::str::from_utf8(names).unwrap_or_default();
+                decoded.rule_marks.effects = RuleEffects::of_bits(*effects);
+                decoded.rule_marks.rules = std::str::from_utf8(names).unwrap_or_default();
             }
-            TAG_TAGS => told.rule_marks.tags = std::str::from_utf8(value).unwrap_or_default(),
+            TAG_TAGS => decoded.rule_marks.tags = std::str::from_utf8(value).unwrap_or_default(),
             _ => {}
         }
         fields = behind;
     }
-    Some(told)
+    Some(decoded)
 }
 
 /// What is found where a frame is expected.
@@ -217,7 +217,7 @@ impl FrameCandidate {
 pub(super) fn decode_checked(frame: &[u8]) -> Option<Entry<'_>> {
     let (direction, transport, terminator) = shape_of(frame[9])?;
     let extension = usize::from(u16::from_le_bytes([frame[10], frame[11]]));
-    let told = decode_extension(frame.get(OVERHEAD..OVERHEAD + extension)?)?;
+    let decoded = decode_extension(frame.get(OVERHEAD..OVERHEAD + extension)?)?;
     Some(Entry {
         kind: kind_of(frame[8])?,
         direction,
@@ -226,10 +226,10 @@ pub(super) fn decode_checked(frame: &[u8]) -> Option<Entry<'_>> {
         processing_ns: u32::from_le_bytes(*frame[12..].first_chunk()?),
         wall_ns: u64::from_le_bytes(*frame[16..].first_chunk()?),
         since_start_ns: u64::from_le_bytes(*frame[24..].first_chunk()?),
-        via: told.via,
-        connection: told.connection,
-        operation: told.operation,
-        rule_marks: told.rule_marks,
+        via: decoded.via,
+        connection: decoded.connection,
+        operation: decoded.operation,
+        rule_marks: decoded.rule_marks,
         payload: frame.get(OVERHEAD + extension..)?,
     })
 }
@@ -360,8 +360,8 @@ mod tests {
         bytes.extend_from_slice(entry.payload);
         assert_eq!(decode(0, &bytes), DecodedFrame::Frame(entry, bytes.len()));
         // A tag that a later version adds, and one that is cut short, say nothing.
-        let told = decode_extension(&[99, 1, 0, 7, TAG_CONNECTION, 2, 0, 1, 0]).unwrap();
-        assert_eq!((told.connection, told.via), (0, None));
+        let decoded = decode_extension(&[99, 1, 0, 7, TAG_CONNECTION, 2, 0, 1, 0]).unwrap();
+        assert_eq!((decoded.connection, decoded.via), (0, None));
     }
 
     #[test]

@@ -301,6 +301,7 @@ pub fn decode(bytes: &[u8]) -> Result<(Header, Layout, u16, usize), HeaderError>
     if crc.finalize().to_le_bytes() != prefix[16..20] {
         return Err(HeaderError::Damaged);
     }
+    // After the checksum: a flipped bit in the version must not tell users to update.
     if version > VERSION {
         return Err(HeaderError::TooNew(version));
     }

@@ -97,6 +97,7 @@ impl Tape {
         let file = File::open(path).map_err(io_error)?;
         let (header, layout, version, body) = match read_header(&file).map_err(io_error)? {
             Ok((header, layout, version, body)) => (Some(header), layout, version, body as u64),
+            // The header is sound, so this is no damage, and a search could take a later layout for this one.
             Err(HeaderError::TooNew(version)) => return Err(header_error(HeaderError::TooNew(version))),
             Err(source) => {
                 let (layout, body) =

@@ -108,6 +108,7 @@ impl<B: Bytes + ?Sized> Search<'_, B> {
             if present < WINDOW || *self.work_bytes == 0 {
                 return Ok(None);
             }
+            // Windows overlap, so that a head across the border of two is found.
             from += (WINDOW - OVERHEAD + 1) as u64;
         }
     }

@@ -80,6 +80,7 @@ pub(crate) fn verify_observed(
     } else if tape.header().is_none() {
         walk.note(None, 0, "the tape's header is damaged");
     }
+    // The walk ends at a block that it cannot read. `Entries` also finds the frames inside and behind damaged blocks.
     let mut observer = observer();
     let mut entries = tape.entries()?;
     while let Some((number, frame)) = entries.next_frame()? {
