@@ -258,13 +258,13 @@ mod tests {
     /// Reads the clocks one time after the other, and returns whether they are believed each time.
     fn believed(readings: &[ClockReading], age: Option<Duration>) -> Vec<bool> {
         let mut trusted = TrustedClock::new(readings[0].clone());
-        let mut trusted = Vec::new();
+        let mut verdicts = Vec::new();
         for now in &readings[1..] {
             let (next, doubt) = trusted.judge(now, age);
             trusted = next;
-            trusted.push(doubt.is_none());
+            verdicts.push(doubt.is_none());
         }
-        trusted
+        verdicts
     }
 
     #[test]

@@ -18,17 +18,17 @@ use super::{Call, SHOWN_MAX, TapeCalls};
 use crate::exchange::{Definition, DefinitionHash};
 use crate::units;
 
-/// The least calls now, and the least before, that are compared.
+/// The fewest calls now, and the fewest before, that are compared.
 const NOW_MIN: usize = 8;
 const BEFORE_MIN: usize = 20;
-/// The least calls of one tape whose median counts.
+/// The fewest calls of one tape whose median counts.
 const TAPE_MIN: usize = 5;
-/// The least distance from the median, in usual deviations.
+/// The smallest distance from the median that is reported, in usual deviations.
 const DEVIATIONS: f64 = 5.0;
-/// The least differences that matter.
+/// The smallest differences that matter.
 const SLOWER_NS_MIN: u64 = 5_000_000;
 const LARGER_BYTES_MIN: u64 = 1024;
-/// The least failures that are reported: fewer happen anyway.
+/// The fewest failures that are reported: fewer happen anyway.
 const FAILURES_MIN: usize = 3;
 /// How often two calls must follow each other to count as an order.
 const ORDER_MIN: usize = 3;

@@ -72,7 +72,7 @@ fn keys<'a>(old: &'a Value, new: &'a Value) -> Vec<&'a str> {
 }
 
 fn annotations(old: &Value, new: &Value, found: &mut ReportedChanges) {
-    let mut calm = Vec::new();
+    let mut neutral = Vec::new();
     for key in keys(old, new) {
         let (before, after) = (&old[key], &new[key]);
         if same(before, after) {
@@ -86,10 +86,10 @@ fn annotations(old: &Value, new: &Value, found: &mut ReportedChanges) {
         if is_less {
             found.say(format!("{line} (less safe)"));
         } else {
-            calm.push(line);
+            neutral.push(line);
         }
     }
-    calm.into_iter().for_each(|line| found.say(line));
+    neutral.into_iter().for_each(|line| found.say(line));
 }
 
 fn text(what: &str, old: &Value, new: &Value, found: &mut ReportedChanges) {
@@ -191,7 +191,7 @@ fn schema(what: &str, path: &str, old: &Value, new: &Value, found: &mut Reported
     }
     rest(what, path, old, new, found);
     if found.all.len() == before {
-        // What refers elsewhere, or is combined of others.
+        // A `$ref`, or a combination such as `anyOf`, which is not followed.
         found.say(format!("the schema of its {what}s changed"));
     }
 }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 /// The longest word that is searched. Each period costs a pass.
 pub(super) const PERIOD_MAX: usize = 32;
-/// The least repetitions in a row that make a cycle.
+/// The fewest repetitions in a row that make a cycle.
 pub(super) const COUNT_MIN: usize = 3;
 /// The most different words that are kept.
 const DIFFERENT_MAX: usize = 10_000;

@@ -9,7 +9,7 @@ use super::loops::short;
 use super::{Call, Finding, FindingKind, SHOWN_MAX};
 use crate::protocol::method;
 
-/// The least identical calls in a row that are reported if not all of them failed.
+/// The fewest identical calls in a row that are reported if not all of them failed.
 const COUNT_MIN: usize = 3;
 /// The same if all of them failed.
 const FAILED_MIN: usize = 2;
@@ -83,16 +83,16 @@ fn finding(runs: &[Vec<&Call>]) -> Finding {
 /// Describes how the calls ended, in order: `failed 2 times, ok`.
 fn outcomes(run: &[&Call]) -> String {
     let chunks = run.chunk_by(|a, b| a.outcome() == b.outcome());
-    let mut told: Vec<String> = chunks
+    let mut parts: Vec<String> = chunks
         .map(|same| match same.len() {
             1 => same[0].outcome().to_owned(),
             times => format!("{} {times} times", same[0].outcome()),
         })
         .collect();
-    if told.len() > 2 * SHOWN_MAX {
-        let more = told.len() - 2 * SHOWN_MAX;
-        told.truncate(2 * SHOWN_MAX);
-        told.push(format!("and {more} more turns"));
+    if parts.len() > 2 * SHOWN_MAX {
+        let more = parts.len() - 2 * SHOWN_MAX;
+        parts.truncate(2 * SHOWN_MAX);
+        parts.push(format!("and {more} more turns"));
     }
-    told.join(", ")
+    parts.join(", ")
 }
