@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_seen() {
+    fn this_process_is_found() {
         let own = std::process::id();
         assert!(tree(own).unwrap().contains(&own));
         assert!(memory(own).unwrap().rss_kib > 0);

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newline_is_found_wherever_it_stands() {
+    fn a_newline_is_found_at_any_position() {
         for at in [0, 1, 63, 64, 65, 127, 128, 199] {
             let mut bytes = [b'x'; 200];
             bytes[at] = b'\n';

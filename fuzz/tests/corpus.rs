@@ -3,7 +3,7 @@
 use std::path::Path;
 
 #[test]
-fn every_file_holds() {
+fn every_corpus_file_passes_its_target() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     for (name, check) in scrubjay_fuzz::TARGETS {
         let files: Vec<_> =

@@ -210,7 +210,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn lines_that_came_and_went_are_counted() {
+    fn added_and_removed_lines_are_counted() {
         let check = |old: &str, new: &str, added, removed| {
             assert_eq!(
                 count(old.as_bytes(), new.as_bytes()),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_texts_have_counts_too() {
+    fn texts_beyond_the_step_limit_are_counted() {
         let numbered = |name: &str| (0..200_000).map(|n| format!("{name}{n}\n")).collect::<String>();
         let (old, new) = (numbered("old "), numbered("new "));
         assert_eq!(
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn few_changes_of_a_long_text_are_found_all_the_same() {
+    fn few_changes_of_a_long_text_are_found() {
         let old: Vec<String> = (0..300_000).map(|n| format!("line {n}\n")).collect();
         let mut new = old.clone();
         for at in [3, 100_000, 299_990] {
@@ -289,7 +289,7 @@ mod tests {
         }
 
         #[test]
-        fn a_coarse_answer_is_a_right_one(
+        fn a_coarse_diff_is_still_correct(
             old in proptest::collection::vec(0..40u8, 0..200),
             new in proptest::collection::vec(0..40u8, 0..200),
             steps_max in 0..1usize << 16,

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn only_breaks_between_tokens_are_taken_out() {
+    fn only_line_breaks_between_tokens_are_replaced() {
         let check = |json: &str, expected: &str| {
             let mut line = json.as_bytes().to_vec();
             one_line(&mut line);
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_beyond_the_limit_is_measured_and_its_neighbours_survive() {
+    fn a_line_beyond_the_limit_is_measured_and_others_are_returned() {
         for cut in 0..=20 {
             let stream = b"one\n0123456789\ntwo\n0123";
             let cut = cut.min(stream.len());
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn the_buffer_is_given_back_after_a_large_line() {
+    fn the_buffer_is_freed_after_a_large_line() {
         let mut framer = Framer::new(1 << 24);
         framer.room().extend(std::iter::repeat_n(b'x', 1 << 20));
         framer.room().push(b'\n');
@@ -323,7 +323,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cutting_anywhere_changes_nothing(
+        fn lines_are_the_same_for_any_split_of_the_stream(
             stream in prop::collection::vec(prop_oneof![Just(b'\n'), Just(b'\r'), Just(b'x')], 0..200),
             cuts in prop::collection::vec(0usize..200, 0..8),
             limit in 1usize..40,

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn signs_of_other_patterns_are_refused() {
+    fn special_characters_of_other_pattern_languages_are_refused() {
         assert!(Glob::parse("tools/*").is_ok());
         for pattern in ["", "tools/?", "[ab]", "{a,b}", "a b", "!x", &"x".repeat(257)] {
             assert!(Glob::parse(pattern).is_err(), "{pattern}");

@@ -95,21 +95,21 @@ mod tests {
     }
 
     #[test]
-    fn two_additions_at_one_place_are_not_put_in_an_order() {
+    fn two_insertions_at_one_place_conflict() {
         check("a", "a\n\nx", "a\n\ny", None);
         check("a\n\nb", "a\n\nx\n\nb", "a\n\nb\n\ny", Some("a\n\nx\n\nb\n\ny"));
         check("a\n\nb", "a\n\nx\n\nb", "a\n\nB", None);
     }
 
     #[test]
-    fn two_deletions_do_not_leave_nothing() {
+    fn two_deletions_that_leave_no_text_conflict() {
         check("a\n\ne\n\na", "e\n\na", "a", None);
         check("a\n\nb", "a", "b", None);
         check("a\n\nb\n\nc", "a\n\nb", "b\n\nc", Some("b"));
     }
 
     #[test]
-    fn one_writer_alone_is_right() {
+    fn a_change_by_one_writer_is_taken() {
         check("a", "b", "a", Some("b"));
         check("", "b", "", Some("b"));
     }

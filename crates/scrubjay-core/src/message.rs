@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn members_that_stand_there_twice_are_all_found() {
+    fn all_members_with_a_repeated_key_are_found() {
         let parts = Parts::of(r#"{"params":{"a":1,"b":2,"\u0061":{"a":3}}}"#).unwrap();
         let found = members_named(parts.params, "a");
         assert_eq!(found.iter().map(|v| v.get()).collect::<Vec<_>>(), ["1", r#"{"a":3}"#]);

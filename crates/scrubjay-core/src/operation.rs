@@ -334,7 +334,7 @@ mod tests {
     use Direction::{ClientToServer as C, ServerToClient as S};
 
     #[test]
-    fn what_is_kept_is_short_however_long_ids_and_names_are() {
+    fn tables_hold_short_keys_for_ids_and_names_of_any_length() {
         let long = "x".repeat(100_000);
         let mut operations = Operations::default();
         for entry in 0..3 {

@@ -176,7 +176,7 @@ mod tests {
     use crate::entry::{Direction, RuleEffects, RuleMarks, Terminator, Transport};
 
     #[test]
-    fn a_conversation_adds_up() {
+    fn the_totals_of_a_conversation_are_computed() {
         let script: [(Direction, &str); 7] = [
             (
                 Direction::ClientToServer,
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_greeting_is_no_conversation_unless_it_fails() {
+    fn a_tape_with_only_a_greeting_is_a_probe_unless_the_greeting_failed() {
         let check = |lines: &[(Direction, &str)], expected: bool| {
             let mut reader = EntryReader::default();
             for (direction, payload) in lines {
@@ -302,7 +302,7 @@ mod tests {
     const DOWN: Direction = Direction::ServerToClient;
 
     #[test]
-    fn ids_of_one_connection_say_nothing_about_another() {
+    fn ids_are_matched_only_within_one_connection() {
         let call = |id: u64, name: &str| {
             format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{name}"}}}}"#)
         };
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_on_a_backend_that_ended_is_never_answered() {
+    fn open_requests_of_an_ended_backend_are_abandoned() {
         let call = r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"crash"}}"#;
         let asks = r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#;
         let ended = BackendEnded { backend: "b".to_owned(), connection: 1, ..BackendEnded::default() };
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rules_changed_is_counted_once_and_shows_how_it_came() {
+    fn a_changed_message_is_counted_once_and_has_its_original() {
         let entry = |kind: EntryKind, direction: Direction, effects: RuleEffects, line: &'static str| Entry {
             kind,
             direction,

@@ -367,13 +367,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_of_any_size_have_a_mean() {
+    fn a_mean_of_very_large_times_does_not_overflow() {
         let totals = Collector { response_times_ns: vec![u64::MAX; 3], ..Collector::default() };
         assert_eq!(totals.finish(0).avg_response_time_ns, u64::MAX);
     }
 
     #[test]
-    fn what_a_peer_says_of_itself_does_not_make_the_totals_unreadable() {
+    fn deeply_nested_peer_info_does_not_make_the_totals_unreadable() {
         #[derive(Serialize, Deserialize)]
         struct Footer {
             metadata: TapeMetadata,

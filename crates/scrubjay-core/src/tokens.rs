@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beginning_has_no_more_tokens_than_it_may() {
+    fn a_beginning_stays_within_the_token_limit() {
         let text = "Größe und Länge: 12345 Zeichen, それで終わり.";
         let all = tokens(text);
         for max in 0..=all {

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_still_going_on_is_a_conversation_though_it_only_greeted() {
+    fn a_live_tape_with_only_a_greeting_is_a_conversation() {
         let mut greeted = tape(1, None, TapeKind::Conversation);
         greeted.metadata.probe = true;
         assert!(!greeted.is_conversation());

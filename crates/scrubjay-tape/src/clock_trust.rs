@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_is_believed_when_another_agrees() {
+    fn a_clock_is_trusted_if_the_boot_clock_agrees() {
         let check = |what: &str, readings: &[ClockReading], expected: &[bool]| {
             assert_eq!(believed(readings, Some(RETENTION)), expected, "{what}");
         };
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_age_does_not_let_a_jump_pass() {
+    fn a_jump_is_not_trusted_for_a_short_age() {
         let readings = [at(THEN, "a", HOUR), at(THEN + 10 * YEAR, "a", HOUR + SECOND_NS)];
         for seconds in [60, 3600, 24 * 3600, 3600 * 24 * 365] {
             assert_eq!(believed(&readings, Some(Duration::from_secs(seconds))), [false], "{seconds}");
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_passes_for_a_long_age_does_not_pass_for_a_short_one() {
+    fn a_step_trusted_for_a_long_age_is_not_trusted_for_a_short_one() {
         for boot in ["a", "b"] {
             let jumped = at(THEN + 10 * YEAR, boot, 2 * HOUR);
             let trusted = TrustedClock::new(at(THEN, "a", HOUR));
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_went_back_is_told() {
+    fn a_clock_that_went_back_is_reported() {
         let trusted = TrustedClock::new(at(THEN, "a", HOUR));
         assert_eq!(trusted.went_back_ns(&at(THEN + HOUR, "a", 2 * HOUR)), None);
         assert_eq!(trusted.went_back_ns(&at(THEN - HOUR, "a", 2 * HOUR)), Some(2 * HOUR));

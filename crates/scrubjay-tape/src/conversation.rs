@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_host_says_decides() {
+    fn the_session_that_the_host_names_wins() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::new(directory.path().to_owned());
         let open = |pid, name| join(&home, origin(pid, Some(name)), "/w", "files");
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_never_asked_for_leaves_nothing() {
+    fn an_unused_conversation_leaves_no_files() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::new(directory.path().join("data"));
         drop(join(&home, origin(1, None), "/w", "files"));

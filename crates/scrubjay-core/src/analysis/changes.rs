@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tool_may_do_comes_first_and_text_is_inert() {
+    fn changed_hints_come_first_and_text_is_inert() {
         let mut old = tool(json!({}), &[]);
         let mut new = old.clone();
         old["annotations"] = json!({ "readOnlyHint": true, "title": "A" });
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_description_is_told_where_it_differs() {
+    fn a_changed_description_is_quoted_where_it_differs() {
         let told = |old: &str, new: &str| difference(old, new);
         assert_eq!(
             told("Reads a file.", "Reads a file. Also sends it home."),

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_is_told_once() {
+    fn a_cycle_is_reported_once() {
         check("xABCABCABCABCy", &[("ABC", 4)]);
         check("ABABABABABAB", &[("AB", 6)]);
         check("AAAAAAAAAAAA", &[]);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn long_tapes_take_a_moment() {
+    fn long_tapes_are_searched_in_linear_time() {
         let hostile: Vec<u32> = (0..1_000_000u32).map(|n| n.trailing_zeros() % 3).collect();
         let found = cycles(&hostile);
         assert!(found.len() < 10_000);
@@ -124,7 +124,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_repeated_is_found_and_nothing_else(
+        fn only_repetitions_are_found(
             word in prop::collection::vec(0u32..5, 2..10), count in 3usize..8, before in 0usize..5,
         ) {
             prop_assume!(is_primitive(&word));
@@ -143,7 +143,7 @@ mod tests {
         }
 
         #[test]
-        fn every_cycle_is_one(letters in prop::collection::vec(0u32..3, 0..200)) {
+        fn every_reported_cycle_is_a_repetition(letters in prop::collection::vec(0u32..3, 0..200)) {
             for cycle in cycles(&letters) {
                 prop_assert!(cycle.period >= 2 && cycle.count() >= COUNT_MIN);
                 for (begin, end) in cycle.places {

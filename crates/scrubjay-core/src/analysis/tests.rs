@@ -66,7 +66,7 @@ fn told(analysis: &Analysis) -> Vec<(AnomalyKind, &str)> {
 }
 
 #[test]
-fn what_was_made_unlike_is_named_and_nothing_else() {
+fn only_planted_anomalies_are_reported() {
     let past = [ordinary("b", 60), ordinary("a", 60)];
     assert_eq!(told(&analyse(&ordinary("c", 60), &past)), []);
     let mut now = ordinary("c", 60);

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_reads_back_and_says_how_it_ended() {
+    fn a_note_round_trips_and_describes_the_end() {
         let mut ended = BackendEnded {
             backend: "files".to_owned(),
             connection: 2,

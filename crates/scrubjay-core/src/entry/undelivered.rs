@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_is_read_back_and_says_which_entries() {
+    fn a_note_round_trips_and_names_its_entries() {
         let undelivered = Undelivered {
             why: WhyUndelivered::ClientLeft.to_string(),
             messages: 6,
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_ends_before_it_begins_is_none() {
+    fn a_reversed_range_is_dropped() {
         let note = br#"{"event":"undelivered","why":"x","messages":1,"entries":[[9,3],[4,4]]}"#;
         assert_eq!(Undelivered::from_note(note).map(|told| told.entries), Some(vec![(4, 4)]));
     }

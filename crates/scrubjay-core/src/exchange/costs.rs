@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unusual_is_counted_as_it_stands() {
+    fn malformed_messages_have_an_estimate() {
         assert!(answer("tools/call", r#"{"content":"no list"}"#) > 0);
         assert!(answer("tools/list", r#"{"tools":7}"#) > 0);
         assert!(of_answer(Some("tools/call"), br#"{"id":1,"error":{"code":-1,"message":"no"}}"#) > 0);

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escapes_lead_back() {
+    fn unescaped_ranges_map_back_to_the_original() {
         let raw = br#"a\u0070b\n\ud83d\ude00\\c\x"#;
         let plain = Unescaped::new(raw);
         assert_eq!(&*plain.text, "apb\n😀\\c\\x".as_bytes());

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_named() {
+    fn every_other_text_is_rejected_with_its_problem() {
         use JsonProblem::{
             ByteOrderMark, Control, LineEnd, NotJson, NotUtf8, Surrogate, TooDeep, TooManyValues,
         };

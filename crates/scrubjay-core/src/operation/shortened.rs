@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_ones_are_short_and_equal_ones_equal() {
+    fn long_ids_are_shortened_and_equal_ids_stay_equal() {
         let long = "x".repeat(2000);
         let read = |tail: &str| {
             let line = format!(

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_that_lead_nowhere_are_told() {
+    fn malformed_field_paths_are_refused() {
         assert_eq!(field_path("a[0][12].b"), Some(["a", "0", "12", "b"].map(str::to_owned).to_vec()));
         for wrong in
             ["", ".", "a.", ".a", "a..b", "a[", "a[]", "a[x]", "a[0", "a]0[", "a[0]b", "[0]", "a[-1]"]

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_day_is_meant_as_a_whole() {
+    fn a_day_covers_its_first_to_its_last_moment() {
         // 2027-01-15T08:00:00Z, which is another day in Auckland than in Honolulu.
         const NOW: u64 = 1_800_000_000_000_000_000;
         let check = |value: &str, zone: &TimeZone, start: &str, end: &str| {

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_found_where_they_stand() {
+    fn marks_are_listed_in_their_order() {
         let encrypt = RedactionAction::Encrypt { key_id: "k1".to_owned(), key: RedactionKey([1; 32]) };
         let (mark, hash) = (left(&RedactionAction::Mark, "x"), left(&RedactionAction::Hash, "x"));
         let text =
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mark_is_known_for_one() {
+    fn every_mark_is_recognised_as_a_mark() {
         let encrypt = RedactionAction::Encrypt { key_id: "default".to_owned(), key: RedactionKey([1; 32]) };
         for action in [
             RedactionAction::Mark,
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encrypted_can_be_read_with_the_key() {
+    fn an_encrypted_value_can_be_decrypted_with_the_key() {
         let action = RedactionAction::Encrypt { key_id: "k1".to_owned(), key: RedactionKey([9; 32]) };
         let mark = left(&action, "hunter2");
         let sealed = STANDARD_NO_PAD.decode(mark.strip_prefix("enc:v1:k1:").unwrap()).unwrap();

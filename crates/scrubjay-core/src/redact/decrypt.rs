@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_encrypted_comes_back_byte_for_byte() {
+    fn decryption_restores_a_line_byte_for_byte() {
         for line in [
             r#"{"password":"hun\"ter\n2","n":1.0}"#,
             r#"{ "token" : "caf\u00e9 \/ x" , "plain": "\/" }"#,
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_decrypted_stays_and_is_reported() {
+    fn a_mark_that_cannot_be_decrypted_is_kept_and_reported() {
         let hidden = redactor();
         let hidden = hidden.redact(br#"{"a":{"password":"one"},"b":{"password":"two"}}"#).as_bytes().to_vec();
         let text = String::from_utf8(hidden.clone()).unwrap();

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fragment_stands_in_every_encoding() {
+    fn a_fragment_is_found_in_base64_at_every_phase() {
         use base64::Engine;
         for before in 0..7 {
             let data = format!("{}AKIA-and-more", "x".repeat(before));

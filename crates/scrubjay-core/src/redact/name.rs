@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spellings_of_a_name_are_one() {
+    fn all_spellings_of_a_name_are_equal() {
         let mut names = Names::new(true, 9);
         names.list("api_key", 3);
         for name in ["api_key", "apiKey", "API-KEY", "ApiKey", "api key", "APIKEY"] {
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn every_telling_name_has_a_stem() {
+    fn every_sensitive_name_contains_a_stem() {
         for name in SENSITIVE.iter().chain(STRONG).chain(WEAK) {
             let name = normal(name);
             let leads = |stem: &(&str, &str)| name.contains(&format!("{}{}", stem.0, stem.1));

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_forms_stand_for_a_secret() {
+    fn whole_placeholder_forms_are_recognised() {
         for value in [
             "$TOKEN",
             "$db_password",
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_password_does_not() {
+    fn a_password_that_contains_a_placeholder_form_is_none() {
         for value in [
             "@dm1nZq8",
             "$c4n4ryZq8",

@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_of_any_sign_is_more_confidence() {
+    fn confidence_grows_with_every_sign() {
         let half = ScoreShape { fit: 0.4, covered: 0.4, margin: 0.5, known: 0.4 };
         let base = confidence(&half);
         for more in [

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_spell_numbers() {
+    fn strings_are_read_as_numbers_like_lenient_servers_do() {
         for text in [
             "500",
             " 500 ",
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_equal() {
+    fn lenient_equality_follows_pydantic_and_javascript() {
         for (value, wanted, expected) in [
             (json!("Yes"), json!(true), true),
             (json!(" ON\u{1f}"), json!(true), true),

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_plain_name_changes_when_it_is_normalised_or_cleaned() {
+    fn plain_names_are_unchanged_by_normalising_and_trimming() {
         for c in (0..=u32::from(char::MAX)).filter_map(char::from_u32) {
             let name = format!("a{c}b");
             if is_plain_name(name.as_bytes()) {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_and_numbers() {
+    fn ids_are_normalised_and_numbers_checked() {
         assert_eq!(plain_id(b"1.0"), plain_id(b"1"));
         assert_eq!(plain_id(b"\"1\""), plain_id(b"1"));
         assert_eq!(plain_id(br#""\u0061""#), plain_id(br#""a""#));

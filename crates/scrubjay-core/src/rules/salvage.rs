@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_found_where_there_is_no_doubt() {
+    fn an_unambiguous_id_is_found() {
         use PartialKind::{Answer, Notification, Request, Unknown};
         check(r#"{"id":7,"method":"x","params":{"id":8,"n":NaN}}"#, &[(Request, Some("7"))]);
         check("{\"params\":[\r{\"id\":9}\r],\"id\":\"a\",\"method\":\"x\"}", &[(Request, Some("\"a\""))]);

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_refused() {
+    fn texts_that_are_not_messages_are_refused() {
         for line in [
             r"{}",
             r#"{"id":1}"#,
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_the_same_to_everybody() {
+    fn names_that_readers_normalise_differently_are_refused() {
         for name in [
             "",
             " a",

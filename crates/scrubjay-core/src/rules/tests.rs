@@ -56,7 +56,7 @@ fn back(judgement: &Judgement) -> Value {
 }
 
 #[test]
-fn the_first_that_decides_ends_the_matter() {
+fn the_first_deciding_rule_is_the_last_to_apply() {
     let mut judge = judge(vec![
         rule("note", RuleMatch::default(), RuleAction::Tag(vec!["seen".to_owned()])),
         rule("fine", tool("delete_tmp"), RuleAction::Allow),
@@ -79,7 +79,7 @@ fn the_first_that_decides_ends_the_matter() {
 }
 
 #[test]
-fn what_a_rule_is_about_narrows_it() {
+fn every_part_of_a_match_narrows_it() {
     let by = |when: RuleMatch| {
         let mut judge = judge(vec![rule("r", when, block())]);
         let one = judge.line(C, call(1, "read", &json!({ "path": "/etc/passwd", "n": 3 })).as_bytes());
@@ -115,7 +115,7 @@ fn what_a_rule_is_about_narrows_it() {
 }
 
 #[test]
-fn an_answer_is_of_what_it_answers() {
+fn an_answer_matches_the_rules_of_its_request() {
     let when = RuleMatch { direction: Some(S), ..tool("read") };
     let mut judge =
         judge(vec![rule("r", when, RuleAction::Modify(vec![RuleChange::remove(path("$.secret"))]))]);
@@ -136,7 +136,7 @@ fn an_answer_is_of_what_it_answers() {
 }
 
 #[test]
-fn an_answer_that_is_blocked_becomes_an_error_and_a_canned_one_stands_in() {
+fn a_blocked_answer_becomes_an_error_and_a_mocked_one_is_replaced() {
     let when = |name: &str| RuleMatch { direction: Some(S), ..tool(name) };
     let mut judge = judge(vec![
         rule("no", when("a"), block()),
@@ -152,7 +152,7 @@ fn an_answer_that_is_blocked_becomes_an_error_and_a_canned_one_stands_in() {
 }
 
 #[test]
-fn a_notification_vanishes_and_is_not_mocked() {
+fn a_notification_is_blocked_without_a_reply_and_never_mocked() {
     let canned = RuleAction::Mock { result: "{}".to_owned() };
     let line = br#"{"jsonrpc":"2.0","method":"notifications/message","params":{}}"#;
     let told = judge(vec![rule("canned", RuleMatch::default(), canned.clone())]).line(S, line);
@@ -168,7 +168,7 @@ fn a_notification_vanishes_and_is_not_mocked() {
 }
 
 #[test]
-fn changes_add_up_and_delays_have_an_end() {
+fn changes_add_up_and_delays_are_limited() {
     let set =
         |json: &str| RuleAction::Modify(vec![RuleChange::set(path("$.arguments.limit"), json.to_owned())]);
     let capped = RuleMatch {
@@ -193,7 +193,7 @@ fn changes_add_up_and_delays_have_an_end() {
 }
 
 #[test]
-fn a_change_that_changes_nothing_is_none() {
+fn a_change_without_effect_is_not_reported() {
     let change = RuleChange::set(path("$.arguments.limit"), "10".to_owned());
     let mut judge = judge(vec![rule("cap", RuleMatch::default(), RuleAction::Modify(vec![change]))]);
     for line in [
@@ -213,7 +213,7 @@ fn check_change(change: RuleChange, params: &str, expected: &str) {
 }
 
 #[test]
-fn changes_touch_nothing_else() {
+fn changes_keep_every_other_byte() {
     let set = |place: &str, json: &str| RuleChange::set(path(place), json.to_owned());
     check_change(
         set("$.a", "1"),
@@ -249,7 +249,7 @@ fn changes_touch_nothing_else() {
 }
 
 #[test]
-fn a_message_does_not_grow_beyond_what_messages_may_be() {
+fn a_change_cannot_exceed_the_maximum_length() {
     let change = RuleChange::replace(path("$.q"), "a", "b".repeat(100)).unwrap();
     let mut judge = judge(vec![rule("grow", RuleMatch::default(), RuleAction::Modify(vec![change]))]);
     let line = format!(r#"{{"id":1,"method":"m","params":{{"q":"{}"}}}}"#, "a".repeat(50));
@@ -259,7 +259,7 @@ fn a_message_does_not_grow_beyond_what_messages_may_be() {
 }
 
 #[test]
-fn messages_of_a_batch_are_judged_each_by_itself() {
+fn each_message_of_a_batch_is_judged() {
     let change = RuleChange::set(path("$.arguments.limit"), "1".to_owned());
     let mut judge = judge(vec![
         rule("no", tool("bad"), block()),
@@ -280,7 +280,7 @@ fn messages_of_a_batch_are_judged_each_by_itself() {
 }
 
 #[test]
-fn readers_that_differ_cannot_be_played_off_against_each_other() {
+fn messages_that_readers_read_differently_are_refused() {
     let rules = || vec![rule("fine", tool("good"), RuleAction::Allow), rule("no", tool("bad"), block())];
     for line in [
         r#"{"id":1,"method":"tools/call","params":{"name":"good","name":"bad"}}"#,
@@ -298,7 +298,7 @@ fn readers_that_differ_cannot_be_played_off_against_each_other() {
 }
 
 #[test]
-fn what_is_too_deep_to_look_into_does_not_pass_by_a_rule() {
+fn messages_that_are_nested_too_deeply_do_not_pass() {
     let deep = format!(
         r#"{{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{{"name":"x","a":{}{}}}}}"#,
         "[".repeat(300),
@@ -324,7 +324,7 @@ fn numbers_of_any_size_are_compared() {
 }
 
 #[test]
-fn an_answer_is_judged_by_the_rules_its_request_was_made_under() {
+fn an_answer_is_judged_by_the_rules_of_its_request() {
     let when = RuleMatch { direction: Some(S), ..tool("x") };
     let mut judge = judge(vec![rule("old", when.clone(), block())]);
     let answer = |id: u64| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);

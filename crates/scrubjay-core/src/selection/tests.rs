@@ -112,7 +112,7 @@ fn strategy(strategy: SelectionStrategy) -> SelectionSettings {
 }
 
 #[test]
-fn flags_leave_out_parts_but_never_the_greeting() {
+fn capture_flags_leave_out_parts_but_never_the_greeting() {
     let all = Capture::default();
     let kept = |capture: Capture| {
         let mut play = Play::new(SelectionSettings { capture, ..SelectionSettings::default() });
@@ -185,7 +185,7 @@ fn a_failure_is_kept_with_what_is_around_it() {
 }
 
 #[test]
-fn only_slow_ones_are_kept_for_performance() {
+fn the_performance_strategy_keeps_only_slow_operations() {
     let mut play =
         Play::new(strategy(SelectionStrategy::Performance { threshold: Duration::from_millis(50) }));
     play.call(1, "tools/call", 49, true);
@@ -219,7 +219,7 @@ fn sessions_and_windows_are_sampled_as_a_whole() {
 }
 
 #[test]
-fn slow_ones_are_always_sampled_where_asked_for() {
+fn slow_operations_are_always_kept_if_configured() {
     let always = AlwaysKept { errors: false, slow: Some(Duration::from_millis(50)) };
     let mut play = Play::new(SelectionSettings {
         sampling: Sampling::Random { rate: 0.0 },
@@ -249,7 +249,7 @@ fn ids_of_any_length_find_their_answers() {
 }
 
 #[test]
-fn both_legs_of_a_call_are_one() {
+fn both_legs_of_a_call_are_decided_together() {
     let sampling = Sampling::Systematic { interval: 2 };
     let mut play = Play::new(SelectionSettings { sampling, ..SelectionSettings::default() });
     let mut expected = Vec::new();
@@ -270,7 +270,7 @@ fn both_legs_of_a_call_are_one() {
 }
 
 #[test]
-fn rounds_of_one_request_share_its_fate() {
+fn rounds_of_one_request_are_decided_together() {
     let always = AlwaysKept { errors: true, slow: None };
     let settings = SelectionSettings {
         sampling: Sampling::Random { rate: 0.0 },
@@ -291,7 +291,7 @@ fn rounds_of_one_request_share_its_fate() {
 }
 
 #[test]
-fn what_was_decided_is_not_forgotten_while_others_come_and_go() {
+fn decisions_are_remembered_while_other_operations_pass() {
     let sampling = Sampling::Random { rate: 0.0 };
     let mut play = Play::new(SelectionSettings { sampling, ..SelectionSettings::default() });
     play.say(C, &request(1, "subscriptions/listen"));
@@ -312,7 +312,7 @@ fn what_was_decided_is_not_forgotten_while_others_come_and_go() {
 }
 
 #[test]
-fn who_waits_too_long_is_kept() {
+fn an_operation_that_waits_too_long_is_kept() {
     let mut play =
         Play::new(strategy(SelectionStrategy::Performance { threshold: Duration::from_millis(50) }));
     let asked = play.say(C, &request(1, "tools/call"));
@@ -400,7 +400,7 @@ proptest! {
     }
 
     #[test]
-    fn one_of_so_many_is_exactly_that(seed: u64, interval in 1_u64..50) {
+    fn systematic_sampling_keeps_exactly_one_in_n(seed: u64, interval in 1_u64..50) {
         let share = rate(Sampling::Systematic { interval }, AlwaysKept::default(), seed, |_| false);
         let expected = f64::from(u32::try_from(4000_u64.div_ceil(interval)).unwrap()) / 4000.0;
         prop_assert!((share - expected).abs() < 1e-9);

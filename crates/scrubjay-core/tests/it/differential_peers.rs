@@ -167,7 +167,7 @@ fn ask_all(readers: &mut [Reader], chunk: &[Passed], seed: u64) -> usize {
 
 #[test]
 #[ignore = "needs peers and go"]
-fn what_passes_is_to_every_reader_the_call_that_was_judged() {
+fn every_reader_reads_a_passed_message_as_it_was_judged() {
     let mut readers = readers::start_all();
     let cases =
         std::env::var("SCRUBJAY_DIFFERENTIAL_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(CASES);
@@ -190,7 +190,7 @@ fn what_passes_is_to_every_reader_the_call_that_was_judged() {
 /// Each attack that is known, on a reader that falls for it: the test above would see it.
 #[test]
 #[ignore = "needs peers and go"]
-fn readers_fall_for_what_rules_refuse() {
+fn refused_messages_mislead_some_reader() {
     let mut readers = readers::start_all();
     let evil = attack::EVIL;
     let echo = |x: &str| {

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_read_back_and_any_flipped_bit_is_noticed() {
+    fn frames_round_trip_and_any_flipped_bit_is_noticed() {
         let entry = sample(b"payload");
         let mut bytes = Vec::new();
         encode_head(3, &entry, &mut bytes);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn more_names_than_there_is_room_for_are_left_out_whole() {
+    fn names_beyond_the_limit_are_left_out_as_whole_lines() {
         let names = vec!["x".repeat(64); 1000].join("\n");
         let entry = Entry {
             rule_marks: RuleMarks { rules: &names, tags: &names, ..RuleMarks::default() },
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_without_a_connection_is_as_it_was_before_there_were_any() {
+    fn a_frame_without_a_connection_has_the_old_layout() {
         let entry =
             Entry { connection: 0, rule_marks: RuleMarks::default(), operation: None, ..sample(b"{}") };
         assert_eq!(encode_extension(&entry), [&[TAG_VIA, 5, 0], &b"files"[..]].concat());
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_tells_which_entry_it_is() {
+    fn a_frame_is_valid_only_for_its_entry_number() {
         for number in [0, 1, 3, 1 << 20, u64::from(u32::MAX)] {
             let entry = sample(b"payload");
             let mut bytes = Vec::new();

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn old_tapes_are_told_apart_by_their_names() {
+    fn the_kind_of_an_old_tape_follows_from_its_name() {
         let check = |name: &str, program: Option<&str>, transport: &str, expected: TapeKind| {
             assert_eq!(old_header(name, program, transport).kind(), expected, "{name}");
         };
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tape_says_of_itself_counts_more_than_its_name() {
+    fn the_noted_kind_wins_over_the_name() {
         let header =
             Header { noted_kind: Some(TapeKind::Conversation), ..old_header("refused", None, "http") };
         let (read, ..) = decode(&encode(&header, Layout::Live)).unwrap();
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn every_text_of_a_header_is_redacted_and_what_the_program_makes_stays() {
+    fn every_text_of_a_header_is_redacted_except_generated_ids() {
         const SECRET: &str = "ghp_c4n4ry003a1B2c3D4e5F6g7H8i9J0k1L2m3Z";
         let redactor = Redactor::standard();
         let secret = || SECRET.to_owned();

@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_stay_few_and_at_even_distances() {
+    fn digest_marks_are_limited_and_evenly_spaced() {
         let mut marks = DigestMarks { step: 1, may_grow: true, marks: Vec::new() };
         let mut running = RunningDigest::new(None);
         let mut all = Vec::new();

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_found_behind_anything_as_far_as_work_goes() {
+    fn a_frame_is_found_behind_damage_within_the_work_limit() {
         let bytes = [vec![0xAA; 100_000], frames(8, 1)].concat();
         check(&bytes, WORK_BYTES_MAX, Some((100_000, 8)));
         check(&bytes, 34, Some((100_000, 8)));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_more_is_missing_the_more_proof_it_takes() {
+    fn large_jumps_of_entry_numbers_need_a_second_frame() {
         check(&frames(7 + 16, 1), WORK_BYTES_MAX, Some((0, 23)));
         check(&frames(7 + 17, 1), WORK_BYTES_MAX, None);
         check(&frames(7 + 17, 2), WORK_BYTES_MAX, Some((0, 24)));

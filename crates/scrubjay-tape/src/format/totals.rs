@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_entries_add_up_to_the_same_under_the_same_rules() {
+    fn equal_entries_have_equal_totals() {
         let found = serde_json::to_string(&totals().finish()).unwrap();
         let expected = [
             r#"{"metadata":{"total_entries":12,"total_messages":7,"total_requests":3,"total_responses":2,"#,
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_are_what_is_read_back_of_them() {
+    fn totals_survive_a_json_round_trip() {
         let written = serde_json::to_vec(&totals().finish()).unwrap();
         let read: Footer = serde_json::from_slice(&written).unwrap();
         assert_eq!(compare(&read, totals()), Differences::default());

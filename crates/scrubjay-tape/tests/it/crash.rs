@@ -116,7 +116,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(12) })]
 
     #[test]
-    fn cut_at_every_length_it_is_the_entries_before(batches in any_batches()) {
+    fn a_tape_cut_at_any_length_has_the_entries_before_the_cut(batches in any_batches()) {
         let wreck = Wreck::new(&batches);
         for length in wreck.ends[0]..=wreck.bytes.len() {
             wreck.check_prefix(&wreck.bytes[..length], &format!("cut at {length}"));
@@ -124,7 +124,7 @@ proptest! {
     }
 
     #[test]
-    fn zeros_behind_any_cut_are_no_damage(batches in any_batches(), size in 1usize..100) {
+    fn zeros_after_a_cut_are_no_damage(batches in any_batches(), size in 1usize..100) {
         let wreck = Wreck::new(&batches);
         for length in (wreck.ends[0]..=wreck.bytes.len()).step_by(3) {
             let mut bytes = wreck.bytes[..length].to_vec();
@@ -135,7 +135,7 @@ proptest! {
 }
 
 #[test]
-fn a_long_run_of_zeros_is_counted_to_its_end() {
+fn a_long_run_of_zeros_is_reported_with_its_full_length() {
     let wreck = Wreck::new(&[mixed()]);
     for zeros in [4096, 255 * 1024, 600 * 1024] {
         let mut bytes = wreck.bytes.clone();
@@ -145,7 +145,7 @@ fn a_long_run_of_zeros_is_counted_to_its_end() {
 }
 
 #[test]
-fn a_large_entry_cut_off_is_unfinished_to_its_end() {
+fn a_large_torn_entry_is_reported_as_unfinished() {
     let wreck = Wreck::new(&[mixed(), vec![Owned::message(Dice::new(4).bytes(700_000))]]);
     for length in [1, 31, 32, 40, 300_000, 699_000] {
         wreck.check_prefix(
@@ -156,7 +156,7 @@ fn a_large_entry_cut_off_is_unfinished_to_its_end() {
 }
 
 #[test]
-fn cut_within_the_header_there_is_no_tape() {
+fn a_file_cut_within_the_header_is_not_a_tape() {
     let wreck = Wreck::new(&[mixed()]);
     for length in 0..wreck.ends[0] {
         std::fs::write(&wreck.live, &wreck.bytes[..length]).unwrap();
@@ -168,7 +168,7 @@ fn cut_within_the_header_there_is_no_tape() {
 }
 
 #[test]
-fn any_flipped_byte_costs_its_entry_and_no_other() {
+fn a_flipped_byte_loses_only_its_own_entry() {
     let wreck = Wreck::new(&[mixed()]);
     let mut dice = Dice::new(11);
     for at in wreck.ends[0]..*wreck.ends.last().unwrap() {
@@ -220,7 +220,7 @@ fn several_entries_in_a_row_are_lost_together() {
 }
 
 #[test]
-fn two_entries_hit_cost_two_entries() {
+fn two_damaged_entries_lose_two_entries() {
     let wreck = Wreck::new(&[mixed()]);
     for (first, second) in [(0, 1), (0, 7), (3, 4), (3, 5), (11, 13)] {
         for (a, b) in [(0, 0), (3, 20), (20, 1), (9, 9), (6, 33)] {
@@ -234,7 +234,7 @@ fn two_entries_hit_cost_two_entries() {
 }
 
 #[test]
-fn foreign_bytes_between_entries_cost_none() {
+fn foreign_bytes_between_entries_lose_no_entry() {
     let wreck = Wreck::new(&[mixed()]);
     let mut dice = Dice::new(12);
     for end in &wreck.ends[..wreck.entries.len()] {
@@ -275,7 +275,7 @@ fn damage_far_into_a_large_live_tape() {
 }
 
 #[test]
-fn the_list_of_damage_has_an_end() {
+fn the_list_of_damage_is_limited() {
     let entries: Vec<Owned> = (0..3001).map(|n| Owned::message(format!("{n}"))).collect();
     let wreck = Wreck::new(&[entries]);
     let mut bytes = wreck.bytes.clone();
@@ -292,7 +292,7 @@ fn the_list_of_damage_has_an_end() {
 }
 
 #[test]
-fn a_damaged_header_costs_no_entry() {
+fn a_damaged_header_loses_no_entry() {
     let wreck = Wreck::new(&[mixed()]);
     for at in 0..wreck.ends[0] {
         let mut bytes = wreck.bytes.clone();

@@ -188,7 +188,7 @@ fn a_flipped_byte_anywhere_in_several_blocks() {
 }
 
 #[test]
-fn a_damaged_head_costs_no_entry() {
+fn a_damaged_block_head_loses_no_entry() {
     let victim = Victim::new(dull());
     for block in &victim.blocks {
         let mut damaged = victim.bytes.clone();
@@ -201,7 +201,7 @@ fn a_damaged_head_costs_no_entry() {
 }
 
 #[test]
-fn cut_off_anywhere() {
+fn a_tape_cut_off_anywhere() {
     for entries in [Vec::new(), vec![Owned::message("x")], burst()] {
         let victim = Victim::new(entries);
         (0..victim.bytes.len()).for_each(|length| victim.cut(length));
@@ -243,7 +243,7 @@ fn random_damage_to_a_large_tape() {
 }
 
 #[test]
-fn bytes_put_in_or_taken_out_between_the_parts() {
+fn bytes_inserted_or_removed_between_blocks() {
     let victim = Victim::new(dull());
     let mut seams: Vec<usize> = victim.blocks.iter().map(|b| extent(b).start).collect();
     seams.extend([victim.footer, victim.bytes.len() - 56, victim.bytes.len()]);
@@ -260,7 +260,7 @@ fn bytes_put_in_or_taken_out_between_the_parts() {
 }
 
 #[test]
-fn blocks_taken_out_doubled_and_swapped() {
+fn blocks_removed_duplicated_and_swapped() {
     let victim = Victim::new(dull());
     let bytes = |block: &BlockRef| victim.bytes[extent(block)].to_vec();
     for (n, block) in victim.blocks.iter().enumerate() {
@@ -307,7 +307,7 @@ fn the_report_says_which_part_is_damaged() {
 }
 
 #[test]
-fn what_is_intact_is_exported_with_its_numbers() {
+fn intact_entries_are_exported_with_their_numbers() {
     let victim = Victim::new(dull());
     for (n, lost) in victim.blocks.iter().enumerate() {
         let mut damaged = victim.bytes.clone();
@@ -332,7 +332,7 @@ fn what_is_intact_is_exported_with_its_numbers() {
 }
 
 #[test]
-fn an_export_of_what_is_left_is_never_taken_for_the_whole() {
+fn an_export_of_a_damaged_tape_is_marked_incomplete() {
     let victim = Victim::new(dull());
     let target = victim.directory.path().join("export.tape");
     let export = |bytes: &[u8]| {
@@ -442,7 +442,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
 
     #[test]
-    fn any_harm_to_any_tape(
+    fn random_damage_to_random_tapes(
         entries in prop::collection::vec(any_entry(prop::collection::vec(any::<u8>(), 0..100)), 0..20),
         harm in prop::collection::vec(any_harm(), 1..5),
     ) {

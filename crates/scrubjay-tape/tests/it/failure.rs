@@ -37,7 +37,7 @@ fn give_back(directory: &Path) {
 }
 
 #[test]
-fn a_gap_stands_before_what_comes_next() {
+fn a_gap_is_recorded_before_the_next_message() {
     let scratch = scratch();
     let home = Home::new(scratch.path().join("data"));
     for blocked in [home.root().to_owned(), home.tapes()] {
@@ -73,7 +73,7 @@ fn a_gap_stands_before_what_comes_next() {
 }
 
 #[test]
-fn a_gap_is_on_tape_even_when_nothing_else_is() {
+fn a_gap_is_recorded_even_without_other_entries() {
     let scratch = scratch();
     let home = Home::new(scratch.path().join("data"));
     take_away(home.root());
@@ -93,7 +93,7 @@ fn a_gap_is_on_tape_even_when_nothing_else_is() {
 }
 
 #[test]
-fn what_was_never_spoken_to_leaves_nothing() {
+fn a_connection_without_messages_leaves_no_files() {
     let scratch = scratch();
     let home = Home::new(scratch.path().join("data"));
     assert!(recording(&home, 1 << 20).finish(&end()).unwrap().is_none());
@@ -101,7 +101,7 @@ fn what_was_never_spoken_to_leaves_nothing() {
 }
 
 #[test]
-fn a_directory_that_was_removed_is_made_again() {
+fn a_removed_data_directory_is_created_again() {
     let scratch = scratch();
     let home = Home::new(scratch.path().join("data"));
     let mut first = recording(&home, 1 << 20);
@@ -117,7 +117,7 @@ fn a_directory_that_was_removed_is_made_again() {
 }
 
 #[test]
-fn where_no_next_tape_can_be_made_the_current_one_grows() {
+fn the_current_tape_grows_if_no_next_one_can_be_created() {
     let scratch = scratch();
     let home = Home::new(scratch.path().join("data"));
     let mut recording = recording(&home, 300);
@@ -149,7 +149,7 @@ fn where_no_next_tape_can_be_made_the_current_one_grows() {
 }
 
 #[test]
-fn a_message_that_no_tape_can_hold_is_refused_and_the_tape_goes_on() {
+fn a_message_too_long_for_a_tape_is_refused_and_recording_continues() {
     let scratch = scratch();
     let home = Home::new(scratch.path().join("data"));
     let mut recording = recording(&home, u64::MAX);

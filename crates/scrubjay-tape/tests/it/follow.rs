@@ -82,7 +82,7 @@ fn readers_see_each_entry_once_while_it_is_written_and_sealed() {
 }
 
 #[test]
-fn a_reader_goes_on_when_a_failed_append_was_taken_back() {
+fn a_reader_continues_after_a_failed_append_is_truncated() {
     let scratch = scratch();
     let home = home(&scratch);
     let first = [Owned::message("first")];

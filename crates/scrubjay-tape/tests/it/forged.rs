@@ -90,7 +90,7 @@ const FOOTER_LIES: &[FooterLie] = &[
 ];
 
 #[test]
-fn a_footer_that_says_something_else_than_the_entries_is_found_out() {
+fn a_footer_that_contradicts_the_entries_is_detected() {
     let eventful = eventful();
     eventful.remake(|_, _| {});
     assert!(check_all(&eventful.home)[0].1.is_sound(), "made anew, it is what it was");
@@ -107,7 +107,7 @@ fn a_footer_that_says_something_else_than_the_entries_is_found_out() {
 }
 
 #[test]
-fn what_another_version_may_have_added_up_otherwise_is_doubted_and_the_rest_is_not() {
+fn only_totals_that_other_versions_may_compute_differently_are_doubtful() {
     let eventful = eventful();
     for version in [None, Some(u32::MAX)] {
         let check = |lie: fn(&mut Footer), is_sound: bool, doubtful: &[&str]| {
@@ -160,7 +160,7 @@ const HEADER_LIES: &[HeaderLie] = &[
 ];
 
 #[test]
-fn a_header_that_says_something_else_shows_by_a_checkpoint() {
+fn a_checkpoint_detects_an_altered_header() {
     let eventful = eventful();
     for (fact, lie) in HEADER_LIES {
         eventful.remake(|header, _| lie(header));
@@ -184,7 +184,7 @@ fn a_header_that_says_something_else_shows_by_a_checkpoint() {
 }
 
 #[test]
-fn a_sealed_tape_that_was_made_a_live_one_again_shows_by_a_checkpoint() {
+fn a_checkpoint_detects_a_sealed_tape_turned_live() {
     let eventful = eventful();
     let tape = eventful.home.open(&eventful.file).unwrap();
     let entries: Vec<Owned> = read(&tape).into_iter().map(|(_, entry)| entry).collect();
@@ -197,7 +197,7 @@ fn a_sealed_tape_that_was_made_a_live_one_again_shows_by_a_checkpoint() {
 }
 
 #[test]
-fn an_import_after_a_checkpoint_is_told_and_no_tampering() {
+fn an_import_after_a_checkpoint_is_reported_but_is_no_tampering() {
     let eventful = eventful();
     let aside = eventful.home.root().join("exported.tape");
     std::fs::rename(&eventful.file.path, &aside).unwrap();
@@ -229,7 +229,7 @@ fn an_import_after_a_checkpoint_is_told_and_no_tampering() {
 }
 
 #[test]
-fn a_checkpoint_from_before_facts_were_noted_says_what_it_does_not_cover() {
+fn an_old_checkpoint_reports_that_it_covers_no_facts() {
     let eventful = eventful();
     let mut old = eventful.checkpoint.clone();
     old.checkpoint = 1;

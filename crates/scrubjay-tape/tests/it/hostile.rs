@@ -18,14 +18,14 @@ pub(crate) const ENTRIES: u8 = 1;
 const FOOTER: u8 = 2;
 
 #[test]
-fn claims_are_not_believed() {
+fn claimed_lengths_are_not_trusted() {
     // Threads and the allocator's arenas need some of it too. Not every system can limit it.
     let prepare = if cfg!(target_os = "linux") { "ulimit -v 250000" } else { "true" };
     run_in_a_process_of_its_own(prepare, "hostile::all_claims_in_child_process", &[]);
 }
 
 #[test]
-#[ignore = "run by claims_are_not_believed, in a process of its own"]
+#[ignore = "run by claimed_lengths_are_not_trusted, in a process of its own"]
 fn all_claims_in_child_process() {
     blocks_that_lie();
     tables_that_lie();
@@ -163,7 +163,7 @@ impl Forgery {
 }
 
 #[test]
-fn a_forgery_that_changes_nothing_is_sound() {
+fn a_rewritten_tape_with_equal_content_is_sound() {
     let forge = Forge::new();
     let path = forge.lay(&forge.forge(&forge.footer.blocks, &forge.footer));
     let tape = Tape::open(&path).unwrap();
@@ -352,7 +352,7 @@ fn headers_that_lie() {
 }
 
 #[test]
-fn what_a_peer_says_last_is_not_taken_for_a_footer() {
+fn a_message_that_looks_like_a_footer_is_not_taken_for_one() {
     let forge = Forge::new();
     let sealed = forge.forge(&forge.footer.blocks, &forge.footer);
     let footer = usize::try_from(forge.footer.blocks.last().unwrap().offset).unwrap();

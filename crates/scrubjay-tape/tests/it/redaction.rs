@@ -86,7 +86,7 @@ impl Watcher for Kept {
 }
 
 #[test]
-fn who_watches_sees_what_is_on_tape_and_no_more() {
+fn a_watcher_sees_exactly_the_recorded_messages() {
     let directory = scratch();
     let home = Home::new(directory.path().to_owned());
     let (watch, kept) = (Watch::default(), Kept::default());

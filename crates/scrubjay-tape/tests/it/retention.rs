@@ -70,7 +70,7 @@ fn a_clock_that_was_never_seen_is_compared_with_the_files() {
 }
 
 #[test]
-fn what_is_old_goes_when_both_clocks_say_so_or_a_person_does() {
+fn old_tapes_are_removed_if_both_clocks_agree_or_a_person_confirms() {
     let scratch = scratch();
     let home = home(&scratch);
     five(&home);
@@ -93,7 +93,7 @@ fn what_is_old_goes_when_both_clocks_say_so_or_a_person_does() {
 }
 
 #[test]
-fn a_conversation_that_goes_on_keeps_its_tapes() {
+fn tapes_of_a_running_conversation_are_kept() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut running = recording(&home, 300);
@@ -114,7 +114,7 @@ fn a_conversation_that_goes_on_keeps_its_tapes() {
 
 /// The clock was a year behind while it was recorded, and is right again: the tape is not as old as it says.
 #[test]
-fn what_was_recorded_under_a_clock_that_was_behind_stays() {
+fn tapes_recorded_with_a_late_clock_are_kept() {
     let scratch = scratch();
     let home = home(&scratch);
     // For the recording, this time was believed: it has the clock of today.
@@ -141,7 +141,7 @@ fn what_was_recorded_under_a_clock_that_was_behind_stays() {
 
 /// A file that is younger than the tape says was copied here, or written by a process with a clock of its own.
 #[test]
-fn a_file_that_is_younger_than_its_tape_counts_for_its_age() {
+fn a_tape_whose_file_is_younger_is_kept() {
     let scratch = scratch();
     let home = home(&scratch);
     let written = clock::now().wall_ns;
@@ -157,7 +157,7 @@ fn a_file_that_is_younger_than_its_tape_counts_for_its_age() {
 }
 
 #[test]
-fn what_is_from_the_future_stays() {
+fn tapes_from_the_future_are_kept() {
     let scratch = scratch();
     let home = home(&scratch);
     five(&home);

@@ -55,7 +55,7 @@ fn bytes(texts: &[String]) -> Vec<&[u8]> {
 }
 
 #[test]
-fn tapes_of_one_connection_are_linked_and_hold_everything_once() {
+fn tapes_of_one_connection_are_linked_and_have_every_entry_once() {
     for limit in [0, 1, 500, 2_000, 10_000] {
         let scratch = scratch();
         let home = home(&scratch);
@@ -84,7 +84,7 @@ fn tapes_of_one_connection_are_linked_and_hold_everything_once() {
 }
 
 #[test]
-fn an_operation_is_named_on_its_own_tape_alone() {
+fn an_operation_is_named_only_on_its_own_tape() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = recording(&home, 600);
@@ -116,7 +116,7 @@ fn an_operation_is_named_on_its_own_tape_alone() {
 }
 
 #[test]
-fn a_tape_is_full_by_age_too() {
+fn a_tape_is_also_full_by_age() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = recording(&home, u64::MAX);
@@ -172,7 +172,7 @@ fn obstruct(home: &Home, recording: &Recording) -> std::path::PathBuf {
 }
 
 #[test]
-fn one_tape_that_cannot_be_sealed_keeps_no_other_from_it() {
+fn one_tape_that_cannot_be_sealed_does_not_stop_the_others() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = recording(&home, 1);

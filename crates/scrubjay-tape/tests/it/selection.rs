@@ -106,7 +106,7 @@ fn nothing_changes_without_a_policy() {
 }
 
 #[test]
-fn what_waited_keeps_its_order_and_its_times() {
+fn buffered_entries_keep_their_order_and_times() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = recording(&home, 1 << 20).with_policy(&focused(2, 0));
@@ -144,7 +144,7 @@ fn what_waited_keeps_its_order_and_its_times() {
 }
 
 #[test]
-fn what_is_decided_at_once_is_on_tape_at_once() {
+fn entries_decided_at_once_are_written_at_once() {
     let scratch = scratch();
     let home = home(&scratch);
     let sampling = Sampling::Systematic { interval: 2 };
@@ -193,7 +193,7 @@ fn a_buffer_is_written_when_it_is_full_or_due_and_a_crash_loses_the_rest() {
 }
 
 #[test]
-fn the_end_writes_what_waits() {
+fn the_end_writes_buffered_entries() {
     let scratch = scratch();
     let home = home(&scratch);
     let policy = Policy { buffer_max: Some(100), ..focused(10, 0) };
@@ -210,7 +210,7 @@ fn the_end_writes_what_waits() {
 }
 
 #[test]
-fn every_tape_of_a_connection_tells_what_it_lacks() {
+fn every_tape_of_a_connection_notes_what_was_left_out() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut policy = focused(0, 0);
@@ -240,7 +240,7 @@ fn every_tape_of_a_connection_tells_what_it_lacks() {
 }
 
 #[test]
-fn what_cannot_be_written_is_not_forgotten() {
+fn entries_that_cannot_be_written_are_kept() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = recording(&home, 1 << 20).with_policy(&focused(4, 0));
@@ -263,7 +263,7 @@ fn what_cannot_be_written_is_not_forgotten() {
 }
 
 #[test]
-fn a_buffer_that_cannot_be_written_holds_messages_back() {
+fn new_messages_are_refused_while_the_buffer_cannot_be_written() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = recording(&home, 1 << 20).with_policy(&buffering(2));
@@ -285,7 +285,7 @@ fn a_buffer_that_cannot_be_written_holds_messages_back() {
 }
 
 #[test]
-fn what_waits_too_long_is_written() {
+fn entries_that_wait_too_long_are_written() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = recording(&home, 1 << 20).with_policy(&focused(0, 0));
@@ -301,7 +301,7 @@ fn what_waits_too_long_is_written() {
 }
 
 #[test]
-fn what_waits_is_redacted() {
+fn buffered_entries_are_redacted() {
     let scratch = scratch();
     let home = home(&scratch);
     let policy = Policy { buffer_max: Some(100), ..focused(4, 0) };
@@ -322,7 +322,7 @@ fn what_waits_is_redacted() {
 }
 
 #[test]
-fn what_is_switched_off_leaves_nothing() {
+fn disabled_recording_leaves_no_files() {
     let scratch = scratch();
     let home = Home::new(scratch.path().join("data"));
     let policy = Policy { enabled: false, ..Policy::default() };
@@ -386,7 +386,7 @@ fn old_tapes_are_removed_and_no_others() {
 
 /// What rules changed is on tape as it came and as it went, or not at all.
 #[test]
-fn what_came_goes_where_what_went_on_goes() {
+fn an_original_message_is_written_to_the_tape_of_the_changed_one() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = recording(&home, 1 << 20).with_policy(&focused(0, 0));
@@ -440,7 +440,7 @@ fn crowd(recording: &mut Recording, dice: &mut Dice) -> Vec<(Vec<String>, bool)>
 }
 
 #[test]
-fn whatever_happens_calls_are_whole_in_order_and_counted() {
+fn random_selections_keep_calls_whole_ordered_and_counted() {
     let mut dice = Dice::new(31);
     for round in 0..40 {
         let scratch = scratch();

@@ -43,7 +43,7 @@ pub(crate) fn complain(recording: &mut Recording, text: &str) {
 
 /// Two wait for the disk, one sync is for both, and it fails: neither is on the tape, and both hear of it.
 #[test]
-fn a_sync_that_fails_takes_back_what_all_wait_for() {
+fn a_failed_sync_truncates_all_unsynced_entries() {
     let scratch = scratch();
     let home = Home::new(scratch.path().join("data"));
     let mut recording = recording(&home, 1 << 20);
@@ -71,7 +71,7 @@ fn a_sync_that_fails_takes_back_what_all_wait_for() {
 
 /// What tells of a gap is not on the disk either: it is told again.
 #[test]
-fn a_gap_that_was_not_synced_is_told_again() {
+fn an_unsynced_gap_is_recorded_again() {
     let scratch = scratch();
     let home = Home::new(scratch.path().join("data"));
     let mut recording = recording(&home, 1 << 20);
@@ -90,7 +90,7 @@ fn a_gap_that_was_not_synced_is_told_again() {
 
 /// One sync serves all who recorded before it began, and who come later wait for another.
 #[test]
-fn one_sync_is_for_all_that_came_before() {
+fn one_sync_covers_all_earlier_entries() {
     let scratch = scratch();
     let home = Home::new(scratch.path().join("data"));
     let mut recording = recording(&home, 1 << 20);
@@ -108,7 +108,7 @@ fn one_sync_is_for_all_that_came_before() {
 
 /// A tape that is full while a sync is under way grows until it is known how that went.
 #[test]
-fn a_tape_is_not_left_while_it_is_synced() {
+fn a_tape_is_not_rotated_during_a_sync() {
     let scratch = scratch();
     let home = Home::new(scratch.path().join("data"));
     let mut recording = recording(&home, 200);

@@ -94,7 +94,7 @@ fn flip_a_byte(entries: &mut [Owned], at: usize) {
 }
 
 #[test]
-fn tapes_of_one_connection_name_the_ends_of_those_before() {
+fn each_tape_of_a_connection_names_the_end_of_the_previous_one() {
     let scratch = scratch();
     let home = home(&scratch);
     let tapes = rotated(&home);
@@ -109,7 +109,7 @@ fn tapes_of_one_connection_name_the_ends_of_those_before() {
 }
 
 #[test]
-fn a_digest_is_the_same_whether_it_was_worked_out_beside_or_at_the_end() {
+fn a_digest_is_the_same_computed_in_the_background_or_at_the_end() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = recording(&home, 11 << 20);
@@ -237,7 +237,7 @@ const TAMPERINGS: &[Tampering] = &[
 ];
 
 #[test]
-fn what_is_done_to_one_tape_shows_by_another() {
+fn tampering_with_one_tape_is_detected_by_another() {
     for (what, tamper, place, problem) in TAMPERINGS {
         let scratch = scratch();
         let home = home(&scratch);
@@ -251,7 +251,7 @@ fn what_is_done_to_one_tape_shows_by_another() {
 }
 
 #[test]
-fn any_flipped_bit_of_any_tape_but_the_newest_shows() {
+fn any_flipped_bit_is_detected_except_on_the_newest_tape() {
     let scratch = scratch();
     let home = home(&scratch);
     let tapes = rotated(&home);
@@ -274,7 +274,7 @@ fn any_flipped_bit_of_any_tape_but_the_newest_shows() {
 }
 
 #[test]
-fn a_tape_that_was_removed_is_told_from_one_that_is_missing() {
+fn a_removed_tape_is_distinguished_from_a_missing_one() {
     let scratch = scratch();
     let home = home(&scratch);
     let tapes = rotated(&home);
@@ -296,7 +296,7 @@ fn import_again(home: &Home, file: &TapeFile) {
 }
 
 #[test]
-fn importing_its_neighbours_does_not_excuse_a_tape_that_is_gone() {
+fn importing_the_neighbours_does_not_excuse_a_missing_tape() {
     let check = |imported: &[usize], gone: &[usize], expected: &[usize]| {
         let scratch = scratch();
         let home = home(&scratch);
@@ -330,7 +330,7 @@ fn importing_its_neighbours_does_not_excuse_a_tape_that_is_gone() {
 }
 
 #[test]
-fn importing_the_connection_behind_does_not_excuse_one_that_is_gone() {
+fn importing_the_next_connection_does_not_excuse_a_missing_tape() {
     let scratch = scratch();
     let home = home(&scratch);
     let ids = ["one", "two", "three"].map(|text| {
@@ -350,7 +350,7 @@ fn importing_the_connection_behind_does_not_excuse_one_that_is_gone() {
 }
 
 #[test]
-fn a_tape_from_before_ends_were_named_is_sound() {
+fn an_old_tape_that_names_no_end_is_sound() {
     let scratch = scratch();
     let home = home(&scratch);
     let tapes = rotated(&home);
@@ -449,7 +449,7 @@ impl Kept {
 }
 
 #[test]
-fn what_goes_on_after_a_checkpoint_is_fine() {
+fn changes_by_normal_use_after_a_checkpoint_are_fine() {
     let mut kept = kept();
     let live = kept.live.tape().unwrap();
     assert!(kept.is_fine());
@@ -476,7 +476,7 @@ fn recording_of(home: &Home) -> Recording {
 }
 
 #[test]
-fn a_checkpoint_names_what_was_done_to_each_tape() {
+fn a_checkpoint_names_the_change_of_each_tape() {
     let last = |tapes: &[TapeFile]| tapes.last().unwrap().clone();
     let check = |what: &str, tamper: &dyn Fn(&Kept) -> TapeId, expected: TapeChange| {
         let kept = kept();
@@ -541,7 +541,7 @@ fn a_checkpoint_names_what_was_done_to_each_tape() {
 }
 
 #[test]
-fn a_changed_checkpoint_is_none() {
+fn an_altered_checkpoint_is_refused() {
     let kept = kept();
     let text = serde_json::to_string(&kept.checkpoint).unwrap();
     for (from, to) in [("\"mark_step\":1", "\"mark_step\":2"), ("\"sealed\":true", "\"sealed\":false")] {
@@ -578,7 +578,7 @@ pub(crate) fn put_back(path: &Path, whole: &[u8]) {
 }
 
 #[test]
-fn time_that_ran_backwards_is_told() {
+fn time_that_ran_backwards_is_reported() {
     const HOUR: u64 = 3600 * 1_000_000_000;
     let scratch = scratch();
     let home = home(&scratch);

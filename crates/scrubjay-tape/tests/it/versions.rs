@@ -26,7 +26,7 @@ fn set_version(path: &Path, version: u16) {
 }
 
 #[test]
-fn a_newer_version_is_refused_by_name() {
+fn a_newer_version_is_refused_and_named() {
     let (one, other) = (scratch(), scratch());
     let home = home(&one);
     let entries = [Owned::message("m")];
@@ -58,7 +58,7 @@ fn a_newer_version_is_refused_by_name() {
 }
 
 #[test]
-fn what_is_no_tape_says_so() {
+fn other_files_are_refused_as_no_tape() {
     let scratch = scratch();
     let path = scratch.path().join("file.tape");
     let text = "Lorem ipsum dolor sit amet. ".repeat(20_000);
@@ -81,7 +81,7 @@ fn what_is_no_tape_says_so() {
 }
 
 #[test]
-fn a_header_takes_whatever_an_environment_says() {
+fn a_header_accepts_long_texts_from_the_environment() {
     let scratch = scratch();
     let home = home(&scratch);
     let long = |c: &str| Some(c.repeat(100_000));

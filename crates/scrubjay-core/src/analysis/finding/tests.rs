@@ -148,7 +148,7 @@ fn greeted() -> Script {
 }
 
 #[test]
-fn retries_are_told_with_their_outcomes() {
+fn retries_are_reported_with_their_outcomes() {
     let mut script = greeted();
     let at = json!({ "path": "/a" });
     script.call("read", at.clone(), "!timed out after 31 ms");
@@ -202,7 +202,7 @@ fn polls_and_questions_whose_answer_changes_are_no_retries() {
 }
 
 #[test]
-fn one_failure_and_another_try_is_ordinary() {
+fn a_single_retry_after_a_failure_is_not_reported() {
     let mut script = greeted();
     script.call("read", json!({ "path": "/a" }), "!timed out").call("read", json!({ "path": "/a" }), "text");
     script.call("edit", json!({ "path": "/a" }), "done");
@@ -210,7 +210,7 @@ fn one_failure_and_another_try_is_ordinary() {
 }
 
 #[test]
-fn a_loop_is_told_once_as_it_first_came() {
+fn a_loop_is_reported_once_in_its_first_rotation() {
     let mut script = greeted();
     script.call("search", json!({ "q": "start" }), "found");
     for _ in 0..5 {
@@ -235,7 +235,7 @@ fn a_loop_is_told_once_as_it_first_came() {
 }
 
 #[test]
-fn rounds_that_get_somewhere_are_no_loop() {
+fn rounds_with_changing_answers_are_no_loop() {
     let mut script = greeted();
     for page in 0..8 {
         // The same arguments each time, and another page each time.
@@ -251,7 +251,7 @@ fn rounds_that_get_somewhere_are_no_loop() {
 }
 
 #[test]
-fn failures_in_a_row_say_where_they_began_and_whether_they_ended() {
+fn failure_runs_name_their_begin_and_end() {
     let mut script = greeted();
     script.call("read", json!({ "path": 0 }), "text");
     for path in 1..5 {
@@ -267,7 +267,7 @@ fn failures_in_a_row_say_where_they_began_and_whether_they_ended() {
 }
 
 #[test]
-fn what_never_worked_and_what_broke_altogether_is_told() {
+fn tools_that_always_fail_and_runs_over_all_calls_are_reported() {
     let mut script = greeted();
     script.call("read", json!({ "path": 0 }), "text").call("search", json!({ "q": 0 }), "none");
     for n in 0..3 {
@@ -284,7 +284,7 @@ fn what_never_worked_and_what_broke_altogether_is_told() {
 }
 
 #[test]
-fn tools_that_vanish_come_back_or_never_were_are_told() {
+fn vanished_returned_and_unknown_tools_are_reported() {
     let mut script = greeted();
     script.list(json!([schema("read"), schema("search")]));
     script.call("read", json!({ "path": 1 }), "text");
@@ -369,7 +369,7 @@ fn a_single_slow_call_is_an_outlier_and_a_wide_spread_is_none() {
 }
 
 #[test]
-fn who_waits_for_a_person_is_not_slow() {
+fn a_call_that_waits_for_a_person_is_not_slow() {
     let mut script = greeted();
     for n in 0..20 {
         script.call_for("read", json!({ "path": n }), "text", 20);
@@ -392,7 +392,7 @@ fn who_waits_for_a_person_is_not_slow() {
 }
 
 #[test]
-fn tools_are_told_by_what_they_cost() {
+fn tools_are_listed_by_their_cost() {
     let mut script = greeted();
     script.call("search", json!({ "q": 1 }), &"word ".repeat(400)).call("search", json!({ "q": 2 }), "none");
     let context = analyse(&script.tape(), &[]).context;
@@ -433,7 +433,7 @@ fn ordinary_work(rounds: &[(u8, u8, bool)]) -> Script {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn ordinary_work_shows_nothing(rounds in prop::collection::vec((any::<u8>(), any::<u8>(), any::<bool>()), 0..120)) {
+    fn ordinary_work_has_no_findings(rounds in prop::collection::vec((any::<u8>(), any::<u8>(), any::<bool>()), 0..120)) {
         prop_assert_eq!(ordinary_work(&rounds).found(), vec![]);
     }
 }

@@ -78,7 +78,7 @@ fn take(open: &mut Vec<OpenCall>, which: usize) -> Option<OpenCall> {
 
 proptest! {
     #[test]
-    fn no_answer_passes_that_the_rules_of_its_request_block(
+    fn answers_that_the_rules_of_their_request_block_do_not_pass(
         steps in proptest::collection::vec(any_step(), 1..60),
     ) {
         let (rules, mut blocked) = rule_set(0);
@@ -141,7 +141,7 @@ fn answers_under_one_id_may_be_to_any_of_its_requests_until_all_are_answered() {
 }
 
 #[test]
-fn what_nobody_waits_for_pushes_nothing_out() {
+fn unawaited_answers_do_not_push_out_open_requests() {
     let (rules, _) = rule_set(0);
     let mut judge = Judge::new(rules, "files", 4096);
     judge.line(C, call(0, "plain", &json!({})).as_bytes());

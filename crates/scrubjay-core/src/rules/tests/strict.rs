@@ -26,7 +26,7 @@ const HIDDEN: &str =
     r#"{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"delete_all","arguments":{}}}"#;
 
 #[test]
-fn no_line_end_reaches_a_line_reader() {
+fn raw_line_ends_are_refused() {
     for end in ["\r", "\u{b}", "\u{c}", "\u{1c}", "\u{1d}", "\u{1e}", "\u{85}", "\u{2028}", "\u{2029}", "\n"]
     {
         let line = call(1, "echo", &json!({ "x": 0 })).replace(":0", &format!(":[{end}{HIDDEN}{end}]"));
@@ -39,7 +39,7 @@ fn no_line_end_reaches_a_line_reader() {
 }
 
 #[test]
-fn separators_within_strings_go_on_as_escapes() {
+fn line_separators_in_strings_are_forwarded_as_escapes() {
     let line = call(1, "echo", &json!({ "text": "a\u{2028}{\"b\u{2029}c\u{85}d" }));
     let told = no_deletes().line(C, line.as_bytes());
     let onward = text(&told);
@@ -83,7 +83,7 @@ fn what_is_not_strict_json_is_refused() {
 }
 
 #[test]
-fn who_waits_hears_of_it() {
+fn the_waiting_side_gets_an_error() {
     // A request with an unambiguous id.
     let told = refused(r#"{"id":"a","method":"x","params":{"n":NaN}}"#, "strict/json");
     assert_eq!((&back(&told)["id"], &back(&told)["error"]["code"]), (&json!("a"), &json!(-32700)));
@@ -108,14 +108,14 @@ fn who_waits_hears_of_it() {
 }
 
 #[test]
-fn an_empty_line_says_nothing_and_passes() {
+fn an_empty_line_passes() {
     for line in ["", "  ", "\t"] {
         assert_eq!(no_deletes().line(C, line.as_bytes()), Judgement::default());
     }
 }
 
 #[test]
-fn a_connection_that_no_rule_is_about_is_not_looked_into() {
+fn a_connection_without_rules_is_not_parsed() {
     let other = RuleMatch { backends: globs(&["web"]), ..RuleMatch::default() };
     let mut judge = judge(vec![rule("no", other, block())]);
     assert!(!judge.is_strict());
@@ -138,7 +138,7 @@ fn where_path(action: RuleAction, check: ValueCheck) -> Judge {
 }
 
 #[test]
-fn any_spelling_of_a_key_that_a_rule_looks_at_counts() {
+fn conditions_see_every_spelling_of_a_key() {
     let etc = || where_path(block(), ValueCheck::matches("^/etc/").unwrap());
     for key in ["path", "Path", "PATH", "\\u0050ath", "p\\u0061th"] {
         let line = call(1, "read", &json!({ "KEY": "/etc/passwd" })).replace("KEY", key);
@@ -152,7 +152,7 @@ fn any_spelling_of_a_key_that_a_rule_looks_at_counts() {
 }
 
 #[test]
-fn an_allow_holds_only_for_what_is_certain() {
+fn an_allow_applies_only_if_the_match_is_certain() {
     let rules = || {
         let conditions = vec![Condition {
             path: path("$.arguments.path"),
@@ -177,7 +177,7 @@ fn an_allow_holds_only_for_what_is_certain() {
 }
 
 #[test]
-fn texts_and_numbers_are_judged_as_readers_take_them() {
+fn strings_and_numbers_are_judged_as_readers_convert_them() {
     let blocked = |check: ValueCheck, value: &str| {
         let line = call(1, "read", &json!({ "path": 0 })).replace(":0", &format!(":{value}"));
         where_path(block(), check).line(C, line.as_bytes()).onward == Onward::Nothing
@@ -220,7 +220,7 @@ fn texts_and_numbers_are_judged_as_readers_take_them() {
 }
 
 #[test]
-fn a_number_beyond_all_bounds_does_not_hide_its_neighbours() {
+fn a_number_beyond_doubles_does_not_hide_other_values() {
     let contains = |place: &str, action: RuleAction| {
         let conditions =
             vec![Condition { path: path(place), check: ValueCheck::contains("/etc/".to_owned()) }];
@@ -243,7 +243,7 @@ fn a_number_beyond_all_bounds_does_not_hide_its_neighbours() {
 }
 
 #[test]
-fn what_lenient_servers_take_for_a_value_counts() {
+fn values_that_lenient_servers_convert_match() {
     let judged = |action: RuleAction, check: ValueCheck, value: &str| {
         let line = call(1, "read", &json!({ "path": 0 })).replace(":0", &format!(":{value}"));
         where_path(action, check).line(C, line.as_bytes()).marks.as_marks().rules == "r"
@@ -285,7 +285,7 @@ fn with_text(text: &str) -> String {
 }
 
 #[test]
-fn a_text_that_a_server_takes_for_json_is_looked_into() {
+fn json_in_a_string_argument_is_judged() {
     let judged = |place: &str, check: ValueCheck, action: RuleAction, line: &str| {
         let conditions = vec![Condition { path: path(place), check }];
         let when = RuleMatch { conditions, ..tool("*") };
@@ -327,7 +327,7 @@ fn a_text_that_a_server_takes_for_json_is_looked_into() {
 }
 
 #[test]
-fn a_change_that_ends_at_a_text_is_refused() {
+fn a_change_inside_json_in_a_string_is_refused() {
     let by = |change: RuleChange, text: &str| {
         let mut judge = judge(vec![rule("r", tool("*"), RuleAction::Modify(vec![change]))]);
         judge.line(C, with_text(text).as_bytes()).marks.as_marks().rules.to_owned()
@@ -377,7 +377,7 @@ fn two_spellings_of_a_key_that_a_rule_changes_are_refused() {
 }
 
 #[test]
-fn an_error_without_an_id_is_of_no_method() {
+fn an_error_without_an_id_matches_no_method() {
     let error = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"what?"}}"#;
     let mut by_method = judge(vec![
         rule("calls", tool("delete_*"), block()),
@@ -393,7 +393,7 @@ fn an_error_without_an_id_is_of_no_method() {
 }
 
 #[test]
-fn an_answer_cannot_pretend_to_answer_something_else() {
+fn an_answer_cannot_be_taken_for_one_to_another_request() {
     let when = || RuleMatch { direction: Some(S), ..tool("secret") };
     let answer = |id: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"x":1}}}}"#);
     // The same id twice: it is unknown which of them is answered first.
@@ -419,7 +419,7 @@ fn an_answer_cannot_pretend_to_answer_something_else() {
 }
 
 #[test]
-fn an_allow_is_about_all_that_its_path_leads_to() {
+fn an_allow_needs_every_value_at_its_path_to_match() {
     let allowed = |place: &str, check: ValueCheck, arguments: Value| {
         let conditions = vec![Condition { path: path(place), check }];
         let mut judge = judge(vec![
@@ -450,7 +450,7 @@ fn an_allow_is_about_all_that_its_path_leads_to() {
 }
 
 #[test]
-fn a_client_of_a_gateway_is_held_to_the_same() {
+fn the_checks_apply_to_clients_of_a_gateway() {
     let told = refuse_unreadable(C, b"{\"id\":1,\"method\":\"x\",\"params\":{\"a\":[\r]}}").unwrap();
     assert_eq!((reason(&told).as_str(), &back(&told)["id"]), ("strict/line-end", &json!(1)));
     assert_eq!(refuse_unreadable(C, br#"{"id":1,"method":"x","params":{"a":[]}}"#), None);

@@ -33,7 +33,7 @@ fn after_call(judge: &mut Judge, answer: &str) -> Judgement {
 }
 
 #[test]
-fn a_demand_is_judged_as_the_request_it_is() {
+fn an_input_request_is_judged_as_a_request() {
     for when in
         [methods(&["sampling/createMessage"]), RuleMatch { direction: Some(S), ..methods(&["sampling/*"]) }]
     {
@@ -60,7 +60,7 @@ fn a_demand_is_judged_as_the_request_it_is() {
 }
 
 #[test]
-fn a_demand_is_found_wherever_it_can_stand() {
+fn an_input_request_is_found_in_every_legal_position() {
     let no_sampling = || judge(vec![rule("no", methods(&["sampling/*"]), block())]);
     let task = format!(r#""taskId":"t","status":"input_required","inputRequests":{SAMPLE}"#);
     for answer in [
@@ -86,7 +86,7 @@ fn a_demand_is_found_wherever_it_can_stand() {
 }
 
 #[test]
-fn what_readers_differ_on_within_a_message_is_refused() {
+fn ambiguous_nested_messages_are_refused() {
     let mut judge = judge(vec![rule("no", methods(&["sampling/*"]), block())]);
     for (answer, why) in [
         (demand(1, SAMPLE, "s").replace("inputRequests", "InputRequests"), "strict/spelling"),
@@ -110,7 +110,7 @@ fn what_readers_differ_on_within_a_message_is_refused() {
 }
 
 #[test]
-fn what_is_given_is_judged_as_the_answer_to_what_was_demanded() {
+fn an_input_response_is_judged_as_the_answer_to_its_request() {
     let when = || RuleMatch { direction: Some(C), ..methods(&["elicitation/create"]) };
     let mut judge = judge(vec![rule("no-forms", when(), block())]);
     let both = format!("{},{}", &SAMPLE[..SAMPLE.len() - 1], &FORM[1..]);
@@ -133,7 +133,7 @@ fn what_is_given_is_judged_as_the_answer_to_what_was_demanded() {
 }
 
 #[test]
-fn changes_reach_what_stands_within_and_notes_add_up() {
+fn changes_apply_to_nested_messages_and_marks_add_up() {
     let change = RuleChange::set(path("$.maxTokens"), "5".to_owned());
     let mask = RuleChange::replace(path("$..text"), "hunter2", "***".to_owned()).unwrap();
     let mut judge = judge(vec![
@@ -182,7 +182,7 @@ fn hide() -> Vec<Rule> {
 const SECRET: &str = r#"{"content":[{"type":"text","text":"SECRET"}]}"#;
 
 #[test]
-fn what_a_task_brings_is_of_the_call_that_began_it() {
+fn the_result_of_a_task_matches_the_rules_of_its_call() {
     for begun in
         [r#"{"task":{"taskId":"TASK","status":"working"}}"#, r#"{"resultType":"task","taskId":"TASK"}"#]
     {
@@ -221,7 +221,7 @@ fn what_a_task_brings_is_of_the_call_that_began_it() {
 }
 
 #[test]
-fn nobody_makes_a_task_harmless_by_naming_it_again() {
+fn naming_a_task_again_does_not_change_its_rules() {
     let begun = |id: u64| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"task":{{"taskId":"t"}}}}}}"#);
     let result = format!(r#"{{"jsonrpc":"2.0","id":9,"result":{SECRET}}}"#);
     let mut judge = judge(hide());
@@ -245,7 +245,7 @@ fn nobody_makes_a_task_harmless_by_naming_it_again() {
 }
 
 #[test]
-fn a_client_that_answers_by_a_task_is_no_way_round() {
+fn rules_apply_to_a_client_that_answers_with_a_task() {
     let content = Condition { path: path("$.content"), check: ValueCheck::exists(true) };
     let when =
         RuleMatch { direction: Some(C), conditions: vec![content], ..methods(&["sampling/createMessage"]) };
@@ -257,7 +257,7 @@ fn a_client_that_answers_by_a_task_is_no_way_round() {
 }
 
 #[test]
-fn of_a_batch_that_is_refused_nothing_is_remembered() {
+fn a_refused_batch_leaves_no_state() {
     let when = RuleMatch { direction: Some(S), ..tool("secret") };
     let mut judge = judge(vec![rule("hide", when, block())]);
     let batch = format!(r#"[{},{{"id":2,"Method":"x"}}]"#, call(1, "secret", &json!({})));
@@ -274,7 +274,7 @@ fn of_a_batch_that_is_refused_nothing_is_remembered() {
 }
 
 #[test]
-fn what_a_rule_writes_is_held_to_the_same() {
+fn the_output_of_a_rule_is_checked_like_a_message() {
     let set = |place: &str, json: &str| {
         let change = RuleChange::set(path(place), json.to_owned());
         let mut judge = judge(vec![rule("r", RuleMatch::default(), RuleAction::Modify(vec![change]))]);

@@ -5,7 +5,7 @@ use scrubjay_core::entry::Direction;
 use super::{POLICIES, say};
 
 #[test]
-fn what_real_peers_say_is_not_refused() {
+fn messages_of_real_peers_are_not_refused() {
     let place = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/parsers/ordinary.jsonl");
     let mut files = vec![std::path::PathBuf::from(place)];
     // Others to look at, line by line.

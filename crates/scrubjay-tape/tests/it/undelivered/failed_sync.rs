@@ -27,7 +27,7 @@ fn mark(recording: &mut Recording, number: u64) {
 }
 
 #[test]
-fn a_message_on_the_tape_that_was_left_is_named_with_its_tape() {
+fn an_undelivered_message_on_the_previous_tape_is_named_with_that_tape() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = surviving(&home, u64::MAX);
@@ -49,7 +49,7 @@ fn a_message_on_the_tape_that_was_left_is_named_with_its_tape() {
 
 /// The first tape is removed with all that was on it; no number of it means an entry of the next.
 #[test]
-fn a_message_that_was_taken_back_is_never_taken_for_another() {
+fn marking_a_truncated_message_names_no_other() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = surviving(&home, u64::MAX);
@@ -80,7 +80,7 @@ fn a_note_that_was_not_synced_is_written_again() {
 
 /// One sync takes long, and more is written meanwhile: what it was of need not be said again when the next one fails.
 #[test]
-fn what_was_synced_is_not_told_twice() {
+fn a_synced_note_is_not_written_again() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = surviving(&home, u64::MAX);
@@ -108,7 +108,7 @@ fn recording_error() -> scrubjay_tape::recording::RecordError {
 }
 
 #[test]
-fn syncs_that_fail_in_a_row_leave_the_link_to_the_tape_before() {
+fn repeated_sync_failures_keep_the_link_to_the_previous_tape() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = surviving(&home, u64::MAX);
@@ -203,7 +203,7 @@ fn a_buffer_whose_sync_fails_is_written_again_and_its_marks_name_it() {
 }
 
 #[test]
-fn a_selection_whose_sync_fails_refuses_the_message_and_keeps_what_was_passed_on() {
+fn a_failed_sync_refuses_the_new_message_and_keeps_forwarded_ones() {
     let scratch = scratch();
     let home = home(&scratch);
     let strategy = SelectionStrategy::ErrorFocused { before: 2, after: 0 };

@@ -38,7 +38,7 @@ fn recorded(home: &Home, gateway: Option<&str>, kind: TapeKind, tape_bytes_max: 
 
 /// A slow client leaves when its messages are on many tapes: sealed, and the last one live.
 #[test]
-fn all_that_notes_name_is_shown_on_the_tape_it_is_on() {
+fn notes_on_later_tapes_mark_entries_of_their_own_tape() {
     for gateway in [None, Some("run")] {
         let scratch = scratch();
         let home = home(&scratch);
@@ -60,7 +60,7 @@ fn all_that_notes_name_is_shown_on_the_tape_it_is_on() {
 }
 
 #[test]
-fn a_note_after_the_end_counts_where_it_is_of_the_same_gateway() {
+fn a_late_note_counts_only_within_the_same_gateway_run() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut first = recorded(&home, Some("run"), TapeKind::Conversation, u64::MAX);
