@@ -63,17 +63,17 @@ fn the_first_deciding_rule_is_the_last_to_apply() {
         rule("no-deletes", tool("delete_*"), block()),
         rule("never", RuleMatch::default(), RuleAction::Tag(vec!["late".to_owned()])),
     ]);
-    let told = judge.line(C, call(1, "delete_all", &json!({})).as_bytes());
-    assert_eq!(text(&told), "nothing");
+    let judgement = judge.line(C, call(1, "delete_all", &json!({})).as_bytes());
+    assert_eq!(text(&judgement), "nothing");
     assert_eq!(
-        back(&told),
+        back(&judgement),
         json!({ "jsonrpc": "2.0", "id": 1, "error": { "code": -7, "message": "no", "data": { "rule": "no-deletes" } } })
     );
-    let judged = told.marks.as_marks();
+    let judged = judgement.marks.as_marks();
     assert_eq!((judged.rule_names(), judged.effects), (vec!["note", "no-deletes"], RuleEffects::BLOCKED));
-    let told = judge.line(C, call(2, "delete_tmp", &json!({})).as_bytes());
-    assert_eq!((told.onward.clone(), told.back.clone()), (Onward::Same, None));
-    let judged = told.marks.as_marks();
+    let judgement = judge.line(C, call(2, "delete_tmp", &json!({})).as_bytes());
+    assert_eq!((judgement.onward.clone(), judgement.back.clone()), (Onward::Same, None));
+    let judged = judgement.marks.as_marks();
     assert_eq!((judged.rule_names(), judged.tag_names()), (vec!["note", "fine"], vec!["seen"]));
     assert!(!judged.is_intercepted());
 }
@@ -144,25 +144,25 @@ fn a_blocked_answer_becomes_an_error_and_a_mocked_one_is_replaced() {
     ]);
     judge.line(C, call(1, "a", &json!({})).as_bytes());
     judge.line(C, call(2, "b", &json!({})).as_bytes());
-    let told = judge.line(S, br#"{"jsonrpc":"2.0","id":1,"result":{"x":1}}"#);
-    assert!(text(&told).contains(r#""id":1,"error":{"code":-7"#) && told.back.is_none());
-    assert_eq!(told.marks.as_marks().effects, RuleEffects::BLOCKED);
-    let told = judge.line(S, br#"{"jsonrpc":"2.0","id":2,"error":{"code":1,"message":""}}"#);
-    assert_eq!(text(&told), r#"{"jsonrpc":"2.0","id":2,"result":{"content":[]}}"#);
+    let judgement = judge.line(S, br#"{"jsonrpc":"2.0","id":1,"result":{"x":1}}"#);
+    assert!(text(&judgement).contains(r#""id":1,"error":{"code":-7"#) && judgement.back.is_none());
+    assert_eq!(judgement.marks.as_marks().effects, RuleEffects::BLOCKED);
+    let judgement = judge.line(S, br#"{"jsonrpc":"2.0","id":2,"error":{"code":1,"message":""}}"#);
+    assert_eq!(text(&judgement), r#"{"jsonrpc":"2.0","id":2,"result":{"content":[]}}"#);
 }
 
 #[test]
 fn a_notification_is_blocked_without_a_reply_and_never_mocked() {
     let canned = RuleAction::Mock { result: "{}".to_owned() };
     let line = br#"{"jsonrpc":"2.0","method":"notifications/message","params":{}}"#;
-    let told = judge(vec![rule("canned", RuleMatch::default(), canned.clone())]).line(S, line);
-    assert_eq!(told, Judgement::default());
-    let told = judge(vec![rule("no", RuleMatch::default(), block())]).line(S, line);
-    assert_eq!((text(&told).as_str(), told.back.is_none()), ("nothing", true));
-    let told = judge(vec![rule("canned", RuleMatch::default(), canned)])
+    let judgement = judge(vec![rule("canned", RuleMatch::default(), canned.clone())]).line(S, line);
+    assert_eq!(judgement, Judgement::default());
+    let judgement = judge(vec![rule("no", RuleMatch::default(), block())]).line(S, line);
+    assert_eq!((text(&judgement).as_str(), judgement.back.is_none()), ("nothing", true));
+    let judgement = judge(vec![rule("canned", RuleMatch::default(), canned)])
         .line(C, call(5, "x", &json!({})).as_bytes());
     assert_eq!(
-        (back(&told), told.marks.as_marks().effects),
+        (back(&judgement), judgement.marks.as_marks().effects),
         (json!({"jsonrpc":"2.0","id":5,"result":{}}), RuleEffects::MOCKED)
     );
 }
@@ -181,13 +181,14 @@ fn changes_add_up_and_delays_are_limited() {
         rule("slow", RuleMatch::default(), RuleAction::Delay(Duration::from_secs(50))),
         rule("slower", RuleMatch::default(), RuleAction::Delay(Duration::from_secs(50))),
     ]);
-    let told = judge.line(C, br#"{"id":1,"method":"tools/call","params":{"name":"search","arguments":{ }}}"#);
+    let judgement =
+        judge.line(C, br#"{"id":1,"method":"tools/call","params":{"name":"search","arguments":{ }}}"#);
     assert_eq!(
-        text(&told),
+        text(&judgement),
         r#"{"id":1,"method":"tools/call","params":{"name":"search","arguments":{ "limit":10}}}"#
     );
-    assert_eq!(told.delay, DELAY_MAX);
-    let judged = told.marks.as_marks();
+    assert_eq!(judgement.delay, DELAY_MAX);
+    let judged = judgement.marks.as_marks();
     assert_eq!(judged.rule_names(), ["raise", "cap", "slow", "slower"]);
     assert_eq!(judged.effects.names(), ["changed", "delayed"]);
 }
@@ -253,9 +254,12 @@ fn a_change_cannot_exceed_the_maximum_length() {
     let change = RuleChange::replace(path("$.q"), "a", "b".repeat(100)).unwrap();
     let mut judge = judge(vec![rule("grow", RuleMatch::default(), RuleAction::Modify(vec![change]))]);
     let line = format!(r#"{{"id":1,"method":"m","params":{{"q":"{}"}}}}"#, "a".repeat(50));
-    let told = judge.line(C, line.as_bytes());
-    assert_eq!(text(&told), "nothing");
-    assert!(back(&told)["error"]["message"].as_str().unwrap().contains("maximum length"), "{told:?}");
+    let judgement = judge.line(C, line.as_bytes());
+    assert_eq!(text(&judgement), "nothing");
+    assert!(
+        back(&judgement)["error"]["message"].as_str().unwrap().contains("maximum length"),
+        "{judgement:?}"
+    );
 }
 
 #[test]
@@ -270,12 +274,12 @@ fn each_message_of_a_batch_is_judged() {
         call(2, "bad", &json!({})),
         r#"{"id":3,"method":"tools/call","params":{"name":"search","arguments":{}}}"#,
     );
-    let told = judge.line(C, format!("[{good}, {bad} ,{search}]").as_bytes());
-    assert_eq!(text(&told), format!("[{good} ,{}]", search.replace("{}", r#"{"limit":1}"#)));
-    assert_eq!(back(&told)[0]["id"], 2);
-    assert_eq!(told.marks.as_marks().rule_names(), ["no", "cap"]);
-    let told = judge.line(C, format!("[{bad},{bad}]").as_bytes());
-    assert_eq!((text(&told).as_str(), back(&told).as_array().map(Vec::len)), ("nothing", Some(2)));
+    let judgement = judge.line(C, format!("[{good}, {bad} ,{search}]").as_bytes());
+    assert_eq!(text(&judgement), format!("[{good} ,{}]", search.replace("{}", r#"{"limit":1}"#)));
+    assert_eq!(back(&judgement)[0]["id"], 2);
+    assert_eq!(judgement.marks.as_marks().rule_names(), ["no", "cap"]);
+    let judgement = judge.line(C, format!("[{bad},{bad}]").as_bytes());
+    assert_eq!((text(&judgement).as_str(), back(&judgement).as_array().map(Vec::len)), ("nothing", Some(2)));
     assert_eq!(judge.line(C, format!("[{good}]").as_bytes()), Judgement::default());
 }
 
@@ -304,11 +308,11 @@ fn messages_that_are_nested_too_deeply_do_not_pass() {
         "[".repeat(300),
         "]".repeat(300)
     );
-    let told = judge(vec![rule("no", tool("x"), block())]).line(C, deep.as_bytes());
-    assert_eq!((text(&told).as_str(), &back(&told)["id"]), ("nothing", &json!(9)));
+    let judgement = judge(vec![rule("no", tool("x"), block())]).line(C, deep.as_bytes());
+    assert_eq!((text(&judgement).as_str(), &back(&judgement)["id"]), ("nothing", &json!(9)));
     for disguised in [deep.replace("method", "Method"), format!("[{}{deep}]", "{},".repeat(2000))] {
-        let told = judge(vec![rule("no", tool("x"), block())]).line(C, disguised.as_bytes());
-        assert_eq!(text(&told), "nothing", "{disguised}");
+        let judgement = judge(vec![rule("no", tool("x"), block())]).line(C, disguised.as_bytes());
+        assert_eq!(text(&judgement), "nothing", "{disguised}");
     }
 }
 
@@ -332,7 +336,7 @@ fn an_answer_is_judged_by_the_rules_of_its_request() {
     judge.replace_rules(Arc::new(Rules::new(vec![rule("new", when, block())])));
     judge.line(C, call(2, "x", &json!({})).as_bytes());
     for (id, name) in [(1, "old"), (2, "new")] {
-        let told = judge.line(S, answer(id).as_bytes());
-        assert_eq!(told.marks.as_marks().rule_names(), [name]);
+        let judgement = judge.line(S, answer(id).as_bytes());
+        assert_eq!(judgement.marks.as_marks().rule_names(), [name]);
     }
 }

@@ -164,9 +164,9 @@ fn rules_may_change_often_while_a_call_is_under_way() {
     judge.replace_rules(rule_set(3).0);
     for id in 0..10 {
         let answer = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
-        let told = judge.line(S, answer.as_bytes());
+        let judgement = judge.line(S, answer.as_bytes());
         let expected = if id < 6 { "strict/rules-changed" } else { "hide-secret" };
-        assert_eq!(told.marks.as_marks().rule_names(), [expected], "{id}");
+        assert_eq!(judgement.marks.as_marks().rule_names(), [expected], "{id}");
     }
     assert!(!judge.is_strict());
 }

@@ -16,10 +16,10 @@ fn reason(judgement: &Judgement) -> String {
 
 #[track_caller]
 fn refused(line: impl AsRef<[u8]>, expected: &str) -> Judgement {
-    let told = no_deletes().line(C, line.as_ref());
-    assert_eq!(reason(&told), expected, "{}", line.as_ref().escape_ascii());
-    assert_eq!(told.onward, Onward::Nothing);
-    told
+    let judgement = no_deletes().line(C, line.as_ref());
+    assert_eq!(reason(&judgement), expected, "{}", line.as_ref().escape_ascii());
+    assert_eq!(judgement.onward, Onward::Nothing);
+    judgement
 }
 
 const HIDDEN: &str =
@@ -30,9 +30,9 @@ fn raw_line_ends_are_refused() {
     for end in ["\r", "\u{b}", "\u{c}", "\u{1c}", "\u{1d}", "\u{1e}", "\u{85}", "\u{2028}", "\u{2029}", "\n"]
     {
         let line = call(1, "echo", &json!({ "x": 0 })).replace(":0", &format!(":[{end}{HIDDEN}{end}]"));
-        let told = refused(&line, "strict/line-end");
-        assert_eq!(back(&told)["id"], 1, "the id is beyond doubt: {told:?}");
-        assert_eq!(back(&told)["error"]["data"]["rule"], "strict/line-end");
+        let judgement = refused(&line, "strict/line-end");
+        assert_eq!(back(&judgement)["id"], 1, "the id is beyond doubt: {judgement:?}");
+        assert_eq!(back(&judgement)["error"]["data"]["rule"], "strict/line-end");
         refused(format!("{end}{}", call(1, "echo", &json!({}))), "strict/line-end");
         refused(format!("{}{end}{HIDDEN}", call(1, "echo", &json!({}))), "strict/line-end");
     }
@@ -41,18 +41,21 @@ fn raw_line_ends_are_refused() {
 #[test]
 fn line_separators_in_strings_are_forwarded_as_escapes() {
     let line = call(1, "echo", &json!({ "text": "a\u{2028}{\"b\u{2029}c\u{85}d" }));
-    let told = no_deletes().line(C, line.as_bytes());
-    let onward = text(&told);
+    let judgement = no_deletes().line(C, line.as_bytes());
+    let onward = text(&judgement);
     assert!(onward.contains(r#"a\u2028{\"b\u2029c\u0085d"#), "{onward}");
     assert_eq!(
         serde_json::from_str::<Value>(&onward).unwrap(),
         serde_json::from_str::<Value>(&line).unwrap()
     );
-    let judged = told.marks.as_marks();
+    let judged = judgement.marks.as_marks();
     assert_eq!((judged.effects, judged.rule_names()), (RuleEffects::CHANGED, vec!["strict/line-separator"]));
     // In an answer too.
-    let told = no_deletes().line(C, HIDDEN.replace(":9,", ":\"\u{2028}\",").as_bytes());
-    assert!(String::from_utf8_lossy(told.back.as_ref().unwrap()).contains(r#""id":"\u2028""#), "{told:?}");
+    let judgement = no_deletes().line(C, HIDDEN.replace(":9,", ":\"\u{2028}\",").as_bytes());
+    assert!(
+        String::from_utf8_lossy(judgement.back.as_ref().unwrap()).contains(r#""id":"\u2028""#),
+        "{judgement:?}"
+    );
 }
 
 #[test]
@@ -85,26 +88,29 @@ fn what_is_not_strict_json_is_refused() {
 #[test]
 fn the_waiting_side_gets_an_error() {
     // A request with an unambiguous id.
-    let told = refused(r#"{"id":"a","method":"x","params":{"n":NaN}}"#, "strict/json");
-    assert_eq!((&back(&told)["id"], &back(&told)["error"]["code"]), (&json!("a"), &json!(-32700)));
+    let judgement = refused(r#"{"id":"a","method":"x","params":{"n":NaN}}"#, "strict/json");
+    assert_eq!((&back(&judgement)["id"], &back(&judgement)["error"]["code"]), (&json!("a"), &json!(-32700)));
     // A request with an ambiguous id.
-    let told = refused(r#"{"id":1,"id":2,"method":"x"}"#, "strict/duplicate-key");
-    assert_eq!((&back(&told)["id"], &back(&told)["error"]["code"]), (&Value::Null, &json!(-32600)));
+    let judgement = refused(r#"{"id":1,"id":2,"method":"x"}"#, "strict/duplicate-key");
+    assert_eq!((&back(&judgement)["id"], &back(&judgement)["error"]["code"]), (&Value::Null, &json!(-32600)));
     // A notification expects no answer, nor does a server's stray output.
     assert_eq!(refused(r#"{"method":"x","params":{"n":NaN}}"#, "strict/json").back, None);
-    let told = no_deletes().line(S, b"listening on port 8080");
-    assert_eq!((reason(&told).as_str(), &told.onward, &told.back), ("strict/json", &Onward::Nothing, &None));
+    let judgement = no_deletes().line(S, b"listening on port 8080");
+    assert_eq!(
+        (reason(&judgement).as_str(), &judgement.onward, &judgement.back),
+        ("strict/json", &Onward::Nothing, &None)
+    );
     // An answer becomes an error.
-    let told = no_deletes().line(S, br#"{"jsonrpc":"2.0","id":4,"result":{"n":NaN}}"#);
-    assert_eq!((reason(&told).as_str(), &told.back), ("strict/json", &None));
-    let onward: Value = serde_json::from_str(&text(&told)).unwrap();
+    let judgement = no_deletes().line(S, br#"{"jsonrpc":"2.0","id":4,"result":{"n":NaN}}"#);
+    assert_eq!((reason(&judgement).as_str(), &judgement.back), ("strict/json", &None));
+    let onward: Value = serde_json::from_str(&text(&judgement)).unwrap();
     assert_eq!((&onward["id"], &onward["error"]["data"]["rule"]), (&json!(4), &json!("strict/json")));
     // Each request of a batch gets an error.
-    let told = refused(
+    let judgement = refused(
         r#"[{"id":1,"method":"x"},{"id":2,"method":"y","Params":{}},{"method":"z"}]"#,
         "strict/spelling",
     );
-    assert_eq!(back(&told).as_array().map(Vec::len), Some(2), "{told:?}");
+    assert_eq!(back(&judgement).as_array().map(Vec::len), Some(2), "{judgement:?}");
 }
 
 #[test]
@@ -164,16 +170,16 @@ fn an_allow_applies_only_if_the_match_is_certain() {
         ])
     };
     let by = |arguments: &Value| {
-        let told = rules().line(C, call(1, "read", arguments).as_bytes());
-        told.marks.as_marks().rule_names().join(" ")
+        let judgement = rules().line(C, call(1, "read", arguments).as_bytes());
+        judgement.marks.as_marks().rule_names().join(" ")
     };
     assert_eq!(by(&json!({ "path": "/safe/x" })), "fine");
     assert_eq!(by(&json!({ "Path": "/safe/x" })), "rest", "some readers see no path");
     assert_eq!(by(&json!({ "path": "/etc/x" })), "rest");
     // A value that must be absent must be absent for every reader.
     let mut confirmed = where_path(block(), ValueCheck::exists(false));
-    let told = confirmed.line(C, call(1, "read", &json!({ "Path": 1 })).as_bytes());
-    assert_eq!(told.marks.as_marks().rule_names(), ["r"], "some readers see no path");
+    let judgement = confirmed.line(C, call(1, "read", &json!({ "Path": 1 })).as_bytes());
+    assert_eq!(judgement.marks.as_marks().rule_names(), ["r"], "some readers see no path");
 }
 
 #[test]
@@ -233,12 +239,12 @@ fn a_number_beyond_doubles_does_not_hide_other_values() {
         let hidden = format!(r#"{{"path":"\u002fetc\u002fpasswd","n":{number}}}"#);
         let line = call(1, "read", &json!(0)).replace("\"arguments\":0", &format!("\"arguments\":{hidden}"));
         for place in ["$.arguments", "$..arguments"] {
-            let told = contains(place, block()).line(C, line.as_bytes());
-            assert_eq!(told.marks.as_marks().rule_names(), ["r"], "{line}");
+            let judgement = contains(place, block()).line(C, line.as_bytes());
+            assert_eq!(judgement.marks.as_marks().rule_names(), ["r"], "{line}");
         }
-        let told = contains("$.arguments", RuleAction::Allow).line(C, line.as_bytes());
+        let judgement = contains("$.arguments", RuleAction::Allow).line(C, line.as_bytes());
         let expected = if number == "1" { "r" } else { "rest" };
-        assert_eq!(told.marks.as_marks().rule_names(), [expected], "nothing is certain: {line}");
+        assert_eq!(judgement.marks.as_marks().rule_names(), [expected], "nothing is certain: {line}");
     }
 }
 
@@ -387,8 +393,8 @@ fn an_error_without_an_id_matches_no_method() {
     assert_eq!(by_method.line(S, error.as_bytes()).onward, Onward::Same);
     let mut of_all =
         judge(vec![rule("all", RuleMatch { direction: Some(S), ..RuleMatch::default() }, block())]);
-    let told = of_all.line(S, error.as_bytes());
-    let judged = told.marks.as_marks();
+    let judgement = of_all.line(S, error.as_bytes());
+    let judged = judgement.marks.as_marks();
     assert_eq!((judged.effects, judged.rule_names()), (RuleEffects::BLOCKED, vec!["all"]));
 }
 
@@ -412,8 +418,8 @@ fn an_answer_cannot_be_taken_for_one_to_another_request() {
         let rules = Arc::new(Rules::new(vec![rule("hide", when, block())]));
         let mut judge = Judge::new(rules, "files", 4096);
         for direction in [C, S] {
-            let told = judge.line(direction, answer("7").as_bytes());
-            assert_eq!(told.marks.as_marks().rule_names(), ["hide"], "{direction:?}");
+            let judgement = judge.line(direction, answer("7").as_bytes());
+            assert_eq!(judgement.marks.as_marks().rule_names(), ["hide"], "{direction:?}");
         }
     }
 }
@@ -451,8 +457,8 @@ fn an_allow_needs_every_value_at_its_path_to_match() {
 
 #[test]
 fn the_checks_apply_to_clients_of_a_gateway() {
-    let told = refuse_unreadable(C, b"{\"id\":1,\"method\":\"x\",\"params\":{\"a\":[\r]}}").unwrap();
-    assert_eq!((reason(&told).as_str(), &back(&told)["id"]), ("strict/line-end", &json!(1)));
+    let judgement = refuse_unreadable(C, b"{\"id\":1,\"method\":\"x\",\"params\":{\"a\":[\r]}}").unwrap();
+    assert_eq!((reason(&judgement).as_str(), &back(&judgement)["id"]), ("strict/line-end", &json!(1)));
     assert_eq!(refuse_unreadable(C, br#"{"id":1,"method":"x","params":{"a":[]}}"#), None);
     assert!(refuse_unreadable(C, br#"[{"id":1,"method":"x"}]"#).is_some());
 }

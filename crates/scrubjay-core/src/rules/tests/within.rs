@@ -38,14 +38,14 @@ fn an_input_request_is_judged_as_a_request() {
         [methods(&["sampling/createMessage"]), RuleMatch { direction: Some(S), ..methods(&["sampling/*"]) }]
     {
         let mut judge = judge(vec![rule("no-sampling", when, block())]);
-        let told = after_call(&mut judge, &demand(1, SAMPLE, "s"));
-        let onward: Value = serde_json::from_str(&text(&told)).unwrap();
+        let judgement = after_call(&mut judge, &demand(1, SAMPLE, "s"));
+        let onward: Value = serde_json::from_str(&text(&judgement)).unwrap();
         assert_eq!(
             onward,
             json!({ "jsonrpc": "2.0", "id": 1, "error": { "code": -7, "message": "no", "data": { "rule": "no-sampling" } } })
         );
         assert_eq!(
-            (names(&told), told.marks.as_marks().effects),
+            (names(&judgement), judgement.marks.as_marks().effects),
             (vec!["no-sampling".to_owned()], RuleEffects::BLOCKED)
         );
         // Another request for input passes, byte for byte.
@@ -80,8 +80,8 @@ fn an_input_request_is_found_in_every_legal_position() {
     for (code, stops) in [("-32042", true), ("-3.2042e4", true), ("-32000", false)] {
         let data = r#"{"elicitations":[{"mode":"url","elicitationId":"e","url":"https://x","message":"m"}]}"#;
         let answer = format!(r#"{{"id":1,"error":{{"code":{code},"message":"m","data":{data}}}}}"#);
-        let told = after_call(&mut no_forms, &answer);
-        assert_eq!(names(&told) == ["no-forms"], stops, "{answer}");
+        let judgement = after_call(&mut no_forms, &answer);
+        assert_eq!(names(&judgement) == ["no-forms"], stops, "{answer}");
     }
 }
 
@@ -98,15 +98,19 @@ fn ambiguous_nested_messages_are_refused() {
         (demand(1, r#"{"a":{"method":"sampling/createMessage\u0000"}}"#, "s"), "strict/name"),
         (demand(1, r#"{"a":{"method":"tools/call","params":{"Name":"x"}}}"#, "s"), "strict/spelling"),
     ] {
-        let told = after_call(&mut judge, &answer);
-        assert_eq!((names(&told), told.marks.is_refused()), (vec![why.to_owned()], true), "{answer}");
+        let judgement = after_call(&mut judge, &answer);
+        assert_eq!(
+            (names(&judgement), judgement.marks.is_refused()),
+            (vec![why.to_owned()], true),
+            "{answer}"
+        );
     }
     let mut deep = format!(r#"{{"inputRequests":{SAMPLE}}}"#);
     for _ in 0..4 {
         deep = format!(r#"{{"taskId":"t","result":{deep}}}"#);
     }
-    let told = after_call(&mut judge, &format!(r#"{{"id":1,"result":{deep}}}"#));
-    assert_eq!(names(&told), ["strict/message"]);
+    let judgement = after_call(&mut judge, &format!(r#"{{"id":1,"result":{deep}}}"#));
+    assert_eq!(names(&judgement), ["strict/message"]);
 }
 
 #[test]
@@ -116,9 +120,9 @@ fn an_input_response_is_judged_as_the_answer_to_its_request() {
     let both = format!("{},{}", &SAMPLE[..SAMPLE.len() - 1], &FORM[1..]);
     assert_eq!(after_call(&mut judge, &demand(1, &both, "s1")), Judgement::default());
     let form = r#"{"f":{"action":"accept","content":{"password":"hunter2"}}}"#;
-    let told = judge.line(C, given(2, form, "s1").as_bytes());
+    let judgement = judge.line(C, given(2, form, "s1").as_bytes());
     assert_eq!(
-        (text(&told).as_str(), &back(&told)["error"]["data"]["rule"]),
+        (text(&judgement).as_str(), &back(&judgement)["error"]["data"]["rule"]),
         ("nothing", &json!("no-forms"))
     );
     let sample = r#"{"a":{"role":"assistant","content":{"type":"text","text":"x"}}}"#;
@@ -152,17 +156,20 @@ fn changes_apply_to_nested_messages_and_marks_add_up() {
         ),
     ]);
     let asked = format!(r#"{},"r":{{"method":"roots/list"}}}}"#, &SAMPLE[..SAMPLE.len() - 1]);
-    let told = after_call(&mut judge, &demand(1, &asked, "s"));
-    assert_eq!(text(&told), demand(1, &asked.replace("\"maxTokens\":10", "\"maxTokens\":5"), "s"));
-    assert_eq!((told.delay, told.marks.as_marks().tag_names()), (Duration::from_secs(1), vec!["asked"]));
-    assert_eq!(told.marks.as_marks().effects.names(), ["changed", "delayed"]);
+    let judgement = after_call(&mut judge, &demand(1, &asked, "s"));
+    assert_eq!(text(&judgement), demand(1, &asked.replace("\"maxTokens\":10", "\"maxTokens\":5"), "s"));
+    assert_eq!(
+        (judgement.delay, judgement.marks.as_marks().tag_names()),
+        (Duration::from_secs(1), vec!["asked"])
+    );
+    assert_eq!(judgement.marks.as_marks().effects.names(), ["changed", "delayed"]);
     let responses = r#"{"a":{"content":{"text":"hunter2"}},"r":{"roots":[{"uri":"file:///home"}]}}"#;
-    let told = judge.line(C, given(2, responses, "s").as_bytes());
+    let judgement = judge.line(C, given(2, responses, "s").as_bytes());
     let expected = r#"{"a":{"content":{"text":"***"},"maxTokens":5},"r":{"roots":[]}}"#;
-    assert_eq!(text(&told), given(2, expected, "s"));
+    assert_eq!(text(&judgement), given(2, expected, "s"));
     // A request for input cannot be answered from here.
-    let told = after_call(&mut judge, &demand(1, FORM, "s"));
-    assert!(text(&told).contains(r#""rule":"made""#), "{told:?}");
+    let judgement = after_call(&mut judge, &demand(1, FORM, "s"));
+    assert!(text(&judgement).contains(r#""rule":"made""#), "{judgement:?}");
 }
 
 fn with_task(id: u64, tool: &str) -> String {
@@ -194,8 +201,9 @@ fn the_result_of_a_task_matches_the_rules_of_its_call() {
         }
         let mut brings = |task: &str, method: &str, result: &str| {
             judge.line(C, ask(5, method, task).as_bytes());
-            let told = judge.line(S, format!(r#"{{"jsonrpc":"2.0","id":5,"result":{result}}}"#).as_bytes());
-            !names(&told).is_empty()
+            let judgement =
+                judge.line(S, format!(r#"{{"jsonrpc":"2.0","id":5,"result":{result}}}"#).as_bytes());
+            !names(&judgement).is_empty()
         };
         let inline = format!(r#"{{"taskId":"secret","status":"completed","result":{SECRET}}}"#);
         let unnamed = format!(r#"{{"status":"completed","result":{SECRET}}}"#);
