@@ -1,4 +1,4 @@
-//! What a crash leaves of a live tape, and what damage does to one: a prefix, or all but what was hit.
+//! Crashes and damage of live tapes: after a crash a prefix is left, after damage everything but the damaged entries.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::fixture::{Dice, Owned, any_entry, begin, home, numbered, read, scratch};
 
-/// A live tape whose writer is gone.
+/// A live tape whose writer has ended.
 struct Wreck {
     _directory: TempDir,
     home: Home,
@@ -42,7 +42,7 @@ impl Wreck {
         Self { _directory: directory, home, live, bytes, entries, ends }
     }
 
-    /// Puts other bytes in the place of the tape, as if nobody had looked at it yet.
+    /// Replaces the bytes of the tape, and opens it.
     fn lay(&self, bytes: &[u8]) -> Tape {
         for extension in ["tape", "damaged"] {
             let _ = std::fs::remove_file(self.live.with_extension(extension));
@@ -59,7 +59,7 @@ impl Wreck {
         Tape::open(&sealed).unwrap()
     }
 
-    /// Checks that these bytes are a prefix of the tape, torn at most within the entry behind.
+    /// Checks that these bytes are a prefix of the tape with at most one torn entry after it.
     fn check_prefix(&self, bytes: &[u8], what: &str) {
         let whole =
             self.ends.iter().take_while(|end| bytes.get(..**end) == Some(&self.bytes[..**end])).count();
@@ -77,7 +77,7 @@ impl Wreck {
         assert!(!self.live.exists() && !self.live.with_extension("damaged").exists(), "{what}");
     }
 
-    /// Checks a tape on which only these entries were harmed; `named` is the one verify begins with.
+    /// Checks a tape on which only these entries were damaged; `named` is the first one that `verify` names.
     fn check_without(&self, bytes: &[u8], lost: &[usize], named: Option<u64>, what: &str) {
         let mut expected = numbered(&self.entries);
         expected.retain(|(number, _)| !lost.contains(&usize::try_from(*number).unwrap()));
@@ -302,13 +302,13 @@ fn a_damaged_header_loses_no_entry() {
         assert_eq!(read(&tape), numbered(&wreck.entries), "byte {at}");
         let report = verify(&tape).unwrap();
         assert!(!report.is_sound() && report.first_bad_entry().is_none(), "byte {at}: {report:?}");
-        // It cannot be sealed without knowing whose it is; it stays.
+        // Without its header a tape cannot be sealed, so the live file stays.
         assert!(wreck.home.seal_abandoned().unwrap().iter().all(Result::is_err));
         assert_eq!(std::fs::read(&wreck.live).unwrap(), bytes);
     }
 }
 
-/// Copies a wreck to before its live file was removed, which is where a crash of the sealer leaves it.
+/// Restores the live file beside the sealed one, as a crash of the sealer before its last step leaves them.
 fn sealed_and_live(wreck: &Wreck, bytes: &[u8]) -> PathBuf {
     wreck.lay(bytes);
     let sealed = wreck.seal().path().to_owned();
@@ -336,7 +336,7 @@ fn a_sealer_that_crashed_before_removing_the_live_file_is_finished_later() {
     assert_eq!(names(directory), ["tape"]);
     assert_eq!(std::fs::read(&sealed).unwrap(), before);
 
-    // What could not be read is evidence after a crash, too.
+    // A damaged live file is kept after a crash, too, because it is the only copy of the unreadable parts.
     let mut damaged = wreck.bytes.clone();
     damaged[wreck.ends[2] + 9] ^= 1;
     sealed_and_live(&wreck, &damaged);

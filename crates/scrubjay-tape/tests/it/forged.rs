@@ -1,5 +1,5 @@
-//! Somebody makes the header or footer of a sealed tape say something else, with every checksum and chain in order and
-//! no entry touched: what follows from the entries is worked out again, and the rest a checkpoint notes.
+//! Forged headers and footers of sealed tapes, with valid checksums and chain and untouched entries. A check computes
+//! again what follows from the entries; a checkpoint detects the rest.
 
 use scrubjay_core::entry::{Direction, EntryKind, Terminator};
 use scrubjay_tape::checkpoint::{Checkpoint, TapeChange};
@@ -47,7 +47,7 @@ fn eventful() -> Eventful {
 }
 
 impl Eventful {
-    /// Writes header and footer anew, with checksums and chain in order; the entries stay.
+    /// Rewrites header and footer with valid checksums and chain; the entries stay.
     fn remake(&self, edit: impl FnOnce(&mut Header, &mut Footer)) {
         put_back(&self.file.path, &self.whole);
         let tape = self.home.open(&self.file).unwrap();
@@ -68,7 +68,7 @@ impl Eventful {
     }
 }
 
-/// One thing a forger makes a footer say, and the name of the fact.
+/// A forged fact of a footer, and its name.
 type FooterLie = (&'static str, fn(&mut Footer));
 
 const FOOTER_LIES: &[FooterLie] = &[
@@ -93,7 +93,7 @@ const FOOTER_LIES: &[FooterLie] = &[
 fn a_footer_that_contradicts_the_entries_is_detected() {
     let eventful = eventful();
     eventful.remake(|_, _| {});
-    assert!(check_all(&eventful.home)[0].1.is_sound(), "made anew, it is what it was");
+    assert!(check_all(&eventful.home)[0].1.is_sound(), "rewritten without a change, it is sound");
     assert_eq!(eventful.change_since(&eventful.checkpoint), TapeChange::Same);
     for (fact, lie) in FOOTER_LIES {
         eventful.remake(|_, footer| lie(footer));
@@ -128,7 +128,7 @@ fn only_totals_that_other_versions_may_compute_differently_are_doubtful() {
         check(|footer| footer.end = None, false, &[]);
         check(|footer| footer.duration_ns = 0, false, &[]);
     }
-    // What no version says without an entry that says so.
+    // Facts that no version writes without an entry that reports them.
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = recording(&home, 1 << 20);
@@ -146,7 +146,7 @@ fn only_totals_that_other_versions_may_compute_differently_are_doubtful() {
     assert!(!plain.checkpoint.compare(&plain.home).unwrap().is_fine());
 }
 
-/// One thing a forger makes a header say that no entry contradicts, and the name of the fact.
+/// A forged fact of a header that no entry contradicts, and its name.
 type HeaderLie = (&'static str, fn(&mut Header));
 
 const HEADER_LIES: &[HeaderLie] = &[
@@ -173,7 +173,7 @@ fn a_checkpoint_detects_an_altered_header() {
         let words = &compared.tapes[0].words;
         assert!(!compared.is_fine() && words.contains(&format!("its header is not ({fact})")), "{words}");
     }
-    // What does not follow from the entries of a footer.
+    // Facts of a footer that do not follow from the entries.
     let damage = Damage { entry: None, offset: 7, what: "x".to_owned() };
     eventful.remake(|_, footer| footer.damage.push(damage));
     let footer = Some(vec!["damage".to_owned()]);
@@ -209,7 +209,7 @@ fn an_import_after_a_checkpoint_is_reported_but_is_no_tampering() {
     write_sealed_as(&exported, &header, &eventful.file.path).unwrap();
     assert_eq!(eventful.change_since(&eventful.checkpoint), TapeChange::Imported { note: note.clone() });
     assert!(eventful.checkpoint.compare(&eventful.home).unwrap().is_fine());
-    // It excuses no footer that nothing here checks.
+    // An import does not excuse a footer that `verify` does not check.
     let claim = |header: &mut Header| header.links.imported = Some(note.clone());
     eventful.remake(|header, footer| {
         claim(header);
@@ -218,7 +218,7 @@ fn an_import_after_a_checkpoint_is_reported_but_is_no_tampering() {
     let change = eventful.change_since(&eventful.checkpoint);
     assert!(matches!(change, TapeChange::FactsChanged { header: Some(_), footer: Some(_) }), "{change:?}");
     eventful.remake(|header, _| claim(header));
-    // That it was imported cannot be taken back unseen.
+    // Removing the fact that it was imported is detected.
     let later = Checkpoint::make(&eventful.home, 2).unwrap();
     assert_eq!(eventful.change_since(&later), TapeChange::Same);
     eventful.remake(|_, _| {});

@@ -1,4 +1,4 @@
-//! The data directory: listing, finding, locking, removing, and many who do so at once.
+//! The data directory: listing, finding, locking and removing, also by several processes at once.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -109,10 +109,10 @@ fn the_lock_shows_whether_the_writer_lives() {
     }
     let handle = writer.sync_handle().unwrap();
     drop(writer);
-    assert_eq!(tape.state(), TapeState::Live, "as long as somebody syncs it");
+    assert_eq!(tape.state(), TapeState::Live, "while a sync handle is open");
     drop(handle);
     until_abandoned(&tape);
-    // Looking does not make it look alive to others.
+    // Reading the state must not leave a lock, which would make the tape look live to others.
     let other = Tape::open(&path).unwrap();
     for _ in 0..3 {
         assert_eq!(tape.state(), TapeState::Abandoned);
@@ -193,12 +193,12 @@ fn many_sealers_seal_each_tape_once() {
     }
 }
 
-/// Runs something again and again beside something else, as long as that takes.
+/// Runs `meanwhile` repeatedly on other threads until `work` is done.
 fn beside(work: impl FnOnce() + Send, meanwhile: impl Fn() + Sync) {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Ends the others even where the work panics.
+            // Ends the other threads even if `work` panics.
             let _end = scopeguard(|| done.store(true, Ordering::Release));
             work();
         });

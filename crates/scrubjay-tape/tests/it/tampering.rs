@@ -1,5 +1,5 @@
-//! Somebody who can write in the data directory changes tapes, with every checksum and chain in order: what other tapes
-//! or a checkpoint say gives it away.
+//! Tampering by someone who can write in the data directory, with valid checksums and chains: other tapes or a checkpoint
+//! reveal it.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -37,7 +37,7 @@ fn rotated(home: &Home) -> Vec<TapeFile> {
     in_order(home)
 }
 
-/// Seals what is left, as soon as nobody holds it: another test's child may for a moment.
+/// Seals all abandoned tapes, once their locks are free: a child of another test may hold one for a moment.
 fn seal_all(home: &Home) {
     while home.list().unwrap().iter().any(is_live) {
         for outcome in home.seal_abandoned().unwrap() {
@@ -62,7 +62,7 @@ pub(crate) fn check_all(home: &Home) -> Vec<(TapeId, CheckedTape)> {
     files.iter().map(|file| (file.id, chain.check(home, file).unwrap())).collect()
 }
 
-/// What is wrong between the tapes: on which, and what.
+/// Lists the problems with links: the tape and the problem.
 fn problems(home: &Home) -> Vec<(TapeId, LinkProblem)> {
     let checked = check_all(home);
     for (id, one) in &checked {
@@ -72,7 +72,7 @@ fn problems(home: &Home) -> Vec<(TapeId, LinkProblem)> {
     found.collect()
 }
 
-/// Writes a tape anew in its place: a forger has this program too.
+/// Rewrites a tape in place, as a forger can do with this program.
 fn forge(home: &Home, file: &TapeFile, edit: impl FnOnce(&mut Header, &mut Vec<Owned>)) {
     let tape = home.open(file).unwrap();
     let mut header = tape.header().unwrap().clone();
@@ -116,7 +116,7 @@ fn a_digest_is_the_same_computed_in_the_background_or_at_the_end() {
     for number in 0..40 {
         say(&mut recording, &[&format!("{number}: {}", "y".repeat(700_000)), "short"]).unwrap();
     }
-    // Not finished: the process is gone.
+    // Dropped without `finish`, as if the process was killed.
     drop(recording);
     seal_all(&home);
     let tapes = in_order(&home);
@@ -132,7 +132,7 @@ fn is_live(file: &TapeFile) -> bool {
     file.path.extension().is_some_and(|extension| extension == "live")
 }
 
-/// One thing a forger does to tapes in order, where it shows, and as what.
+/// A way to tamper with tapes in order, the tape on which it shows, and the problem that is reported.
 type Tampering = (&'static str, fn(&Home, &[TapeFile]), usize, LinkProblem);
 
 const TAMPERINGS: &[Tampering] = &[
@@ -261,7 +261,7 @@ fn any_flipped_bit_is_detected_except_on_the_newest_tape() {
         let whole = std::fs::read(&file.path).unwrap();
         let mut done = String::new();
         forge(&home, file, |_, entries| {
-            // The last one is the end, which the next tape was there before.
+            // The last entry is the end, which was written after the next tape had named its predecessor.
             let at = dice.below(entries.len() - 1);
             let byte = dice.below(entries[at].payload.len());
             entries[at].payload[byte] ^= 1 << dice.below(8);
@@ -287,7 +287,7 @@ fn a_removed_tape_is_distinguished_from_a_missing_one() {
     assert!(removed[&tapes[1].id].digest.is_some());
 }
 
-/// Writes a tape anew as an import of the same entries does.
+/// Rewrites a tape as an import of the same entries does.
 fn import_again(home: &Home, file: &TapeFile) {
     forge(home, file, |header, _| {
         let (format, by) = ("jsonl".to_owned(), "test".to_owned());
@@ -324,7 +324,7 @@ fn importing_the_neighbours_does_not_excuse_a_missing_tape() {
     // At an end, of a session that was recorded here.
     check(&[1], &[0], &[1]);
     check(&[2], &[3], &[2]);
-    // A part of what somebody else recorded.
+    // Tapes that were recorded in another data directory.
     check(&[0, 1, 2, 3], &[0, 1, 3], &[]);
     check(&[0, 1, 2, 3], &[0, 3], &[]);
 }
@@ -416,7 +416,7 @@ fn a_connection_names_the_last_closed_tape_of_its_session() {
     assert!(home.session_end("other").is_none());
 }
 
-/// A checkpoint of a home with the four tapes and one that is being written.
+/// A checkpoint of a data directory with four sealed tapes and one live one.
 struct Kept {
     _scratch: TempDir,
     home: Home,
@@ -496,7 +496,7 @@ fn a_checkpoint_names_the_change_of_each_tape() {
         );
     }
     let rewritten = |kept: &Kept| {
-        // All tapes of the session, each with a new link: nothing among them gives it away.
+        // All tapes of the session are rewritten with consistent links, so only the checkpoint can reveal it.
         for file in &kept.tapes {
             forge(&kept.home, file, |header, entries| {
                 header.links = Links::default();

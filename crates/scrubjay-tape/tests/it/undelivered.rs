@@ -1,4 +1,4 @@
-//! What was recorded and not delivered: noted in few notes, on the right tape, under the right numbers.
+//! Undelivered messages: few notes name them, with the right tape and the right entries.
 
 mod failed_sync;
 mod failed_write;
@@ -133,7 +133,7 @@ fn a_buffered_message_is_named_once_it_is_written() {
     assert_eq!(noted(&in_order(&home)).0, expected);
 }
 
-/// A tape that is full ends while the messages that come next on it are still in memory.
+/// A tape becomes full while messages for it are still in memory.
 #[test]
 fn a_buffered_message_is_named_on_the_tape_it_is_written_to() {
     let scratch = scratch();
@@ -155,7 +155,8 @@ fn a_buffered_message_is_named_on_the_tape_it_is_written_to() {
     assert_eq!(noted(&tapes).0, expected);
 }
 
-/// A client leaves with a full buffer behind. Where each mark looked at all before it, this would take minutes.
+/// A client leaves while many messages are buffered. If marking were quadratic in their number, this would take
+/// minutes.
 #[test]
 fn every_second_of_many_buffered_messages_is_marked() {
     let scratch = scratch();

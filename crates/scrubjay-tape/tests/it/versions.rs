@@ -1,4 +1,4 @@
-//! What is no tape, or one from the future, is refused with a word on why.
+//! Files that are no tapes, and tapes of newer versions, are refused with a reason.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use scrubjay_tape::format::writer::Writer;
 
 use crate::fixture::{Owned, home, numbered, read, record_live, record_sealed, scratch};
 
-/// Makes a tape one of another version, all checksums in order.
+/// Sets the version of a tape, with valid checksums.
 fn set_version(path: &Path, version: u16) {
     let mut bytes = std::fs::read(path).unwrap();
     bytes[8..10].copy_from_slice(&version.to_le_bytes());
@@ -49,7 +49,7 @@ fn a_newer_version_is_refused_and_named() {
         set_version(&path, VERSION);
         assert_eq!(read(&Tape::open(&path).unwrap()), numbered(&entries));
     }
-    // Nor is it sealed: that would rewrite what is not understood.
+    // It is not sealed either, because sealing rewrites entries that this version may misread.
     let live = record_live(&home, &entries);
     set_version(&live, VERSION + 1);
     let before = std::fs::read(&live).unwrap();
@@ -112,7 +112,7 @@ fn a_header_accepts_long_texts_from_the_environment() {
     drop(writer);
     let sealed = Tape::open(&seal(&path).unwrap()).unwrap();
     assert_eq!(sealed.header(), Some(&kept));
-    // One of ordinary size is kept as it is.
+    // A header of ordinary size is not changed.
     let ordinary = Header { name: "n".repeat(5_000), ..crate::fixture::header(2) };
     let (read, layout, version, _) = header::decode(&header::encode(&ordinary, Layout::Live)).unwrap();
     assert_eq!((read, layout, version), (ordinary, Layout::Live, VERSION));

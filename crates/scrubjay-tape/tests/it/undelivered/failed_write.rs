@@ -1,4 +1,4 @@
-//! What a write that fails leaves behind: real failures, by a limit on the size of files in a process of its own.
+//! Undelivered messages after a failed write. A limit on file sizes makes writes fail, in a process of its own.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ fn given_home() -> Home {
     home
 }
 
-/// Lets no file grow beyond this size; none lifts it.
+/// Limits the size of files; `None` removes the limit.
 fn limit_files(bytes: Option<u64>) {
     let maximum = getrlimit(Resource::Fsize).maximum;
     setrlimit(Resource::Fsize, Rlimit { current: bytes.or(maximum), maximum }).unwrap();

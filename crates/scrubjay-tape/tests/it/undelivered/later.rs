@@ -1,4 +1,4 @@
-//! Notes about entries of a tape that stand on a later one: who shows the earlier tape shows them.
+//! Notes on a later tape about entries of an earlier one: readers of the earlier tape show them.
 
 use scrubjay_core::entry::{EntryKind, WhyUndelivered};
 use scrubjay_core::reading::EntryReader;
@@ -36,7 +36,7 @@ fn recorded(home: &Home, gateway: Option<&str>, kind: TapeKind, tape_bytes_max: 
     recording_of(home, subject, tape_bytes_max)
 }
 
-/// A slow client leaves when its messages are on many tapes: sealed, and the last one live.
+/// A slow client leaves when its messages are on several tapes, the last of which is live.
 #[test]
 fn notes_on_later_tapes_mark_entries_of_their_own_tape() {
     for gateway in [None, Some("run")] {
@@ -53,7 +53,7 @@ fn notes_on_later_tapes_mark_entries_of_their_own_tape() {
         assert!(tapes.len() > 3, "{}", tapes.len());
         assert_eq!(noted(&tapes).0, expected);
         assert_eq!(shown(&home, &tapes), expected);
-        // The tape that is told of last may be gone: what the others say is still shown.
+        // A tape with notes may be missing; the notes of the others are still shown.
         std::fs::remove_file(tapes[tapes.len() - 1].path()).unwrap();
         assert!(shown(&home, &tapes[..tapes.len() - 1]).len() < expected.len());
     }
@@ -71,7 +71,7 @@ fn a_late_note_counts_only_within_the_same_gateway_run() {
     first.finish(&end()).unwrap();
     let late = [
         (Some("run"), TapeKind::Late, 0),
-        // Anybody may name an entry of any tape; these are not believed.
+        // Notes of unrelated tapes could name any entry, so they are ignored.
         (Some("another run"), TapeKind::Late, 1),
         (Some("run"), TapeKind::Conversation, 2),
     ];
