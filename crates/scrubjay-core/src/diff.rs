@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(open, "--- a\n+++ b\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n");
     }
 
-    /// Lines by number, from a generator that needs no seed of the machine.
+    /// Lines by number, from a generator with a fixed seed.
     fn scattered(lines: u64, different: u64, seed: u64) -> String {
         let mut state = seed;
         let mut next = || {
@@ -256,7 +256,7 @@ mod tests {
         );
         let (old, new) = ("x".repeat(10 << 20), "y".repeat(10 << 20));
         assert_eq!(count(old.as_bytes(), new.as_bytes()), LineCount { added: 1, removed: 1 }, "one line");
-        // Few lines again and again, some, and most of them once.
+        // With few distinct lines, with some, and with mostly distinct ones.
         for different in [2, 50, 1_000_000] {
             let (old, new) = (scattered(60_000, different, 1), scattered(70_000, different, 2));
             let counted = count(old.as_bytes(), new.as_bytes());

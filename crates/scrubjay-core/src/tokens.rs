@@ -270,7 +270,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What `o200k` itself counts, and how far off an estimate of so short a text may be, in per cent.
+    /// The count of `o200k` itself, and the allowed error of the estimate for such a short text, in per cent.
     fn check(exact: u64, text: &str) {
         let estimated = tokens(text);
         let off = estimated.abs_diff(exact) * 100 / exact;

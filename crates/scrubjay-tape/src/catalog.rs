@@ -260,7 +260,7 @@ mod tests {
     use super::*;
     use crate::format::header::{Compression, Origin, SessionRef};
 
-    /// Describes a tape that began at a time, in a run of a gateway or in a session alone.
+    /// Makes the overview of a tape that began at a time, in a run of a gateway or only in a session.
     fn tape(started: u64, gateway: Option<&str>, kind: TapeKind) -> Overview {
         let id = TapeId::from_random([u8::try_from(started).unwrap(); 10]);
         let header = Header {
@@ -320,11 +320,11 @@ mod tests {
         assert!(!greeted.is_conversation());
         greeted.state = TapeState::Live;
         assert!(greeted.is_conversation());
-        // An old tape on which only backends talk, whatever it is called.
+        // An old tape with backend messages only, under any name.
         let mut legs = tape(1, None, TapeKind::Conversation);
         (legs.metadata.total_messages, legs.metadata.backend_messages) = (0, 3);
         assert_eq!(legs.kind(), TapeKind::Backend);
-        // What is damaged must be seen.
+        // A damaged tape must not be hidden.
         let lost = Overview { header: None, damage: Some("lost".to_owned()), ..greeted };
         assert!(lost.is_conversation());
     }

@@ -255,7 +255,7 @@ mod tests {
         ClockReading { wall_ns, boot: Some(Boot { id: boot.to_owned(), ns }), file_wall_ns: Some(wall_ns) }
     }
 
-    /// Reads the clocks one time after the other, and returns whether they are believed each time.
+    /// Judges the readings in turn, and returns for each whether the clock was trusted.
     fn believed(readings: &[ClockReading], age: Option<Duration>) -> Vec<bool> {
         let mut trusted = TrustedClock::new(readings[0].clone());
         let mut verdicts = Vec::new();
@@ -341,7 +341,7 @@ mod tests {
         assert_eq!(trusted.went_back_ns(&at(THEN + HOUR, "a", 2 * HOUR)), None);
         assert_eq!(trusted.went_back_ns(&at(THEN - HOUR, "a", 2 * HOUR)), Some(2 * HOUR));
         assert_eq!(trusted.went_back_ns(&at(THEN - HOUR, "b", 0)), Some(HOUR));
-        // Again and again, until it is right.
+        // Reported each time, until the clock is right.
         let (trusted, doubt) = trusted.judge(&at(THEN - YEAR, "b", HOUR), Some(RETENTION));
         assert_eq!(doubt, None, "nothing looks older than it is");
         assert_eq!(trusted.went_back_ns(&at(THEN - YEAR + HOUR, "b", 2 * HOUR)), Some(YEAR + HOUR));

@@ -187,11 +187,11 @@ mod tests {
         assert_ne!(id(&files), id(&join(&home, origin(1, None), "/other", "web")));
         assert_ne!(id(&files), id(&join(&home, origin(2, None), "/w", "web")));
 
-        // One that comes back while its conversation goes on is of that conversation.
+        // A server that starts again while its conversation is open joins that conversation.
         let first = id(&files);
         drop(files);
         assert_eq!(id(&open("files")), first);
-        // Once all are gone the next is of another.
+        // After all have ended, the next one begins another conversation.
         drop((git, files_2, git_2));
         assert_ne!(id(&open("files")), first);
         sweep(&home).unwrap();

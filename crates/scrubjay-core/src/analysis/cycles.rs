@@ -107,7 +107,7 @@ mod tests {
         check("AAAAAAAAAAAA", &[]);
         check("ABAB", &[]);
         check("ABCABCAB", &[]);
-        // In another rotation later, and with something before.
+        // Repeated later in another rotation, after another letter.
         check("ABCABCABC-BCABCABCA", &[("ABC", 6)]);
         check("AABAABAAB", &[("AAB", 3)]);
         check("qABABABCABCABC", &[("AB", 3), ("ABC", 3)]);
@@ -128,7 +128,7 @@ mod tests {
             word in prop::collection::vec(0u32..5, 2..10), count in 3usize..8, before in 0usize..5,
         ) {
             prop_assume!(is_primitive(&word));
-            // Letters around it that the word does not have.
+            // Surrounded by letters that the word does not have.
             let mut letters: Vec<u32> = (0..before).map(|n| 100 + n as u32).collect();
             for _ in 0..count {
                 letters.extend(&word);
@@ -136,7 +136,7 @@ mod tests {
             letters.push(99);
             let whole: Vec<Cycle> = cycles(&letters).into_iter().filter(|c| c.period == word.len()).collect();
             prop_assert_eq!(&whole, &[Cycle { period: word.len(), places: vec![(before, before + count * word.len())] }]);
-            // Within a word others may be repeated, never across as much as two of it.
+            // A word may contain repetitions of others, but none as long as two words.
             for other in cycles(&letters).iter().filter(|c| c.period != word.len()) {
                 prop_assert!(other.places.iter().all(|(b, e)| e - b < 2 * word.len() + other.period), "{:?}", other);
             }

@@ -1,4 +1,4 @@
-//! Conversations in, exchanges out.
+//! Reads conversations and checks the exchanges.
 
 use super::*;
 use crate::entry::{Direction, Terminator, Transport};

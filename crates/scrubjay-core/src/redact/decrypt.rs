@@ -195,7 +195,7 @@ mod tests {
             let hidden = hidden.redact(line.as_bytes());
             let back = read(hidden.as_bytes());
             assert_eq!(back.failed, [], "{line}");
-            // An escape that was not needed is the one thing that is not kept, within a secret alone.
+            // Only needless escapes within a secret are not restored.
             let expected = line.replace(r"caf\u00e9 \/ x", "café / x");
             assert_eq!(String::from_utf8_lossy(&back.line), expected);
             assert_eq!(back.found > 0, hidden.is_changed(), "{line}");
@@ -224,7 +224,7 @@ mod tests {
         check(&token[..40], 0, &[UnreadableReason::Damaged]);
         let back = decrypt(&hidden, &mut |_| Some(RedactionKey([8; 32])));
         assert_eq!((back.line, back.found, back.failed.len()), (hidden, 0, 2));
-        // Words about marks are none.
+        // Text that only mentions a mark.
         check("enc:v1:<key_id>:<base64> and enc:v1: too", 0, &[]);
     }
 }

@@ -1,4 +1,4 @@
-//! What must be redacted, what must stay, and the laws of redaction.
+//! What must be redacted, what must stay, and the properties of redaction.
 
 use std::sync::LazyLock;
 
@@ -410,7 +410,7 @@ fn values_on_later_lines_in_elements_and_after_flags_are_found() {
             assert_eq!(
                 STANDARD.explain(text.as_bytes()).0.as_bytes(),
                 out.as_bytes(),
-                "the quick look agrees"
+                "the raw check agrees"
             );
         }
     }
@@ -649,7 +649,7 @@ proptest! {
             from = edit.range.end;
         }
         prop_assert_eq!(&out.as_bytes()[at..], &text.as_bytes()[from..]);
-        prop_assert_eq!(redactor.redact(text.as_bytes()), out, "the quick look agrees");
+        prop_assert_eq!(redactor.redact(text.as_bytes()), out, "the raw check agrees");
     }
 
 #[test]

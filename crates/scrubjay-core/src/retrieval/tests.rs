@@ -1,4 +1,4 @@
-//! The evaluation set: what must be found, what must be left alone, and what plain BM25 makes of it.
+//! The evaluation set: which tools must be found, when to abstain, and the results of plain BM25 to compare with.
 
 use proptest::prelude::{ProptestConfig, prop_assert, proptest};
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ impl Catalog {
         measure(&cases.iter().map(answer).collect::<Vec<_>>())
     }
 
-    /// Teaches what each case means, as this many conversations would.
+    /// Teaches the expected tool of each case, as this many conversations would.
     fn teach(
         &self,
         index: &mut ToolIndex,
@@ -87,11 +87,11 @@ fn one_misleading_tape_does_not_change_what_is_acted_on() {
     let held_out = cases(HELD_OUT);
     let mut index = ToolIndex::new(&catalog.tools, RetrievalSettings::full());
     let before = catalog.grade(&index, &held_out);
-    // One conversation that says of every task that it means another tool.
+    // One conversation that used a wrong tool for every task.
     let wrong = |tool: usize| (tool + 97) % catalog.tools.len();
     catalog.teach(&mut index, &held_out, 1, wrong);
     let after = catalog.grade(&index, &held_out);
-    assert_eq!((after.acts, after.abstains), (before.acts, before.abstains), "nobody is surer of anything");
+    assert_eq!((after.acts, after.abstains), (before.acts, before.abstains), "the confidence is unchanged");
     assert!(after.recall[2] >= before.recall[2] - 0.02, "{before:?} {after:?}");
 }
 

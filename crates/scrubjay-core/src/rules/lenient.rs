@@ -132,7 +132,7 @@ mod tests {
     fn every_decimal_digit_is_known() {
         let digits = regex::Regex::new(r"^\d$").unwrap();
         for c in (0..=u32::from(char::MAX)).filter_map(char::from_u32) {
-            // The table may know more: scripts that are newer than the expressions.
+            // The table may have more: scripts newer than the Unicode tables of `regex`.
             let is_known = digit(c).is_some() || !digits.is_match(c.encode_utf8(&mut [0; 4]));
             assert!(is_known, "U+{:04X}", u32::from(c));
         }

@@ -1,4 +1,4 @@
-//! Tests of rules on single lines, and laws that hold for any rule and any message.
+//! Tests of rules on single lines; `laws` has properties of any rule and any message.
 
 mod answers;
 mod laws;

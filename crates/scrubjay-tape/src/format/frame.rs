@@ -359,7 +359,7 @@ mod tests {
         encode_head(0, &entry, &mut bytes);
         bytes.extend_from_slice(entry.payload);
         assert_eq!(decode(0, &bytes), DecodedFrame::Frame(entry, bytes.len()));
-        // A tag that a later version adds, and one that is cut short, say nothing.
+        // An unknown tag and a truncated value are ignored.
         let decoded = decode_extension(&[99, 1, 0, 7, TAG_CONNECTION, 2, 0, 1, 0]).unwrap();
         assert_eq!((decoded.connection, decoded.via), (0, None));
     }

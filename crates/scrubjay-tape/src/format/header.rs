@@ -314,7 +314,7 @@ pub fn decode(bytes: &[u8]) -> Result<(Header, Layout, u16, usize), HeaderError>
 mod tests {
     use super::*;
 
-    /// A header as it was written before it said what the tape is.
+    /// A header of a version that did not note the kind of tape.
     fn old_header(name: &str, program: Option<&str>, transport: &str) -> Header {
         let facts = serde_json::json!({
             "id": "k3f9abcdefghjkmn", "name": name, "transport": transport, "started_wall_ns": 1, "part": 1,
@@ -337,7 +337,7 @@ mod tests {
         check("files (server)", Some("files"), "http", TapeKind::Backend);
         check("files (refused)", Some("files"), "http", TapeKind::Refused);
         check("server", None, "http", TapeKind::Conversation);
-        // What a user calls a program of theirs says nothing.
+        // The name that a user gives a program does not decide the kind.
         check("backend files", Some("node"), "stdio", TapeKind::Conversation);
         check("files (server)", Some("node"), "stdio", TapeKind::Conversation);
     }

@@ -191,7 +191,7 @@ mod tests {
     use super::super::frame::encode_head;
     use super::*;
 
-    /// Frames of so many equal entries, from one number on.
+    /// Frames of `count` equal entries with consecutive numbers.
     fn frames(first: u64, count: u64) -> Vec<u8> {
         let entry = Entry {
             kind: EntryKind::Message,
@@ -227,7 +227,7 @@ mod tests {
         check(&bytes, WORK_BYTES_MAX, Some((100_000, 8)));
         check(&bytes, 34, Some((100_000, 8)));
         check(&bytes, 33, None);
-        // What only looks like a frame is work, too.
+        // Candidates that turn out to be no frames use up work as well.
         let bytes = [frames(1 << 30, 1), vec![0xAA; 100], frames(8, 1)].concat();
         check(&bytes, WORK_BYTES_MAX, Some((134, 8)));
         check(&bytes, 60, None);
@@ -241,9 +241,9 @@ mod tests {
         check(&frames(7 + 17, 1), WORK_BYTES_MAX, None);
         check(&frames(7 + 17, 2), WORK_BYTES_MAX, Some((0, 24)));
         check(&frames(7 + (1 << 25), 2), WORK_BYTES_MAX, None);
-        // Room for those that are missing is proof, too.
+        // Enough bytes for the missing entries make a jump plausible.
         check(&[vec![0; 1000], frames(7 + 40, 1)].concat(), WORK_BYTES_MAX, Some((1000, 47)));
-        // What came before does not come again, and no place is found behind itself.
+        // Earlier entries are not found again, nor the lost position itself.
         check(&frames(6, 3), WORK_BYTES_MAX, Some((34, 7)));
         check(&frames(7, 1), WORK_BYTES_MAX, None);
     }

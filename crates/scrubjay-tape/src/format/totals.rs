@@ -111,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// A conversation with something of everything that is added up.
+    /// A conversation in which every total is above zero.
     const SCRIPT: [(EntryKind, Direction, &str); 12] = [
         (EntryKind::Message, UP, r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"c"}}}"#),
         (EntryKind::Message, DOWN, r#"{"id":0,"result":{"protocolVersion":"1","serverInfo":{"name":"s"}}}"#),

@@ -134,7 +134,7 @@ mod tests {
         let mut places = WrittenPositions::default();
         let wide = 3 * RUNS_MAX as u64;
         (0..wide).for_each(|number| places.insert(number, 1, number + 2));
-        // An entry that waited longer stands behind, and one has its original before it.
+        // One entry was written late, and one has its original before it.
         places.insert(wide + 1, 1, wide + 2);
         places.insert(wide, 1, wide + 3);
         places.insert(wide + 2, 2, 5);

@@ -1,4 +1,4 @@
-//! Conversations that went wrong in one way, and ordinary ones: messages in, findings out.
+//! Conversations with one problem each, and ordinary ones, with the findings that they must have.
 
 use super::*;
 use crate::analysis::{analyse, finding::FindingKind as Kind};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 const MS: u64 = 1_000_000;
 
-/// A conversation as it is said.
+/// A conversation under construction.
 #[derive(Default)]
 struct Script {
     lines: Vec<(Direction, u64, String)>,
@@ -33,7 +33,7 @@ impl Script {
         let mut reply = json!({ "jsonrpc": "2.0", "id": id });
         reply.as_object_mut().unwrap().extend(answer.as_object().unwrap().clone());
         self.say(Direction::ServerToClient, &reply);
-        // A model thinks.
+        // The time that a model takes between calls.
         self.now_ns += 1500 * MS;
         self
     }
@@ -58,7 +58,7 @@ impl Script {
         self
     }
 
-    /// Reads it as a tape is read.
+    /// Reads it through the same fold as a tape.
     fn tape(&self) -> TapeCalls {
         let (mut reader, mut exchanges) = (EntryReader::default(), Exchanges::default());
         for (number, (direction, at, line)) in (0..).zip(&self.lines) {
@@ -134,7 +134,7 @@ fn schema(name: &str) -> Value {
     json!({ "name": name, "description": format!("Does {name}."), "inputSchema": { "type": "object" } })
 }
 
-/// The beginning of every conversation: greeting, lists, and what the server does not have.
+/// Begins a conversation: greeting, lists, and a request for a method that the server does not have.
 fn greeted() -> Script {
     let mut script = Script::default();
     let none = json!({ "error": { "code": -32601, "message": "Method not found" } });
@@ -152,7 +152,7 @@ fn retries_are_reported_with_their_outcomes() {
     let mut script = greeted();
     let at = json!({ "path": "/a" });
     script.call("read", at.clone(), "!timed out after 31 ms");
-    // Looking whether the server is there is nothing else between.
+    // A ping between two calls does not separate them.
     script.ask("ping", json!({}), json!({ "result": {} }), 1);
     script.call("read", at.clone(), "!timed out after 77 ms").call("read", at.clone(), "text");
     script.check(&[(
@@ -161,7 +161,7 @@ fn retries_are_reported_with_their_outcomes() {
         "called 3 times with the same arguments and nothing between: failed 2 times, ok",
     )]);
     assert_eq!((script.found()[0].count, script.found()[0].entries.as_slice()), (3, &[10, 14, 16][..]));
-    // Once more elsewhere: one finding.
+    // Repeated later: still one finding.
     script.call("search", json!({ "q": "x" }), "none");
     script.call("read", at.clone(), "!denied").call("read", at, "!denied");
     script.check(&[(
@@ -229,7 +229,7 @@ fn a_loop_is_reported_once_in_its_first_rotation() {
     let rounds: Vec<_> =
         sequences.iter().filter(|s| s.is_round).map(|s| (s.subjects.len(), s.count)).collect();
     assert_eq!(rounds, [(3, 5)]);
-    // No other row tells of a part or a rotation of it.
+    // Parts and rotations of the loop are not listed as sequences.
     let of_three = sequences.iter().filter(|s| s.subjects.iter().any(|s| s.ends_with("run_tests"))).count();
     assert_eq!(of_three, 1, "{sequences:?}");
 }
@@ -297,7 +297,7 @@ fn vanished_returned_and_unknown_tools_are_reported() {
         json!({ "error": { "code": -32602, "message": "Tool edit not found" } }),
         1,
     );
-    // Wrong arguments are no unknown tool.
+    // An error about arguments does not mean that the tool is unknown.
     let wrong = json!({ "error": { "code": -32602, "message": "Invalid arguments: path is missing" } });
     script.ask("tools/call", json!({ "name": "read" }), wrong, 1);
     script.check(&[
@@ -408,7 +408,7 @@ fn tools_are_listed_by_their_cost() {
     assert!(defined > 60, "{defined}");
 }
 
-/// What an agent does for a day: looks, reads, changes, tries, and now and then something fails once.
+/// Ordinary work of an agent: it lists, reads, edits and runs tests, and sometimes a call fails once.
 fn ordinary_work(rounds: &[(u8, u8, bool)]) -> Script {
     let mut script = greeted();
     for (n, (what, took, fails)) in rounds.iter().enumerate() {

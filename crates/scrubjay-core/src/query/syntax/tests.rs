@@ -1,4 +1,4 @@
-//! What people type, and what it means or is refused for.
+//! Queries as people type them, and their meaning or the reason for their refusal.
 
 use super::*;
 use crate::exchange::ExchangeKind;
@@ -15,15 +15,15 @@ fn conditions(text: &str) -> Conditions {
     read(text).conditions
 }
 
-/// What a query is refused for, with what it is about.
+/// Returns the reason for which a query is refused, and the part that the error points at.
 fn place(text: &str) -> String {
     let error = parse(text, NOW, &TimeZone::UTC).unwrap_err();
     text[error.at].to_owned()
 }
 
-fn refuses(text: &str, told: &str) {
+fn refuses(text: &str, reason: &str) {
     let error = parse(text, NOW, &TimeZone::UTC).unwrap_err().to_string();
-    assert!(error.contains(told), "{text}: {error}");
+    assert!(error.contains(reason), "{text}: {error}");
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn or_joins_its_neighbours() {
         Conditions { text: text("c").text, ..any(vec![text("a"), text("b")]) }
     );
     assert_eq!(conditions("((a) OR (b))"), any(vec![text("a"), text("b")]));
-    // A group keeps its lists to itself: one of both must hold, not either.
+    // The lists of a group are not merged with those around it: both conditions must hold.
     assert_eq!(conditions("tool:x (tool:y)"), Conditions { any_of: vec![vec![tool("y")]], ..tool("x") });
 }
 
