@@ -126,6 +126,7 @@ impl Framer {
             self.buffer = Vec::new();
             self.small_batches = 0;
         }
+        // Little room would mean many small reads.
         if self.buffer.capacity() - pending < READ_BYTES / 4 {
             // Doubling the buffer for a long line keeps the cost of moving its bytes linear.
             self.buffer.reserve(READ_BYTES.max(pending.min(self.line_bytes_max)));

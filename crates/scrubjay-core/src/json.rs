@@ -145,6 +145,7 @@ impl Visitor<'_> for KeyIndex<'_> {
         f.write_str("a key")
     }
 
+    // Keys arrive here unescaped: every JSON reader takes `\u0069d` for `id`.
     fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
         Ok(self.keys.iter().position(|k| *k == key))
     }

@@ -155,6 +155,7 @@ impl Operations {
         let open = self.open.into_entries();
         let open = open.flat_map(|((_, id), queue)| queue.into_iter().map(move |o| (o.at.entry, id.clone())));
         let mut open: Vec<_> = open.collect();
+        // The map has no order, and equal tapes must give equal results.
         open.sort_unstable();
         open
     }
@@ -176,6 +177,7 @@ impl Operations {
         link.role = role;
         let references = &envelope.references;
         if let Some(token) = &references.progress_token {
+            // A token may be used again later, and then belongs to the newer request.
             self.progress.insert((at.direction, token.clone()), operation);
         }
         let open = OpenOperation {
@@ -264,6 +266,7 @@ impl Operations {
         link.operation = Some(open.operation);
         link.role = OperationRole::Answer;
         link.answers = Some(open.at.entry);
+        // An imported tape may have times in any order.
         link.response_ns = Some(at.since_start_ns.saturating_sub(open.at.since_start_ns));
         link.method = open.method;
         link.name = open.name;

@@ -118,6 +118,7 @@ impl EntryReader {
                 && let Some(ended) = BackendEnded::from_note(entry.payload)
             {
                 self.collector.observe_backend_ended();
+                // What is still open on an ended connection will never be answered.
                 let operations = self.backends.remove(&(ended.backend, ended.connection));
                 abandoned = operations.map(Operations::end).unwrap_or_default();
             }

@@ -155,6 +155,7 @@ impl Selection {
     pub fn finish(&mut self) {
         for id in self.undecided.ids() {
             let Some(unit) = self.undecided.get_mut(id) else { continue };
+            // With an outcome it only waited for a failure near it. Without one it may have failed, so it is kept.
             if unit.is_done() {
                 self.drop_operation(id, LeftOutReason::Strategy);
             } else {
@@ -212,6 +213,7 @@ impl Selection {
         let failed = is_failure(offer.envelope);
         let Some(unit) = self.undecided.get_mut(id) else {
             self.follow(id, message, offer);
+            // A failure that the user filters out does not make the messages around it worth keeping.
             if failed && !matches!(self.undecided.verdict(id), OperationVerdict::Drop(LeftOutReason::Filter))
             {
                 self.keep_around_failure();

@@ -154,6 +154,7 @@ impl Chain {
         let files = home.list()?;
         let mut claims: HashMap<TapeId, Vec<LinkClaim>> = HashMap::new();
         let mut relatives = Vec::with_capacity(files.len());
+        // A tape that cannot be opened is reported when it is checked itself.
         for header in files.iter().filter_map(|file| home.open(file).ok()?.header().cloned()) {
             relatives.push(TapeRelation::new(&header));
             let Header { id: by, part: by_part, started_wall_ns: by_started_wall_ns, .. } = header;

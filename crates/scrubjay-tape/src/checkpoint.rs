@@ -242,6 +242,7 @@ impl Checkpoint {
     /// A tape cannot be read. A damaged tape is no error: it counts with what can be read of it.
     pub fn make(home: &Home, made_wall_ns: u64) -> Result<Self, CheckpointError> {
         let mut files = home.list()?;
+        // By id, so that the root does not depend on the order of the list.
         files.sort_by_key(|file| file.id);
         let mut tapes = Vec::with_capacity(files.len());
         for file in &files {
@@ -274,6 +275,7 @@ impl Checkpoint {
         struct Versioned {
             checkpoint: u32,
         }
+        // The version first, because a later one may have other members.
         let Versioned { checkpoint } = serde_json::from_slice(text).map_err(CheckpointError::NotOne)?;
         if !(1..=VERSION).contains(&checkpoint) {
             return Err(CheckpointError::TooNew(checkpoint));
@@ -306,6 +308,7 @@ impl Checkpoint {
         let removed = home.removed()?;
         let compared = |noted: &NotedTape| {
             let change = match (present.get(&noted.tape), removed.get(&noted.tape)) {
+                // A tape that was removed may have been imported again.
                 (Some(file), _) => compare_tape(home, file, noted)
                     .unwrap_or_else(|e| TapeChange::Unreadable { why: e.to_string() }),
                 (None, Some(removed)) => TapeChange::Removed { note: removed.clone() },
@@ -323,6 +326,7 @@ impl Checkpoint {
 
 fn compare_tape(home: &Home, file: &TapeFile, noted: &NotedTape) -> Result<TapeChange, CheckpointError> {
     let tape = home.open(file)?;
+    // With the same distance as then, so that the marks can be compared.
     let observed = observe(&tape, vec![noted.entries], noted.mark_step)?;
     let has = observed.entries;
     let is_same = observed.found.get(&noted.entries) == Some(&noted.digest);

@@ -169,6 +169,7 @@ impl Home {
             let temporary = self.root.join(format!("hash.key.{:016x}", u64::from_le_bytes(name)));
             let mut file = create_private(&temporary)?;
             file.write_all(&key)?;
+            // Before it gets its name, so that a crash leaves no empty key.
             file.sync_all()?;
             // Several processes may do this at once: a hard link does not replace a file, so the first one wins.
             let linked = std::fs::hard_link(&temporary, &path);

@@ -266,6 +266,7 @@ impl Recording {
                     backlog.add(writer.bytes() - bytes_before);
                 }
                 self.digest.tape_grew(writer);
+                // Only now: gaps that were not written must be reported by the next append.
                 self.durable.note_written(writer.entries() - entries_before, std::mem::take(&mut self.gaps));
                 Ok(first)
             }

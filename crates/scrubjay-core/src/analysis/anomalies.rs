@@ -287,6 +287,7 @@ fn shown(calls: &[&Call]) -> Vec<u64> {
 /// Returns whether a rate is at least three times what it was, and further off than chance explains.
 #[expect(clippy::cast_precision_loss, reason = "counts of calls are small")]
 fn is_more(now: usize, of: usize, before: usize, of_before: usize) -> bool {
+    // Laplace's rule of succession: no failure so far does not mean a rate of zero.
     let usual = (before as f64 + 1.0) / (of_before as f64 + 2.0);
     let expected = of as f64 * usual;
     let deviation = (expected * (1.0 - usual)).sqrt().max(0.5);

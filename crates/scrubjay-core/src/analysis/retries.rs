@@ -30,6 +30,7 @@ pub(super) fn findings(calls: &[Call]) -> Vec<Finding> {
 fn runs(calls: &[Call]) -> Vec<Vec<&Call>> {
     let (mut runs, mut run): (Vec<Vec<&Call>>, Vec<&Call>) = (Vec::new(), Vec::new());
     for call in calls {
+        // An update is a reason to read a resource again, so it ends the run.
         let is_updated = &*call.subject == method::NOTIFICATIONS_RESOURCES_UPDATED;
         let first = run.first().copied();
         let is_over = match first {

@@ -232,6 +232,7 @@ impl Scanner<'_> {
     }
 
     fn space(&mut self) {
+        // JSON also allows CR and LF here, but line readers split at them.
         while matches!(self.peek(), Some(b' ' | b'\t')) {
             self.at += 1;
         }

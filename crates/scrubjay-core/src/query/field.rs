@@ -102,6 +102,7 @@ impl ValueTest {
             Self::Exists => true,
             Self::Equals(wanted) => {
                 value == wanted
+                    // `1` and `1.0` are different values to `serde_json` and the same to people.
                     || value.as_f64().is_some_and(|number| Some(number) == wanted.as_f64())
                     || value.as_str().is_some_and(|text| spells(text, wanted))
             }

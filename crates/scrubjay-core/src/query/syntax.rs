@@ -153,6 +153,7 @@ impl Parser<'_> {
             return Ok(());
         }
         match first {
+            // A page is one of the whole answer, so its words have no meaning within groups and alternatives.
             QueryUnit::Word(word) if is_outside && self.is_page(&word)? => {}
             QueryUnit::Word(word) if !word.is_negated => self.add(conditions, &word)?,
             QueryUnit::Word(_) | QueryUnit::Group { is_negated: true, .. } => {
@@ -167,6 +168,7 @@ impl Parser<'_> {
     fn unit(&mut self) -> Result<QueryUnit, QueryError> {
         match self.tokens.next() {
             Some(QueryToken::Open { is_negated, at }) => {
+                // Counted before the group is read, so that the limit also bounds the recursion.
                 self.count(&at)?;
                 Ok(QueryUnit::Group { conditions: Box::new(self.all(Some(&at))?), is_negated })
             }

@@ -131,6 +131,7 @@ pub(super) const AUTH_STEMS: &[&str] = &["auth\"", "auth\\", "auth'", "auth:", "
 
 /// Lists the spellings of a stem, one for each separator.
 pub(super) fn spellings((first, second): (&str, &str)) -> Vec<String> {
+    // Two separators in a row: frameworks name nested settings in the environment like `DB__PASSWORD`.
     let separators: &[&str] = if second.is_empty() { &[""] } else { &["", "_", "-", " ", ".", "__", "--"] };
     separators.iter().map(|separator| format!("{first}{separator}{second}")).collect()
 }

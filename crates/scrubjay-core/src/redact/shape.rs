@@ -139,6 +139,7 @@ pub(super) fn quoted_end(text: &[u8], start: usize, quote: u8, escapes: usize) -
     while let Some(found) = memchr::memchr2(quote, b'\n', &text[at..]) {
         let end = at + found;
         let before = text[start..end].iter().rev().take_while(|b| **b == b'\\').count();
+        // A line end closes a quote as well: an unclosed one must not take in the rest of the text.
         if text[end] == b'\n' || before <= escapes {
             return end - before;
         }

@@ -146,6 +146,7 @@ impl<'r, 't> Walk<'r, 't> {
                     .is_count(NameEvidence::Sensitive(rule), &self.text[self.node(node).range.clone()]) => {}
             (NodeKind::String | NodeKind::Number, Some(rule)) => self.replace(node, rule),
             (NodeKind::String, None) => self.string(node),
+            // `true`, `false` and `null` are no secrets, and numbers only under a listed name.
             (NodeKind::Number | NodeKind::Word, _) => {}
         }
         // After the children, which may have been marked for removal just now.
@@ -165,6 +166,7 @@ impl<'r, 't> Walk<'r, 't> {
         for child in children {
             let key = self.key(child).expect("a member has a key");
             self.key_text(child, &key);
+            // A coloured name still names a secret.
             let evidence = match self.redactor.names.evidence(&control::stripped(&key.text)) {
                 None if *key.text == *b"value" => value_evidence,
                 evidence => evidence,

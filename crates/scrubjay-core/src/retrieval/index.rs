@@ -82,6 +82,7 @@ impl ToolIndex {
         } else {
             terms.len() as f32 / means[field as usize].max(1.0)
         };
+        // As in BM25F: each field is normalised by its own length before fields are added up.
         let weight = weights[field as usize] / (1.0 - length + length * relative);
         for term in terms {
             self.add(*term, Posting { tool, weight, fields: field.bit() });

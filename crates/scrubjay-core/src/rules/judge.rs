@@ -142,6 +142,7 @@ impl Judge {
                 judgement
             }
             Err(refused) => refused.judgement(direction, line, |id| {
+                // The requester gets an error in place of this answer, so it waits no longer.
                 self.close(direction.reversed(), &plain_id(id.as_bytes()));
             }),
         }

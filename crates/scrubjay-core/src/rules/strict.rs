@@ -175,6 +175,7 @@ impl StrictCheck<'_, '_> {
             return no_message("its jsonrpc is not \"2.0\"", version);
         }
         let is_null = |node: usize| document.raw(node) == b"null";
+        // JSON-RPC has the id null on an error if the id of the request could not be read.
         let is_known_id = |id: usize| is_plain_id(document.raw(id)) || error.is_some() && is_null(id);
         if let Some(id) = id.filter(|id| !is_known_id(*id)) {
             return no_message("its id is neither a string nor a whole number below 2^53", id);

@@ -50,7 +50,9 @@ impl Capture {
             MessageKind::Notification => self.notifications,
             MessageKind::Response | MessageKind::Error if envelope.is_failure() => self.errors,
             MessageKind::Response | MessageKind::Error => self.responses,
+            // A batch is one entry, which cannot be kept in part.
             MessageKind::Batch => envelope.batch.is_empty() || envelope.batch.iter().any(|one| self.has(one)),
+            // What cannot be parsed is what people look for when something is wrong.
             MessageKind::Opaque => true,
         }
     }

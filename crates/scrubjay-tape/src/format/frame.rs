@@ -38,6 +38,7 @@ pub fn encode_head(number: u64, entry: &Entry<'_>, out: &mut Vec<u8>) {
     head[16..24].copy_from_slice(&entry.wall_ns.to_le_bytes());
     head[24..32].copy_from_slice(&entry.since_start_ns.to_le_bytes());
     let mut crc = crc32fast::Hasher::new();
+    // The length too, because a wrong one would lead to a wrong next frame.
     crc.update(&head[..4]);
     crc.update(&head[PREFIX..]);
     crc.update(&extension);
@@ -193,6 +194,7 @@ impl FrameCandidate {
     pub(super) fn at(head: &[u8; OVERHEAD]) -> Option<Self> {
         let length = claimed_length(*head.first_chunk()?)?;
         let extension = usize::from(u16::from_le_bytes([head[10], head[11]]));
+        // Cheap checks first: few offsets hold a frame, and a checksum costs a read of the whole length.
         if kind_of(head[8]).is_none() || shape_of(head[9]).is_none() || OVERHEAD + extension > length {
             return None;
         }
@@ -235,6 +237,7 @@ pub(super) fn decode_checked(frame: &[u8]) -> Option<Entry<'_>> {
 }
 
 fn kind_code(kind: EntryKind) -> u8 {
+    // Written out and not derived from the enum, because these numbers are in files.
     match kind {
         EntryKind::Message => 1,
         EntryKind::Stderr => 2,

@@ -159,6 +159,7 @@ impl Observer {
     /// Takes the frame of the next entry; its checksum must be right.
     pub(crate) fn take(&mut self, number: u64, bytes: &[u8]) {
         let Some(entry) = frame::decode_checked(bytes) else { return };
+        // Before the entry is added: a wanted digest covers the entries before it.
         self.note_wanted();
         self.running.update(bytes);
         self.entries += 1;

@@ -114,6 +114,7 @@ impl FoundFooter {
     pub(super) fn describes(&self, file: &File, body: Option<u64>) -> io::Result<bool> {
         let blocks = &self.footer.blocks;
         let (mut at, mut next) = (body.or(blocks.first().map(|b| b.offset)).unwrap_or(self.offset), 0);
+        // A footer that does not match the file would hide entries, so every head is compared.
         for block in blocks {
             if block.offset != at || block.first_entry < next || !is_plausible(block) {
                 return Ok(false);
@@ -201,6 +202,7 @@ fn is_plausible(block: &BlockRef) -> bool {
 /// Reads the stored bytes of a block; fewer, if the file ends first.
 pub(super) fn read_stored(file: &File, block: &BlockRef, out: &mut Vec<u8>) -> io::Result<()> {
     let from = block.offset.saturating_add(HEAD as u64);
+    // A forged head may claim 1 GiB: memory is taken only for bytes that the file has.
     let wanted = file.metadata()?.len().saturating_sub(from).min(block.stored_bytes.into());
     out.clear();
     out.resize(usize::try_from(wanted).map_err(io::Error::other)?, 0);

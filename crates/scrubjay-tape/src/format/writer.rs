@@ -92,6 +92,7 @@ impl Writer {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
             }
             frame::encode_head(number, &entry, &mut buffer);
+            // Beyond the limit of slices large payloads are copied too, so that a batch is always one call.
             if entry.payload.len() < LARGE_BYTES || large.len() * 2 + 1 >= SLICES_MAX {
                 buffer.extend_from_slice(entry.payload);
             } else {

@@ -189,6 +189,7 @@ impl Recording {
             return Ok(None);
         };
         let (written, bytes, entries) = (self.durable.written, writer.bytes(), writer.entries());
+        // Once is enough, because appending does not change the name.
         let directories = if writer.is_named() { Vec::new() } else { self.home.directories_to_sync() };
         match writer.sync_handle() {
             Ok(file) => {

@@ -138,6 +138,7 @@ impl Judge {
             _ => Cow::Owned([before.as_bytes(), raw, after.as_bytes()].concat()),
         };
         let start = outer.tree.nodes[part.node].range.start;
+        // Positions in a refusal count from the beginning of the outer message, without the wrapper.
         let within =
             |refused: Refused| Refused { at: start + refused.at.saturating_sub(before.len()), ..refused };
         let no_request = || {
