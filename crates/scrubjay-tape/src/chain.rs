@@ -287,7 +287,7 @@ impl CheckedTape {
     fn note_totals(&mut self) {
         if !self.report.doubtful_totals.is_empty() {
             self.notes.push(format!(
-                "its footer says something else than its entries add up to ({}): another version of scrubjay sealed \
+                "its footer does not match the totals of its entries ({}): another version of scrubjay sealed \
                  it, or it was altered",
                 self.report.doubtful_totals.join(", ")
             ));

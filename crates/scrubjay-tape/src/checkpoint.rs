@@ -198,7 +198,7 @@ impl TapeChange {
                 format!("SHORTENED: it has {has} of {} entries; entry {has} is missing", had.entries)
             }
             Self::Removed { note } => format!("removed {}", note.by.words()),
-            Self::Missing => "MISSING: nobody noted that it was removed".to_owned(),
+            Self::Missing => "MISSING: there is no note of its removal".to_owned(),
             Self::Unreadable { why } => format!("UNREADABLE: {why}"),
         }
     }

@@ -90,7 +90,7 @@ impl ClockDoubt {
             }
             Self::Jump { ahead_ns, rebooted, .. } => {
                 let by = units::age(*ahead_ns);
-                let since = if *rebooted { ", and the system was started anew since" } else { "" };
+                let since = if *rebooted { ", and the system was rebooted since" } else { "" };
                 format!("the clock is {by} further ahead than the time that is known to have passed{since}")
             }
         }

@@ -53,7 +53,7 @@ pub enum QueryProblem {
     Parenthesis(&'static str),
     /// An `OR` with nothing on one side.
     #[error(
-        "OR joins what stands before it and behind it, and one of them is missing. To search for the text itself, \
+        "OR joins the words before and after it, and one of them is missing. To search for the text itself, \
          quote it: '\"OR\"'"
     )]
     Or,

@@ -306,7 +306,7 @@ impl Entries {
     fn note_lost(&mut self, offset: u64, until: u64) {
         let first = self.next;
         match until.saturating_sub(first) {
-            0 => self.note(None, offset, format!("bytes that are no entry stand before entry {first}")),
+            0 => self.note(None, offset, format!("there are bytes that are no entry before entry {first}")),
             1 => self.note(Some(first), offset, format!("entry {first} fails its checksum")),
             _ => self.note(Some(first), offset, format!("entries {first} to {} cannot be read", until - 1)),
         }

@@ -198,7 +198,7 @@ impl ChainWalk {
         let next = self.next;
         let sound = sound_frames(block.first_entry, plain, &mut self.observer);
         if block.first_entry < next {
-            self.note_altered(Some(block.first_entry), "a block stands behind others that belong behind it");
+            self.note_altered(Some(block.first_entry), "a block is behind others that should follow it");
         } else if block.first_entry > next {
             // If the chain holds they were lost before the sealing, and the footer lists them.
             self.altered |= !unaltered;
