@@ -155,7 +155,7 @@ fn kib_of(listing: &str, key: &str) -> io::Result<u64> {
 }
 
 fn unreadable(what: &str) -> io::Error {
-    io::Error::other(format!("cannot make sense of {what}"))
+    io::Error::other(format!("cannot parse {what}"))
 }
 
 #[cfg(test)]
