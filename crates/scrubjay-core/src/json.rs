@@ -79,6 +79,7 @@ impl<'de, const N: usize> Visitor<'de> for FieldsVisitor<'_, N> {
                     values[index] = Some(map.next_value::<&'de RawValue>()?);
                 }
                 None => {
+                    // Checks the syntax of the other members without keeping them.
                     map.next_value::<IgnoredAny>()?;
                 }
             }

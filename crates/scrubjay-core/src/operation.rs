@@ -204,6 +204,7 @@ impl Operations {
     /// Finds the operation that a request continues, or begins one.
     fn belongs_to(&mut self, at: EntryPosition, envelope: &Envelope) -> (u64, OperationRole) {
         let references = &envelope.references;
+        // A round has a new JSON-RPC id, so only the state that it repeats links it to the earlier ones.
         if let Some(state) = &references.request_state
             && let Some(operation) = self.states.get(&(at.direction, state.clone()))
         {

@@ -198,6 +198,7 @@ impl Chain {
                 check_claim(&tape, claim, &observed, &mut checked);
             }
             let continuing: Vec<&LinkClaim> = claims.iter().filter(|claim| claim.continues).collect();
+            // A recording continues a tape once, so one of two is a copy or forged.
             if let [first, second, ..] = continuing.as_slice() {
                 let what = format!("tapes {} and {} both say that they continue it", first.by, second.by);
                 checked.find(LinkProblem::Forked, second.by, what);

@@ -107,6 +107,7 @@ fn read_tape(
     let session = tape.header().map(|header| header.session.id.clone()).unwrap_or_default();
     found.tasks.extend(tasks.finish().map(|task| (session.clone(), task)));
     for (name, definition) in lists.finish() {
+        // Tapes come newest first, so the first definition of a tool is the current one.
         found.tools.entry(name).or_insert(definition);
     }
     read

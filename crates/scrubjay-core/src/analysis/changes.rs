@@ -110,7 +110,7 @@ fn difference(old: &str, new: &str) -> String {
     let (old, new): (Vec<char>, Vec<char>) = (old.chars().collect(), new.chars().collect());
     let is_space = |c: Option<&char>| c.is_none_or(|c| c.is_whitespace());
     let mut begin = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
-    // Whole words.
+    // Back to the beginning of a word, so that whole words are quoted.
     while begin > 0
         && !old[begin - 1].is_whitespace()
         && !(is_space(old.get(begin)) && is_space(new.get(begin)))

@@ -27,6 +27,7 @@ const RARE: usize = 10;
 pub(super) fn findings(calls: &[Call]) -> Vec<Finding> {
     let questions = questions(calls);
     let mut by_subject: BTreeMap<&str, Vec<(&Call, u64)>> = BTreeMap::new();
+    // Failures end early or by a timeout, so their times say nothing about the usual one.
     for call in calls.iter().filter(|call| call.is_work() && !call.failed) {
         if let Some(took_ns) = call.took_ns.filter(|took| !is_interrupted(call, *took, &questions)) {
             by_subject.entry(&call.subject).or_default().push((call, took_ns));

@@ -70,6 +70,7 @@ fn raw(value: Option<&RawValue>) -> u64 {
 /// A block of an answer's content.
 #[derive(Deserialize)]
 struct ContentBlock<'a> {
+    // Borrowed where there are no escapes, because results may have megabytes.
     #[serde(rename = "type", borrow, default)]
     kind: Cow<'a, str>,
     #[serde(borrow, default)]

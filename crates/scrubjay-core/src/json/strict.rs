@@ -35,6 +35,7 @@ pub(crate) fn scan(text: &[u8]) -> Result<Vec<usize>, ProblemAt> {
     if let Err(e) = std::str::from_utf8(text) {
         return Err((JsonProblem::NotUtf8, e.valid_up_to()));
     }
+    // RFC 8259 lets readers either skip or reject it.
     if text.starts_with(b"\xef\xbb\xbf") {
         return Err((JsonProblem::ByteOrderMark, 0));
     }
@@ -216,6 +217,7 @@ impl Scanner<'_> {
             Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 2,
             Some(b'u') => match (self.unit(self.at), self.unit(self.at + 6)) {
                 (Some(0xd800..0xdc00), Some(0xdc00..0xe000)) => self.at += 12,
+                // Some readers keep half of a pair, others replace it or reject the text.
                 (Some(0xd800..0xe000), _) => return Err((JsonProblem::Surrogate, self.at)),
                 (Some(_), _) => self.at += 6,
                 (None, _) => return Err((JsonProblem::NotJson, self.at)),

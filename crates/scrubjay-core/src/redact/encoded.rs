@@ -110,6 +110,7 @@ pub(super) fn digits_near(text: &[u8], at: usize) -> (Vec<u8>, usize) {
         let start = floor + line_start(&text[floor..], end - floor);
         lines.push(start..end);
         count += end - start;
+        // A line that was cut at the limit does not begin here, so none is before it.
         match line_before(text, start).filter(|_| start > floor && count < BEFORE_BYTES) {
             Some(before) => end = before,
             None => break,

@@ -212,6 +212,7 @@ impl StrictCheck<'_, '_> {
         if self.0.kind(body) != NodeKind::Object {
             return Ok(());
         }
+        // All other keys are the server's own, and may differ only by case.
         self.check_spelling(body, known, false)?;
         self.meta(body)
     }

@@ -165,6 +165,7 @@ pub(super) fn read_head(file: &File, offset: u64) -> io::Result<Option<BlockHead
     if read_at_most(file, &mut bytes, offset)? < HEAD || !bytes.starts_with(BLOCK_MAGIC) {
         return Ok(None);
     }
+    // Each head has a checksum of its own, so that blocks are found without the footer.
     if crc32fast::hash(&bytes[..60]).to_le_bytes() != bytes[60..] {
         return Ok(None);
     }

@@ -116,6 +116,7 @@ impl<B: Bytes + ?Sized> Search<'_, B> {
     /// Returns the frame at an offset, if there is one whose number can follow the lost one.
     fn accept_candidate(&mut self, offset: u64) -> io::Result<Option<FramePosition>> {
         let Some(number) = self.number_at(offset)? else { return Ok(None) };
+        // A checksum shows the number modulo 2^32 only.
         let missing = u64::from(number.wrapping_sub(self.lost.number as u32));
         let place = FramePosition { offset, number: self.lost.number.saturating_add(missing) };
         if place == self.lost {
