@@ -24,7 +24,7 @@ const THREADED_MIN: usize = 64;
 pub struct Overview {
     /// Its id and path.
     pub file: TapeFile,
-    /// Its header; none where that is damaged.
+    /// Its header; `None` if it is damaged.
     pub header: Option<Header>,
     /// Whether it is being written, abandoned or sealed.
     pub state: TapeState,

@@ -357,7 +357,7 @@ fn check_claim(tape: &Tape, claim: &LinkClaim, observed: &Observed, checked: &mu
     }
 }
 
-/// Tells whether only closing entries (a note, the end) stand behind the named end.
+/// Tells whether only closing entries (a note, the end) follow the named end.
 fn is_closing(claim: &LinkClaim, observed: &Observed, had: u64) -> bool {
     if !claim.continues || observed.entries - had > CLOSING_MAX {
         return observed.entries == had;

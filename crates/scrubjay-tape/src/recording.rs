@@ -69,7 +69,7 @@ pub struct Subject {
     pub workspace: Option<String>,
     /// Where the connection came from.
     pub origin: Origin,
-    /// The session it belongs to, where that is known.
+    /// The session it belongs to, if it is known.
     pub session: Option<SessionRef>,
     /// The conversation from which the session follows otherwise. A connection with neither is a session of its own.
     pub conversation: Option<Arc<Conversation>>,

@@ -109,7 +109,7 @@ impl ToolLists {
         let is_complete = !cursor(answer, "result", "nextCursor");
         let same_leg = |list: &&mut ToolList| list.via.as_deref() == via;
         if cursor(request, "params", "cursor") {
-            // The next page of the last list. Without the first page it is dropped, because one could not tell which
+            // The next page of the last list. Without the first page it is dropped, because it would be unknown which
             // tools are missing.
             if let Some(list) = self.lists.iter_mut().rev().find(same_leg).filter(|list| !list.is_complete) {
                 list.tools.extend(tools);

@@ -192,7 +192,7 @@ impl Entries {
         matches!(self.source, EntrySource::Sealed { block_end, .. } if self.next >= block_end)
     }
 
-    /// Finds more frames where the chunk has no sound one; returns whether there may be one now.
+    /// Reads or searches for the next frame if the chunk has no sound one; returns whether there may be one now.
     fn go_on_live(&mut self, wanted: usize) -> io::Result<bool> {
         if self.load(wanted)? {
             return Ok(true);

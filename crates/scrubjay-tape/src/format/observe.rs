@@ -19,7 +19,7 @@ pub(crate) const CLOCK_SLACK_NS: u64 = 1_000_000_000;
 const AHEAD_MIN_NS: u64 = 24 * 3600 * 1_000_000_000;
 /// How many clock jumps are listed, so that footers stay small.
 const JUMPS_MAX: usize = 100;
-/// How many closing entries may stand behind the end that the next tape names: a note of what was left out, the end.
+/// How many closing entries may follow the end that the next tape names: a note of what was left out, and the end.
 pub(crate) const CLOSING_MAX: u64 = 2;
 
 /// An entry before which the wall clock and the monotonic clock advanced differently.

@@ -124,19 +124,19 @@ impl Tape {
         Ok(found.map(|first| (Layout::Live, if first.number == 0 { first.offset } else { 0 })))
     }
 
-    /// Returns the header; none where it is damaged.
+    /// Returns the header; `None` if it is damaged.
     #[must_use]
     pub fn header(&self) -> Option<&Header> {
         self.header.as_ref()
     }
 
-    /// Returns the footer; none for a live tape, or where it is damaged.
+    /// Returns the footer; `None` for a live tape, or if it is damaged.
     #[must_use]
     pub fn footer(&self) -> Option<&Footer> {
         self.end.as_ref().map(|end| &end.footer)
     }
 
-    /// Returns where the file is.
+    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

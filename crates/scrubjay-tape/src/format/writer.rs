@@ -211,7 +211,7 @@ impl Writer {
         self.entries
     }
 
-    /// Returns where the live file is.
+    /// Returns the path of the live file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
