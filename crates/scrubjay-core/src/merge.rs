@@ -19,6 +19,7 @@ pub fn merge(base: &str, ours: &str, theirs: &str) -> Option<String> {
     let (mine, other) = (changes(&base, &ours), changes(&base, &theirs));
     let mut all: Vec<&ParagraphChange<'_>> = mine.iter().collect();
     for change in &other {
+        // A change that both writers made is no conflict, and is made once.
         if !mine.contains(change) {
             if mine.iter().any(|own| own.touches(change)) {
                 return None;

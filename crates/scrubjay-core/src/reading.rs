@@ -92,6 +92,7 @@ impl EntryReader {
     pub fn read(&mut self, entry: &Entry<'_>) -> EntryReading {
         let number = self.next_entry;
         self.next_entry += 1;
+        // An original belongs to the entry right after it, and to no other.
         let original = self.original.take();
         if entry.rule_marks.is_intercepted() && entry.kind == EntryKind::Message {
             self.collector.observe_interception();

@@ -309,6 +309,7 @@ impl Collector {
             .into_iter()
             .map(|((first, second), count)| MethodPair { first, second, count })
             .collect();
+        // A stable sort: pairs with equal counts keep their alphabetical order.
         totals.method_pairs.sort_by_key(|pair| std::cmp::Reverse(pair.count));
         // A server that refuses the greeting or only writes to standard error is what a person looks for, so such a
         // tape must not be hidden as a probe.

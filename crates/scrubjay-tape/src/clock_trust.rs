@@ -116,6 +116,7 @@ impl TrustedClock {
     /// Compares the clocks with the last reading. `age` is the age at which something is to be deleted.
     #[must_use]
     pub fn judge(mut self, now: &ClockReading, age: Option<Duration>) -> (Self, Option<ClockDoubt>) {
+        // A clock that is faked for this process must not change what other processes trust.
         if let Some(doubt) = differs_from_files(now) {
             return (self, Some(doubt));
         }

@@ -90,6 +90,7 @@ fn join_process(conversations: &Path, host: &str, server: &str) -> io::Result<(S
             }
             // Left by a process that was killed.
             ClaimHolder::Gone => std::fs::remove_file(place.join(&name))?,
+            // Released since the directory was listed.
             ClaimHolder::Unknown => {}
         }
     }

@@ -59,6 +59,7 @@ impl Home {
             tape.header()?.clock_behind_ns.is_none().then_some((file.clone(), tape))
         };
         let mut removed = 0;
+        // Oldest first, because one start looks at a limited number.
         for (file, tape) in files.iter().rev().filter(old).filter_map(dated).take(EXPIRED_MAX) {
             let ended = last_wall_ns(&tape).is_some_and(|last| last < wall_ns);
             if tape.state() == TapeState::Sealed && ended && !is_part_of(&tape, &running) {

@@ -48,6 +48,7 @@ struct TextCollector<'a> {
 
 impl TextCollector<'_> {
     fn push(&mut self, text: &str) {
+        // Before the text is cut, which could leave half of a sequence.
         let text = &*without_colours(text);
         let room = TEXT_BYTES_MAX.saturating_sub(self.out.len() - self.begin);
         if text.len() >= room {

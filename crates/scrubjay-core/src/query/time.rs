@@ -35,6 +35,7 @@ pub fn moment(value: &str, now_ns: u64, zone: &TimeZone, edge: DayEdge) -> Resul
         let local = |time: DateTime| time.to_zoned(zone.clone()).ok().map(|zoned| zoned.timestamp());
         let day = |day: Date| match edge {
             DayEdge::Start => local(day.into()),
+            // Not 24 hours later: on days when clocks change a day is longer or shorter.
             DayEdge::End => local(day.tomorrow().ok()?.into()),
         };
         let now = Timestamp::from_nanosecond(now_ns.into()).ok()?;

@@ -116,6 +116,7 @@ fn encrypt(key_id: &str, key: &RedactionKey, value: &[u8]) -> String {
 
 /// Writes the name of a rule as it appears in a mark.
 fn slug(rule: &str) -> String {
+    // Other characters could end the mark early or need an escape in JSON.
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.') { c } else { '-' };
     // 64: `is_mark` accepts no longer name, because a bracket far away could belong to other text.
     rule.chars().take(64).map(plain).collect()

@@ -97,6 +97,7 @@ impl Decryption<'_> {
             let plain = Unescaped::new(&text[string.clone()]);
             for (range, with) in self.edits(&plain.text, depth + 1) {
                 let range = plain.original(&range);
+                // A value that is not UTF-8 cannot be escaped, so its bytes are restored as they were.
                 let with =
                     String::from_utf8(with).map_or_else(|e| e.into_bytes(), |s| escape(&s).into_bytes());
                 edits.push((range.start + string.start..range.end + string.start, with));

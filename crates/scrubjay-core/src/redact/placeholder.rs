@@ -163,6 +163,7 @@ fn one_template(text: &[u8], at: usize) -> Option<usize> {
         [b'$' | b'#' | b'%' | b'@', b'{', ..] | [b'$', b'(', ..] => closed(text, at + 1),
         [b'%', b'(', ..] => {
             let end = closed(text, at + 1)?;
+            // Python's `%(name)s`.
             Some(end + usize::from(text.get(end) == Some(&b's')))
         }
         [b'{', b'{', ..] => closed(text, at),

@@ -19,6 +19,7 @@ const CLOSERS_MAX: usize = 8;
 
 /// Returns the name around a position; empty if there is none.
 pub(super) fn name_at(text: &[u8], at: usize) -> Range<usize> {
+    // Bytes beyond ASCII too: users may list names in any script.
     let in_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.') || b >= 0x80;
     let before = text[..at].iter().rev().take(NAME_BYTES_MAX).take_while(|b| in_name(**b)).count();
     let after = text[at..].iter().take(NAME_BYTES_MAX).take_while(|b| in_name(**b)).count();

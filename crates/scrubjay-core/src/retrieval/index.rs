@@ -147,6 +147,7 @@ impl ToolIndex {
             return;
         }
         let tool = u32::try_from(tool).expect("a catalog has fewer than 2^32 tools");
+        // Words of its own definition find the tool anyway.
         let has = |term: &str| {
             self.id(term).is_some_and(|id| {
                 self.postings[id as usize].binary_search_by_key(&tool, |posting| posting.tool).is_ok()

@@ -81,6 +81,7 @@ impl RuleChange {
         if edits.is_empty() {
             return Ok(None);
         }
+        // Checked before the text is built, because one change may insert a long value in many places.
         let taken: usize = edits.iter().map(|(range, _)| range.len()).sum();
         let put: usize = edits.iter().map(|(_, with)| with.len()).sum();
         if document.text.len() - taken + put > bytes_max {

@@ -130,6 +130,7 @@ impl ValueKinds {
         }
         let holds = self.holds_for_other(document, node, need);
         if document.kind(node) == NodeKind::Array {
+            // A JavaScript server may convert an array to a string.
             return agree(holds, self.holds_for_text(&coerced(document, node), need));
         }
         holds

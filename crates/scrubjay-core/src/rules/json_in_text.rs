@@ -32,6 +32,7 @@ pub(super) fn unpack(document: &Document<'_>) -> Result<Option<Document<'static>
     }
     let edits = edits.iter().map(|(range, with)| (range.clone(), &**with));
     let text = edit::apply(&document.text, edits);
+    // All unpacked arguments together must stay within the limits, too.
     let tree = Tree::parse_loosely(&text, VALUES_MAX)?;
     Ok(Some(Document::of_tree(Cow::Owned(text), tree)))
 }

@@ -241,6 +241,7 @@ impl Judge {
         let document = Document::new(Cow::Borrowed(text)).ok_or(no_object)?;
         check(&document)?;
         let nature = document.nature();
+        // In normal form, because an answer may spell the id of its request in another way.
         let id = plain_id(document.id().as_bytes());
         let (rules, matching, is_known_request) = match nature {
             MessageNature::Request | MessageNature::Notification => {

@@ -79,6 +79,7 @@ pub(super) fn spelled_number(text: &[u8]) -> Option<f64> {
     let text = trimmed(std::str::from_utf8(text).ok()?);
     // Most strings are no numbers, and long ones are rejected here without a copy.
     let first = text.trim_start_matches(['+', '-']).chars().next()?;
+    // The letters begin `inf` and `nan`, which Python takes for numbers.
     if !matches!(first, '0'..='9' | '.' | '_' | 'i' | 'I' | 'n' | 'N') && digit(first).is_none() {
         return None;
     }
@@ -86,6 +87,7 @@ pub(super) fn spelled_number(text: &[u8]) -> Option<f64> {
         return Some(number);
     }
     let plain = |c: char| digit(c).and_then(|value| char::from_digit(value, 10)).unwrap_or(c);
+    // Python's `int` and `float` skip underscores between digits.
     let plain: String = text.chars().filter(|c| *c != '_').map(plain).collect();
     plain.parse().ok().or_else(|| prefixed(&plain))
 }

@@ -68,6 +68,7 @@ impl RefusalReason {
 
     fn code(self) -> i64 {
         match self {
+            // Valid JSON that is only beyond our limits.
             Self::Text(JsonProblem::TooDeep | JsonProblem::TooManyValues) => code::INVALID_REQUEST,
             Self::Text(_) => code::PARSE,
             _ => code::INVALID_REQUEST,

@@ -129,6 +129,7 @@ impl Members {
 
 /// Reads the token at a position; also returns the position after it.
 fn token(text: &[u8], from: usize) -> Option<(Token, usize)> {
+    // Other control characters too, since one may be the reason for the refusal.
     let is_space = |b: u8| b <= b' ' || b == 0x7f;
     let at = from + text[from..].iter().position(|b| !is_space(*b))?;
     let one = |token| Some((token, at + 1));

@@ -125,6 +125,7 @@ impl StrictCheck<'_, '_> {
             let (mut few, mut many) = (Vec::<Cow<'_, [u8]>>::new(), HashSet::new());
             for child in tree.children(object) {
                 let key = self.0.key(child);
+                // In C a key ends at NUL, so it would be another key to some readers.
                 if key.contains(&0) {
                     return self.refuse(RefusalReason::Nul, child);
                 }

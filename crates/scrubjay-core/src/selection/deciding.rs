@@ -113,6 +113,7 @@ impl Selection {
         if settings.filters.min_response_time.is_some_and(|time| !at_least(time)) && !spared {
             return self.drop_operation(id, LeftOutReason::Filter);
         }
+        // Before the strategy, which could drop what the user always wants.
         let always = settings.always;
         if failed && always.errors || always.slow.is_some_and(at_least) {
             return self.keep_unsampled(id);

@@ -156,6 +156,7 @@ impl Tape {
         if self.layout == Layout::Sealed {
             return TapeState::Sealed;
         }
+        // Shared, so that two readers do not take each other for the writer.
         match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockShared) {
             Ok(()) => {
                 // While this lock is held, the tape would look live to others.

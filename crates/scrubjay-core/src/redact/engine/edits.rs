@@ -49,6 +49,7 @@ impl Redactor {
         }
         // What follows searches the text again in another form. Each counts as a level, which bounds the work.
         if spelled && depth < DEPTH_MAX {
+            // Unescaped text may turn out to be JSON, so this is not only searched as running text.
             let plain = Unescaped::new(text);
             edits.extend(
                 self.edits(&plain.text, depth + 1, explain).into_iter().map(|edit| edit.mapped_back(&plain)),

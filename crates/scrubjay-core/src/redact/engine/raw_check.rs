@@ -45,6 +45,7 @@ impl Redactor {
             for part in parts {
                 match std::thread::Builder::new().spawn_scoped(scope, search(part.clone())) {
                     Ok(thread) => threads.push(thread),
+                    // The system has no thread left, so the part is searched here.
                     Err(_) => found |= self.is_part_suspicious(raw, part),
                 }
             }
