@@ -1,5 +1,5 @@
-//! A client for relays that only offer a stdio server over HTTP: enough of Streamable HTTP to make one call at a time on
-//! one connection. Such a relay cannot be used in place of `wrap`, so it runs only the sequential workload.
+//! A client for relays that only offer a stdio server over HTTP: enough of Streamable HTTP to make one call at a time
+//! on one connection. Such a relay cannot be used in place of `wrap`, so it runs only the sequential workload.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};

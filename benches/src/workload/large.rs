@@ -1,5 +1,5 @@
-//! `1MiB` and `10MiB`: large results, one at a time. The throughput, and the memory of the relay. `tee` takes part as the
-//! simplest recorder.
+//! `1MiB` and `10MiB`: large results, one at a time. The throughput, and the memory of the relay. `tee` takes part as
+//! the simplest recorder.
 
 use std::io;
 

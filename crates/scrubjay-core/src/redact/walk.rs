@@ -301,7 +301,8 @@ impl<'r, 't> Walk<'r, 't> {
     }
 
     fn text_edits(&mut self, node: usize, start: usize, inside: &Unescaped<'_>) {
-        // Every anchor and name has at least three bytes, and a secret follows. Users' expressions are skipped here, too.
+        // Every anchor and name has at least three bytes, and a secret follows. Users' expressions are skipped here,
+        // too.
         if inside.text.len() < 4 {
             return;
         }

@@ -1,5 +1,5 @@
-//! Tampering by someone who can write in the data directory, with valid checksums and chains: other tapes or a checkpoint
-//! reveal it.
+//! Tampering by someone who can write in the data directory, with valid checksums and chains: other tapes or a
+//! checkpoint reveal it.
 
 use std::collections::HashSet;
 use std::path::Path;

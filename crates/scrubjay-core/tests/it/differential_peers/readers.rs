@@ -21,7 +21,8 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Tells whether another call is the same. A reader may find no path, if it does not accept the spelling of the key.
+    /// Tells whether another call is the same. A reader may find no path, if it does not accept the
+    /// spelling of the key.
     pub(super) fn covers(&self, other: &Self) -> bool {
         let same_id = |one: &str, other: &str| match (one.parse::<f64>(), other.parse::<f64>()) {
             (Ok(one), Ok(other)) => one == other,
