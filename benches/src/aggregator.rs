@@ -1,6 +1,6 @@
 //! The crate `mcp-aggregator` in front of the server: merges stdio servers into one HTTP endpoint, and records nothing.
 //!
-//! `scripts/bench --peers` installs it below `tests/peers/bench`. Looked at in November 2026 (0.1.0): it starts each
+//! `scripts/bench --peers` installs it below `tests/peers/bench`. As of November 2026 (0.1.0) it starts each
 //! server once and shares it among all clients, speaks one protocol version, and calls tools only.
 
 use std::io;

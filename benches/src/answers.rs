@@ -10,7 +10,7 @@ use crate::wire;
 const BUFFER_BYTES: usize = 256 * 1024;
 const HEAD_BYTES: usize = 128;
 
-/// The reading end of a target.
+/// Reads a target's output.
 pub struct Answers {
     pipe: ChildStdout,
     buffer: Vec<u8>,
@@ -18,7 +18,7 @@ pub struct Answers {
     end: usize,
 }
 
-/// A long line that was read through and not kept.
+/// A long line that was read but not kept.
 pub struct LongLine {
     /// Its first bytes.
     pub head: Vec<u8>,

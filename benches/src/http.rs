@@ -1,6 +1,5 @@
-//! A client for relays that only offer a stdio server over HTTP: enough of Streamable HTTP to
-//! make one call at a time on one connection. Such a relay cannot stand where `wrap` stands, so
-//! nothing but the sequential workload is asked of it.
+//! A client for relays that only offer a stdio server over HTTP: enough of Streamable HTTP to make one call at a time
+//! on one connection. Such a relay cannot be used in place of `wrap`, so it runs only the sequential workload.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -35,7 +34,7 @@ pub struct HttpSession {
 }
 
 impl HttpSession {
-    /// Starts the peer in front of `server`, shakes hands and checks one small call.
+    /// Starts the peer in front of `server`, initializes and checks one small call.
     pub fn open(peer: &HttpPeer, server: &Path, root: &Path) -> io::Result<Self> {
         let scratch = Scratch::new(root, &peer.name)?;
         let port = free_port()?;
@@ -98,7 +97,7 @@ impl HttpSession {
         let mut body = Vec::new();
         wire::push_echo_call(&mut body, id);
         let answer = self.post(&body)?;
-        // Searched as it is, whether it is JSON or an event stream around it.
+        // A byte search finds the result in plain JSON and in an event stream.
         if wire::is_echo_result(&answer, id) { Ok(()) } else { Err(wrong(&answer)) }
     }
 
@@ -179,7 +178,7 @@ impl Drop for HttpSession {
     }
 }
 
-/// Ends a child that did not come to be a session.
+/// Ends a child if no session could be opened with it.
 struct KillOnDrop(Option<Child>);
 
 impl Drop for KillOnDrop {
@@ -195,13 +194,12 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// Returns a port that nobody listens on. Another process may take it before the peer does: then the peer fails, and a
-/// note says so.
+/// Returns a free port. If another process takes it before the peer does, the peer fails, and the report notes it.
 pub(crate) fn free_port() -> io::Result<u16> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr().map(|address| address.port())
 }
 
-/// Connects as soon as somebody listens.
+/// Connects, waiting until a process listens on the port.
 pub(crate) fn connect(port: u16) -> io::Result<TcpStream> {
     let begin = clock::now();
     loop {

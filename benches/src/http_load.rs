@@ -26,6 +26,7 @@ impl Connection {
     /// Connects and initializes.
     pub fn open(port: u16) -> io::Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
+        // Without it Nagle's algorithm delays small requests.
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(30)))?;
         let mut connection = Self { stream, buffer: Vec::new(), session: None, calls: 0 };

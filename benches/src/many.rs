@@ -1,4 +1,4 @@
-//! Many backends behind one gateway: how soon all are listed, and what they cost while nobody calls.
+//! Many backends behind one gateway: the time until all are listed, and their memory while idle.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
@@ -13,7 +13,7 @@ pub const BACKENDS: usize = 50;
 /// How many sessions are open while memory is measured.
 pub const SESSIONS: usize = 1000;
 
-/// A gateway that has said where it serves; stopped when dropped.
+/// A gateway that accepts connections; stopped when dropped.
 pub struct Gateway {
     child: Child,
     /// Where it serves.
@@ -21,7 +21,7 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Starts `scrubjay` with these arguments and waits until it says where it serves.
+    /// Runs this command, and waits until it prints its address.
     pub fn start(mut command: Command) -> io::Result<Self> {
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn()?;
         let mut said = BufReader::new(child.stderr.take().ok_or_else(|| io::Error::other("no stderr"))?);

@@ -1,6 +1,6 @@
-//! Other relays, if they are installed below `tests/peers` and can do the job.
+//! Other relays, if they are installed below `tests/peers` and can be compared.
 //!
-//! Looked at in November 2026: `fastmcp run mcp.json` (3.4) relays stdio to stdio by terminating
+//! As of November 2026: `fastmcp run mcp.json` (3.4) relays stdio to stdio by terminating
 //! MCP on both sides. `mcp-proxy` from npm (6.7) and `mcp-proxy` from PyPI (0.13) only turn a
 //! stdio server into an HTTP one (or an HTTP one into a stdio one), so no host can start them in
 //! place of a stdio server; sequential calls over HTTP are the one thing comparable.
@@ -44,7 +44,7 @@ impl HttpPeer {
 /// The peers that can be measured.
 #[derive(Default)]
 pub struct Peers {
-    /// Those that stand where `wrap` stands.
+    /// Those that can be used in place of `wrap`.
     pub stdio: Vec<Target>,
     /// Those that speak HTTP to the host.
     pub http: Vec<HttpPeer>,

@@ -27,12 +27,12 @@ pub struct Plan {
     pub idles: usize,
     /// The longest time a block may take, even if its count is not reached.
     pub block_limit: Duration,
-    /// No target lives longer: one that does is killed, and the run fails.
+    /// The longest life of a target: after it the target is killed, and the run fails.
     pub session_limit: Duration,
 }
 
 impl Plan {
-    /// A run of 60 to 90 seconds, once `scrubjay wrap` costs what it is meant to cost.
+    /// A run of 60 to 90 seconds, if `scrubjay wrap` meets its goals.
     pub const FULL: Self = Self {
         rounds: 9,
         peer_rounds: 3,
@@ -48,7 +48,7 @@ impl Plan {
         session_limit: Duration::from_secs(90),
     };
 
-    /// A run of about 15 seconds: for a look while working, not for a verdict.
+    /// A run of about 15 seconds, for use while working; too short for conclusions.
     pub const QUICK: Self = Self {
         rounds: 5,
         peer_rounds: 1,

@@ -155,7 +155,7 @@ fn kib_of(listing: &str, key: &str) -> io::Result<u64> {
 }
 
 fn unreadable(what: &str) -> io::Error {
-    io::Error::other(format!("cannot make sense of {what}"))
+    io::Error::other(format!("cannot parse {what}"))
 }
 
 #[cfg(test)]
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_seen() {
+    fn this_process_is_found() {
         let own = std::process::id();
         assert!(tree(own).unwrap().contains(&own));
         assert!(memory(own).unwrap().rss_kib > 0);

@@ -35,7 +35,7 @@ pub struct Results {
     pub notes: Vec<String>,
 }
 
-/// One goal and what was measured against it.
+/// A goal and the figure that is compared with it.
 struct Goal {
     what: &'static str,
     wanted: &'static str,

@@ -1,10 +1,10 @@
-//! Figures as they were measured: one value per round, and what is drawn from them.
+//! Measured figures: one value for each round, and medians, ratios and differences of them.
 
 use std::collections::BTreeMap;
 
 use crate::json::Json;
 
-/// What one target showed in one workload.
+/// The figures of one target in one workload.
 #[derive(Clone, Debug)]
 pub struct Series {
     /// The name of the target.

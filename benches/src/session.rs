@@ -1,4 +1,4 @@
-//! One life of one target: started, opened as an MCP client would, called, and closed.
+//! One run of one target: started, initialized as by an MCP client, called, and closed.
 //!
 //! Every answer is checked. A wrong id, a wrong size, a wrong byte, an exit code other than zero
 //! or an answer that does not come in time fails the run: a figure for wrong work is worth nothing.
@@ -24,10 +24,10 @@ pub const WINDOW: u64 = 64;
 
 const SETTLE_MAX: Duration = Duration::from_millis(200);
 const SETTLE_STEP: Duration = Duration::from_millis(2);
-// A process that only looks at its timers uses less than this in a step.
+// An idle process that only checks its timers uses less CPU time than this in a step.
 const SETTLED_CPU: Duration = Duration::from_micros(100);
 
-/// What a number of calls took.
+/// A number of calls and the time they took.
 #[derive(Clone, Copy, Debug)]
 pub struct Stretch {
     /// How many calls were answered.
@@ -55,7 +55,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Starts `target` below `root`, shakes hands and checks one small call.
+    /// Starts `target` below `root`, initializes and checks one small call.
     pub fn open(target: &Target, root: &Path, plan: &Plan) -> io::Result<Self> {
         let scratch = Scratch::new(root, &target.name)?;
         let mut command = target.command(&scratch)?;

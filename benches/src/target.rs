@@ -1,4 +1,4 @@
-//! What is measured: the server itself, and relays in front of it, each as a command line.
+//! The targets: the server itself, and relays in front of it, each as a command line.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How a target stands between client and server.
+/// The relay between client and server, if any.
 #[derive(Clone, Debug)]
 pub enum Relay {
     /// No relay: the client talks to the server.
@@ -34,12 +34,12 @@ pub struct Target {
 }
 
 impl Target {
-    /// Returns whether the relay must hand on the very bytes of the server.
+    /// Returns whether the relay must pass the server's bytes unchanged.
     pub fn is_verbatim(&self) -> bool {
         !self.is_peer()
     }
 
-    /// Returns whether this is somebody else's relay.
+    /// Returns whether this is a relay of another project.
     pub fn is_peer(&self) -> bool {
         matches!(self.relay, Relay::FastMcp(_))
     }
@@ -89,7 +89,7 @@ fn with_args<const N: usize>(program: &Path, args: [&OsStr; N]) -> Command {
     command
 }
 
-/// A directory for one life of one target, removed with everything recorded in it.
+/// A directory for one run of one target, removed with the recordings in it.
 pub struct Scratch {
     path: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! Ends a target that does not answer, so that no read of the benchmark can wait for ever.
+//! Kills a target that does not answer, so that no read of the benchmark blocks forever.
 
 use std::io;
 use std::process::Command;
@@ -27,7 +27,7 @@ impl Watchdog {
         let thread = thread::spawn(move || {
             if called_off.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
                 flag.store(true, Ordering::SeqCst);
-                // If this fails, the run hangs, which shows; nobody waits for this thread's result.
+                // If this fails the run hangs, which is noticed; the result of this thread is not used.
                 let _ = kill_tree(root);
             }
         });
@@ -51,7 +51,7 @@ impl Drop for Watchdog {
 
 /// Kills the child `root` of this process and everything below it.
 pub fn kill_tree(root: u32) -> io::Result<()> {
-    // A child that was already waited for is not ours any more, and its number may be reused.
+    // The pid of a child that was already waited for may be reused by another process.
     if !procfs::is_own_child(root) {
         return Ok(());
     }

@@ -17,10 +17,10 @@ pub const ECHO_ANSWER: &[u8] = b",\"result\":{\"content\":[{\"type\":\"text\",\"
 src/relay/session.rs:118: let connection = self.pool.open(peer).await?; // retried twice, then reported\
 \"}],\"isError\":false}}\n";
 
-/// What stands between the id and the text in a large answer.
+/// The bytes between the id and the text of a large answer.
 pub const TEXT_BEFORE: &[u8] = b",\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"";
 
-/// What stands after the text in a large answer.
+/// The bytes after the text of a large answer.
 pub const TEXT_AFTER: &[u8] = b"\"}],\"isError\":false}}\n";
 
 /// The notification that ends the handshake.
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newline_is_found_wherever_it_stands() {
+    fn a_newline_is_found_at_any_position() {
         for at in [0, 1, 63, 64, 65, 127, 128, 199] {
             let mut bytes = [b'x'; 200];
             bytes[at] = b'\n';

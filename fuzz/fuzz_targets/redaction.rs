@@ -1,4 +1,4 @@
-//! Bytes to `scrubjay_fuzz::redaction`, which says what must hold of them.
+//! Passes the inputs of libFuzzer to `scrubjay_fuzz::redaction`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Bytes to `scrubjay_fuzz::yaml`, which says what must hold of them.
+//! Passes the inputs of libFuzzer to `scrubjay_fuzz::yaml`.
 
 #![no_main]
 

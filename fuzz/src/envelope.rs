@@ -1,4 +1,4 @@
-//! Envelopes and parts: what they say of a message is what a whole reading of it says; a splice changes one place.
+//! Envelopes and parts: they agree with a full parse of the message, and a splice changes only the given members.
 
 use scrubjay_core::envelope::{Defect, Envelope, MessageKind};
 use scrubjay_core::message::{Parts, Splice};
@@ -40,7 +40,7 @@ pub fn check(data: &[u8]) {
     }
     if let Some(laid_out) = pretty_json::pretty(line) {
         let values = [line, &laid_out].map(|json| serde_json::from_str::<Value>(json).ok());
-        assert_eq!(values[0], values[1], "laid out, it says the same");
+        assert_eq!(values[0], values[1], "formatting does not change the value");
     }
 }
 
@@ -57,9 +57,9 @@ fn agrees(envelope: &Envelope, value: &Value) {
     };
     assert_eq!(envelope.kind, kind);
     assert_eq!(envelope.method.as_deref(), method);
-    let told =
+    let parsed_id =
         envelope.id.as_ref().map(|id| serde_json::from_str::<Value>(id.as_raw()).expect("an id is JSON"));
-    assert_eq!(told.as_ref(), id);
+    assert_eq!(parsed_id.as_ref(), id);
     if kind == MessageKind::Request && matches!(method, Some("tools/call" | "prompts/get")) {
         assert_eq!(envelope.name.as_deref(), value["params"]["name"].as_str());
     }

@@ -1,4 +1,4 @@
-//! Framing: cut in any way, a stream has the lines that a plain split finds, and no byte of them is altered.
+//! Framing: a stream has the lines of a plain split, byte for byte, however it is split into reads.
 
 use scrubjay_core::entry::Terminator;
 use scrubjay_core::envelope::Envelope;
@@ -13,7 +13,7 @@ enum Seen {
     TooLong(Oversize),
 }
 
-/// Checks a stream; the first byte is the longest line allowed, the second how the stream is cut.
+/// Checks a stream; the first byte is the longest line allowed, the second seeds the split into reads.
 pub fn check(data: &[u8]) {
     let Some(([limit, cut], stream)) = settings(data) else { return };
     let limit = usize::from(limit).max(1);
@@ -37,7 +37,7 @@ pub fn check(data: &[u8]) {
             }
         }
     }
-    assert!(seen.next().is_none(), "no line is made up");
+    assert!(seen.next().is_none(), "there are no additional lines");
     assert_eq!(forwarded, kept);
 }
 
@@ -65,23 +65,23 @@ fn run(pieces: &[&[u8]], limit: usize) -> (Vec<Seen>, Vec<u8>) {
     (seen, forwarded)
 }
 
-/// Checks what is kept of a line that was not.
-fn measured(line: &[u8], told: &Oversize) {
-    assert_eq!(told.bytes, line.len() as u64);
-    assert_eq!(told.hash, blake3::hash(line).to_hex().to_string());
+/// Checks what was noted of a line that was too long to keep.
+fn measured(line: &[u8], noted: &Oversize) {
+    assert_eq!(noted.bytes, line.len() as u64);
+    assert_eq!(noted.hash, blake3::hash(line).to_hex().to_string());
     let envelope = Envelope::parse(line);
     if !envelope.defects.is_empty() || !envelope.batch.is_empty() {
         return;
     }
     let id = envelope.id.as_ref().map(|id| id.as_raw());
-    if told.id.is_some() {
-        assert_eq!(told.id.as_deref(), id, "the peer that waits gets its answer under its own id");
+    if noted.id.is_some() {
+        assert_eq!(noted.id.as_deref(), id, "the peer that waits gets its answer under its own id");
     }
-    if told.method.is_some() {
-        assert_eq!(told.method, envelope.method);
+    if noted.method.is_some() {
+        assert_eq!(noted.method, envelope.method);
     }
     let is_plain = |id: &str| id.len() < 200 && !id.starts_with(['{', '[']);
     if !line.contains(&b'\\') && id.is_some_and(is_plain) {
-        assert_eq!(told.id.as_deref(), id, "an id that is there is found");
+        assert_eq!(noted.id.as_deref(), id, "an id that is there is found");
     }
 }

@@ -1,4 +1,4 @@
-//! Globs: what fits is what fits when every way to place the stars is tried.
+//! Globs: the result is the same as that of a matcher that tries every length for each star.
 
 use scrubjay_core::glob::Glob;
 
@@ -21,7 +21,7 @@ pub fn check(data: &[u8]) {
     assert_eq!(written, pattern);
     match Glob::parse(pattern) {
         Ok(parsed) => assert_eq!(parsed, glob),
-        Err(error) => assert!(!error.to_string().is_empty()),
+        Err(e) => assert!(!e.to_string().is_empty()),
     }
     if !pattern.contains('*') {
         assert!(glob.matches(pattern));
@@ -32,7 +32,7 @@ pub fn check(data: &[u8]) {
     );
 }
 
-/// Goes through the pattern and the name together, keeping every place of the name that can be reached.
+/// Matches by keeping every position of the name that the pattern so far can reach.
 fn fits(pattern: &[u8], name: &[u8]) -> bool {
     let mut reached = vec![false; name.len() + 1];
     reached[0] = true;

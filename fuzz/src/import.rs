@@ -1,4 +1,4 @@
-//! Exports and imports: an entry that came in as JSON goes to a frame and back, and out as JSON and in again.
+//! Exports and imports: an imported entry survives the round trip through a frame, and through an export.
 
 use scrubjay_core::entry::Entry;
 use scrubjay_core::export::{ImportedEntry, entry_json};
@@ -29,7 +29,7 @@ pub fn check(data: &[u8]) {
         let again: ImportedEntry = serde_json::from_str(&json).unwrap_or_else(|e| panic!("{e}: {json}"));
         let again_payload = again.payload().expect("an export has its bytes");
         let read = again.entry(&again_payload);
-        // Of a leg whose operation is not written down, an export tells what was worked out.
+        // If an entry of a leg has no operation, its export has the one that the reader computed.
         let expected = Entry {
             operation: read.operation.filter(|_| entry.operation.is_none()).or(entry.operation),
             ..entry
@@ -39,19 +39,19 @@ pub fn check(data: &[u8]) {
         assert_eq!(read, expected, "{json}");
         number += 1;
     }
-    // What a footer tells of it.
+    // As the footer of its tape stores them.
     let totals = reader.finish();
     let json = serde_json::to_vec(&totals).expect("totals are plain data");
     serde_json::from_slice::<serde_json::Value>(&json).expect("and JSON");
 }
 
-fn same_header(told: &Header) {
+fn same_header(written: &Header) {
     for layout in [Layout::Live, Layout::Sealed] {
-        let mut bytes = header::encode(told, layout);
+        let mut bytes = header::encode(written, layout);
         let length = bytes.len();
         bytes.extend_from_slice(b"more");
         let (read, its_layout, version, body) = header::decode(&bytes).expect("what is written can be read");
-        assert_eq!((&read, its_layout, version, body), (told, layout, header::VERSION, length));
+        assert_eq!((&read, its_layout, version, body), (written, layout, header::VERSION, length));
     }
 }
 
@@ -59,11 +59,17 @@ fn same_frame(number: u64, entry: &Entry<'_>) {
     let mut bytes = Vec::new();
     frame::encode_head(number, entry, &mut bytes);
     bytes.extend_from_slice(entry.payload);
-    let DecodedFrame::Frame(read, length) = frame::decode(number, &bytes) else { panic!("no frame: {entry:?}") };
+    let DecodedFrame::Frame(read, length) = frame::decode(number, &bytes) else {
+        panic!("no frame: {entry:?}")
+    };
     assert_eq!(length, bytes.len());
     let cut = entry.via.is_some_and(|via| via.len() > 256);
     let expected = if cut { Entry { via: read.via, ..*entry } } else { *entry };
     assert_eq!(read, expected);
     assert!(entry.via.unwrap_or_default().starts_with(read.via.unwrap_or_default()));
-    assert_eq!(frame::decode(number + 1, &bytes), DecodedFrame::Damaged, "a frame is sound only in its place");
+    assert_eq!(
+        frame::decode(number + 1, &bytes),
+        DecodedFrame::Damaged,
+        "a frame is sound only in its place"
+    );
 }

@@ -1,6 +1,7 @@
-//! What must hold of any bytes: one module a target, one function `check` in each, which panics where it does not.
+//! Properties that must hold for any bytes: one module for each target, with a function `check` that panics if they do
+//! not.
 //!
-//! `fuzz_targets/` hands them what libFuzzer makes up; `tests/corpus.rs` the files of `corpus/`, on any toolchain.
+//! `fuzz_targets/` passes the inputs of libFuzzer; `tests/corpus.rs` passes the files of `corpus/`, on any toolchain.
 
 pub mod envelope;
 pub mod framing;
@@ -14,7 +15,7 @@ pub mod sse;
 pub mod tape;
 pub mod yaml;
 
-/// The reader of configuration files: `scrubjay-config` keeps it to itself.
+/// The reader of configuration files, included by its path because it is private to `scrubjay-config`.
 #[path = "../../crates/scrubjay-config/src"]
 mod config {
     #![expect(dead_code, reason = "only the reader is used here")]
@@ -39,7 +40,7 @@ pub const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("yaml", yaml::check),
 ];
 
-/// Numbers that follow from a seed.
+/// Pseudo-random numbers from a seed, so that an input always has the same run.
 pub(crate) struct Dice(u64);
 
 impl Dice {
@@ -55,12 +56,12 @@ impl Dice {
     }
 }
 
-/// Takes the first bytes off, which choose how the rest is used.
+/// Splits off the first bytes, which choose how the rest is used.
 pub(crate) fn settings<const N: usize>(data: &[u8]) -> Option<([u8; N], &[u8])> {
     data.split_first_chunk::<N>().map(|(first, rest)| (*first, rest))
 }
 
-/// Cuts bytes into pieces as the dice fall.
+/// Splits bytes into pieces of random length.
 pub(crate) fn pieces(mut data: &[u8], mut dice: Dice) -> Vec<&[u8]> {
     let mut pieces = Vec::new();
     while !data.is_empty() {

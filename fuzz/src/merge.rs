@@ -1,4 +1,4 @@
-//! Diffs and merges: a diff leads from one text to the other, and a merge is the same whoever was first.
+//! Diffs and merges: a diff turns one text into the other, and a merge does not depend on the order of the writers.
 
 use scrubjay_core::{diff, merge};
 
@@ -9,15 +9,15 @@ pub fn check(data: &[u8]) {
     differ(base, ours);
     let [Ok(base), Ok(ours), Ok(theirs)] = [base, ours, theirs].map(std::str::from_utf8) else { return };
     let merged = merge::merge(base, ours, theirs);
-    assert_eq!(merged, merge::merge(base, theirs, ours), "it does not matter who was first");
+    assert_eq!(merged, merge::merge(base, theirs, ours), "the order of the writers does not matter");
     assert_eq!(
         merge::merge(base, base, theirs).as_deref(),
         Some(theirs),
-        "who changed nothing does not count"
+        "a writer that changed nothing has no effect"
     );
     assert_eq!(merge::merge(base, ours, ours).as_deref(), Some(ours), "both wrote the same");
     if let Some(merged) = merged {
-        // What stands in the outcome was written by somebody.
+        // A merge must not make up text.
         let known: Vec<&str> = [base, ours, theirs].iter().flat_map(|text| text.split("\n\n")).collect();
         assert!(merged.split("\n\n").all(|paragraph| known.contains(&paragraph)), "{merged:?}");
     }

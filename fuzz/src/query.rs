@@ -1,4 +1,5 @@
-//! The query language: an answer or an error that points at its place; parentheses, spaces, `OR` and `-` mean what they say.
+//! The query language: every text gives a query or an error with its position, and parentheses, spaces, `OR` and `-`
+//! combine conditions as documented.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -31,7 +32,7 @@ pub fn check(data: &[u8]) {
             .map(|c| c.parts().len())
             .sum::<usize>()
     );
-    // One form and one lot a time; which follows from the words.
+    // One form for each input, chosen by its text, so that a run stays fast.
     let seed = text.bytes().fold(0_u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
     let holds = holds(&conditions, seed);
     let (form, expected) = match seed % 4 {
@@ -50,16 +51,17 @@ fn read(text: &str) -> Result<SearchQuery, QueryError> {
     parse(text, NOW_NS, &TimeZone::UTC)
 }
 
-/// Tells whether a query that is understood may not be within parentheses: one of too many parts, one about the page.
+/// Tells whether a valid query may be invalid within parentheses: it has too many parts then, or sets the page.
 fn may_fail(problem: &QueryProblem) -> bool {
     match problem {
         QueryProblem::Parenthesis(_) | QueryProblem::Long | QueryProblem::Parts => true,
-        QueryProblem::Value(told) => told.contains("about the whole answer"),
+        QueryProblem::Value(text) => text.contains("about the whole answer"),
         _ => false,
     }
 }
 
-/// Answers a query for an imaginary exchange: what each part says of itself is drawn by lot, the same for the same words.
+/// Evaluates a query for an imaginary exchange: whether each condition holds is random, but the same for equal
+/// conditions.
 fn holds(conditions: &Conditions, seed: u64) -> bool {
     let parts = conditions.parts();
     let fields = conditions.fields();
@@ -73,16 +75,16 @@ fn holds(conditions: &Conditions, seed: u64) -> bool {
             none_of: Vec::new(),
             ..parts[place].clone()
         };
-        // All the text must be there, each piece by itself; what is empty does not narrow.
-        parts[place].text.iter().all(|term| lot(&format!("{term:?}"), seed))
-            && (own == Conditions::default() || lot(&format!("{own:?}"), seed))
+        // Each term of the text is drawn separately, and an empty condition always holds.
+        parts[place].text.iter().all(|term| random_truth(&format!("{term:?}"), seed))
+            && (own == Conditions::default() || random_truth(&format!("{own:?}"), seed))
     };
-    conditions.hold(part, |place| lot(&format!("{:?}", fields[place]), seed))
+    conditions.hold(part, |place| random_truth(&format!("{:?}", fields[place]), seed))
 }
 
-fn lot(what: &str, seed: u64) -> bool {
+fn random_truth(what: &str, seed: u64) -> bool {
     let mut hasher = DefaultHasher::new();
     (what, seed).hash(&mut hasher);
-    // Mostly true, so that queries of several words are sometimes answered.
+    // Mostly true, so that queries of several words sometimes hold.
     hasher.finish() % 4 != 0
 }

@@ -1,4 +1,5 @@
-//! Redaction: JSON stays JSON, what was redacted stays as it is, the quick look agrees with the long one, and a planted secret is gone.
+//! Redaction: valid JSON stays valid, redacting again changes nothing, the raw check agrees with the full search, and a
+//! planted secret is removed.
 
 use std::sync::LazyLock;
 
@@ -11,11 +12,11 @@ use crate::settings;
 static STANDARD: LazyLock<Redactor> = LazyLock::new(Redactor::standard);
 
 const RANDOM: &str = "aB3dE5fG7hI9jK1lM2nO4pQ6rS8tU0vW1xY3zA5bC7dE9fG2hJ4kL6mN8pQ0rS";
-/// What no secret below is without.
+/// A part of every secret below.
 const TELLING: &str = "aB3dE5fG7hI9jK1lM2nO";
 
-/// Looks beyond the first after which nothing may be left to take out.
-const LOOKS_MAX: usize = 8;
+/// The most passes after the first until nothing more is redacted.
+const PASSES_MAX: usize = 8;
 
 /// Secrets of several forms, put together here so that no scanner takes this file for a leak.
 static SECRETS: LazyLock<Vec<String>> = LazyLock::new(|| {
@@ -59,7 +60,7 @@ pub fn check(data: &[u8]) {
     let mut lines = LineContext::default();
     for line in text.split(|byte| *byte == b'\n') {
         let once = lines.redact(&STANDARD, line).into_owned();
-        // A line of a key may be nothing but digits: it is a number by accident.
+        // A line of a key may consist of digits only, which is JSON by accident.
         let is_message = matches!(line.trim_ascii_start().first(), Some(b'{' | b'['));
         assert!(
             !is_message || !is_json(line) || is_json(once.as_bytes()),
@@ -83,17 +84,17 @@ fn plant(secret: &str, how: u8, place: usize, text: &[u8]) -> Vec<u8> {
     let words =
         || format!("{} {secret} {}", String::from_utf8_lossy(before), String::from_utf8_lossy(behind));
     match how % 6 {
-        // As it is, between others' words.
+        // Plain, between other words.
         0 => [before, b" ", secret.as_bytes(), b" ", behind].concat(),
-        // In a text of a message.
+        // In a string of a message.
         1 => json!({ "jsonrpc": "2.0", "id": 1, "result": { "content": [{ "type": "text", "text": words() }] } })
             .to_string()
             .into_bytes(),
-        // In JSON that is a text of a message.
+        // In JSON inside a string of a message.
         2 => json!({ "params": { "arguments": { "x": json!({ "y": words() }).to_string() } } }).to_string().into_bytes(),
-        // A value beside others.
+        // As a value of its own.
         3 => json!({ String::from_utf8_lossy(before): String::from_utf8_lossy(behind), "x": [secret] }).to_string().into_bytes(),
-        // Every letter of it escaped.
+        // With every letter escaped.
         4 => {
             let escaped: String = secret.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
             let around = serde_json::to_string(&String::from_utf8_lossy(text)).expect("it is text");
@@ -110,33 +111,33 @@ fn laws(text: &[u8]) {
     if is_json(text) {
         assert!(
             is_json(once.as_bytes()),
-            "no JSON any more\n in {}\nout {}",
+            "the output is not JSON\n in {}\nout {}",
             shown(text),
             shown(once.as_bytes())
         );
     }
     let (long, findings) = STANDARD.explain(text);
-    // Names are looked for in the spellings that people use; the long look takes any, `p.ass_word` too.
+    // The raw check searches names in usual spellings only; the full search finds any, such as `p.ass_word`.
     let is_name = |rule: &str| rule == "telling-name" || SENSITIVE_FIELDS.contains(&rule);
     if once.is_changed() || findings.iter().any(|finding| !is_name(&finding.rule)) {
         assert_eq!(
             shown(long.as_bytes()),
             shown(once.as_bytes()),
-            "the quick look misses nothing: {}",
+            "the raw check missed a secret: {}",
             shown(text)
         );
     }
-    // A mark is shorter than what it stands for, so that words around it may come close enough to mean something: what a
-    // second look takes out then. Each look leaves less, and a mark is never taken for a secret, so that it ends.
+    // A mark is shorter than its secret, so words around it may come near enough to be read as a name and its value,
+    // and a second pass redacts those. Marks are never redacted, so the number of passes is limited.
     let mut latest = once.as_bytes().to_vec();
-    for _ in 0..LOOKS_MAX {
+    for _ in 0..PASSES_MAX {
         let next = STANDARD.redact(&latest).as_bytes().to_vec();
         if next == latest {
             return;
         }
         latest = next;
     }
-    panic!("it does not come to an end: {}\nlast {}", shown(text), shown(&latest));
+    panic!("redaction does not converge: {}\nlast {}", shown(text), shown(&latest));
 }
 
 fn is_json(text: &[u8]) -> bool {

@@ -1,18 +1,19 @@
-//! Rules: what is blocked never goes on however it is said, what goes on is JSON if it was, and nothing is made up.
+//! Rules: blocked calls are never forwarded in any spelling, and what is forwarded of valid JSON is valid JSON.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use scrubjay_core::entry::{RuleEffects, Direction};
+use scrubjay_core::entry::{Direction, RuleEffects};
 use scrubjay_core::glob::Glob;
 use scrubjay_core::rules::{
-    RuleAction, RuleChange, ValueCheck, Condition, DELAY_MAX, JsonPath, Judge, Judgement, RuleMatch, Onward, Rule, Rules,
+    Condition, DELAY_MAX, JsonPath, Judge, Judgement, Onward, Rule, RuleAction, RuleChange, RuleMatch, Rules,
+    ValueCheck,
 };
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::json;
 
-/// Messages may become this long.
+/// The most bytes that rules may make a message.
 const BYTES_MAX: usize = 4096;
 
 static NONE: LazyLock<Arc<Rules>> = LazyLock::new(|| Arc::new(Rules::new(Vec::new())));
@@ -21,8 +22,11 @@ static SOME: LazyLock<Arc<Rules>> = LazyLock::new(|| Arc::new(Rules::new(rules()
 fn rules() -> Vec<Rule> {
     let globs = |names: &[&str]| names.iter().map(|name| Glob::new(name)).collect::<Vec<_>>();
     let path = |text| JsonPath::parse(text).expect("it is a path");
-    let tool =
-        |names: &[&str]| RuleMatch { methods: globs(&["tools/call"]), tools: globs(names), ..RuleMatch::default() };
+    let tool = |names: &[&str]| RuleMatch {
+        methods: globs(&["tools/call"]),
+        tools: globs(names),
+        ..RuleMatch::default()
+    };
     let rule = |name: &str, when, action| Rule { name: name.to_owned(), when, action };
     let big = Condition { path: path("$.arguments.n"), check: ValueCheck::greater(10.0) };
     vec![
@@ -54,7 +58,7 @@ fn rules() -> Vec<Rule> {
     ]
 }
 
-/// Checks a conversation, a line a message; one that begins with `<` comes from the server.
+/// Checks a conversation of one message a line; a line that begins with `<` comes from the server.
 pub fn check(data: &[u8]) {
     let mut judge = Judge::new(SOME.clone(), "files", BYTES_MAX);
     let mut same = Judge::new(SOME.clone(), "files", BYTES_MAX);
@@ -80,7 +84,7 @@ fn judged(line: &[u8], judgement: &Judgement) {
     };
     let effects = judgement.marks.as_marks().effects;
     if let Onward::Other(other) = &judgement.onward {
-        assert_ne!(effects, RuleEffects::default(), "a change is told: {}", shown());
+        assert_ne!(effects, RuleEffects::default(), "a change is reported: {}", shown());
         assert!(
             !is_json(line) || is_json(other),
             "JSON stays JSON: {} {}",
@@ -89,8 +93,10 @@ fn judged(line: &[u8], judgement: &Judgement) {
         );
     }
     if judgement.onward == Onward::Nothing {
-        let told = [RuleEffects::BLOCKED, RuleEffects::MOCKED, RuleEffects::REFUSED].into_iter().any(|act| effects.has(act));
-        assert!(told || line.trim_ascii().is_empty(), "what goes nowhere is told: {}", shown());
+        let reported = [RuleEffects::BLOCKED, RuleEffects::MOCKED, RuleEffects::REFUSED]
+            .into_iter()
+            .any(|act| effects.has(act));
+        assert!(reported || line.trim_ascii().is_empty(), "what goes nowhere is reported: {}", shown());
     }
     assert!(judgement.delay <= DELAY_MAX);
     assert_eq!(judgement.delay > Duration::ZERO, effects.has(RuleEffects::DELAYED));
@@ -104,8 +110,8 @@ fn judged(line: &[u8], judgement: &Judgement) {
         assert!(!onward.contains(&b'\r'), "a line is one line: {}", shown());
     }
     if let Some(back) = &judgement.back {
-        let told = String::from_utf8_lossy(back);
-        assert!(is_json(back), "an answer is JSON: {} {told}", shown());
+        let reported = String::from_utf8_lossy(back);
+        assert!(is_json(back), "an answer is JSON: {} {reported}", shown());
     }
 }
 
@@ -114,7 +120,7 @@ fn is_json(text: &[u8]) -> bool {
     serde_json::from_slice::<IgnoredAny>(text).is_ok()
 }
 
-/// Lists every method with every name that some reader could find in a line: a key may stand there twice.
+/// Lists every method with every name that some reader could find in a line, because keys may be repeated.
 fn messages(line: &[u8]) -> Vec<(String, String)> {
     let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
     let Ok(tree) = serde_json::from_slice::<Tree>(line) else { return Vec::new() };
@@ -124,7 +130,7 @@ fn messages(line: &[u8]) -> Vec<(String, String)> {
     };
     let mut found = Vec::new();
     for message in &all {
-        // A demand within a result is a request like any other.
+        // An `inputRequests` member of a result is a request like any other.
         let demands =
             message.all("result").flat_map(|result| result.all("inputRequests")).flat_map(Tree::values);
         for message in std::iter::once(message).chain(demands) {
@@ -143,7 +149,7 @@ fn methods(message: &Tree, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// JSON with every member that was written.
+/// JSON that keeps repeated members.
 enum Tree {
     Other,
     Text(String),

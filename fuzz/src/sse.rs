@@ -1,21 +1,21 @@
-//! Server-sent events: cut in any way, a stream has the events that the specification says.
+//! Server-sent events: a stream has the events of the specification, however it is split into reads.
 
 use std::time::Duration;
 
 use self::parser::{Event, Parser};
 use crate::{Dice, pieces, settings};
 
-/// The reader of the gateway, which keeps it to itself.
+/// The gateway's parser, included by its path because it is private.
 #[path = "../../crates/scrubjay-gateway/src/bridge/sse.rs"]
 mod parser;
 
-/// Checks a stream; the first byte is the longest message allowed, the second how the stream is cut.
+/// Checks a stream; the first byte is the longest message allowed, the second seeds the split into reads.
 pub fn check(data: &[u8]) {
     let Some(([limit, cut], stream)) = settings(data) else { return };
     let limit = if limit < 128 { 1 << 20 } else { usize::from(limit) - 127 };
     let mut parser = Parser::new(limit);
     let events = parser.feed(stream);
-    let told = (parser.last_id().map(str::to_owned), parser.retry());
+    let settings_seen = (parser.last_id().map(str::to_owned), parser.retry());
     let mut cut_parser = Parser::new(limit);
     let mut cut_events = Vec::new();
     for piece in pieces(stream, Dice::new(u64::from(cut) + 1)) {
@@ -24,8 +24,8 @@ pub fn check(data: &[u8]) {
     }
     if limit > stream.len() {
         assert_eq!(events, cut_events, "where a stream is cut makes no difference");
-        assert_eq!(told, (cut_parser.last_id().map(str::to_owned), cut_parser.retry()));
-        assert_eq!((events, told), by_the_book(stream));
+        assert_eq!(settings_seen, (cut_parser.last_id().map(str::to_owned), cut_parser.retry()));
+        assert_eq!((events, settings_seen), by_the_specification(stream));
     } else {
         for event in &events {
             assert!(!matches!(event, Event::Message(data) | Event::Endpoint(data) if data.len() > limit));
@@ -36,21 +36,21 @@ pub fn check(data: &[u8]) {
     assert_eq!(parser.held_bytes(), 0);
 }
 
-type Told = (Option<String>, Option<Duration>);
+type SettingsSeen = (Option<String>, Option<Duration>);
 
 /// Reads a stream as <https://html.spec.whatwg.org/multipage/server-sent-events.html> says, all at once.
-fn by_the_book(stream: &[u8]) -> (Vec<Event>, Told) {
+fn by_the_specification(stream: &[u8]) -> (Vec<Event>, SettingsSeen) {
     let stream = stream.strip_prefix(b"\xef\xbb\xbf").unwrap_or(stream);
     let (mut events, mut last_id, mut retry) = (Vec::new(), None, None);
     let (mut data, mut kind, mut id) = (Vec::<Vec<u8>>::new(), Vec::new(), None);
     for line in lines(stream) {
         if line.is_empty() {
             last_id = id.take().or(last_id);
-            let said = std::mem::take(&mut data).join(&b' ');
+            let message = std::mem::take(&mut data).join(&b' ');
             match std::mem::take(&mut kind).as_slice() {
-                _ if said.trim_ascii().is_empty() => {}
-                b"" | b"message" => events.push(Event::Message(said)),
-                b"endpoint" => events.push(Event::Endpoint(said)),
+                _ if message.trim_ascii().is_empty() => {}
+                b"" | b"message" => events.push(Event::Message(message)),
+                b"endpoint" => events.push(Event::Endpoint(message)),
                 _ => {}
             }
             continue;

@@ -1,4 +1,4 @@
-//! Tapes: any file can be read to its end, and what is read of a damaged tape is what was written.
+//! Tapes: any file can be read to its end, and every entry read from a damaged tape is one that was written.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::settings;
 
-/// Where the files lie: in memory, where the system has such a place.
+/// The directory of the files: in memory if the system has a file system there, because each run writes several.
 static PLACE: LazyLock<TempDir> = LazyLock::new(|| {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() }.expect("there is room for a file")
@@ -34,11 +34,11 @@ static ENTRY: LazyLock<ImportedEntry> = LazyLock::new(|| {
 /// From this mode on a tape is sealed before it is damaged: that takes much longer.
 const SEALED: u8 = 224;
 
-/// Checks a file: the bytes as they are, or a tape of them that is damaged in some places.
+/// Checks a file: the raw bytes, or a tape with them as payloads that is then damaged.
 pub fn check(data: &[u8]) {
     let Some(([mode, seed], rest)) = settings(data) else { return };
     if mode == 0 {
-        let path = lay("raw.live", rest);
+        let path = write_file("raw.live", rest);
         if let Ok(tape) = Tape::open(&path) {
             let read = read(&tape, 0);
             consistent(&tape, &read, seed);
@@ -54,11 +54,11 @@ pub fn check(data: &[u8]) {
         bytes.extend_from_slice(payload);
     }
     if mode >= SEALED {
-        bytes = sealed(&lay("whole.live", &bytes));
+        bytes = sealed(&write_file("whole.live", &bytes));
     }
     let whole = bytes.clone();
     damage(&mut bytes, edits, (mode & 1 == 1).then_some(seed));
-    let path = lay("damaged.live", &bytes);
+    let path = write_file("damaged.live", &bytes);
     let Ok(tape) = Tape::open(&path) else {
         assert_ne!(bytes, whole, "a tape that is whole opens");
         return;
@@ -79,7 +79,7 @@ fn entry<'a>(number: usize, payload: &'a [u8]) -> Entry<'a> {
     Entry { since_start_ns: number as u64, ..ENTRY.entry(payload) }
 }
 
-/// Alters bytes where the edits say, two bytes for a place and one for what is put there, and cuts the end off.
+/// Alters bytes and cuts off the end. Each edit is three bytes: two for the position, one to xor.
 fn damage(bytes: &mut Vec<u8>, edits: &[u8], cut: Option<u8>) {
     for edit in edits.chunks_exact(3).take(4) {
         let place = usize::from(u16::from_le_bytes([edit[0], edit[1]])) % bytes.len().max(1);
@@ -90,7 +90,7 @@ fn damage(bytes: &mut Vec<u8>, edits: &[u8], cut: Option<u8>) {
     }
 }
 
-fn lay(name: &str, bytes: &[u8]) -> PathBuf {
+fn write_file(name: &str, bytes: &[u8]) -> PathBuf {
     let path = PLACE.path().join(name);
     std::fs::write(&path, bytes).expect("there is room for a file");
     path
@@ -113,7 +113,7 @@ fn read(tape: &Tape, from: u64) -> Vec<(u64, Vec<u8>)> {
     found
 }
 
-/// Checks that another way of reading a tape finds the same; which, the seed says.
+/// Checks that another way of reading a tape finds the same entries; the seed chooses the way.
 fn consistent(tape: &Tape, found: &[(u64, Vec<u8>)], seed: u8) {
     assert!(found.is_sorted_by(|(a, _), (b, _)| a < b), "entries come in their order, each once");
     if seed % 2 == 0 {

@@ -1,4 +1,5 @@
-//! Configuration files: every text is a tree or one problem with its line; JSON is the tree that JSON says.
+//! Configuration files: every text gives a tree or a problem with its line, and JSON gives the same tree as a JSON
+//! parser.
 
 use std::path::Path;
 
@@ -7,7 +8,7 @@ use serde_json::Value as Json;
 use crate::config::node::{Kind, Node, Value};
 use crate::config::yaml::parse;
 
-/// Collections may stand in each other so deep.
+/// The deepest nesting that the reader accepts.
 const DEPTH_MAX: usize = 32;
 
 /// Checks one file.
@@ -17,16 +18,16 @@ pub fn check(data: &[u8]) {
     let node = parse(text, Path::new("c.yaml"), &mut problems);
     let lines = text.split(['\n', '\r']).count();
     for problem in &problems {
-        let told = problem.to_string();
+        let message = problem.to_string();
         let line =
-            told.strip_prefix("c.yaml:").and_then(|rest| rest.split(':').next()?.parse::<usize>().ok());
-        assert!(line.is_some_and(|line| (1..=lines + 1).contains(&line)), "{told}");
+            message.strip_prefix("c.yaml:").and_then(|rest| rest.split(':').next()?.parse::<usize>().ok());
+        assert!(line.is_some_and(|line| (1..=lines + 1).contains(&line)), "{message}");
     }
     let mut again = Vec::new();
     let same = parse(text, Path::new("c.yaml"), &mut again);
     assert!(node == same && problems == again);
     match &node {
-        None => assert!(!problems.is_empty(), "what cannot be read is told"),
+        None => assert!(!problems.is_empty(), "an unreadable file has a problem"),
         Some(node) => {
             assert!(depth(node) <= DEPTH_MAX + 1, "no tree is deeper than its limit");
             unique(node);
@@ -38,7 +39,7 @@ pub fn check(data: &[u8]) {
         && problems.is_empty()
     {
         let node = node.expect("what has no problem was read");
-        assert!(is_same(&node, &json), "not what JSON says: {text:?}");
+        assert!(is_same(&node, &json), "not the tree of the JSON: {text:?}");
     }
 }
 
@@ -56,7 +57,7 @@ fn unique(node: &Node) {
         Value::List(items) => items.iter().for_each(unique),
         Value::Map(entries) => {
             for (at, (key, node)) in entries.iter().enumerate() {
-                assert!(entries[..at].iter().all(|(known, _)| known != key), "{key:?} stands there twice");
+                assert!(entries[..at].iter().all(|(known, _)| known != key), "{key:?} occurs twice");
                 unique(node);
             }
         }

@@ -82,7 +82,7 @@ impl Dice {
         }
     }
 
-    /// A word that somebody may search for: not one that is in every other message.
+    /// A word that people may search for: not one that is in every second message.
     fn telling_word(&mut self) -> String {
         loop {
             let word = self.word();

@@ -1,4 +1,4 @@
-//! The physical limit of an HTTP gateway: a server that answers without looking closely (`serve`), and a
+//! The physical limit of an HTTP gateway: a server that answers without parsing requests (`serve`), and a
 //! relay in front of it that copies bytes and parses nothing (`relay PORT`). Each prints its own port.
 
 use std::io::{self, Read, Write};

@@ -2,7 +2,7 @@
 //!
 //! Two threads, blocking reads and writes of up to 64 KiB, no parsing: no relay in a process of
 //! its own can cost less, so it is what recording relays are compared with. End of input and exit
-//! code pass through. Arguments before `--` are ignored, so that it can stand in for
+//! code pass through. Arguments before `--` are ignored, so that it can replace
 //! `scrubjay --data DIR wrap --name N -- COMMAND…`.
 
 use std::io::{self, Read, Write};

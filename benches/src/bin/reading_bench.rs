@@ -1,4 +1,4 @@
-//! Measures what a person waits for who looks at recordings: `tape ls` of many tapes, `tape show` of a long one.
+//! Measures how long a person waits for views of recordings: `tape ls` of many tapes, `tape show` of a long one.
 //!
 //! `reading-bench SCRUBJAY [--quick] [DIR]`: makes 10,000 small tapes and one of 100,000 entries (a tenth with
 //! `--quick`) in a directory of its own, which is removed at the end, runs the program on them with its output in a

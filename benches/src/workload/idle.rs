@@ -1,4 +1,4 @@
-//! `idle`: the memory a relay holds when it was opened, called once, and left alone.
+//! `idle`: the memory of a relay after one call.
 
 use std::io;
 use std::thread;
@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::{Bench, mib};
 use crate::series::Series;
 
+// Time for the relay to finish what it does after a call, so that only idle memory is measured.
 const REST: Duration = Duration::from_millis(300);
 
 /// Runs the workload.

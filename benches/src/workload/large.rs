@@ -1,5 +1,5 @@
-//! `1MiB` and `10MiB`: large results, one at a time. How fast they come through, and how much
-//! memory the relay needs for them. `tee` takes part as the simplest recorder there is.
+//! `1MiB` and `10MiB`: large results, one at a time. The throughput, and the memory of the relay. `tee` takes part as
+//! the simplest recorder.
 
 use std::io;
 
@@ -11,7 +11,7 @@ pub fn run(bench: &Bench, text_bytes: usize, calls: u64, with_tee: bool) -> io::
     let plan = &bench.plan;
     let mut series = bench.series();
     for round in 0..plan.rounds {
-        // Peers are left out: their answers are written anew, so there is no size to hold them to.
+        // Peers are left out: they rewrite answers, so the expected size is unknown.
         let mut lanes = bench.open_lanes(&bench.taking_part(round, with_tee, 0))?;
         for lane in &mut lanes {
             lane.session.check_large(text_bytes)?;

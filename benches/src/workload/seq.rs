@@ -1,4 +1,4 @@
-//! `seq`: small calls, one at a time. What one call waits longer because of the relay.
+//! `seq`: small calls, one at a time. The latency that the relay adds to a call.
 
 use std::io;
 

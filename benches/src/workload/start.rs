@@ -1,4 +1,4 @@
-//! `start`: from the spawn to the answer of `initialize`. What a host waits longer when it opens.
+//! `start`: from the spawn to the answer of `initialize`. The time that the relay adds to the start of a server.
 
 use std::io;
 
@@ -10,7 +10,7 @@ pub fn run(bench: &Bench) -> io::Result<Vec<Series>> {
     let plan = &bench.plan;
     let mut series = bench.series();
     for round in 0..plan.starts {
-        // One after the other, not side by side: a start shares the machine with nothing of ours.
+        // One after the other, because a start must not compete with our other targets.
         for target in bench.taking_part(round, false, plan.peer_starts) {
             let session = bench.open(target)?;
             let series = &mut series[target];

@@ -1,4 +1,5 @@
-//! Measures how fast clean messages pass the redactor: `cargo run --profile dist -p scrubjay-core --example redact-bench`.
+//! Measures how fast clean messages pass the redactor: `cargo run --profile dist -p scrubjay-core --example
+//! redact-bench`.
 
 #![expect(
     clippy::print_stdout,
@@ -62,7 +63,7 @@ fn messages() -> Vec<(&'static str, String)> {
             char::from(digits[(i.wrapping_mul(2_654_435_761).rotate_left(7) >> 26) as usize])
         })
         .collect();
-    // Names that tell of secrets stand in logs and paths without a value.
+    // Sensitive names without values, as in logs and paths.
     let log = |i: usize| {
         format!(
             "2026-01-02T03:04:{:02}.{:03}Z INFO auth::token conn={i:06x} msg=\"token user updated, api key under review\" took_us={i}\n",

@@ -1,5 +1,5 @@
-//! Analyses a tape: message flow, sequences of calls, errors, latency, findings, token costs, and anomalies compared with
-//! earlier tapes of the same server.
+//! Analyses a tape: message flow, sequences of calls, errors, latency, findings, token costs, and anomalies compared
+//! with earlier tapes of the same server.
 //!
 //! Pure: the calls of a tape and of earlier ones go in, findings come out, each with the entries that show it. Compares
 //! medians and their deviations, which a few odd values do not bend, and reports nothing on too few cases.
@@ -69,7 +69,8 @@ pub struct Call {
     pub answered_bytes: u64,
     /// About how many tokens the answer costs a model.
     pub answered_tokens: u64,
-    /// The hash of method and parameters, as [`crate::exchange::request_identity`] returns it; none if it was not computed.
+    /// The hash of method and parameters, as [`crate::exchange::request_identity`] returns it; none if it was not
+    /// computed.
     pub asks: Option<u64>,
     /// The hash of the answer, as [`crate::exchange::answer_identity`] returns it; none if it was not computed.
     pub says: Option<u64>,
@@ -103,8 +104,8 @@ pub struct TapeCalls {
     pub calls: Vec<Call>,
     /// The tools, as the server defined them.
     pub definitions: Vec<Definition>,
-    /// The lists of tools with their definitions: all of the tape that is analysed; of an earlier one only the definitions
-    /// that are compared.
+    /// The lists of tools with their definitions: all of the tape that is analysed; of an earlier one only the
+    /// definitions that are compared.
     pub tool_lists: ToolLists,
 }
 

@@ -58,8 +58,8 @@ impl<K: Hash + Eq + Clone, V> BoundedMap<K, V> {
         self.map.insert(key.clone(), (self.stamp, value));
         self.order.push_back((self.stamp, key));
         let is_full = self.map.len() > self.max;
-        // The queue still holds keys that were removed or replaced since; their stamp is no longer the current one. It is
-        // trimmed at twice the limit, so that replacing one key again and again does not let it grow.
+        // The queue still holds keys that were removed or replaced since; their stamp is no longer the current one. It
+        // is trimmed at twice the limit, so that replacing one key again and again does not let it grow.
         while self.map.len() > self.max || self.order.len() > self.max * 2 {
             let Some((stamp, oldest)) = self.order.pop_front() else { break };
             if self.map.get(&oldest).is_some_and(|(current, _)| *current == stamp) {

@@ -1,8 +1,8 @@
 //! Which entries of a tape did not reach their receiver: the sum of its notes of undelivered messages.
 //!
-//! A note comes after the entries it names, so a reader that shows entries needs the notes first. A tape's footer contains
-//! this sum; only a tape without a footer has to be read for it. A note may also name entries of an earlier tape, so to
-//! show that one, the later tapes are read, too.
+//! A note comes after the entries it names, so a reader that shows entries needs the notes first. A tape's footer
+//! contains this sum; only a tape without a footer has to be read for it. A note may also name entries of an earlier
+//! tape, so to show that one, the later tapes are read, too.
 
 use std::collections::BTreeMap;
 
@@ -112,8 +112,8 @@ impl UndeliveredSum {
     #[must_use]
     pub fn why(&self, entry: u64) -> Option<&str> {
         let at = self.ranges.partition_point(|(first, ..)| *first <= entry);
-        // Ranges on imported tapes may overlap, so an earlier one may still contain the entry. Only the last sixteen are
-        // checked, so that a lookup stays short.
+        // Ranges on imported tapes may overlap, so an earlier one may still contain the entry. Only the last sixteen
+        // are checked, so that a lookup stays short.
         let before = self.ranges[..at].iter().rev().take(16);
         before.into_iter().find(|(_, last, _)| entry <= *last).map(|(.., why)| why.as_str())
     }
@@ -126,8 +126,8 @@ fn messages_in(ranges: &[Range]) -> u64 {
         .fold(0, |sum, (first, last, _)| sum.saturating_add(last.saturating_sub(*first).saturating_add(1)))
 }
 
-/// Inserts a range in order, or extends the one before if they touch and have the same reason; returns whether there was
-/// room for it.
+/// Inserts a range in order, or extends the one before if they touch and have the same reason; returns whether there
+/// was room for it.
 fn add_range(ranges: &mut Vec<Range>, (first, last, why): (u64, u64, &str), ranges_max: usize) -> bool {
     let at = ranges.partition_point(|(begin, ..)| *begin <= first);
     let before = at.checked_sub(1).and_then(|before| ranges.get_mut(before));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_limited_and_their_number_is_not() {
+    fn ranges_are_limited_and_message_counts_are_not() {
         let mut sum = UndeliveredSum::default();
         let scattered: Vec<(u64, u64)> = (0..RANGES_MAX as u64 + 10).map(|n| (n * 2, n * 2)).collect();
         sum.add(&note("client left", &scattered));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_noted_of_another_tape_is_counted_here_and_shown_there() {
+    fn a_note_about_another_tape_is_counted_here_and_shown_there() {
         let mut later = UndeliveredSum::default();
         later.add(&note("x", &[(1, 1)]));
         later.add(&Undelivered { tape: Some(tape(1)), ..note("y", &[(5, 7)]) });
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_footer_from_before_names_no_other_tapes_and_is_known_by_it() {
+    fn an_old_footer_without_other_tapes_is_recognised() {
         let old: UndeliveredSum = serde_json::from_str(r#"{"messages":5,"ranges":[[1,1,"x"]]}"#).unwrap();
         assert!(old.is_whole() && !old.is_whole_of_others());
         let alone: UndeliveredSum = serde_json::from_str(r#"{"messages":1,"ranges":[[1,1,"x"]]}"#).unwrap();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_without_end_is_counted_without_overflow() {
+    fn a_range_up_to_the_largest_number_does_not_overflow() {
         let mut sum = UndeliveredSum::default();
         let endless = Undelivered { messages: u64::MAX, entries: vec![(0, u64::MAX)], ..note("x", &[]) };
         sum.add(&endless);

@@ -15,8 +15,8 @@ use similar::{DiffOp, DiffTag, DiffableStr, group_diff_ops};
 
 /// How many unchanged lines a unified diff shows around a change: as many as `diff -u`.
 const CONTEXT_LINES: usize = 3;
-/// The most steps of one comparison, as [`steps`] estimates them: a quarter to half a second on one core. It is enough for
-/// any two texts of 50,000 lines each, and for longer ones that begin and end alike.
+/// The most steps of one comparison, as [`steps`] estimates them: a quarter to half a second on one core. It is enough
+/// for any two texts of 50,000 lines each, and for longer ones that begin and end alike.
 const STEPS_MAX: usize = 1 << 25;
 /// The least average length of a block in lines: shorter blocks would match by chance.
 const BLOCK_LINES_MIN: usize = 4;
@@ -101,8 +101,8 @@ impl<'a> LineDiff<'a> {
         let Ok(()) = compare(&mut found, &old, prefix..old_end, &new, prefix..new_end, steps_max);
         let Ok(()) = found.equal(old_end, new_end, suffix);
 
-        // As `similar` does itself: moves changes to where people expect them, and joins neighbours of one kind. Without
-        // it the context of a hunk would end between two pieces of one unchanged range.
+        // As `similar` does itself: moves changes to where people expect them, and joins neighbours of one kind.
+        // Without it the context of a hunk would end between two pieces of one unchanged range.
         let mut tidied = Compact::new(Replace::new(Capture::new()), &*old, &*new);
         for op in found.ops().iter().filter(|op| op.old_range().len() + op.new_range().len() > 0) {
             let Ok(()) = op.apply_to_hook(&mut tidied);
@@ -186,14 +186,14 @@ fn compare_items<T: Eq + Hash, H: DiffHook>(
     myers::diff(found, items.old_lookup(), items.old_range(), items.new_lookup(), items.new_range())
 }
 
-/// Estimates the most steps that a comparison of `items` on both sides together takes: `similar` searches for the middle
-/// of a change over at most the root of their number, but never less than 256.
+/// Estimates the most steps that a comparison of `items` on both sides together takes: `similar` searches for the
+/// middle of a change over at most the root of their number, but never less than 256.
 fn steps(items: usize) -> usize {
     items.saturating_mul(items.isqrt().max(256))
 }
 
-/// Cuts lines into blocks of `mean` lines on average. Only the last line of a block decides that it ends there, so that the
-/// blocks after an inserted line are the same as before.
+/// Cuts lines into blocks of `mean` lines on average. Only the last line of a block decides that it ends there, so that
+/// the blocks after an inserted line are the same as before.
 fn blocks<'l, 't>(lines: &'l [&'t str], mean: u64) -> Vec<&'l [&'t str]> {
     // FNV-1a, because it never changes: the standard library's hashes may, and with them the counts.
     let hash = |line: &&str| {
@@ -210,7 +210,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn lines_that_came_and_went_are_counted() {
+    fn added_and_removed_lines_are_counted() {
         let check = |old: &str, new: &str, added, removed| {
             assert_eq!(
                 count(old.as_bytes(), new.as_bytes()),
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(open, "--- a\n+++ b\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n");
     }
 
-    /// Lines by number, from a generator that needs no seed of the machine.
+    /// Lines by number, from a generator with a fixed seed.
     fn scattered(lines: u64, different: u64, seed: u64) -> String {
         let mut state = seed;
         let mut next = || {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_texts_have_counts_too() {
+    fn texts_beyond_the_step_limit_are_counted() {
         let numbered = |name: &str| (0..200_000).map(|n| format!("{name}{n}\n")).collect::<String>();
         let (old, new) = (numbered("old "), numbered("new "));
         assert_eq!(
@@ -256,7 +256,7 @@ mod tests {
         );
         let (old, new) = ("x".repeat(10 << 20), "y".repeat(10 << 20));
         assert_eq!(count(old.as_bytes(), new.as_bytes()), LineCount { added: 1, removed: 1 }, "one line");
-        // Few lines again and again, some, and most of them once.
+        // With few distinct lines, with some, and with mostly distinct ones.
         for different in [2, 50, 1_000_000] {
             let (old, new) = (scattered(60_000, different, 1), scattered(70_000, different, 2));
             let counted = count(old.as_bytes(), new.as_bytes());
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn few_changes_of_a_long_text_are_found_all_the_same() {
+    fn few_changes_of_a_long_text_are_found() {
         let old: Vec<String> = (0..300_000).map(|n| format!("line {n}\n")).collect();
         let mut new = old.clone();
         for at in [3, 100_000, 299_990] {
@@ -289,7 +289,7 @@ mod tests {
         }
 
         #[test]
-        fn a_coarse_answer_is_a_right_one(
+        fn a_coarse_diff_is_still_correct(
             old in proptest::collection::vec(0..40u8, 0..200),
             new in proptest::collection::vec(0..40u8, 0..200),
             steps_max in 0..1usize << 16,

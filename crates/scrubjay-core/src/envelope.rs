@@ -1,7 +1,7 @@
 //! The envelope of a message: its kind, id, method and tool, without the contents.
 //!
-//! Total: any bytes have an [`Envelope`], which lists what is wrong as [`Defect`]s. Validates only what is needed to tell
-//! messages apart, and rewrites nothing: ids keep their spelling, because a 30-digit id is not a float.
+//! Total: any bytes have an [`Envelope`], which lists what is wrong as [`Defect`]s. Validates only what is needed to
+//! tell messages apart, and rewrites nothing: ids keep their spelling, because a 30-digit id is not a float.
 
 mod parse;
 
@@ -94,7 +94,7 @@ pub enum Defect {
     MissingId,
     /// An answer with a result and an error.
     ResultAndError,
-    /// A batch with nothing in it.
+    /// A batch of no messages.
     EmptyBatch,
     /// A batch of more than [`BATCH_MAX`] messages, which are not parsed.
     LargeBatch,
@@ -111,7 +111,7 @@ pub struct Envelope {
     pub method: Option<String>,
     /// The tool, prompt or resource it names.
     pub name: Option<String>,
-    /// The era, if the message tells it.
+    /// The era, if the message shows it.
     pub era: Option<Era>,
     /// The protocol version it states.
     pub protocol_version: Option<String>,

@@ -2,8 +2,9 @@
 //!
 //! The index stores exchanges, and analysis reads them. A call through the gateway is recorded on two legs, but is one
 //! exchange: the backend's leg is marked as the second one, and what only it has (rules, tags, the message before rules
-//! changed it) is added to the client's. A fold over what [`crate::reading`] makes of the entries, so a tape always gives
-//! the same exchanges in the same order, even if reading is interrupted and starts again. Everything it keeps is bounded.
+//! changed it) is added to the client's. A fold over what [`crate::reading`] makes of the entries, so a tape always
+//! gives the same exchanges in the same order, even if reading is interrupted and starts again. Everything it keeps is
+//! bounded.
 
 mod costs;
 mod definition;
@@ -120,8 +121,8 @@ pub struct Exchanges {
     legs: Legs,
     /// A message before rules changed it; the changed one is the next entry.
     original: Option<Exchange>,
-    /// The number of entries read. Not the number on the tape: where entries are lost, that skips numbers, and the links
-    /// of [`crate::reading`] do not.
+    /// The number of entries read. Not the number on the tape: where entries are lost, that skips numbers, and the
+    /// links of [`crate::reading`] do not.
     observed: u64,
     next_place: u64,
     waiting: BTreeMap<(u64, JsonId), OpenExchange>,
@@ -278,6 +279,7 @@ impl Exchanges {
         // Placed when it begins and not when it settles, so that the order is that of the tape.
         exchange.place = self.place();
         self.waiting_bytes += exchange.text.len();
+        // The key is the entry with the id, so this is the same id twice in one batch.
         if let Some(same) =
             self.waiting.insert(key, OpenExchange { exchange, was_given: false, is_current: false })
         {

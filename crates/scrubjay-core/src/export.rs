@@ -188,6 +188,7 @@ pub enum PayloadError {
 
 /// Reads a list of names as one text with a line for each; strings that cannot be names are dropped.
 fn lines<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    // An entry stores names one a line, so a forged name with a line end would become two.
     let names = Vec::<String>::deserialize(deserializer)?;
     Ok(names.into_iter().filter(|name| is_name(name)).collect::<Vec<_>>().join("\n"))
 }

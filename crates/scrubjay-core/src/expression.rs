@@ -6,7 +6,7 @@ use thiserror::Error;
 /// The most memory that a compiled expression may take, in bytes: `(a{1000}){1000}` is short, and has a million states.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Why a regular expression cannot be used; the text follows the name of the setting it stands in.
+/// Why a regular expression cannot be used. The text follows the name of its setting.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ExpressionError {
     /// Compiled, it would take too much memory.

@@ -116,6 +116,7 @@ impl Framer {
     /// Returns the buffer to append the next bytes to; it has spare capacity.
     pub fn room(&mut self) -> &mut Vec<u8> {
         if self.taken > 0 {
+            // Only here and not when lines are taken, because a batch borrows the buffer until it is forwarded.
             self.buffer.drain(..self.taken);
             self.searched -= self.taken;
             self.taken = 0;
@@ -125,6 +126,7 @@ impl Framer {
             self.buffer = Vec::new();
             self.small_batches = 0;
         }
+        // Little room would mean many small reads.
         if self.buffer.capacity() - pending < READ_BYTES / 4 {
             // Doubling the buffer for a long line keeps the cost of moving its bytes linear.
             self.buffer.reserve(READ_BYTES.max(pending.min(self.line_bytes_max)));
@@ -187,6 +189,7 @@ impl Framer {
             self.oversize = Some(OversizeScanner::default());
             return self.measure_oversize();
         }
+        // A line that arrives in many pieces must not be searched from its beginning each time.
         self.searched = self.buffer.len();
         FramerOutput::Starved
     }
@@ -277,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn only_breaks_between_tokens_are_taken_out() {
+    fn only_line_breaks_between_tokens_are_replaced() {
         let check = |json: &str, expected: &str| {
             let mut line = json.as_bytes().to_vec();
             one_line(&mut line);
@@ -296,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_beyond_the_limit_is_measured_and_its_neighbours_survive() {
+    fn a_line_beyond_the_limit_is_measured_and_others_are_returned() {
         for cut in 0..=20 {
             let stream = b"one\n0123456789\ntwo\n0123";
             let cut = cut.min(stream.len());
@@ -307,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_buffer_is_given_back_after_a_large_line() {
+    fn the_buffer_is_freed_after_a_large_line() {
         let mut framer = Framer::new(1 << 24);
         framer.room().extend(std::iter::repeat_n(b'x', 1 << 20));
         framer.room().push(b'\n');
@@ -321,7 +324,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cutting_anywhere_changes_nothing(
+        fn lines_are_the_same_for_any_split_of_the_stream(
             stream in prop::collection::vec(prop_oneof![Just(b'\n'), Just(b'\r'), Just(b'x')], 0..200),
             cuts in prop::collection::vec(0usize..200, 0..8),
             limit in 1usize..40,

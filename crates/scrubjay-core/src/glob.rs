@@ -6,7 +6,7 @@ use thiserror::Error;
 /// The longest pattern of a configuration, in bytes: no name is as long.
 const PATTERN_BYTES_MAX: usize = 256;
 
-/// Why a pattern cannot be used; the text follows the name of the setting it stands in.
+/// Why a pattern cannot be used. The text follows the name of its setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum GlobError {
     /// It has no characters.
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn signs_of_other_patterns_are_refused() {
+    fn special_characters_of_other_pattern_languages_are_refused() {
         assert!(Glob::parse("tools/*").is_ok());
         for pattern in ["", "tools/?", "[ab]", "{a,b}", "a b", "!x", &"x".repeat(257)] {
             assert!(Glob::parse(pattern).is_err(), "{pattern}");

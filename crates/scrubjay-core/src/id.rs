@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_bit_shows() {
+    fn every_random_bit_changes_the_id() {
         assert_eq!(TapeId::from_random([0; 10]).as_str(), "0000000000000000");
         assert_eq!(TapeId::from_random([255; 10]).as_str(), "zzzzzzzzzzzzzzzz");
         assert_eq!(TapeId::from_random([0, 0, 0, 0, 0, 0, 0, 0, 0, 1]).as_str(), "0000000000000001");
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_back_what_it_writes_and_nothing_else() {
+    fn an_id_round_trips_and_other_texts_are_refused() {
         let id = TapeId::from_random(*b"scrub jay!");
         assert_eq!(id.as_str().parse(), Ok(id));
         assert_eq!("short".parse::<TapeId>(), Err(NotATapeId));

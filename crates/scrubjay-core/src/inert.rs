@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_cannot_be_seen_survives_where_somebody_decides() {
+    fn visible_escapes_every_invisible_character() {
         assert_eq!(
             visible("a\u{fe0f}b\u{e0150}\u{3164}\n\u{1b}"),
             "a\\u{fe0f}b\\u{e0150}\\u{3164}\\n\\u{1b}"
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_acts_survives() {
+    fn inert_text_has_no_active_characters() {
         assert_eq!(inert("\u{1b}[31mred\u{7}\r\n\u{9b}1m"), "\\u{1b}[31mred\\u{7}\\r\\n\\u{9b}1m");
         assert_eq!(inert("a\u{202e}b\u{200b}c\u{e0041}"), "a\\u{202e}b\\u{200b}c\\u{e0041}");
         assert_eq!(inert_json("\"\u{202e}\u{e0041}\u{9b}\""), r#""\u202e\udb40\udc41\u009b""#);

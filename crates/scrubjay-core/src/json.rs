@@ -79,6 +79,7 @@ impl<'de, const N: usize> Visitor<'de> for FieldsVisitor<'_, N> {
                     values[index] = Some(map.next_value::<&'de RawValue>()?);
                 }
                 None => {
+                    // Checks the syntax of the other members without keeping them.
                     map.next_value::<IgnoredAny>()?;
                 }
             }
@@ -145,6 +146,7 @@ impl Visitor<'_> for KeyIndex<'_> {
         f.write_str("a key")
     }
 
+    // Keys arrive here unescaped: every JSON reader takes `\u0069d` for `id`.
     fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
         Ok(self.keys.iter().position(|k| *k == key))
     }

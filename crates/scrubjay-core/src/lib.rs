@@ -1,7 +1,7 @@
 //! The pure part of Scrubjay: parsing messages, linking them to operations, redaction, rules, analysis.
 //!
-//! Bytes and numbers go in, values come out. Deliberately absent: tokio, SQL, the filesystem, the clock, the environment
-//! and the terminal, so everything here can be tested without starting anything.
+//! Bytes and numbers go in, values come out. Deliberately absent: tokio, SQL, the filesystem, the clock, the
+//! environment and the terminal, so everything here can be tested without starting anything.
 
 pub mod analysis;
 mod bounded_map;

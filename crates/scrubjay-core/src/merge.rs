@@ -1,7 +1,7 @@
 //! Three-way merge of a text, paragraph by paragraph.
 //!
-//! Changes of two writers to different paragraphs of the same base are both kept. If they changed the same paragraph, or
-//! inserted at the same place, there is no merge, and the caller must choose.
+//! Changes of two writers to different paragraphs of the same base are both kept. If they changed the same paragraph,
+//! or inserted at the same place, there is no merge, and the caller must choose.
 
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 
@@ -19,6 +19,7 @@ pub fn merge(base: &str, ours: &str, theirs: &str) -> Option<String> {
     let (mine, other) = (changes(&base, &ours), changes(&base, &theirs));
     let mut all: Vec<&ParagraphChange<'_>> = mine.iter().collect();
     for change in &other {
+        // A change that both writers made is no conflict, and is made once.
         if !mine.contains(change) {
             if mine.iter().any(|own| own.touches(change)) {
                 return None;
@@ -52,8 +53,8 @@ struct ParagraphChange<'a> {
 }
 
 impl ParagraphChange<'_> {
-    /// Returns whether two changes conflict. Changes that only meet at an edge do not, unless one of them is an insertion:
-    /// then the order of the two would be a guess.
+    /// Returns whether two changes conflict. Changes that only meet at an edge do not, unless one of them is an
+    /// insertion: then the order of the two would be a guess.
     fn touches(&self, other: &Self) -> bool {
         if self.start == self.end || other.start == other.end {
             return self.start <= other.end && other.start <= self.end;
@@ -95,21 +96,21 @@ mod tests {
     }
 
     #[test]
-    fn two_additions_at_one_place_are_not_put_in_an_order() {
+    fn two_insertions_at_one_place_conflict() {
         check("a", "a\n\nx", "a\n\ny", None);
         check("a\n\nb", "a\n\nx\n\nb", "a\n\nb\n\ny", Some("a\n\nx\n\nb\n\ny"));
         check("a\n\nb", "a\n\nx\n\nb", "a\n\nB", None);
     }
 
     #[test]
-    fn two_deletions_do_not_leave_nothing() {
+    fn two_deletions_that_leave_no_text_conflict() {
         check("a\n\ne\n\na", "e\n\na", "a", None);
         check("a\n\nb", "a", "b", None);
         check("a\n\nb\n\nc", "a\n\nb", "b\n\nc", Some("b"));
     }
 
     #[test]
-    fn one_writer_alone_is_right() {
+    fn a_change_by_one_writer_is_taken() {
         check("a", "b", "a", Some("b"));
         check("", "b", "", Some("b"));
     }

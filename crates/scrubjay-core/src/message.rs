@@ -1,7 +1,7 @@
 //! Takes messages apart into slices of their text, and replaces some of these slices.
 //!
-//! A gateway must change an id, a name or a token, and nothing else. [`Parts`] are slices of the original text; [`Splice`]
-//! replaces some of them and keeps every other byte.
+//! A gateway must change an id, a name or a token, and nothing else. [`Parts`] are slices of the original text;
+//! [`Splice`] replaces some of them and keeps every other byte.
 
 use std::borrow::Cow;
 
@@ -187,8 +187,8 @@ impl<'a> Splice<'a> {
         if let Some(object) = object.filter(|o| o.get().starts_with('{')) {
             let at = self.offset(object.get()) + 1;
             let is_empty = object.get()[1..].trim_start().starts_with('}');
-            // All members are added at one place. If the object is empty, the last one gets no comma, so an earlier one needs
-            // its comma now.
+            // All members are added at one place. If the object is empty, the last one gets no comma, so an earlier one
+            // needs its comma now.
             let earlier = self.edits.iter_mut().rev().find(|(start, end, _)| (*start, *end) == (at, at));
             if let Some((.., earlier)) = earlier.filter(|_| is_empty) {
                 earlier.push(',');
@@ -250,8 +250,8 @@ pub fn result(id: &str, result: &str) -> String {
     [r#"{"jsonrpc":"2.0","id":"#, id, r#","result":"#, result, "}"].concat()
 }
 
-/// The longest id that is kept and repeated in our own answers. Real ones are numbers and UUIDs; without a limit a client
-/// could make us keep megabytes.
+/// The longest id that is kept and repeated in our own answers. Real ones are numbers and UUIDs; without a limit a
+/// client could make us keep megabytes.
 pub const ID_BYTES_MAX: usize = 1024;
 
 /// Writes an answer with an error in JSON. An id longer than [`ID_BYTES_MAX`] becomes null.
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn members_that_stand_there_twice_are_all_found() {
+    fn all_members_with_a_repeated_key_are_found() {
         let parts = Parts::of(r#"{"params":{"a":1,"b":2,"\u0061":{"a":3}}}"#).unwrap();
         let found = members_named(parts.params, "a");
         assert_eq!(found.iter().map(|v| v.get()).collect::<Vec<_>>(), ["1", r#"{"a":3}"#]);

@@ -1,9 +1,9 @@
 //! Finds the messages that belong together: a request with its answer, progress, cancellation, further
 //! rounds and task polls.
 //!
-//! A pure state machine: envelopes in, [`OperationLink`]s out. An operation is identified by the number of the entry that
-//! began it. Both sides send requests, so ids are looked up together with the direction. Every table is bounded: the
-//! oldest request is forgotten first, and its answer is then flagged as unmatched. Long ids and names are kept as
+//! A pure state machine: envelopes in, [`OperationLink`]s out. An operation is identified by the number of the entry
+//! that began it. Both sides send requests, so ids are looked up together with the direction. Every table is bounded:
+//! the oldest request is forgotten first, and its answer is then flagged as unmatched. Long ids and names are kept as
 //! hashes (`operation/shortened.rs`).
 
 mod shortened;
@@ -155,6 +155,7 @@ impl Operations {
         let open = self.open.into_entries();
         let open = open.flat_map(|((_, id), queue)| queue.into_iter().map(move |o| (o.at.entry, id.clone())));
         let mut open: Vec<_> = open.collect();
+        // The map has no order, and equal tapes must give equal results.
         open.sort_unstable();
         open
     }
@@ -176,6 +177,7 @@ impl Operations {
         link.role = role;
         let references = &envelope.references;
         if let Some(token) = &references.progress_token {
+            // A token may be used again later, and then belongs to the newer request.
             self.progress.insert((at.direction, token.clone()), operation);
         }
         let open = OpenOperation {
@@ -202,6 +204,7 @@ impl Operations {
     /// Finds the operation that a request continues, or begins one.
     fn belongs_to(&mut self, at: EntryPosition, envelope: &Envelope) -> (u64, OperationRole) {
         let references = &envelope.references;
+        // A round has a new JSON-RPC id, so only the state that it repeats links it to the earlier ones.
         if let Some(state) = &references.request_state
             && let Some(operation) = self.states.get(&(at.direction, state.clone()))
         {
@@ -264,6 +267,7 @@ impl Operations {
         link.operation = Some(open.operation);
         link.role = OperationRole::Answer;
         link.answers = Some(open.at.entry);
+        // An imported tape may have times in any order.
         link.response_ns = Some(at.since_start_ns.saturating_sub(open.at.since_start_ns));
         link.method = open.method;
         link.name = open.name;
@@ -334,7 +338,7 @@ mod tests {
     use Direction::{ClientToServer as C, ServerToClient as S};
 
     #[test]
-    fn what_is_kept_is_short_however_long_ids_and_names_are() {
+    fn tables_hold_short_keys_for_ids_and_names_of_any_length() {
         let long = "x".repeat(100_000);
         let mut operations = Operations::default();
         for entry in 0..3 {

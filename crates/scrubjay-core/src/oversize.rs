@@ -111,6 +111,7 @@ impl OversizeScanner {
 
     fn end_value(&mut self) {
         let token = std::mem::take(&mut self.token);
+        // A token that fills the buffer may have been cut, and half an id would be another id.
         if std::mem::take(&mut self.after_colon) && token.len() < TOKEN_BYTES_MAX {
             let text = String::from_utf8(token).ok().filter(|t| !t.is_empty());
             match self.key.as_slice() {
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_id_wherever_it_stands() {
+    fn the_id_is_found_at_any_position_in_the_object() {
         let line =
             br#"{"jsonrpc":"2.0","result":{"id":7,"a":["id",{"id":8}],"t":"\"id\":9}"} , "id" : "x\"1" }"#;
         for cut in 0..line.len() {
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn rubbish_has_no_id() {
+    fn an_invalid_line_has_no_id() {
         assert_eq!(scan(&[b"]]]}}}} \"id\":1,,,::"]).id, None);
         assert_eq!(scan(&[br#"{"id":null}"#]).id, None);
     }

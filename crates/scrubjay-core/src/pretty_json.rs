@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_laid_out_as_it_was_said() {
+    fn formatted_json_keeps_its_tokens() {
         let check = |json: &str, expected: Option<&str>| {
             assert_eq!(pretty(json).as_deref(), expected, "{json}");
         };

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_asked_is_the_arguments_or_the_parameters() {
+    fn a_request_is_shown_by_its_arguments_or_parameters() {
         let check = |line: &str, expected: Option<&str>| {
             assert_eq!(arguments(line.as_bytes()), expected, "{line}");
         };
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_says_what_went_wrong() {
+    fn a_failure_is_shown_by_its_message_or_text() {
         let check = |line: &str, expected: Option<&str>| {
             let envelope = Envelope::parse(line.as_bytes());
             assert_eq!(failure(&envelope, line.as_bytes()).as_deref(), expected, "{line}");

@@ -1,9 +1,9 @@
 //! Queries over recordings: by time, method, tool, session, text, response time, outcome.
 //!
 //! This file has the values; `query/syntax.rs` parses them from what a person types, with `query/words.rs`,
-//! `query/filter.rs` and `query/time.rs`; `query/field.rs` tests one message. A search finds *exchanges* (`exchange.rs`): a
-//! request together with its answer, or a message that stands alone. So a filter on parameters and one on the response
-//! time apply to the same exchange.
+//! `query/filter.rs` and `query/time.rs`; `query/field.rs` tests one message. A search finds *exchanges*
+//! (`exchange.rs`): a request together with its answer, or a message that stands alone. So a filter on parameters and
+//! one on the response time apply to the same exchange.
 
 mod field;
 mod filter;

@@ -1,6 +1,7 @@
 //! Reads a tape as a conversation: each entry with its envelope and its links to others.
 //!
-//! The only fold over entries. The sealer, `tape show`, the exporters and the index all use it, so they cannot disagree.
+//! The only fold over entries. The sealer, `tape show`, the exporters and the index all use it, so they cannot
+//! disagree.
 
 use crate::bounded_map::BoundedMap;
 use crate::delivery::UndeliveredSum;
@@ -91,6 +92,7 @@ impl EntryReader {
     pub fn read(&mut self, entry: &Entry<'_>) -> EntryReading {
         let number = self.next_entry;
         self.next_entry += 1;
+        // An original belongs to the entry right after it, and to no other.
         let original = self.original.take();
         if entry.rule_marks.is_intercepted() && entry.kind == EntryKind::Message {
             self.collector.observe_interception();
@@ -117,6 +119,7 @@ impl EntryReader {
                 && let Some(ended) = BackendEnded::from_note(entry.payload)
             {
                 self.collector.observe_backend_ended();
+                // What is still open on an ended connection will never be answered.
                 let operations = self.backends.remove(&(ended.backend, ended.connection));
                 abandoned = operations.map(Operations::end).unwrap_or_default();
             }
@@ -175,7 +178,7 @@ mod tests {
     use crate::entry::{Direction, RuleEffects, RuleMarks, Terminator, Transport};
 
     #[test]
-    fn a_conversation_adds_up() {
+    fn the_totals_of_a_conversation_are_computed() {
         let script: [(Direction, &str); 7] = [
             (
                 Direction::ClientToServer,
@@ -228,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_greeting_is_no_conversation_unless_it_fails() {
+    fn a_tape_with_only_a_greeting_is_a_probe_unless_the_greeting_failed() {
         let check = |lines: &[(Direction, &str)], expected: bool| {
             let mut reader = EntryReader::default();
             for (direction, payload) in lines {
@@ -301,7 +304,7 @@ mod tests {
     const DOWN: Direction = Direction::ServerToClient;
 
     #[test]
-    fn ids_of_one_connection_say_nothing_about_another() {
+    fn ids_are_matched_only_within_one_connection() {
         let call = |id: u64, name: &str| {
             format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{name}"}}}}"#)
         };
@@ -334,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_on_a_backend_that_ended_is_never_answered() {
+    fn open_requests_of_an_ended_backend_are_abandoned() {
         let call = r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"crash"}}"#;
         let asks = r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#;
         let ended = BackendEnded { backend: "b".to_owned(), connection: 1, ..BackendEnded::default() };
@@ -357,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rules_changed_is_counted_once_and_shows_how_it_came() {
+    fn a_changed_message_is_counted_once_and_has_its_original() {
         let entry = |kind: EntryKind, direction: Direction, effects: RuleEffects, line: &'static str| Entry {
             kind,
             direction,

@@ -22,7 +22,7 @@ use serde::Serialize;
 pub use index::ToolIndex;
 pub use tool::ToolText;
 
-/// The least confidence to act on: below it a shortlist is more likely wrong than right, and the router abstains.
+/// The lowest confidence to act on: below it a shortlist is more likely wrong than right, and the router abstains.
 const ACT_MIN: f32 = 0.5;
 
 /// A field of a tool's definition.

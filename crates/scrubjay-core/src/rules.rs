@@ -174,6 +174,7 @@ impl Rules {
         let may_match = |rule: &Rule| {
             let methods = &rule.when.methods;
             let is_one = INPUT_METHODS.iter().any(|method| methods.iter().any(|glob| glob.matches(method)));
+            // A request for input calls no tool.
             rule.when.tools.is_empty() && (methods.is_empty() || is_one)
         };
         MatchingRules { any: RuleSet::of(&self.list, may_match), ..self.for_unknown_request() }

@@ -1,7 +1,7 @@
 //! Decides which messages are put on a tape if a user does not want all of them.
 //!
-//! A pure state machine: messages go in, in order, each with its time; for each comes out, at once or later, whether it is
-//! kept. Operations are kept or left out as a whole. In doubt a message is kept: greetings, messages that cannot be
+//! A pure state machine: messages go in, in order, each with its time; for each comes out, at once or later, whether it
+//! is kept. Operations are kept or left out as a whole. In doubt a message is kept: greetings, messages that cannot be
 //! parsed, operations that wait too long or for which there is no room. Knows no bytes, no clock and no randomness of
 //! its own.
 
@@ -69,7 +69,8 @@ pub struct Selection {
     /// Only with the strategy that keeps what is around failures.
     failure_window: Option<FailureWindow>,
     operations: Operations,
-    /// The operations that the gateway itself begins with backends, for each connection: ids are unique only within one.
+    /// The operations that the gateway itself begins with backends, for each connection: ids are unique only within
+    /// one.
     legs: BoundedMap<(String, u32), Operations>,
     undecided: UndecidedOperations,
     next: u64,
@@ -154,6 +155,7 @@ impl Selection {
     pub fn finish(&mut self) {
         for id in self.undecided.ids() {
             let Some(unit) = self.undecided.get_mut(id) else { continue };
+            // With an outcome it only waited for a failure near it. Without one it may have failed, so it is kept.
             if unit.is_done() {
                 self.drop_operation(id, LeftOutReason::Strategy);
             } else {
@@ -211,6 +213,7 @@ impl Selection {
         let failed = is_failure(offer.envelope);
         let Some(unit) = self.undecided.get_mut(id) else {
             self.follow(id, message, offer);
+            // A failure that the user filters out does not make the messages around it worth keeping.
             if failed && !matches!(self.undecided.verdict(id), OperationVerdict::Drop(LeftOutReason::Filter))
             {
                 self.keep_around_failure();

@@ -11,6 +11,7 @@ pub fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     };
     let name = plain(name);
     let (distance, near) = known.iter().map(|k| (distance(&name, &plain(k)), *k)).min_by_key(|(d, _)| *d)?;
+    // Beyond a third of its letters a name is rather another word than a typo.
     (distance <= 1.max(name.len() / 3)).then_some(near)
 }
 

@@ -309,9 +309,10 @@ impl Collector {
             .into_iter()
             .map(|((first, second), count)| MethodPair { first, second, count })
             .collect();
+        // A stable sort: pairs with equal counts keep their alphabetical order.
         totals.method_pairs.sort_by_key(|pair| std::cmp::Reverse(pair.count));
-        // A server that refuses the greeting or only writes to standard error is what a person looks for, so such a tape
-        // must not be hidden as a probe.
+        // A server that refuses the greeting or only writes to standard error is what a person looks for, so such a
+        // tape must not be hidden as a probe.
         let was_greeted = totals.unanswered == 0
             && totals.methods.get(method::INITIALIZE).is_none_or(|m| m.error_count == 0);
         let nobody_spoke = totals.total_messages == 0;
@@ -336,8 +337,8 @@ impl RunningTotals {
     }
 }
 
-/// Parses a peer's info, wrapped in two levels as in a footer: `serde_json` limits the depth, and an info that is nested
-/// too deep to be read there would make the whole footer unreadable.
+/// Parses a peer's info, wrapped in two levels as in a footer: `serde_json` limits the depth, and an info that is
+/// nested too deep to be read there would make the whole footer unreadable.
 fn readable_in_a_footer(raw: &str) -> Option<serde_json::Value> {
     let [[info]] = serde_json::from_str::<[[serde_json::Value; 1]; 1]>(&format!("[[{raw}]]")).ok()?;
     Some(info)
@@ -367,13 +368,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_of_any_size_have_a_mean() {
+    fn a_mean_of_very_large_times_does_not_overflow() {
         let totals = Collector { response_times_ns: vec![u64::MAX; 3], ..Collector::default() };
         assert_eq!(totals.finish(0).avg_response_time_ns, u64::MAX);
     }
 
     #[test]
-    fn what_a_peer_says_of_itself_does_not_make_the_totals_unreadable() {
+    fn deeply_nested_peer_info_does_not_make_the_totals_unreadable() {
         #[derive(Serialize, Deserialize)]
         struct Footer {
             metadata: TapeMetadata,

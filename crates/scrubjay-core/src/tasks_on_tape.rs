@@ -1,7 +1,7 @@
 //! Reads from a tape the tasks in plain words with the calls they became, and the tools that backends listed.
 //!
-//! A fold over what [`crate::reading`] makes of the entries. A tape may come from anywhere, so everything that is kept is
-//! bounded.
+//! A fold over what [`crate::reading`] makes of the entries. A tape may come from anywhere, so everything that is kept
+//! is bounded.
 
 use std::collections::BTreeMap;
 
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_has_the_calls_that_did_it() {
+    fn a_task_has_the_calls_that_were_made_for_it() {
         let as_tool = json!({ "name": TASK_TOOL, "arguments": { "query": "two" } });
         let (tasks, _) = read(&[
             ask(1, "one"),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn who_calls_what_was_offered_meant_it() {
+    fn a_call_of_an_offered_tool_counts_for_the_task() {
         let as_tool = |id: u64, name: &str, arguments: Value| {
             let params = json!({ "name": name, "arguments": arguments });
             (UP, None, None, json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }))
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_was_not_answered_or_is_too_long_tells_nothing() {
+    fn tasks_that_failed_have_no_answer_or_are_too_long_are_left_out() {
         let long = "x".repeat(QUERY_BYTES_MAX + 1);
         let (tasks, _) = read(&[
             ask(1, "failed"),

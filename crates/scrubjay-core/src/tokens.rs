@@ -3,8 +3,8 @@
 //! Cuts the text as `o200k` does before it looks into its table (words with the character before them, digits by three,
 //! punctuation, white space), and adds up what pieces of each kind and length cost on average (`tokens/costs.rs`). The
 //! table itself has 200,000 rows and 2 MB; without it the sum is within a few per cent on code, JSON, logs and prose
-//! (docs/SEARCH.md has the figures), in one pass and without allocating. Other models count up to a third differently, so
-//! every view that shows these numbers must call them estimates.
+//! (docs/SEARCH.md has the figures), in one pass and without allocating. Other models count up to a third differently,
+//! so every view that shows these numbers must call them estimates.
 
 mod costs;
 mod script;
@@ -270,7 +270,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What `o200k` itself counts, and how far off an estimate of so short a text may be, in per cent.
+    /// The count of `o200k` itself, and the allowed error of the estimate for such a short text, in per cent.
     fn check(exact: u64, text: &str) {
         let estimated = tokens(text);
         let off = estimated.abs_diff(exact) * 100 / exact;
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beginning_has_no_more_tokens_than_it_may() {
+    fn a_beginning_stays_within_the_token_limit() {
         let text = "Größe und Länge: 12345 Zeichen, それで終わり.";
         let all = tokens(text);
         for max in 0..=all {

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn one_is_not_many() {
+    fn nouns_are_singular_for_one_and_plural_otherwise() {
         let check = |count: i64, noun: &str, expected: &str| assert_eq!(counted(count, noun), expected);
         check(0, "line", "0 lines");
         check(1, "line", "1 line");

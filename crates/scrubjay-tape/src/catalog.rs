@@ -24,7 +24,7 @@ const THREADED_MIN: usize = 64;
 pub struct Overview {
     /// Its id and path.
     pub file: TapeFile,
-    /// Its header; none where that is damaged.
+    /// Its header; `None` if it is damaged.
     pub header: Option<Header>,
     /// Whether it is being written, abandoned or sealed.
     pub state: TapeState,
@@ -73,7 +73,7 @@ impl Overview {
             self.damage = footer.damage.first().map(|d| d.what.clone());
             return Ok(());
         }
-        // No footer: a live tape, one left by a crash, or a damaged one. Add it up.
+        // A live tape, one left by a crash, or a damaged one has no statistics of its own.
         let mut reader = EntryReader::default();
         let mut entries = tape.entries()?;
         while let Some((_, entry)) = entries.next()? {
@@ -85,7 +85,8 @@ impl Overview {
         Ok(())
     }
 
-    /// Returns when it began, nanoseconds since the Unix epoch: from its header, or from its file's name if that is damaged.
+    /// Returns when it began, nanoseconds since the Unix epoch: from its header, or from its file's name if that is
+    /// damaged.
     #[must_use]
     pub fn started_wall_ns(&self) -> u64 {
         let named = || started_wall_ms(&self.file.path).unwrap_or(0).saturating_mul(1_000_000);
@@ -135,7 +136,8 @@ impl Overview {
         kind(self.header.as_ref(), &self.metadata)
     }
 
-    /// Tells whether it is a conversation that a person would look for. A mere greeting is none, unless it is still live.
+    /// Tells whether it is a conversation that a person would look for. A mere greeting is none, unless it is still
+    /// live.
     #[must_use]
     pub fn is_conversation(&self) -> bool {
         self.kind() == TapeKind::Conversation && (!self.metadata.probe || self.state == TapeState::Live)
@@ -176,9 +178,9 @@ pub fn read_all(home: &Home, files: &[TapeFile]) -> Vec<Overview> {
     let mut all: Vec<(usize, Overview)> = std::thread::scope(|scope| {
         let beside: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
         let mut all = work();
-        // A panic of a thread is passed on.
+        // A list without the tapes of one thread would look complete, so its panic is passed on.
         all.extend(
-            beside.into_iter().flat_map(|thread| thread.join().expect("looking at a tape cannot panic")),
+            beside.into_iter().flat_map(|thread| thread.join().expect("reading an overview cannot panic")),
         );
         all
     });
@@ -258,7 +260,7 @@ mod tests {
     use super::*;
     use crate::format::header::{Compression, Origin, SessionRef};
 
-    /// Describes a tape that began at a time, in a run of a gateway or in a session alone.
+    /// Makes the overview of a tape that began at a time, in a run of a gateway or only in a session.
     fn tape(started: u64, gateway: Option<&str>, kind: TapeKind) -> Overview {
         let id = TapeId::from_random([u8::try_from(started).unwrap(); 10]);
         let header = Header {
@@ -312,17 +314,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_still_going_on_is_a_conversation_though_it_only_greeted() {
+    fn a_live_tape_with_only_a_greeting_is_a_conversation() {
         let mut greeted = tape(1, None, TapeKind::Conversation);
         greeted.metadata.probe = true;
         assert!(!greeted.is_conversation());
         greeted.state = TapeState::Live;
         assert!(greeted.is_conversation());
-        // An old tape on which only backends talk, whatever it is called.
+        // An old tape with backend messages only, under any name.
         let mut legs = tape(1, None, TapeKind::Conversation);
         (legs.metadata.total_messages, legs.metadata.backend_messages) = (0, 3);
         assert_eq!(legs.kind(), TapeKind::Backend);
-        // What is damaged must be seen.
+        // A damaged tape must not be hidden.
         let lost = Overview { header: None, damage: Some("lost".to_owned()), ..greeted };
         assert!(lost.is_conversation());
     }

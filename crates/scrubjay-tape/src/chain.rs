@@ -1,9 +1,9 @@
 //! Checks the links between tapes.
 //!
-//! A tape names the end of the tape that it continues, and of the last closed tape of its session: the number of entries
-//! and their digest. An altered, cut or missing tape is found as long as a tape that names it is left. No tape names
-//! the newest tape of a session: only a checkpoint covers that one. A tape that was imported alone may name others that
-//! were never in this data directory.
+//! A tape names the end of the tape that it continues, and of the last closed tape of its session: the number of
+//! entries and their digest. An altered, cut or missing tape is found as long as a tape that names it is left. No tape
+//! names the newest tape of a session: only a checkpoint covers that one. A tape that was imported alone may name
+//! others that were never in this data directory.
 
 use std::collections::HashMap;
 use std::io;
@@ -154,6 +154,7 @@ impl Chain {
         let files = home.list()?;
         let mut claims: HashMap<TapeId, Vec<LinkClaim>> = HashMap::new();
         let mut relatives = Vec::with_capacity(files.len());
+        // A tape that cannot be opened is reported when it is checked itself.
         for header in files.iter().filter_map(|file| home.open(file).ok()?.header().cloned()) {
             relatives.push(TapeRelation::new(&header));
             let Header { id: by, part: by_part, started_wall_ns: by_started_wall_ns, .. } = header;
@@ -191,11 +192,13 @@ impl Chain {
         self.look_forward(home, tape.header(), &observed, &mut checked);
         checked.note_clock(tape.header());
         checked.note_totals();
+        // A damaged tape differs from what other tapes say of it in any case, and its damage is reported already.
         if checked.report.is_sound() {
             for claim in claims {
                 check_claim(&tape, claim, &observed, &mut checked);
             }
             let continuing: Vec<&LinkClaim> = claims.iter().filter(|claim| claim.continues).collect();
+            // A recording continues a tape once, so one of two is a copy or forged.
             if let [first, second, ..] = continuing.as_slice() {
                 let what = format!("tapes {} and {} both say that they continue it", first.by, second.by);
                 checked.find(LinkProblem::Forked, second.by, what);
@@ -285,7 +288,7 @@ impl CheckedTape {
     fn note_totals(&mut self) {
         if !self.report.doubtful_totals.is_empty() {
             self.notes.push(format!(
-                "its footer says something else than its entries add up to ({}): another version of scrubjay sealed \
+                "its footer does not match the totals of its entries ({}): another version of scrubjay sealed \
                  it, or it was altered",
                 self.report.doubtful_totals.join(", ")
             ));
@@ -354,7 +357,7 @@ fn check_claim(tape: &Tape, claim: &LinkClaim, observed: &Observed, checked: &mu
     }
 }
 
-/// Tells whether only closing entries (a note, the end) stand behind the named end.
+/// Tells whether only closing entries (a note, the end) follow the named end.
 fn is_closing(claim: &LinkClaim, observed: &Observed, had: u64) -> bool {
     if !claim.continues || observed.entries - had > CLOSING_MAX {
         return observed.entries == had;

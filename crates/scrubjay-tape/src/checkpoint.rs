@@ -1,8 +1,8 @@
 //! Checkpoints: a list of what all tapes of a data directory held at one moment, under one hash, the *root*.
 //!
 //! A checkpoint that is signed, or kept out of reach of those who can write in the data directory, proves that nothing
-//! recorded before it was changed since: entries, headers, and footers of sealed tapes. Tapes may have grown, come, been
-//! removed or imported again; each of these is reported. It says nothing about changes made before it.
+//! recorded before it was changed since: entries, headers, and footers of sealed tapes. Tapes may have grown, come,
+//! been removed or imported again; each of these is reported. It says nothing about changes made before it.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,7 +21,8 @@ use crate::removed::Removed;
 
 /// The version of the format that is written.
 const VERSION: u32 = 2;
-/// From this version on a checkpoint covers headers and footers. Earlier ones cover only what the entries' digest covers.
+/// From this version on a checkpoint covers headers and footers. Earlier ones cover only what the entries' digest
+/// covers.
 const FACTS_VERSION: u32 = 2;
 /// Prefix of the hashed bytes, so that a root is never mistaken for another hash.
 const CONTEXT: &[u8] = b"scrubjay checkpoint\n";
@@ -197,7 +198,7 @@ impl TapeChange {
                 format!("SHORTENED: it has {has} of {} entries; entry {has} is missing", had.entries)
             }
             Self::Removed { note } => format!("removed {}", note.by.words()),
-            Self::Missing => "MISSING: nobody noted that it was removed".to_owned(),
+            Self::Missing => "MISSING: there is no note of its removal".to_owned(),
             Self::Unreadable { why } => format!("UNREADABLE: {why}"),
         }
     }
@@ -241,6 +242,7 @@ impl Checkpoint {
     /// A tape cannot be read. A damaged tape is no error: it counts with what can be read of it.
     pub fn make(home: &Home, made_wall_ns: u64) -> Result<Self, CheckpointError> {
         let mut files = home.list()?;
+        // By id, so that the root does not depend on the order of the list.
         files.sort_by_key(|file| file.id);
         let mut tapes = Vec::with_capacity(files.len());
         for file in &files {
@@ -273,6 +275,7 @@ impl Checkpoint {
         struct Versioned {
             checkpoint: u32,
         }
+        // The version first, because a later one may have other members.
         let Versioned { checkpoint } = serde_json::from_slice(text).map_err(CheckpointError::NotOne)?;
         if !(1..=VERSION).contains(&checkpoint) {
             return Err(CheckpointError::TooNew(checkpoint));
@@ -305,6 +308,7 @@ impl Checkpoint {
         let removed = home.removed()?;
         let compared = |noted: &NotedTape| {
             let change = match (present.get(&noted.tape), removed.get(&noted.tape)) {
+                // A tape that was removed may have been imported again.
                 (Some(file), _) => compare_tape(home, file, noted)
                     .unwrap_or_else(|e| TapeChange::Unreadable { why: e.to_string() }),
                 (None, Some(removed)) => TapeChange::Removed { note: removed.clone() },
@@ -322,6 +326,7 @@ impl Checkpoint {
 
 fn compare_tape(home: &Home, file: &TapeFile, noted: &NotedTape) -> Result<TapeChange, CheckpointError> {
     let tape = home.open(file)?;
+    // With the same distance as then, so that the marks can be compared.
     let observed = observe(&tape, vec![noted.entries], noted.mark_step)?;
     let has = observed.entries;
     let is_same = observed.found.get(&noted.entries) == Some(&noted.digest);

@@ -42,6 +42,7 @@ impl Claim {
         create_private_dir(directory)?;
         let path = directory.join(name);
         loop {
+            // Not truncated before the lock is taken: the content belongs to a holder that may live.
             let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 // Its holder may have removed the file between the open and the lock.
@@ -70,8 +71,8 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // Removed before the lock is freed, so that the next claim makes a new file. A file that stays is unlocked, which
-        // counts as gone.
+        // Removed before the lock is freed, so that the next claim makes a new file. A file that stays is unlocked,
+        // which counts as gone.
         let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -52,10 +52,10 @@ impl ClockReading {
 fn probe(home: &Home) -> Option<u64> {
     let path = home.root().join(format!("clock.{}.probe", std::process::id()));
     let written = create_private(&path).and_then(|mut file| file.write_all(b"t").map(|()| file));
-    let told = written.and_then(|file| clock::written_wall_ns(&file)).ok();
+    let written_ns = written.and_then(|file| clock::written_wall_ns(&file)).ok();
     // A file that stays is overwritten by the next process with this pid.
     let _ = std::fs::remove_file(&path);
-    told
+    written_ns
 }
 
 /// Why the wall clock is not trusted.
@@ -90,7 +90,7 @@ impl ClockDoubt {
             }
             Self::Jump { ahead_ns, rebooted, .. } => {
                 let by = units::age(*ahead_ns);
-                let since = if *rebooted { ", and the system was started anew since" } else { "" };
+                let since = if *rebooted { ", and the system was rebooted since" } else { "" };
                 format!("the clock is {by} further ahead than the time that is known to have passed{since}")
             }
         }
@@ -116,6 +116,7 @@ impl TrustedClock {
     /// Compares the clocks with the last reading. `age` is the age at which something is to be deleted.
     #[must_use]
     pub fn judge(mut self, now: &ClockReading, age: Option<Duration>) -> (Self, Option<ClockDoubt>) {
+        // A clock that is faked for this process must not change what other processes trust.
         if let Some(doubt) = differs_from_files(now) {
             return (self, Some(doubt));
         }
@@ -225,13 +226,13 @@ impl Home {
 
     fn store_trusted_clock(&self, trusted: &TrustedClock) -> io::Result<()> {
         let path = self.trusted_clock_path();
-        let nascent = path.with_extension(format!("{}.new", std::process::id()));
-        let written = create_private(&nascent)
+        let temporary = path.with_extension(format!("{}.new", std::process::id()));
+        let written = create_private(&temporary)
             .and_then(|mut file| file.write_all(&serde_json::to_vec(trusted)?))
-            .and_then(|()| std::fs::rename(&nascent, &path));
+            .and_then(|()| std::fs::rename(&temporary, &path));
         if written.is_err() {
             // The caller gets the first error; one from clearing up would hide it.
-            let _ = std::fs::remove_file(&nascent);
+            let _ = std::fs::remove_file(&temporary);
         }
         written
     }
@@ -255,20 +256,20 @@ mod tests {
         ClockReading { wall_ns, boot: Some(Boot { id: boot.to_owned(), ns }), file_wall_ns: Some(wall_ns) }
     }
 
-    /// Reads the clocks one time after the other, and returns whether they are believed each time.
+    /// Judges the readings in turn, and returns for each whether the clock was trusted.
     fn believed(readings: &[ClockReading], age: Option<Duration>) -> Vec<bool> {
         let mut trusted = TrustedClock::new(readings[0].clone());
-        let mut told = Vec::new();
+        let mut verdicts = Vec::new();
         for now in &readings[1..] {
             let (next, doubt) = trusted.judge(now, age);
             trusted = next;
-            told.push(doubt.is_none());
+            verdicts.push(doubt.is_none());
         }
-        told
+        verdicts
     }
 
     #[test]
-    fn a_clock_is_believed_when_another_agrees() {
+    fn a_clock_is_trusted_if_the_boot_clock_agrees() {
         let check = |what: &str, readings: &[ClockReading], expected: &[bool]| {
             assert_eq!(believed(readings, Some(RETENTION)), expected, "{what}");
         };
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_age_does_not_let_a_jump_pass() {
+    fn a_jump_is_not_trusted_for_a_short_age() {
         let readings = [at(THEN, "a", HOUR), at(THEN + 10 * YEAR, "a", HOUR + SECOND_NS)];
         for seconds in [60, 3600, 24 * 3600, 3600 * 24 * 365] {
             assert_eq!(believed(&readings, Some(Duration::from_secs(seconds))), [false], "{seconds}");
@@ -325,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_passes_for_a_long_age_does_not_pass_for_a_short_one() {
+    fn a_step_trusted_for_a_long_age_is_not_trusted_for_a_short_one() {
         for boot in ["a", "b"] {
             let jumped = at(THEN + 10 * YEAR, boot, 2 * HOUR);
             let trusted = TrustedClock::new(at(THEN, "a", HOUR));
@@ -336,12 +337,12 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_went_back_is_told() {
+    fn a_clock_that_went_back_is_reported() {
         let trusted = TrustedClock::new(at(THEN, "a", HOUR));
         assert_eq!(trusted.went_back_ns(&at(THEN + HOUR, "a", 2 * HOUR)), None);
         assert_eq!(trusted.went_back_ns(&at(THEN - HOUR, "a", 2 * HOUR)), Some(2 * HOUR));
         assert_eq!(trusted.went_back_ns(&at(THEN - HOUR, "b", 0)), Some(HOUR));
-        // Again and again, until it is right.
+        // Reported each time, until the clock is right.
         let (trusted, doubt) = trusted.judge(&at(THEN - YEAR, "b", HOUR), Some(RETENTION));
         assert_eq!(doubt, None, "nothing looks older than it is");
         assert_eq!(trusted.went_back_ns(&at(THEN - YEAR + HOUR, "b", 2 * HOUR)), Some(YEAR + HOUR));

@@ -78,6 +78,7 @@ fn join_process(conversations: &Path, host: &str, server: &str) -> io::Result<(S
     let place = conversations.join(host);
     create_private_dir(conversations)?;
     let _turn = take_turn(&place)?;
+    // Hashed, because a user chooses the name and it may not be a valid file name.
     let server = &blake3::hash(server.as_bytes()).to_hex()[..16];
     let mut open: BTreeMap<u32, String> = BTreeMap::new();
     for entry in std::fs::read_dir(&place)? {
@@ -89,6 +90,7 @@ fn join_process(conversations: &Path, host: &str, server: &str) -> io::Result<(S
             }
             // Left by a process that was killed.
             ClaimHolder::Gone => std::fs::remove_file(place.join(&name))?,
+            // Released since the directory was listed.
             ClaimHolder::Unknown => {}
         }
     }
@@ -186,11 +188,11 @@ mod tests {
         assert_ne!(id(&files), id(&join(&home, origin(1, None), "/other", "web")));
         assert_ne!(id(&files), id(&join(&home, origin(2, None), "/w", "web")));
 
-        // One that comes back while its conversation goes on is of that conversation.
+        // A server that starts again while its conversation is open joins that conversation.
         let first = id(&files);
         drop(files);
         assert_eq!(id(&open("files")), first);
-        // Once all are gone the next is of another.
+        // After all have ended, the next one begins another conversation.
         drop((git, files_2, git_2));
         assert_ne!(id(&open("files")), first);
         sweep(&home).unwrap();
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_host_says_decides() {
+    fn the_session_that_the_host_names_wins() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::new(directory.path().to_owned());
         let open = |pid, name| join(&home, origin(pid, Some(name)), "/w", "files");
@@ -208,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_never_asked_for_leaves_nothing() {
+    fn an_unused_conversation_leaves_no_files() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::new(directory.path().join("data"));
         drop(join(&home, origin(1, None), "/w", "files"));

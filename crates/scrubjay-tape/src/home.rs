@@ -166,13 +166,14 @@ impl Home {
             getrandom::fill(&mut key).map_err(io::Error::other)?;
             let mut name = [0; 8];
             getrandom::fill(&mut name).map_err(io::Error::other)?;
-            let nascent = self.root.join(format!("hash.key.{:016x}", u64::from_le_bytes(name)));
-            let mut file = create_private(&nascent)?;
+            let temporary = self.root.join(format!("hash.key.{:016x}", u64::from_le_bytes(name)));
+            let mut file = create_private(&temporary)?;
             file.write_all(&key)?;
+            // Before it gets its name, so that a crash leaves no empty key.
             file.sync_all()?;
             // Several processes may do this at once: a hard link does not replace a file, so the first one wins.
-            let linked = std::fs::hard_link(&nascent, &path);
-            std::fs::remove_file(&nascent)?;
+            let linked = std::fs::hard_link(&temporary, &path);
+            std::fs::remove_file(&temporary)?;
             linked.or_else(|e| if e.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(e) })?;
         }
         let key = std::fs::read(&path)?;
@@ -192,7 +193,8 @@ impl Home {
         Ok(())
     }
 
-    /// Returns the directories to sync so that the name of a new tape survives a loss of power: theirs, and their parents'.
+    /// Returns the directories to sync so that the name of a new tape survives a loss of power: theirs, and their
+    /// parents'.
     pub(crate) fn directories_to_sync(&self) -> Vec<PathBuf> {
         let outside = self.root.parent().filter(|parent| !parent.as_os_str().is_empty());
         [self.tapes(), self.root.clone()].into_iter().chain(outside.map(Path::to_owned)).collect()

@@ -76,7 +76,7 @@ impl std::fmt::Display for ClosedPath {
 pub enum NotPrivate {
     /// It belongs to another user, or contains a file that does.
     #[error(
-        "{path} belongs to another user (uid {uid}), so nothing in it can be believed. Name a directory of your own with --data, \
+        "{path} belongs to another user (uid {uid}), so its content cannot be trusted. Name a directory of your own with --data, \
          or have its owner give it to you (chown)"
     )]
     OtherOwner {
@@ -87,7 +87,7 @@ pub enum NotPrivate {
     },
     /// Another user can replace it.
     #[error(
-        "{path} can be written by others (its mode is {mode:04o}), who could put something else in the place of {below}. \
+        "{path} can be written by others (its mode is {mode:04o}), who could replace {below}. \
          Run `chmod go-w {path}`, or name a directory elsewhere with --data"
     )]
     Replaceable {
@@ -389,7 +389,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_map_of_users_tells_whether_nobody_is_somebody() {
+    fn a_uid_map_shows_whether_nobody_is_mapped() {
         assert!(maps("         0          0 4294967295\n", NOBODY));
         assert!(!maps("      1000       1000          1\n", NOBODY));
         assert!(maps("0 100000 65536\n", NOBODY));
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_names_are_ours() {
+    fn only_known_file_names_are_ours() {
         for name in [
             "tapes",
             "ledger.db",

@@ -1,10 +1,10 @@
 //! The recording of one connection on its current tape.
 //!
-//! The relay passes messages to [`Recording::record`] and forwards them only after it returned. A failure is returned at
-//! once; the gap that it leaves is recorded as soon as writing works again. The tape's file is created with the first
-//! entry, so that a connection without messages leaves nothing behind. `rotation.rs` moves on to the next tape, `end.rs`
-//! closes the last, `durable.rs` syncs, `undelivered.rs` marks what did not arrive. If the user wants only a part
-//! recorded, or wants entries written later, `selection_buffer.rs` decides.
+//! The relay passes messages to [`Recording::record`] and forwards them only after it returned. A failure is returned
+//! at once; the gap that it leaves is recorded as soon as writing works again. The tape's file is created with the
+//! first entry, so that a connection without messages leaves nothing behind. `rotation.rs` moves on to the next tape,
+//! `end.rs` closes the last, `durable.rs` syncs, `undelivered.rs` marks what did not arrive. If the user wants only a
+//! part recorded, or wants entries written later, `selection_buffer.rs` decides.
 
 mod background_digest;
 mod backlog;
@@ -69,7 +69,7 @@ pub struct Subject {
     pub workspace: Option<String>,
     /// Where the connection came from.
     pub origin: Origin,
-    /// The session it belongs to, where that is known.
+    /// The session it belongs to, if it is known.
     pub session: Option<SessionRef>,
     /// The conversation from which the session follows otherwise. A connection with neither is a session of its own.
     pub conversation: Option<Arc<Conversation>>,
@@ -266,6 +266,7 @@ impl Recording {
                     backlog.add(writer.bytes() - bytes_before);
                 }
                 self.digest.tape_grew(writer);
+                // Only now: gaps that were not written must be reported by the next append.
                 self.durable.note_written(writer.entries() - entries_before, std::mem::take(&mut self.gaps));
                 Ok(first)
             }
@@ -288,8 +289,8 @@ impl Recording {
     /// Returns the session the recording belongs to, once it is known.
     #[must_use]
     pub fn session(&self) -> Option<SessionRef> {
-        let notes = || self.subject.conversation.as_ref()?.session();
-        self.subject.session.clone().or_else(notes)
+        let of_conversation = || self.subject.conversation.as_ref()?.session();
+        self.subject.session.clone().or_else(of_conversation)
     }
 
     /// Moves the connection to another session; tapes that continue this one begin in it.

@@ -115,11 +115,11 @@ impl Home {
         let text = std::fs::read(&path)?;
         let half = text.len() / 2;
         let from = text[half..].iter().position(|byte| *byte == b'\n').map_or(text.len(), |at| half + at + 1);
-        let nascent = path.with_extension("new");
-        let mut file = create_private(&nascent)?;
+        let temporary = path.with_extension("new");
+        let mut file = create_private(&temporary)?;
         flock(&file, FlockOperation::LockExclusive)?;
         file.write_all(&text[from..])?;
-        std::fs::rename(&nascent, &path)?;
+        std::fs::rename(&temporary, &path)?;
         Ok(file)
     }
 }

@@ -41,7 +41,8 @@ impl Home {
     /// Removes tapes that ended before a moment, the oldest first; returns how many.
     ///
     /// Only sealed tapes are removed, and none of a running conversation or that was recorded while the clock was
-    /// behind. The file must be as old as the tape says. At most 1000 of them are looked at in one start, so that no start takes long.
+    /// behind. The file must be as old as the tape says. At most 1000 of them are looked at in one start, so that no
+    /// start takes long.
     ///
     /// # Errors
     /// The directory cannot be read, or a file cannot be removed.
@@ -58,6 +59,7 @@ impl Home {
             tape.header()?.clock_behind_ns.is_none().then_some((file.clone(), tape))
         };
         let mut removed = 0;
+        // Oldest first, because one start looks at a limited number.
         for (file, tape) in files.iter().rev().filter(old).filter_map(dated).take(EXPIRED_MAX) {
             let ended = last_wall_ns(&tape).is_some_and(|last| last < wall_ns);
             if tape.state() == TapeState::Sealed && ended && !is_part_of(&tape, &running) {

@@ -40,6 +40,8 @@ impl Home {
         let goes_on = footer.end.as_ref().is_some_and(|end| end.continues_on.is_some());
         let is_whole = footer.damage.is_empty() && header.links.imported.is_none();
         let Some(digest) = footer.digest.clone() else { return Ok(()) };
+        // A tape that is continued is not the last one. The entries of a damaged or imported tape need not be all
+        // that was recorded here.
         if goes_on || !is_whole || header.kind() != TapeKind::Conversation {
             return Ok(());
         }
@@ -50,13 +52,15 @@ impl Home {
             create_private_dir(&directory)?;
         }
         let path = self.end_path(session);
-        let nascent = path.with_extension(header.id.as_str());
-        let written = create_private(&nascent)
+        // Renamed into place, so that a connection that begins now reads the old note or the new one, never half a
+        // note.
+        let temporary = path.with_extension(header.id.as_str());
+        let written = create_private(&temporary)
             .and_then(|mut file| io::Write::write_all(&mut file, &serde_json::to_vec(&end)?))
-            .and_then(|()| std::fs::rename(&nascent, &path));
+            .and_then(|()| std::fs::rename(&temporary, &path));
         if written.is_err() {
             // The caller gets the first error; one from clearing up would hide it.
-            let _ = std::fs::remove_file(&nascent);
+            let _ = std::fs::remove_file(&temporary);
         }
         written
     }

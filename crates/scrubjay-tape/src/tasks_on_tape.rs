@@ -47,26 +47,26 @@ pub struct TasksOnTape {
 /// The tapes cannot be listed.
 pub fn read(home: &Home, limits: ReadLimits, with_tools: bool) -> Result<TasksOnTape, FindError> {
     let deadline = clock::now().instant + limits.time;
-    let mut told = TasksOnTape { is_all: true, ..TasksOnTape::default() };
+    let mut found = TasksOnTape { is_all: true, ..TasksOnTape::default() };
     let mut bytes = 0;
     for file in home.list()? {
-        let is_enough = told.tasks.len().max(told.tools.len()) >= limits.found;
-        let is_over = told.tapes >= limits.tapes || bytes >= limits.bytes;
+        let is_enough = found.tasks.len().max(found.tools.len()) >= limits.found;
+        let is_over = found.tapes >= limits.tapes || bytes >= limits.bytes;
         if is_enough || is_over || clock::now().instant >= deadline {
-            told.is_all = false;
+            found.is_all = false;
             break;
         }
-        told.tapes += 1;
+        found.tapes += 1;
         match home.open(&file) {
             Ok(tape) if with_tools || may_hold_tasks(&tape) => {
                 bytes += tape.file_bytes().unwrap_or_default();
                 // What was read before an error counts.
-                let _ = read_tape(&tape, with_tools, deadline, &mut told);
+                let _ = read_tape(&tape, with_tools, deadline, &mut found);
             }
             Ok(_) | Err(OpenError::Io { .. } | OpenError::Header { .. }) => {}
         }
     }
-    Ok(told)
+    Ok(found)
 }
 
 /// Tells from its statistics whether a tape may hold a task; an unsealed tape has none, so it may.
@@ -82,7 +82,7 @@ fn read_tape(
     tape: &Tape,
     with_tools: bool,
     deadline: Instant,
-    told: &mut TasksOnTape,
+    found: &mut TasksOnTape,
 ) -> std::io::Result<()> {
     let (mut reader, mut tasks, mut lists) =
         (EntryReader::default(), TaskReader::default(), ToolListReader::default());
@@ -100,14 +100,15 @@ fn read_tape(
             Err(e) => break Err(e),
         }
         if clock::now().instant >= deadline {
-            told.is_all = false;
+            found.is_all = false;
             break Ok(());
         }
     };
     let session = tape.header().map(|header| header.session.id.clone()).unwrap_or_default();
-    told.tasks.extend(tasks.finish().map(|task| (session.clone(), task)));
+    found.tasks.extend(tasks.finish().map(|task| (session.clone(), task)));
     for (name, definition) in lists.finish() {
-        told.tools.entry(name).or_insert(definition);
+        // Tapes come newest first, so the first definition of a tool is the current one.
+        found.tools.entry(name).or_insert(definition);
     }
     read
 }

@@ -1,5 +1,5 @@
-//! Compares a tape with earlier tapes of the same server: slower or larger answers, new or more errors, changed tools, and
-//! calls in a new order.
+//! Compares a tape with earlier tapes of the same server: slower or larger answers, new or more errors, changed tools,
+//! and calls in a new order.
 //!
 //! A difference is reported only if it is well past chance and large enough to matter: a false alarm costs more than a
 //! late one. Without earlier tapes there are no anomalies.
@@ -18,17 +18,17 @@ use super::{Call, SHOWN_MAX, TapeCalls};
 use crate::exchange::{Definition, DefinitionHash};
 use crate::units;
 
-/// The least calls now, and the least before, that are compared.
+/// The fewest calls now, and the fewest before, that are compared.
 const NOW_MIN: usize = 8;
 const BEFORE_MIN: usize = 20;
-/// The least calls of one tape whose median counts.
+/// The fewest calls of one tape whose median counts.
 const TAPE_MIN: usize = 5;
-/// The least distance from the median, in usual deviations.
+/// The smallest distance from the median that is reported, in usual deviations.
 const DEVIATIONS: f64 = 5.0;
-/// The least differences that matter.
+/// The smallest differences that matter.
 const SLOWER_NS_MIN: u64 = 5_000_000;
 const LARGER_BYTES_MIN: u64 = 1024;
-/// The least failures that are reported: fewer happen anyway.
+/// The fewest failures that are reported: fewer happen anyway.
 const FAILURES_MIN: usize = 3;
 /// How often two calls must follow each other to count as an order.
 const ORDER_MIN: usize = 3;
@@ -287,6 +287,7 @@ fn shown(calls: &[&Call]) -> Vec<u64> {
 /// Returns whether a rate is at least three times what it was, and further off than chance explains.
 #[expect(clippy::cast_precision_loss, reason = "counts of calls are small")]
 fn is_more(now: usize, of: usize, before: usize, of_before: usize) -> bool {
+    // Laplace's rule of succession: no failure so far does not mean a rate of zero.
     let usual = (before as f64 + 1.0) / (of_before as f64 + 2.0);
     let expected = of as f64 * usual;
     let deviation = (expected * (1.0 - usual)).sqrt().max(0.5);

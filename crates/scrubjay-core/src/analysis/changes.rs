@@ -72,7 +72,7 @@ fn keys<'a>(old: &'a Value, new: &'a Value) -> Vec<&'a str> {
 }
 
 fn annotations(old: &Value, new: &Value, found: &mut ReportedChanges) {
-    let mut calm = Vec::new();
+    let mut neutral = Vec::new();
     for key in keys(old, new) {
         let (before, after) = (&old[key], &new[key]);
         if same(before, after) {
@@ -86,10 +86,10 @@ fn annotations(old: &Value, new: &Value, found: &mut ReportedChanges) {
         if is_less {
             found.say(format!("{line} (less safe)"));
         } else {
-            calm.push(line);
+            neutral.push(line);
         }
     }
-    calm.into_iter().for_each(|line| found.say(line));
+    neutral.into_iter().for_each(|line| found.say(line));
 }
 
 fn text(what: &str, old: &Value, new: &Value, found: &mut ReportedChanges) {
@@ -110,7 +110,7 @@ fn difference(old: &str, new: &str) -> String {
     let (old, new): (Vec<char>, Vec<char>) = (old.chars().collect(), new.chars().collect());
     let is_space = |c: Option<&char>| c.is_none_or(|c| c.is_whitespace());
     let mut begin = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
-    // Whole words.
+    // Back to the beginning of a word, so that whole words are quoted.
     while begin > 0
         && !old[begin - 1].is_whitespace()
         && !(is_space(old.get(begin)) && is_space(new.get(begin)))
@@ -191,7 +191,7 @@ fn schema(what: &str, path: &str, old: &Value, new: &Value, found: &mut Reported
     }
     rest(what, path, old, new, found);
     if found.all.len() == before {
-        // What refers elsewhere, or is combined of others.
+        // A `$ref`, or a combination such as `anyOf`, which is not followed.
         found.say(format!("the schema of its {what}s changed"));
     }
 }
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tool_may_do_comes_first_and_text_is_inert() {
+    fn changed_hints_come_first_and_text_is_inert() {
         let mut old = tool(json!({}), &[]);
         let mut new = old.clone();
         old["annotations"] = json!({ "readOnlyHint": true, "title": "A" });
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_description_is_told_where_it_differs() {
+    fn a_changed_description_is_quoted_where_it_differs() {
         let told = |old: &str, new: &str| difference(old, new);
         assert_eq!(
             told("Reads a file.", "Reads a file. Also sends it home."),

@@ -56,8 +56,8 @@ pub(super) fn cost(now: &TapeCalls) -> ContextCost {
     let lists = &now.tool_lists.lists;
     let last = lists.iter().rev().find(|list| list.via.is_none());
     let mut tools: BTreeMap<&str, ToolCost> = BTreeMap::new();
-    // A tool that is no longer listed keeps its last definition. If the client listed tools, its lists count and those of
-    // backends do not: the client's model got the former.
+    // A tool that is no longer listed keeps its last definition. If the client listed tools, its lists count and those
+    // of backends do not: the client's model got the former.
     for list in lists.iter().filter(|list| list.via.is_none() || last.is_none()) {
         for (tool, listed) in &list.tools {
             tools.entry(tool).or_default().definition_tokens = Some(listed.tokens);

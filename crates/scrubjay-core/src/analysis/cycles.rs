@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 /// The longest word that is searched. Each period costs a pass.
 pub(super) const PERIOD_MAX: usize = 32;
-/// The least repetitions in a row that make a cycle.
+/// The fewest repetitions in a row that make a cycle.
 pub(super) const COUNT_MIN: usize = 3;
 /// The most different words that are kept.
 const DIFFERENT_MAX: usize = 10_000;
@@ -101,13 +101,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_is_told_once() {
+    fn a_cycle_is_reported_once() {
         check("xABCABCABCABCy", &[("ABC", 4)]);
         check("ABABABABABAB", &[("AB", 6)]);
         check("AAAAAAAAAAAA", &[]);
         check("ABAB", &[]);
         check("ABCABCAB", &[]);
-        // In another rotation later, and with something before.
+        // Repeated later in another rotation, after another letter.
         check("ABCABCABC-BCABCABCA", &[("ABC", 6)]);
         check("AABAABAAB", &[("AAB", 3)]);
         check("qABABABCABCABC", &[("AB", 3), ("ABC", 3)]);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn long_tapes_take_a_moment() {
+    fn long_tapes_are_searched_in_linear_time() {
         let hostile: Vec<u32> = (0..1_000_000u32).map(|n| n.trailing_zeros() % 3).collect();
         let found = cycles(&hostile);
         assert!(found.len() < 10_000);
@@ -124,11 +124,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_repeated_is_found_and_nothing_else(
+        fn only_repetitions_are_found(
             word in prop::collection::vec(0u32..5, 2..10), count in 3usize..8, before in 0usize..5,
         ) {
             prop_assume!(is_primitive(&word));
-            // Letters around it that the word does not have.
+            // Surrounded by letters that the word does not have.
             let mut letters: Vec<u32> = (0..before).map(|n| 100 + n as u32).collect();
             for _ in 0..count {
                 letters.extend(&word);
@@ -136,14 +136,14 @@ mod tests {
             letters.push(99);
             let whole: Vec<Cycle> = cycles(&letters).into_iter().filter(|c| c.period == word.len()).collect();
             prop_assert_eq!(&whole, &[Cycle { period: word.len(), places: vec![(before, before + count * word.len())] }]);
-            // Within a word others may be repeated, never across as much as two of it.
+            // A word may contain repetitions of others, but none as long as two words.
             for other in cycles(&letters).iter().filter(|c| c.period != word.len()) {
                 prop_assert!(other.places.iter().all(|(b, e)| e - b < 2 * word.len() + other.period), "{:?}", other);
             }
         }
 
         #[test]
-        fn every_cycle_is_one(letters in prop::collection::vec(0u32..3, 0..200)) {
+        fn every_reported_cycle_is_a_repetition(letters in prop::collection::vec(0u32..3, 0..200)) {
             for cycle in cycles(&letters) {
                 prop_assert!(cycle.period >= 2 && cycle.count() >= COUNT_MIN);
                 for (begin, end) in cycle.places {

@@ -6,11 +6,11 @@ use super::loops::short;
 use super::{Call, Finding, FindingKind, SHOWN_MAX};
 use crate::protocol::code;
 
-/// The least failures of one tool in a row that are reported.
+/// The fewest failures of one tool in a row that are reported.
 const OF_ONE_MIN: usize = 3;
-/// The least failures in a row over all calls: more than of one tool, because unrelated ones meet by chance.
+/// The fewest failures in a row over all calls: more than of one tool, because unrelated ones meet by chance.
 const OF_ALL_MIN: usize = 5;
-/// The least calls of a tool that always fails: fewer may have failed by chance.
+/// The fewest calls of a tool that always fails: fewer may have failed by chance.
 const ALWAYS_MIN: usize = 3;
 
 pub(super) fn findings(calls: &[Call]) -> Vec<Finding> {

@@ -105,6 +105,7 @@ impl Call {
 
     /// Returns whether the client asked for work, rather than for the state of something.
     pub(super) fn is_work(&self) -> bool {
+        // Lists, tasks and subscriptions are meant to be asked for repeatedly.
         let is_poll = || {
             let method = &*self.subject;
             POLLS.contains(&method)

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn odd_values_bend_nothing() {
+    fn outliers_do_not_move_the_median_and_spread() {
         assert_eq!(median(&mut []), 0);
         assert_eq!(median(&mut [3, 1, 2]), 2);
         let (middle, spread) = median_and_spread(&mut [10, 11, 9, 10, 12, 1_000_000]);

@@ -10,13 +10,13 @@ use super::numbers::MAD_TO_SIGMA;
 use super::{Call, Finding, FindingKind, SHOWN_MAX};
 use crate::units;
 
-/// The least calls that have a usual time.
+/// The fewest calls from which a usual time is computed.
 const CALLS_MIN: usize = 10;
-/// The least distance from the median, in usual deviations.
+/// The smallest distance from the median that is reported, in usual deviations.
 const DEVIATIONS: f64 = 5.0;
-/// The least usual deviation: times of one tool differ by a quarter for no reason.
+/// The lower bound of the usual deviation: times of one tool differ by a quarter for no reason.
 const DEVIATION_MIN: f64 = 0.25;
-/// The least factor and the least difference to the median.
+/// The smallest factor and the smallest difference to the median that are reported.
 const FACTOR_MIN: f64 = 4.0;
 const LONGER_NS_MIN: u64 = 100_000_000;
 /// How much slower the first call of a tool may be, because something starts.
@@ -27,6 +27,7 @@ const RARE: usize = 10;
 pub(super) fn findings(calls: &[Call]) -> Vec<Finding> {
     let questions = questions(calls);
     let mut by_subject: BTreeMap<&str, Vec<(&Call, u64)>> = BTreeMap::new();
+    // Failures end early or by a timeout, so their times say nothing about the usual one.
     for call in calls.iter().filter(|call| call.is_work() && !call.failed) {
         if let Some(took_ns) = call.took_ns.filter(|took| !is_interrupted(call, *took, &questions)) {
             by_subject.entry(&call.subject).or_default().push((call, took_ns));

@@ -8,9 +8,9 @@ use serde::Serialize;
 use super::numbers::{median, percentile};
 use super::{Call, SHOWN_MAX};
 
-/// The least answered calls of a bottleneck: fewer may be slow by chance.
+/// The fewest answered calls of a bottleneck: fewer may be slow by chance.
 const CALLS_MIN: usize = 5;
-/// The least waiting that a bottleneck would save.
+/// The smallest saving that is reported.
 const SAVES_NS_MIN: u64 = 10_000_000;
 const BOTTLENECKS_MAX: usize = 5;
 

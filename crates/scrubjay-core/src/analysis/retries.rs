@@ -1,7 +1,7 @@
 //! Finds identical retries: the same call several times in a row, with the outcome of each.
 //!
-//! Not reported are a single retry that works, calls whose answers differ, and reading a resource again after the server
-//! said that it was updated.
+//! Not reported are a single retry that works, calls whose answers differ, and reading a resource again after the
+//! server said that it was updated.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use super::loops::short;
 use super::{Call, Finding, FindingKind, SHOWN_MAX};
 use crate::protocol::method;
 
-/// The least identical calls in a row that are reported if not all of them failed.
+/// The fewest identical calls in a row that are reported if not all of them failed.
 const COUNT_MIN: usize = 3;
 /// The same if all of them failed.
 const FAILED_MIN: usize = 2;
@@ -30,6 +30,7 @@ pub(super) fn findings(calls: &[Call]) -> Vec<Finding> {
 fn runs(calls: &[Call]) -> Vec<Vec<&Call>> {
     let (mut runs, mut run): (Vec<Vec<&Call>>, Vec<&Call>) = (Vec::new(), Vec::new());
     for call in calls {
+        // An update is a reason to read a resource again, so it ends the run.
         let is_updated = &*call.subject == method::NOTIFICATIONS_RESOURCES_UPDATED;
         let first = run.first().copied();
         let is_over = match first {
@@ -83,16 +84,16 @@ fn finding(runs: &[Vec<&Call>]) -> Finding {
 /// Describes how the calls ended, in order: `failed 2 times, ok`.
 fn outcomes(run: &[&Call]) -> String {
     let chunks = run.chunk_by(|a, b| a.outcome() == b.outcome());
-    let mut told: Vec<String> = chunks
+    let mut parts: Vec<String> = chunks
         .map(|same| match same.len() {
             1 => same[0].outcome().to_owned(),
             times => format!("{} {times} times", same[0].outcome()),
         })
         .collect();
-    if told.len() > 2 * SHOWN_MAX {
-        let more = told.len() - 2 * SHOWN_MAX;
-        told.truncate(2 * SHOWN_MAX);
-        told.push(format!("and {more} more turns"));
+    if parts.len() > 2 * SHOWN_MAX {
+        let more = parts.len() - 2 * SHOWN_MAX;
+        parts.truncate(2 * SHOWN_MAX);
+        parts.push(format!("and {more} more turns"));
     }
-    told.join(", ")
+    parts.join(", ")
 }

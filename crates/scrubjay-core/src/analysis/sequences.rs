@@ -9,7 +9,7 @@ use super::Call;
 use super::cycles::{Cycle, cycles};
 use super::numbers::median;
 
-/// The least occurrences of a sequence.
+/// The fewest occurrences of a sequence.
 const COUNT_MIN: usize = 2;
 const SEQUENCES_MAX: usize = 20;
 /// The most different sequences that are counted.

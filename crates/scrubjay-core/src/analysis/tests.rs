@@ -1,11 +1,11 @@
-//! Tapes made to show something, and tapes made to show nothing.
+//! Tapes with planted anomalies, and ordinary tapes without any.
 
 use super::*;
 use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
 
-/// A deterministic wobble of a few per cent.
+/// A deterministic variation of a few per cent.
 fn wobble(n: u64) -> u64 {
     n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58
 }
@@ -61,17 +61,17 @@ fn ordinary(name: &str, rounds: usize) -> TapeCalls {
     }
 }
 
-fn told(analysis: &Analysis) -> Vec<(AnomalyKind, &str)> {
+fn reported(analysis: &Analysis) -> Vec<(AnomalyKind, &str)> {
     analysis.anomalies.iter().map(|a| (a.kind, a.subject.as_str())).collect()
 }
 
 #[test]
-fn what_was_made_unlike_is_named_and_nothing_else() {
+fn only_planted_anomalies_are_reported() {
     let past = [ordinary("b", 60), ordinary("a", 60)];
-    assert_eq!(told(&analyse(&ordinary("c", 60), &past)), []);
+    assert_eq!(reported(&analyse(&ordinary("c", 60), &past)), []);
     let mut now = ordinary("c", 60);
     for call in &mut now.calls {
-        // Still one after the other.
+        // Calls take longer now, so they start further apart and still do not overlap.
         call.since_start_ns *= 6;
         if &*call.subject == "tools/call search" {
             call.took_ns = call.took_ns.map(|ns| ns + 300 * MS);
@@ -83,7 +83,7 @@ fn what_was_made_unlike_is_named_and_nothing_else() {
     now.definitions[0].hash = [9; 16];
     let analysis = analyse(&now, &past);
     assert_eq!(
-        told(&analysis),
+        reported(&analysis),
         [
             (AnomalyKind::ChangedTool, "read"),
             (AnomalyKind::NewError, "tools/call write"),
@@ -123,7 +123,7 @@ fn larger_answers_more_errors_and_new_orders_are_named() {
     now.calls = script.calls;
     now.definitions.push(definition("exec", 7));
     assert_eq!(
-        told(&analyse(&now, &past)),
+        reported(&analyse(&now, &past)),
         [
             (AnomalyKind::NewTool, "exec"),
             (AnomalyKind::MoreErrors, "tools/call search"),
@@ -141,9 +141,9 @@ fn a_short_tape_and_a_first_tape_raise_no_alarm() {
         call.failed = call.entry == 2;
         call.shape = Some("boom".into());
     }
-    assert_eq!(told(&analyse(&odd, &[ordinary("a", 60), ordinary("b", 60)])), []);
-    assert_eq!(told(&analyse(&ordinary("now", 60), &[])), []);
-    assert_eq!(told(&analyse(&ordinary("now", 60), &[odd])), []);
+    assert_eq!(reported(&analyse(&odd, &[ordinary("a", 60), ordinary("b", 60)])), []);
+    assert_eq!(reported(&analyse(&ordinary("now", 60), &[])), []);
+    assert_eq!(reported(&analyse(&ordinary("now", 60), &[odd])), []);
 }
 
 #[test]

@@ -137,6 +137,7 @@ fn unknown(calls: &[Call], lists: &[&ToolList]) -> Vec<Finding> {
         let Some(tool) = call.tool() else { continue };
         let newest = own.iter().rev().find(|list| list.entry < call.entry);
         let listed = newest.is_some_and(|list| list.tools.contains_key(tool));
+        // Servers answer a call of an unknown tool with either code.
         let is_wrong_name = !listed
             && newest.is_some()
             && matches!(call.code, Some(code::METHOD_NOT_FOUND | code::INVALID_PARAMS));

@@ -1,6 +1,6 @@
-//! The note that a connection to a backend is over: how the backend ended and what it said last.
+//! The note that a connection to a backend is over: how the backend ended, and the last lines of its standard error.
 //!
-//! The gateway writes it on its tapes; the reading then knows which requests nobody will answer.
+//! The gateway writes it on its tapes. Readers learn from it which requests will never be answered.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,15 +10,15 @@ const EVENT: &str = "backend_ended";
 /// How a backend ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackendEnded {
-    /// Which backend.
+    /// The backend.
     pub backend: String,
-    /// Which connection to it.
+    /// The number of the connection to it.
     #[serde(default)]
     pub connection: u32,
     /// Why, in words.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub why: Option<String>,
-    /// Its exit status, where it exited by itself.
+    /// Its exit status, if it exited by itself.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub status: Option<i32>,
     /// The signal that ended it.
@@ -40,21 +40,21 @@ struct Note<E> {
 }
 
 impl BackendEnded {
-    /// Returns the payload of the note that tells it.
+    /// Returns the payload of the note.
     #[must_use]
     pub fn note(&self) -> Vec<u8> {
         let note = Note { event: EVENT, ended: self.clone() };
         serde_json::to_vec(&note).expect("an end is plain data")
     }
 
-    /// Reads it back from a note; none where that tells something else.
+    /// Reads the payload of a note; `None` if the note is about something else.
     #[must_use]
     pub fn from_note(payload: &[u8]) -> Option<Self> {
         let note: Note<String> = serde_json::from_slice(payload).ok()?;
         (note.event == EVENT).then_some(note.ended)
     }
 
-    /// Says how it ended, without what it said: the same words for the same kind of end.
+    /// Describes how it ended, without its standard error, so that ends of one kind have one text and can be counted.
     #[must_use]
     pub fn how(&self) -> String {
         match (self.status, self.signal) {
@@ -67,13 +67,13 @@ impl BackendEnded {
         }
     }
 
-    /// Returns the last line of its standard error that says something.
+    /// Returns the last line of its standard error that is not blank.
     #[must_use]
     pub fn last_words(&self) -> Option<&str> {
         self.stderr.iter().rev().map(|line| line.trim()).find(|line| !line.is_empty())
     }
 
-    /// Says it in one line.
+    /// Describes it in one line.
     #[must_use]
     pub fn describe(&self) -> String {
         match self.last_words() {
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_reads_back_and_says_how_it_ended() {
+    fn a_note_round_trips_and_describes_the_end() {
         let mut ended = BackendEnded {
             backend: "files".to_owned(),
             connection: 2,

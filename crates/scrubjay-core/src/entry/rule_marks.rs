@@ -1,9 +1,10 @@
-//! What rules did to a message, as its entry tells it: the names of the rules, what they did, tags.
+//! What rules did to a message, as its entry stores it: the names of the rules, their effects, and tags.
 
-/// A rule's name or a tag is no longer than this.
+/// The longest name of a rule, and the longest tag.
 pub const NAME_BYTES_MAX: usize = 64;
 
-/// Tells whether a text can be the name of a rule, or a tag: it stands in lists, tables and files as it is.
+/// Tells whether a text can be the name of a rule, or a tag. Names are written to lists, tables and files without
+/// quotes or escapes.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
     let fits = |b: u8| b.is_ascii_alphanumeric() || b"_-.:/".contains(&b);
@@ -13,7 +14,7 @@ pub fn is_name(text: &str) -> bool {
 /// What rules did to a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleMarks<'a> {
-    /// What became of it.
+    /// What they did.
     pub effects: RuleEffects,
     /// The names of the rules that applied, in their order, one a line.
     pub rules: &'a str,
@@ -22,7 +23,7 @@ pub struct RuleMarks<'a> {
 }
 
 impl<'a> RuleMarks<'a> {
-    /// Tells whether it went on otherwise than it came, or later, or not at all; or was made here.
+    /// Tells whether rules changed, delayed or stopped the message, or made it.
     #[must_use]
     pub fn is_intercepted(&self) -> bool {
         self.effects != RuleEffects::default()
@@ -41,21 +42,21 @@ impl<'a> RuleMarks<'a> {
     }
 }
 
-/// What became of a message: any of five things.
+/// What rules did to a message, as a set of five flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleEffects(u8);
 
 impl RuleEffects {
-    /// It went on changed.
+    /// It was forwarded in another form.
     pub const CHANGED: Self = Self(1);
-    /// It did not go on; or it is the error that stands for it.
+    /// It was not forwarded; or it is the error that replaces it.
     pub const BLOCKED: Self = Self(2);
-    /// It was answered from here; or it is that answer.
+    /// A rule answered it; or it is that answer.
     pub const MOCKED: Self = Self(4);
-    /// It went on later than it came.
+    /// It was forwarded after a delay.
     pub const DELAYED: Self = Self(8);
 
-    /// It did not go on, because readers may differ on what it says; or it is the error that stands for it.
+    /// It was not forwarded, because readers may read it in different ways; or it is the error that replaces it.
     pub const REFUSED: Self = Self(16);
 
     const NAMES: [(Self, &'static str); 5] = [
@@ -66,37 +67,37 @@ impl RuleEffects {
         (Self::REFUSED, "refused"),
     ];
 
-    /// Returns both.
+    /// Returns the effects of both sets.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Tells whether all of another are among these.
+    /// Tells whether this set has all effects of the other.
     #[must_use]
     pub fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Returns them as bits.
+    /// Returns the set as bits, as it is stored on a tape.
     #[must_use]
     pub fn bits(self) -> u8 {
         self.0
     }
 
-    /// Reads bits; those nobody knows are left out.
+    /// Reads bits; unknown ones, which a later version may write, are dropped.
     #[must_use]
     pub fn of_bits(bits: u8) -> Self {
         Self::NAMES.iter().fold(Self(0), |effects, (act, _)| Self(effects.0 | bits & act.0))
     }
 
-    /// Lists their names.
+    /// Lists the names of the effects.
     #[must_use]
     pub fn names(self) -> Vec<&'static str> {
         Self::NAMES.iter().filter(|(act, _)| self.has(*act)).map(|(_, name)| *name).collect()
     }
 
-    /// Reads names; those nobody knows are left out.
+    /// Reads names; unknown ones are dropped.
     #[must_use]
     pub fn of_names<'n>(names: impl Iterator<Item = &'n str>) -> Self {
         let act = |name| Self::NAMES.iter().find(|(_, known)| *known == name).map(|(act, _)| *act);
@@ -104,7 +105,7 @@ impl RuleEffects {
     }
 }
 
-/// Adds a line to some, unless it is there.
+/// Appends a line, unless the text has it already.
 pub(crate) fn add_line(lines: &mut String, line: &str) {
     if lines.lines().all(|known| known != line) {
         if !lines.is_empty() {

@@ -10,7 +10,7 @@ const EVENT: &str = "session";
 /// A connection moved to another session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionMoved {
-    /// Which.
+    /// The id of the session.
     pub session: String,
 }
 
@@ -22,14 +22,14 @@ struct Note<E> {
 }
 
 impl SessionMoved {
-    /// Returns the payload of the note that tells it.
+    /// Returns the payload of the note.
     #[must_use]
     pub fn note(&self) -> Vec<u8> {
         let note = Note { event: EVENT, moved: self.clone() };
         serde_json::to_vec(&note).expect("a session is plain data")
     }
 
-    /// Reads it back from a note; none where that tells something else.
+    /// Reads the payload of a note; `None` if the note is about something else.
     #[must_use]
     pub fn from_note(payload: &[u8]) -> Option<Self> {
         let note: Note<String> = serde_json::from_slice(payload).ok()?;

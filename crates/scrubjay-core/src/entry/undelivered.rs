@@ -1,7 +1,7 @@
 //! The note that recorded messages did not reach their receiver, and why.
 //!
-//! A message is on tape before it is sent, so its own entry cannot say what became of it. A note behind it names the
-//! entries in ranges; what no note names was handed to the system that carries it.
+//! A message is on tape before it is sent, so its own entry cannot say whether it was delivered. A later note names the
+//! entries in ranges. A message that no note names was handed to the operating system.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::id::TapeId;
 /// The `event` of the note.
 const EVENT: &str = "undelivered";
 
-/// So many ranges of one note are read; a tape may have been made by anybody.
+/// The most ranges of one note that are read: a tape may come from anywhere.
 const RANGES_MAX: usize = 65_536;
 
 /// Why a message did not reach its receiver.
@@ -33,7 +33,7 @@ pub enum WhyUndelivered {
 }
 
 impl WhyUndelivered {
-    /// Returns the words that stand on the tape.
+    /// Returns the words that are written to the tape.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -63,7 +63,7 @@ pub struct Undelivered {
     /// Their entries, as ranges: the first and the last of each.
     #[serde(default)]
     pub entries: Vec<(u64, u64)>,
-    /// The tape those entries are on, where it is not the one with this note.
+    /// The tape of those entries; `None` if it is the one with this note.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tape: Option<TapeId>,
 }
@@ -76,17 +76,17 @@ struct Note<E> {
 }
 
 impl Undelivered {
-    /// Returns the payload of the note that tells it.
+    /// Returns the payload of the note.
     #[must_use]
     pub fn note(&self) -> Vec<u8> {
         let note = Note { event: EVENT, undelivered: self.clone() };
         serde_json::to_vec(&note).expect("ranges are plain data")
     }
 
-    /// Reads it back from a note; none where that tells something else.
+    /// Reads the payload of a note; `None` if the note is about something else.
     #[must_use]
     pub fn from_note(payload: &[u8]) -> Option<Self> {
-        // Most notes are others, and this is asked of each.
+        // Every note is checked and few are of this kind, so most are not parsed.
         let mentions = payload.windows(EVENT.len()).any(|part| part == EVENT.as_bytes());
         let note: Note<String> = mentions.then(|| serde_json::from_slice(payload).ok()).flatten()?;
         let mut undelivered = note.undelivered;
@@ -95,7 +95,7 @@ impl Undelivered {
         (note.event == EVENT).then_some(undelivered)
     }
 
-    /// Says it in one line.
+    /// Describes it in one line.
     #[must_use]
     pub fn describe(&self) -> String {
         const RANGES_SHOWN: usize = 8;
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_is_read_back_and_says_which_entries() {
+    fn a_note_round_trips_and_names_its_entries() {
         let undelivered = Undelivered {
             why: WhyUndelivered::ClientLeft.to_string(),
             messages: 6,
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_ends_before_it_begins_is_none() {
+    fn a_reversed_range_is_dropped() {
         let note = br#"{"event":"undelivered","why":"x","messages":1,"entries":[[9,3],[4,4]]}"#;
         assert_eq!(Undelivered::from_note(note).map(|told| told.entries), Some(vec![(4, 4)]));
     }

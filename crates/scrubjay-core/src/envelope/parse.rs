@@ -60,6 +60,7 @@ impl Envelope {
         const KEYS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
         let outer = match fields(json, KEYS) {
             Ok(outer) => outer,
+            // Valid JSON that is not an object, such as a number.
             Err(e) if e.is_data() => return Self::opaque(Defect::NotAMessage),
             Err(_) => return Self::opaque(Defect::InvalidJson),
         };
@@ -122,6 +123,7 @@ impl Envelope {
                 meta::SUBSCRIPTION_ID,
             ],
         );
+        // Only modern requests state their version in `_meta`.
         if meta_version.is_some() {
             self.era = Some(Era::Modern);
         }
@@ -137,6 +139,7 @@ impl Envelope {
         let token = if method == method::NOTIFICATIONS_PROGRESS { progress_token } else { meta_token };
         self.references = References {
             progress_token: token.map(|t| JsonId::from_raw(t.get())),
+            // Other messages may have a `requestId` with another meaning.
             cancels: request_id
                 .filter(|_| method == method::NOTIFICATIONS_CANCELLED)
                 .map(|id| JsonId::from_raw(id.get())),

@@ -1,9 +1,9 @@
 //! Estimates how many tokens of a model's context a message costs: what a host passes to the model, not the JSON-RPC
 //! around it.
 //!
-//! Counted are a call's name and arguments; of its answer the text of the content, or the structured content if there is
-//! no text (hosts show one of both); of a list of tools their names, descriptions and input schemas; of anything else the
-//! whole parameters or result. An image counts a fixed number of tokens, not its base64.
+//! Counted are a call's name and arguments; of its answer the text of the content, or the structured content if there
+//! is no text (hosts show one of both); of a list of tools their names, descriptions and input schemas; of anything
+//! else the whole parameters or result. An image counts a fixed number of tokens, not its base64.
 
 use std::borrow::Cow;
 
@@ -70,6 +70,7 @@ fn raw(value: Option<&RawValue>) -> u64 {
 /// A block of an answer's content.
 #[derive(Deserialize)]
 struct ContentBlock<'a> {
+    // Borrowed where there are no escapes, because results may have megabytes.
     #[serde(rename = "type", borrow, default)]
     kind: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unusual_is_counted_as_it_stands() {
+    fn malformed_messages_have_an_estimate() {
         assert!(answer("tools/call", r#"{"content":"no list"}"#) > 0);
         assert!(answer("tools/list", r#"{"tools":7}"#) > 0);
         assert!(of_answer(Some("tools/call"), br#"{"id":1,"error":{"code":-1,"message":"no"}}"#) > 0);

@@ -109,8 +109,8 @@ impl ToolLists {
         let is_complete = !cursor(answer, "result", "nextCursor");
         let same_leg = |list: &&mut ToolList| list.via.as_deref() == via;
         if cursor(request, "params", "cursor") {
-            // The next page of the last list. Without the first page it is dropped, because one could not tell which tools are
-            // missing.
+            // The next page of the last list. Without the first page it is dropped, because it would be unknown which
+            // tools are missing.
             if let Some(list) = self.lists.iter_mut().rev().find(same_leg).filter(|list| !list.is_complete) {
                 list.tools.extend(tools);
                 list.is_complete = is_complete;

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_progress_tokens_and_spelling_do_not_tell_calls_apart() {
+    fn calls_that_differ_in_id_token_or_spelling_are_identical() {
         let of = |text: &str| request_identity(text.as_bytes());
         let call = of(r#"{"id":1,"method":"tools/call","params":{"name":"t","arguments":{"a":1,"b":"x"}}}"#);
         assert!(call.is_some());

@@ -1,8 +1,8 @@
 //! Tells the two legs of a call apart: it is on the client's leg and on a backend's, but is found and counted once.
 //!
 //! A request to a backend is the second leg of the client's request if it is the same call under the same name or the
-//! long one (`backend__tool`). Any other, like a router's call, is on the backend's leg alone. A backend's question is on
-//! one leg until the client is asked the same.
+//! long one (`backend__tool`). Any other, like a router's call, is on the backend's leg alone. A backend's question is
+//! on one leg until the client is asked the same.
 
 use std::collections::BTreeSet;
 
@@ -93,8 +93,8 @@ impl Exchanges {
         message: &Envelope,
         original: Option<&[u8]>,
     ) -> bool {
-        // If the client's request is forgotten or on an earlier tape, assume that this is the same call: it nearly always
-        // is.
+        // If the client's request is forgotten or on an earlier tape, assume that this is the same call: it nearly
+        // always is.
         let Some(asked) = self.legs.client_requests.get(&operation) else { return true };
         let is_long = |name: &str| {
             asked.name.as_deref().and_then(|n| n.strip_prefix(backend)?.strip_prefix("__")) == Some(name)

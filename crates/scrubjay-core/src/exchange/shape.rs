@@ -64,11 +64,13 @@ fn word(word: &str) -> String {
         "<url>"
     } else if bare.starts_with('/') && bare.len() > 1
         || bare.starts_with("./")
+        // A single slash also joins words, as in `read/write`.
         || bare.matches('/').count() > 1
     {
         "<path>"
     } else if bare.len() >= 8
         && bare.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')
+        // Words such as `deadbeef` are hexadecimal too.
         && bare.bytes().any(|b| b.is_ascii_digit())
     {
         "<id>"

@@ -1,4 +1,4 @@
-//! Conversations in, exchanges out.
+//! Reads conversations and checks the exchanges.
 
 use super::*;
 use crate::entry::{Direction, Terminator, Transport};
@@ -38,7 +38,7 @@ fn fold(script: &[(Direction, &str)]) -> Exchanges {
 }
 
 #[test]
-fn a_call_whose_backend_ended_failed_and_is_over() {
+fn a_call_whose_backend_ended_is_settled_as_failed() {
     let ended = crate::entry::BackendEnded {
         backend: "b".to_owned(),
         connection: 1,
@@ -69,7 +69,7 @@ fn a_call_whose_backend_ended_failed_and_is_over() {
 }
 
 #[test]
-fn a_request_and_its_answer_are_one() {
+fn a_request_and_its_answer_are_one_exchange() {
     let mut exchanges = fold(&[
         (C, CALL),
         (S, r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"busy"}}"#),
@@ -93,7 +93,7 @@ fn a_request_and_its_answer_are_one() {
 }
 
 #[test]
-fn what_was_given_while_it_waited_says_so() {
+fn an_exchange_that_was_returned_while_waiting_is_flagged() {
     let (mut reader, mut exchanges) = (EntryReader::default(), Exchanges::default());
     let asked = entry(EntryKind::Message, C, 0, CALL);
     exchanges.observe(0, &asked, &reader.read(&asked));
@@ -105,7 +105,7 @@ fn what_was_given_while_it_waited_says_so() {
 }
 
 #[test]
-fn the_messages_of_a_batch_stand_apart() {
+fn each_message_of_a_batch_is_an_exchange() {
     let mut exchanges = fold(&[
         (C, r#"[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","id":2,"method":"b"}]"#),
         (S, r#"[{"jsonrpc":"2.0","id":2,"result":{"said":"two"}},{"jsonrpc":"2.0","id":1,"result":{}}]"#),
@@ -119,7 +119,7 @@ fn the_messages_of_a_batch_stand_apart() {
 }
 
 #[test]
-fn definitions_are_told_apart() {
+fn different_definitions_have_different_hashes() {
     let list = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
     let answer = |text: &str| {
         format!(

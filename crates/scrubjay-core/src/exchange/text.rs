@@ -48,6 +48,7 @@ struct TextCollector<'a> {
 
 impl TextCollector<'_> {
     fn push(&mut self, text: &str) {
+        // Before the text is cut, which could leave half of a sequence.
         let text = &*without_colours(text);
         let room = TEXT_BYTES_MAX.saturating_sub(self.out.len() - self.begin);
         if text.len() >= room {
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_found_and_the_outside_is_not() {
+    fn values_are_searchable_and_the_envelope_is_not() {
         check(
             br#"{"jsonrpc":"2.0","id":7,"method":"m","params":{"a":["one\ntwo",3,true,null,{"id":"x"}],"n":-1.5}}"#,
             "m\none\ntwo\n3\nx\n-1.5\n",
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_is_left_out_and_said() {
+    fn text_beyond_the_limit_is_left_out_and_reported() {
         let data = format!(r#"{{"blob":"{}","said":"hello"}}"#, "A".repeat(WORD_BYTES_MAX + 1));
         check(data.as_bytes(), "… \nhello\n", true);
         let mut out = String::new();

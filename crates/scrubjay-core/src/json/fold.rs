@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_some_reader_takes_for_the_same_folds_alike() {
+    fn keys_that_any_reader_treats_as_equal_have_the_same_fold() {
         let fold = |key: &'static str| fold(&Cow::Borrowed(key.as_bytes())).into_owned();
         for (one, other) in [
             ("name", "NAME"),

@@ -93,6 +93,7 @@ impl Path {
             Selector::Name(name) => Some(name.as_str()),
             Selector::Element(_) | Selector::All => None,
         });
+        // The last one, because the first names of a path, such as `params`, are in nearly every message.
         names.next_back()
     }
 
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_that_do_not_mind_case_are_followed_too() {
+    fn matches_for_readers_that_ignore_case_are_found() {
         let find = |path: &str, text: &str| {
             let tree = Tree::parse(text.as_bytes()).unwrap();
             let matches = Path::parse(path).unwrap().find_for_every_reader(text.as_bytes(), &tree, 0);
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_path_says_where() {
+    fn an_invalid_path_names_the_position() {
         for (path, what) in [
             ("$", "no step at character 2"),
             ("$.a[", "a [ without its ] at character 4"),

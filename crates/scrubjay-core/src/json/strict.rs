@@ -35,6 +35,7 @@ pub(crate) fn scan(text: &[u8]) -> Result<Vec<usize>, ProblemAt> {
     if let Err(e) = std::str::from_utf8(text) {
         return Err((JsonProblem::NotUtf8, e.valid_up_to()));
     }
+    // RFC 8259 lets readers either skip or reject it.
     if text.starts_with(b"\xef\xbb\xbf") {
         return Err((JsonProblem::ByteOrderMark, 0));
     }
@@ -205,6 +206,7 @@ impl Scanner<'_> {
                     self.at += 3;
                 }
                 [0..=0x1f, ..] => return Err((self.wrong_in_string(), self.at)),
+                // The text is UTF-8, in which no byte of a longer character looks like a quote or backslash.
                 _ => self.at += 1,
             }
         }
@@ -215,6 +217,7 @@ impl Scanner<'_> {
             Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 2,
             Some(b'u') => match (self.unit(self.at), self.unit(self.at + 6)) {
                 (Some(0xd800..0xdc00), Some(0xdc00..0xe000)) => self.at += 12,
+                // Some readers keep half of a pair, others replace it or reject the text.
                 (Some(0xd800..0xe000), _) => return Err((JsonProblem::Surrogate, self.at)),
                 (Some(_), _) => self.at += 6,
                 (None, _) => return Err((JsonProblem::NotJson, self.at)),
@@ -231,6 +234,7 @@ impl Scanner<'_> {
     }
 
     fn space(&mut self) {
+        // JSON also allows CR and LF here, but line readers split at them.
         while matches!(self.peek(), Some(b' ' | b'\t')) {
             self.at += 1;
         }
@@ -290,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_named() {
+    fn every_other_text_is_rejected_with_its_problem() {
         use JsonProblem::{
             ByteOrderMark, Control, LineEnd, NotJson, NotUtf8, Surrogate, TooDeep, TooManyValues,
         };

@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_told() {
+    fn nodes_have_the_ranges_of_their_values() {
         let text = br#" {"a" : [1, "x\"y", {}], "b":null} "#;
         let tree = Tree::parse(text).unwrap();
         let told: Vec<(NodeKind, &[u8])> =
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn some_read_more_than_json() {
+    fn loose_parsing_accepts_nan_and_infinity() {
         let read = |text: &str| Tree::parse_loosely(text.as_bytes(), 10).map(|tree| tree.nodes.len());
         for text in ["[NaN]", "[-Infinity]", "[Infinity]", "[-1]"] {
             assert_eq!(read(text), Ok(2), "{text}");
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_none() {
+    fn invalid_json_is_not_parsed() {
         for text in ["", "{", "[1,]", "{\"a\":1,}", "{\"a\"}", "1 2", "x", "\"a", "{1:2}", "[1 2]", "\"\\"] {
             assert!(Tree::parse(text.as_bytes()).is_none(), "{text}");
         }

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 
 use crate::envelope::{Envelope, JsonId};
 
-/// The longest id, token or state that is kept as it is. Longer ones are replaced by their hash, so that equal ones stay
-/// equal; real ones are numbers and UUIDs.
+/// The longest id, token or state that is kept as it is. Longer ones are replaced by their hash, so that equal ones
+/// stay equal; real ones are numbers and UUIDs.
 const KEY_BYTES_MAX: usize = 256;
-/// The longest method or name that is kept as it is; of longer ones the beginning and the hash are kept. More than for ids,
-/// because addresses of resources may have hundreds of bytes, and people read them.
+/// The longest method or name that is kept as it is; of longer ones the beginning and the hash are kept. More than for
+/// ids, because addresses of resources may have hundreds of bytes, and people read them.
 const NAME_BYTES_MAX: usize = 1024;
 /// How many characters of such a name are kept.
 const NAME_CHARS_KEPT: usize = 64;
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_ones_are_short_and_equal_ones_equal() {
+    fn long_ids_are_shortened_and_equal_ids_stay_equal() {
         let long = "x".repeat(2000);
         let read = |tail: &str| {
             let line = format!(

@@ -102,6 +102,7 @@ impl ValueTest {
             Self::Exists => true,
             Self::Equals(wanted) => {
                 value == wanted
+                    // `1` and `1.0` are different values to `serde_json` and the same to people.
                     || value.as_f64().is_some_and(|number| Some(number) == wanted.as_f64())
                     || value.as_str().is_some_and(|text| spells(text, wanted))
             }
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_that_lead_nowhere_are_told() {
+    fn malformed_field_paths_are_refused() {
         assert_eq!(field_path("a[0][12].b"), Some(["a", "0", "12", "b"].map(str::to_owned).to_vec()));
         for wrong in
             ["", ".", "a.", ".a", "a..b", "a[", "a[]", "a[x]", "a[0", "a]0[", "a[0]b", "[0]", "a[-1]"]

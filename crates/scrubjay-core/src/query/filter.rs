@@ -74,7 +74,9 @@ fn plain(word: &QueryWord) -> Result<String, QueryProblem> {
 
 fn response_time(typed: &str, bound: &str) -> Result<u64, QueryProblem> {
     let duration = parse_duration(bound).map_err(|_| {
-        QueryProblem::Value(format!("\"{typed}\" is no response time: write it like >500ms, >0.5ms or <2s"))
+        QueryProblem::Value(format!(
+            "\"{typed}\" is not a response time: write it like >500ms, >0.5ms or <2s"
+        ))
     })?;
     Ok(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }

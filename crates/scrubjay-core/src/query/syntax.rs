@@ -1,8 +1,8 @@
 //! Parses queries as people type them: `tool:read_file error:true >500ms since:2d "connection refused"`.
 //!
-//! Words are text to find, `name:value` is a filter, `OR` joins its neighbours, `-` negates, parentheses group. Anything
-//! else is an error with its position and the known filters, because a mistyped filter that became text would silently
-//! search for something else. Knows no clock: the caller passes the time and the zone.
+//! Words are text to find, `name:value` is a filter, `OR` joins its neighbours, `-` negates, parentheses group.
+//! Anything else is an error with its position and the known filters, because a mistyped filter that became text would
+//! silently search for something else. Knows no clock: the caller passes the time and the zone.
 
 use std::iter::Peekable;
 use std::ops::Range;
@@ -53,7 +53,7 @@ pub enum QueryProblem {
     Parenthesis(&'static str),
     /// An `OR` with nothing on one side.
     #[error(
-        "OR joins what stands before it and behind it, and one of them is missing. To search for the text itself, \
+        "OR joins the words before and after it, and one of them is missing. To search for the text itself, \
          quote it: '\"OR\"'"
     )]
     Or,
@@ -153,6 +153,7 @@ impl Parser<'_> {
             return Ok(());
         }
         match first {
+            // A page is one of the whole answer, so its words have no meaning within groups and alternatives.
             QueryUnit::Word(word) if is_outside && self.is_page(&word)? => {}
             QueryUnit::Word(word) if !word.is_negated => self.add(conditions, &word)?,
             QueryUnit::Word(_) | QueryUnit::Group { is_negated: true, .. } => {
@@ -167,6 +168,7 @@ impl Parser<'_> {
     fn unit(&mut self) -> Result<QueryUnit, QueryError> {
         match self.tokens.next() {
             Some(QueryToken::Open { is_negated, at }) => {
+                // Counted before the group is read, so that the limit also bounds the recursion.
                 self.count(&at)?;
                 Ok(QueryUnit::Group { conditions: Box::new(self.all(Some(&at))?), is_negated })
             }

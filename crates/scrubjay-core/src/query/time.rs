@@ -35,6 +35,7 @@ pub fn moment(value: &str, now_ns: u64, zone: &TimeZone, edge: DayEdge) -> Resul
         let local = |time: DateTime| time.to_zoned(zone.clone()).ok().map(|zoned| zoned.timestamp());
         let day = |day: Date| match edge {
             DayEdge::Start => local(day.into()),
+            // Not 24 hours later: on days when clocks change a day is longer or shorter.
             DayEdge::End => local(day.tomorrow().ok()?.into()),
         };
         let now = Timestamp::from_nanosecond(now_ns.into()).ok()?;
@@ -57,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_day_is_meant_as_a_whole() {
+    fn a_day_covers_its_first_to_its_last_moment() {
         // 2027-01-15T08:00:00Z, which is another day in Auckland than in Honolulu.
         const NOW: u64 = 1_800_000_000_000_000_000;
         let check = |value: &str, zone: &TimeZone, start: &str, end: &str| {

@@ -116,7 +116,9 @@ fn encrypt(key_id: &str, key: &RedactionKey, value: &[u8]) -> String {
 
 /// Writes the name of a rule as it appears in a mark.
 fn slug(rule: &str) -> String {
+    // Other characters could end the mark early or need an escape in JSON.
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.') { c } else { '-' };
+    // 64: `is_mark` accepts no longer name, because a bracket far away could belong to other text.
     rule.chars().take(64).map(plain).collect()
 }
 
@@ -137,6 +139,7 @@ pub(super) fn is_mark(value: &[u8]) -> bool {
     let Some(rest) = value.strip_prefix(b"enc:v1:") else { return false };
     let Some(colon) = memchr::memchr(b':', rest) else { return false };
     let sealed = &rest[colon + 1..];
+    // 54 digits of base64: the nonce (24 bytes) and the authentication tag (16) of an empty value.
     sealed.len() >= 54 && sealed.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/'))
 }
 
@@ -186,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_found_where_they_stand() {
+    fn marks_are_listed_in_their_order() {
         let encrypt = RedactionAction::Encrypt { key_id: "k1".to_owned(), key: RedactionKey([1; 32]) };
         let (mark, hash) = (left(&RedactionAction::Mark, "x"), left(&RedactionAction::Hash, "x"));
         let text =
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mark_is_known_for_one() {
+    fn every_mark_is_recognised_as_a_mark() {
         let encrypt = RedactionAction::Encrypt { key_id: "default".to_owned(), key: RedactionKey([1; 32]) };
         for action in [
             RedactionAction::Mark,
@@ -230,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encrypted_can_be_read_with_the_key() {
+    fn an_encrypted_value_can_be_decrypted_with_the_key() {
         let action = RedactionAction::Encrypt { key_id: "k1".to_owned(), key: RedactionKey([9; 32]) };
         let mark = left(&action, "hunter2");
         let sealed = STANDARD_NO_PAD.decode(mark.strip_prefix("enc:v1:k1:").unwrap()).unwrap();

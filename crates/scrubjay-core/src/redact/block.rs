@@ -185,6 +185,7 @@ pub(super) fn element(text: &[u8], name: &Range<usize>) -> Option<TextValue> {
         return None;
     }
     let attributes = &text[name.end..text.len().min(name.end + TAG_BYTES_MAX)];
+    // A `<` before the `>` means that this is no tag, as in a comparison.
     let close = memchr::memchr2(b'<', b'>', attributes).filter(|close| attributes[*close] == b'>')?;
     let is_tag = close == 0 || attributes[0].is_ascii_whitespace();
     if !is_tag || attributes[..close].ends_with(b"/") {

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn sequences_are_taken_out_however_they_are_spelled() {
+    fn sequences_are_removed_in_every_spelling() {
         check("plain \\d text ^ and \n\ttabs", "plain \\d text ^ and \n\ttabs");
         check("a\x1b[1;31mb\x1b[0mc\x1b[Kd", "abcd");
         check("a\u{9b}31mb", "ab");
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_leads_back_over_what_was_taken_out() {
+    fn a_range_maps_back_across_removed_sequences() {
         let raw = b"ab\x1b[1mcd\x1b[0mef";
         let stripped = Stripped::new(raw).unwrap();
         assert_eq!(&raw[stripped.original(&(1..3))], b"b\x1b[1mc");
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_leads_back_over_what_was_written_over() {
+    fn a_range_maps_back_across_overwritten_characters() {
         let raw = b"ab\x1b[1mcd\x1b[0me\x08\x08\x08\x08XY";
         let stripped = Stripped::new(raw).unwrap();
         assert_eq!(stripped.text, b"aXY");
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_not_written_over() {
+    fn backspaces_do_not_erase_a_mark() {
         let check = |raw: &[u8], expected: &[u8]| {
             let shown = String::from_utf8_lossy(raw);
             assert_eq!(Stripped::new(raw).unwrap().text, expected, "{shown:?}");

@@ -97,6 +97,7 @@ impl Decryption<'_> {
             let plain = Unescaped::new(&text[string.clone()]);
             for (range, with) in self.edits(&plain.text, depth + 1) {
                 let range = plain.original(&range);
+                // A value that is not UTF-8 cannot be escaped, so its bytes are restored as they were.
                 let with =
                     String::from_utf8(with).map_or_else(|e| e.into_bytes(), |s| escape(&s).into_bytes());
                 edits.push((range.start + string.start..range.end + string.start, with));
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_encrypted_comes_back_byte_for_byte() {
+    fn decryption_restores_a_line_byte_for_byte() {
         for line in [
             r#"{"password":"hun\"ter\n2","n":1.0}"#,
             r#"{ "token" : "caf\u00e9 \/ x" , "plain": "\/" }"#,
@@ -195,7 +196,7 @@ mod tests {
             let hidden = hidden.redact(line.as_bytes());
             let back = read(hidden.as_bytes());
             assert_eq!(back.failed, [], "{line}");
-            // An escape that was not needed is the one thing that is not kept, within a secret alone.
+            // Only needless escapes within a secret are not restored.
             let expected = line.replace(r"caf\u00e9 \/ x", "café / x");
             assert_eq!(String::from_utf8_lossy(&back.line), expected);
             assert_eq!(back.found > 0, hidden.is_changed(), "{line}");
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_decrypted_stays_and_is_reported() {
+    fn a_mark_that_cannot_be_decrypted_is_kept_and_reported() {
         let hidden = redactor();
         let hidden = hidden.redact(br#"{"a":{"password":"one"},"b":{"password":"two"}}"#).as_bytes().to_vec();
         let text = String::from_utf8(hidden.clone()).unwrap();
@@ -224,7 +225,7 @@ mod tests {
         check(&token[..40], 0, &[UnreadableReason::Damaged]);
         let back = decrypt(&hidden, &mut |_| Some(RedactionKey([8; 32])));
         assert_eq!((back.line, back.found, back.failed.len()), (hidden, 0, 2));
-        // Words about marks are none.
+        // Text that only mentions a mark.
         check("enc:v1:<key_id>:<base64> and enc:v1: too", 0, &[]);
     }
 }

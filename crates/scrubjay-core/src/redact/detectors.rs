@@ -81,6 +81,7 @@ impl Detector {
     pub(super) fn find(&self, text: &[u8], at: usize) -> Vec<Range<usize>> {
         let token = |class: ByteClass, length: &Range<usize>| {
             let anchors = self.anchors.iter().filter(|anchor| text[at..].starts_with(anchor.as_bytes()));
+            // One anchor may be the beginning of another.
             let prefix = anchors.map(|anchor| anchor.len()).max()?;
             Some((prefix, shape::token(text, at, prefix, class, length)?))
         };
@@ -88,6 +89,7 @@ impl Detector {
             Form::Token(class, length) => token(*class, length).map(|(_, found)| found),
             Form::Random(class, length) => token(*class, length).and_then(|(prefix, found)| {
                 let tail = &text[found.start + prefix..found.end];
+                // An anchor such as `sk-` also begins hyphenated words, which have no digits.
                 (tail.iter().any(u8::is_ascii_digit) && shape::entropy(tail) > 3.0).then_some(found)
             }),
             Form::Custom(find) => find(text, at),

@@ -110,6 +110,7 @@ pub(super) fn digits_near(text: &[u8], at: usize) -> (Vec<u8>, usize) {
         let start = floor + line_start(&text[floor..], end - floor);
         lines.push(start..end);
         count += end - start;
+        // A line that was cut at the limit does not begin here, so none is before it.
         match line_before(text, start).filter(|_| start > floor && count < BEFORE_BYTES) {
             Some(before) => end = before,
             None => break,
@@ -162,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fragment_stands_in_every_encoding() {
+    fn a_fragment_is_found_in_base64_at_every_phase() {
         use base64::Engine;
         for before in 0..7 {
             let data = format!("{}AKIA-and-more", "x".repeat(before));

@@ -90,6 +90,7 @@ impl LineContext {
         if !is_blank && indent(line) <= indent(&awaited.line) {
             return None;
         }
+        // A name whose value never comes must not have every later line checked for it.
         awaited.left -= 1;
         // Redacted together with the line of the name, so that `block` recognises the value.
         let text = [&awaited.line, b"\n".as_slice(), line].concat();
@@ -251,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_of_putty_goes_line_by_line() {
+    fn a_putty_key_is_redacted_line_by_line() {
         let redactor = Redactor::standard();
         let mut lines = LineContext::default();
         let text = "Private-Lines: 2\nAAAAc4n4ryc4n4ry\nBBBBc4n4ry==\nPrivate-MAC: 00ff\nQUJD";
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_goes_line_by_line() {
+    fn a_private_key_is_redacted_line_by_line() {
         let redactor = Redactor::standard();
         let text = "start\n-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMHcCAQEEIc4n4ry\nlog: c4n4ryAA==\n-----END EC PRIVATE KEY-----\nQUJD\n";
         let mut lines = LineContext::default();
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_in_code_or_json_goes_line_by_line() {
+    fn a_private_key_in_code_or_json_is_redacted_line_by_line() {
         let body = "MIIEc4n4ryAKCAQEAu5FqWmPtX8s3vZ1bQ2nYc7dKe0gH";
         for (before, behind) in
             [("  \"", "\","), ("  \"", "\\n\" +"), ("| ", " |"), ("key.pem:", ""), ("{\"text\": \"", "\"},")]
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_message_only_the_strings_of_a_key_go() {
+    fn only_the_strings_of_a_key_are_redacted_in_a_message() {
         let body = "MIIEc4n4ryAKCAQEAu5FqWmPtX8s3vZ1bQ2nYc7dKe0gH";
         let line = |text: &str| format!(r#"{{"level":"info","msg":"{text}"}}"#);
         let text = ["-----BEGIN RSA PRIVATE KEY-----", body, "-----END RSA PRIVATE KEY-----", body].map(line);
@@ -335,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_yaml_block_goes_line_by_line() {
+    fn a_yaml_block_is_redacted_line_by_line() {
         let text = "db:\n  password: |\n    c4n4ry one\n\n    c4n4ry 2\n  user: anna\ntoken:\n  c4n4ry77\n  stays\npassword: >-\n  12345678";
         let out = redact_lines(text);
         assert!(!out.concat().contains("c4n4ry") && !out.concat().contains("12345678"), "{out:?}");

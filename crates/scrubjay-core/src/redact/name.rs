@@ -131,6 +131,7 @@ pub(super) const AUTH_STEMS: &[&str] = &["auth\"", "auth\\", "auth'", "auth:", "
 
 /// Lists the spellings of a stem, one for each separator.
 pub(super) fn spellings((first, second): (&str, &str)) -> Vec<String> {
+    // Two separators in a row: frameworks name nested settings in the environment like `DB__PASSWORD`.
     let separators: &[&str] = if second.is_empty() { &[""] } else { &["", "_", "-", " ", ".", "__", "--"] };
     separators.iter().map(|separator| format!("{first}{separator}{second}")).collect()
 }
@@ -267,6 +268,7 @@ impl Names {
         if let Some(rule) = self.listed.get(&name) {
             return Some(NameEvidence::Sensitive(*rule));
         }
+        // After the listed names, so that a user can list a name that is harmless by default.
         if !self.built_in || HARMLESS.contains(&name.as_str()) {
             return None;
         }
@@ -285,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spellings_of_a_name_are_one() {
+    fn all_spellings_of_a_name_are_equal() {
         let mut names = Names::new(true, 9);
         names.list("api_key", 3);
         for name in ["api_key", "apiKey", "API-KEY", "ApiKey", "api key", "APIKEY"] {
@@ -300,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn every_telling_name_has_a_stem() {
+    fn every_sensitive_name_contains_a_stem() {
         for name in SENSITIVE.iter().chain(STRONG).chain(WEAK) {
             let name = normal(name);
             let leads = |stem: &(&str, &str)| name.contains(&format!("{}{}", stem.0, stem.1));

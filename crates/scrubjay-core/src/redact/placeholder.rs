@@ -163,9 +163,11 @@ fn one_template(text: &[u8], at: usize) -> Option<usize> {
         [b'$' | b'#' | b'%' | b'@', b'{', ..] | [b'$', b'(', ..] => closed(text, at + 1),
         [b'%', b'(', ..] => {
             let end = closed(text, at + 1)?;
+            // Python's `%(name)s`.
             Some(end + usize::from(text.get(end) == Some(&b's')))
         }
         [b'{', b'{', ..] => closed(text, at),
+        // Generated passwords contain these brackets too, so only a label in them is a template.
         [b'<' | b'[' | b'(' | b'{', ..] => closed(text, at).filter(|end| is_label(&text[at + 1..end - 1])),
         [b'%', ..] => name_end(text, at + 1).filter(|end| text.get(*end) == Some(&b'%')).map(|end| end + 1),
         [b'$', b'e', b'n', b'v', b':', ..] => name_end(text, at + "$env:".len()),
@@ -288,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_forms_stand_for_a_secret() {
+    fn whole_placeholder_forms_are_recognised() {
         for value in [
             "$TOKEN",
             "$db_password",
@@ -349,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_password_does_not() {
+    fn a_password_that_contains_a_placeholder_form_is_none() {
         for value in [
             "@dm1nZq8",
             "$c4n4ryZq8",

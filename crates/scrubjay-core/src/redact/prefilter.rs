@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_is_found_at_every_place() {
+    fn a_pattern_is_found_at_every_position() {
         let mut filter = Prefilter::new();
         filter.add(b"ghp_", PatternKind::Exact, 1);
         filter.add(b"eyJ", PatternKind::Exact, 2);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_near_however_it_is_written() {
+    fn a_name_is_found_with_any_separators_and_case() {
         let mut filter = Prefilter::new();
         filter.add(b"apikey", PatternKind::Name, 7);
         for name in ["apikey", "API_KEY", "api-key", "apiKey", "a_p_i_k_e_y", "api__key", "ap-ikey"] {

@@ -53,7 +53,7 @@ impl RedactionPattern {
     }
 }
 
-/// Why a pattern cannot be used; the text follows the name of the setting it stands in.
+/// Why a pattern cannot be used. The text follows the name of its setting.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PatternError {
     /// The name of the field consists of separators.

@@ -139,6 +139,7 @@ pub(super) fn quoted_end(text: &[u8], start: usize, quote: u8, escapes: usize) -
     while let Some(found) = memchr::memchr2(quote, b'\n', &text[at..]) {
         let end = at + found;
         let before = text[start..end].iter().rev().take_while(|b| **b == b'\\').count();
+        // A line end closes a quote as well: an unclosed one must not take in the rest of the text.
         if text[end] == b'\n' || before <= escapes {
             return end - before;
         }
@@ -177,5 +178,6 @@ pub(super) fn is_random(text: &[u8]) -> bool {
         || text.starts_with(b"./")
         || text.starts_with(b"~/")
         || memchr::memmem::find(text, b"://").is_some();
+    // 3 bits per byte: long random hexadecimal has nearly 4 and base64 nearly 6; few different characters have less.
     digits >= 2 && letters >= 2 && entropy(text) >= 3.0 && !is_path_or_url
 }

@@ -1,4 +1,4 @@
-//! What must be redacted, what must stay, and the laws of redaction.
+//! What must be redacted, what must stay, and the properties of redaction.
 
 use std::sync::LazyLock;
 
@@ -84,7 +84,7 @@ fn escape_all(text: &str) -> String {
 }
 
 #[test]
-fn every_format_goes_from_every_place() {
+fn every_format_is_redacted_in_every_position() {
     for (name, canary) in canaries() {
         let quoted = Value::from(canary.as_str()).to_string();
         let inner = json!({ "text": canary }).to_string();
@@ -185,7 +185,7 @@ fn terminal_control_sequences_hide_no_secret() {
 }
 
 #[test]
-fn an_anchor_that_is_cut_by_colours_harms_nobody() {
+fn an_anchor_interrupted_by_colours_does_not_panic() {
     for detector in detectors::all() {
         for anchor in detector.anchors {
             for cut in 0..=anchor.len() {
@@ -209,7 +209,7 @@ fn colours_without_a_secret_stay_as_they_are() {
 }
 
 #[test]
-fn a_coloured_name_tells_of_its_value() {
+fn a_coloured_name_still_marks_its_value_as_secret() {
     for text in [
         "\x1b[34;1m\"password\"\x1b[0m\x1b[1;39m: \x1b[0;32m\"c4n4ry-pw\"\x1b[0m",
         "\x1b[1mDB_PASSWORD\x1b[0m=c4n4ry-pw",
@@ -230,7 +230,7 @@ fn a_coloured_name_tells_of_its_value() {
 }
 
 #[test]
-fn a_large_message_hides_nothing_where_its_parts_meet() {
+fn secrets_at_the_borders_of_parts_of_a_large_message_are_found() {
     let secret = format!("ghp_{}", "aB3dE5fG7hI9jK1lM2nO4pQ6rS8tU0vW1xY3");
     let clean = "nothing to see here. ".repeat(60_000);
     assert!(matches!(STANDARD.redact(clean.as_bytes()).0, Cow::Borrowed(_)));
@@ -257,7 +257,7 @@ fn the_mark_names_the_format() {
 }
 
 #[test]
-fn names_with_two_separators_are_found_at_a_glance() {
+fn the_raw_check_finds_names_with_two_separators() {
     // Frameworks spell nested settings in the environment like this.
     for text in [r#"{"Api__Key":12345}"#, "API__KEY=c4n4ry-pw", r#"{"private--key":"c4n4ry-pw"}"#] {
         let out = redact(text);
@@ -267,7 +267,7 @@ fn names_with_two_separators_are_found_at_a_glance() {
 }
 
 #[test]
-fn only_the_secret_goes() {
+fn only_the_secret_is_replaced() {
     let url = redact(r#"{"dsn":"postgres://app:c4n4ry@db.example:5432/x?sslmode=require","n":1.50}"#);
     assert_eq!(
         url,
@@ -283,7 +283,7 @@ fn only_the_secret_goes() {
 }
 
 #[test]
-fn names_are_told_wherever_they_stand() {
+fn sensitive_names_are_recognised_in_every_position() {
     for text in [
         r#"{"headers":[{"name":"Authorization","value":"c4n4ry"}]}"#,
         r#"{"env":[{"name":"DB_PASSWORD","value":"c4n4ry"}]}"#,
@@ -311,7 +311,7 @@ fn names_are_told_wherever_they_stand() {
 }
 
 #[test]
-fn a_key_that_is_a_list_of_lines_goes() {
+fn a_private_key_in_a_list_of_lines_is_redacted() {
     let body = "MIIEowIBAAKCAQEAc4n4ry00u5FqWmPtX8s3vZ1bQ2nYc7dKe0gHjLrT4wUaXyBz";
     let lines =
         ["-----BEGIN RSA PRIVATE KEY-----", body, body, "c4n4ry==", "-----END RSA PRIVATE KEY-----", "Zm9v"];
@@ -345,7 +345,7 @@ fn a_key_that_is_a_list_of_lines_goes() {
 }
 
 #[test]
-fn the_whole_of_credentials_with_parameters_goes() {
+fn credentials_with_parameters_are_redacted_as_a_whole() {
     let mark = "[redacted:authorization]";
     for (text, expected) in [
         (r#"Authorization: Digest username="a", response="c4n4ry""#, format!("Authorization: Digest {mark}")),
@@ -372,7 +372,7 @@ fn the_whole_of_credentials_with_parameters_goes() {
 }
 
 #[test]
-fn values_below_between_and_behind_are_found() {
+fn values_on_later_lines_in_elements_and_after_flags_are_found() {
     for text in [
         "passwd: |\n  c4n4ryabc\n",
         "a:\n  password: >-\n    c4n4ry abc\n    c4n4ry 2\n  user: b",
@@ -410,14 +410,14 @@ fn values_below_between_and_behind_are_found() {
             assert_eq!(
                 STANDARD.explain(text.as_bytes()).0.as_bytes(),
                 out.as_bytes(),
-                "the quick look agrees"
+                "the raw check agrees"
             );
         }
     }
 }
 
 #[test]
-fn what_is_no_secret_stays() {
+fn harmless_text_is_unchanged() {
     let harmless = include_str!("tests/harmless.txt");
     let blocks = include_str!("tests/harmless-blocks.txt");
     let lines: Vec<&str> =
@@ -429,7 +429,7 @@ fn what_is_no_secret_stays() {
 }
 
 #[test]
-fn actions_do_as_they_say() {
+fn every_action_replaces_the_secret_as_documented() {
     let field = |action| with_rules(vec![rule(RedactionPattern::Field("card".to_owned()), action)]);
     let out = |action, text: &str| {
         let redactor = field(action);
@@ -490,7 +490,7 @@ fn paths_parameters_and_expressions_match() {
 }
 
 #[test]
-fn wrong_rules_are_all_told() {
+fn every_invalid_rule_is_reported() {
     let patterns = [
         RedactionPattern::Regex("(".to_owned()),
         RedactionPattern::Field("ok".to_owned()),
@@ -505,7 +505,7 @@ fn wrong_rules_are_all_told() {
 }
 
 #[test]
-fn hashed_ids_still_belong_together() {
+fn equal_ids_have_equal_hashes() {
     let config =
         RedactionConfig { hash_ids: true, hash_key: RedactionKey([5; 32]), ..RedactionConfig::default() };
     let redactor = Redactor::new(&config).unwrap();
@@ -521,7 +521,7 @@ fn hashed_ids_still_belong_together() {
 }
 
 #[test]
-fn nothing_goes_when_it_is_switched_off() {
+fn nothing_is_redacted_when_redaction_is_off() {
     let redactor =
         Redactor::new(&RedactionConfig { redact_sensitive: false, ..RedactionConfig::default() }).unwrap();
     assert!(!redactor.redact(br#"{"password":"x"}"#).is_changed());
@@ -557,7 +557,7 @@ fn values() -> impl Strategy<Value = Value> {
 }
 
 #[test]
-fn a_mark_behind_a_control_sequence_stays() {
+fn a_mark_after_a_control_sequence_is_unchanged() {
     for text in ["s://user^[[:secret@host/", "s://user\x1b[:secret@host/", "s://user\\u001b[:secret@host/"] {
         let once = redact(text);
         assert!(!once.contains("secret"), "{once}");
@@ -566,7 +566,7 @@ fn a_mark_behind_a_control_sequence_stays() {
 }
 
 #[test]
-fn ordinary_text_is_not_looked_at_closely() {
+fn ordinary_text_is_not_suspicious() {
     for text in [
         "2026-01-02T03:04:05Z INFO auth::token conn=1d2188 msg=\"token user connected\" took_us=7",
         "use crate::auth::token as secret_store; if token == other { secret::read() }",
@@ -580,7 +580,7 @@ fn ordinary_text_is_not_looked_at_closely() {
 }
 
 #[test]
-fn every_password_of_a_command_goes_at_the_first_look() {
+fn one_pass_redacts_every_password_of_a_command() {
     for (command, expected) in [
         (
             "curl -u a:hunter2hunter2 --proxy-user b:tr0ub4dor3 https://x.example",
@@ -602,7 +602,7 @@ fn every_password_of_a_command_goes_at_the_first_look() {
 }
 
 #[test]
-fn what_follows_a_password_in_its_block_does_not_make_it_a_stand_in() {
+fn text_after_a_password_in_its_block_does_not_make_it_a_placeholder() {
     // Separated by white space other than spaces.
     for behind in ["[redacted:p", "\r\rxxxx", "call(me)"] {
         let text = format!("a: b\npassword: |\n\thunter2hunter2\n\n\t{behind}\n");
@@ -628,7 +628,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn json_stays_json_and_twice_is_once(value in values(), nested in any::<bool>()) {
+    fn redacted_json_is_valid_and_redaction_is_idempotent(value in values(), nested in any::<bool>()) {
         let text = if nested { json!({ "text": value.to_string() }).to_string() } else { value.to_string() };
         let out = redact(&text);
         prop_assert!(serde_json::from_str::<Value>(&out).is_ok(), "{}", out);
@@ -649,11 +649,11 @@ proptest! {
             from = edit.range.end;
         }
         prop_assert_eq!(&out.as_bytes()[at..], &text.as_bytes()[from..]);
-        prop_assert_eq!(redactor.redact(text.as_bytes()), out, "the quick look agrees");
+        prop_assert_eq!(redactor.redact(text.as_bytes()), out, "the raw check agrees");
     }
 
 #[test]
-    fn the_quick_look_agrees_on_messages(value in values()) {
+    fn the_raw_check_agrees_with_the_full_search(value in values()) {
         let text = value.to_string();
         let redactor = &*STANDARD;
         prop_assert_eq!(redactor.redact(text.as_bytes()), redactor.explain(text.as_bytes()).0);

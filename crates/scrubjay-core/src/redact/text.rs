@@ -19,6 +19,7 @@ const CLOSERS_MAX: usize = 8;
 
 /// Returns the name around a position; empty if there is none.
 pub(super) fn name_at(text: &[u8], at: usize) -> Range<usize> {
+    // Bytes beyond ASCII too: users may list names in any script.
     let in_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.') || b >= 0x80;
     let before = text[..at].iter().rev().take(NAME_BYTES_MAX).take_while(|b| in_name(**b)).count();
     let after = text[at..].iter().take(NAME_BYTES_MAX).take_while(|b| in_name(**b)).count();
@@ -31,6 +32,7 @@ pub(super) fn name_at(text: &[u8], at: usize) -> Range<usize> {
             _ => {}
         }
     }
+    // The same for the two digits of a percent-encoded byte.
     if start > 0 && text[start - 1] == b'%' && end - start > 2 {
         start += 2;
     }
@@ -205,6 +207,7 @@ fn is_setting(text: &[u8], name: &Range<usize>, value: &TextValue) -> bool {
 }
 
 fn value_after(text: &[u8], name: &Range<usize>) -> Option<TextValue> {
+    // First, because attributes of an element, `<password type="x">`, would be read as the separator and value.
     if let Some(value) = block::element(text, name) {
         return Some(value);
     }

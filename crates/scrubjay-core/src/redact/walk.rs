@@ -64,6 +64,7 @@ pub(super) struct Walk<'r, 't> {
 impl<'r, 't> Walk<'r, 't> {
     /// Begins a walk; `None` if the text is not JSON.
     pub(super) fn new(redactor: &'r Redactor, text: &'t [u8], depth: usize, explain: bool) -> Option<Self> {
+        // Other JSON is a single number or word, which the search of running text covers without a parse.
         if !matches!(text.trim_ascii_start().first(), Some(b'{' | b'[' | b'"')) {
             return None;
         }
@@ -145,8 +146,10 @@ impl<'r, 't> Walk<'r, 't> {
                     .is_count(NameEvidence::Sensitive(rule), &self.text[self.node(node).range.clone()]) => {}
             (NodeKind::String | NodeKind::Number, Some(rule)) => self.replace(node, rule),
             (NodeKind::String, None) => self.string(node),
+            // `true`, `false` and `null` are no secrets, and numbers only under a listed name.
             (NodeKind::Number | NodeKind::Word, _) => {}
         }
+        // After the children, which may have been marked for removal just now.
         self.remove_marked(node);
     }
 
@@ -163,6 +166,7 @@ impl<'r, 't> Walk<'r, 't> {
         for child in children {
             let key = self.key(child).expect("a member has a key");
             self.key_text(child, &key);
+            // A coloured name still names a secret.
             let evidence = match self.redactor.names.evidence(&control::stripped(&key.text)) {
                 None if *key.text == *b"value" => value_evidence,
                 evidence => evidence,
@@ -297,6 +301,8 @@ impl<'r, 't> Walk<'r, 't> {
     }
 
     fn text_edits(&mut self, node: usize, start: usize, inside: &Unescaped<'_>) {
+        // Every anchor and name has at least three bytes, and a secret follows. Users' expressions are skipped here,
+        // too.
         if inside.text.len() < 4 {
             return;
         }
@@ -337,6 +343,7 @@ impl<'r, 't> Walk<'r, 't> {
             Replacement::Text(text) => format!("\"{}\"", escape(&text)),
             Replacement::Json(value) => value.to_string(),
         };
+        // A user's replacement may equal the value: redacting again must find nothing.
         if with.as_bytes() != raw {
             let place = self.json_path(node, "");
             self.edits.push(Edit { range, with, rule, place });
@@ -345,6 +352,7 @@ impl<'r, 't> Walk<'r, 't> {
 
     /// Removes the members or elements marked for removal, each with one comma.
     fn remove_marked(&mut self, container: usize) {
+        // Nearly always: finding the commas of a large container costs another pass over its children.
         if self.removed.is_empty() {
             return;
         }
@@ -366,6 +374,7 @@ impl<'r, 't> Walk<'r, 't> {
             let parent = self.node(node).parent;
             match (self.key(node), parent) {
                 (Some(key), _) => {
+                    // A key may hold a secret like any string, and explanations are shown to people.
                     steps.push(format!(".{}", self.redactor.redact_text(&String::from_utf8_lossy(&key.text))))
                 }
                 (None, Some(parent)) => {

@@ -1,8 +1,8 @@
 //! The confidence of a shortlist, from the shape of its scores.
 //!
-//! A logistic model, fitted on the development half of the evaluation set (`tests/routing/`), with equal weight for tasks
-//! that a tool serves and tasks that none does; the other half measures it. The margin to the second tool did not help
-//! there, so it is shown but not used: two tools may both serve.
+//! A logistic model, fitted on the development half of the evaluation set (`tests/routing/`), with equal weight for
+//! tasks that a tool serves and tasks that none does; the other half measures it. The margin to the second tool did not
+//! help there, so it is shown but not used: two tools may both serve.
 
 use super::ScoreShape;
 
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_of_any_sign_is_more_confidence() {
+    fn confidence_grows_with_every_sign() {
         let half = ScoreShape { fit: 0.4, covered: 0.4, margin: 0.5, known: 0.4 };
         let base = confidence(&half);
         for more in [

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_look_like_something() {
+    fn the_form_of_a_value_suggests_words() {
         let check = |value: &str, expected: &str| {
             assert_eq!(value_form(value).collect::<Vec<_>>().join(" "), expected, "{value}");
         };
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_spelled_out() {
+    fn commands_suggest_words_for_what_they_do() {
         assert_eq!(command("mkdir").collect::<Vec<_>>(), ["create", "directory"]);
         assert_eq!(command("sing").count(), 0);
     }

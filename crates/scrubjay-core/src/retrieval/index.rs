@@ -82,6 +82,7 @@ impl ToolIndex {
         } else {
             terms.len() as f32 / means[field as usize].max(1.0)
         };
+        // As in BM25F: each field is normalised by its own length before fields are added up.
         let weight = weights[field as usize] / (1.0 - length + length * relative);
         for term in terms {
             self.add(*term, Posting { tool, weight, fields: field.bit() });
@@ -146,6 +147,7 @@ impl ToolIndex {
             return;
         }
         let tool = u32::try_from(tool).expect("a catalog has fewer than 2^32 tools");
+        // Words of its own definition find the tool anyway.
         let has = |term: &str| {
             self.id(term).is_some_and(|id| {
                 self.postings[id as usize].binary_search_by_key(&tool, |posting| posting.tool).is_ok()
@@ -252,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_why() {
+    fn hits_name_the_matching_words_and_fields() {
         let hits = index().search("erase the file", 1).hits;
         let delete = WordMatch {
             word: "erase".to_owned(),
@@ -265,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_is_found_by_what_it_was_asked_as() {
+    fn a_tool_is_found_by_learned_words() {
         let mut index = index();
         assert_eq!(first(&index, "nuke it"), None);
         index.learn("nuke it", 1, 0);
@@ -284,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_several_asked_makes_anyone_surer() {
+    fn only_words_of_several_conversations_raise_the_confidence() {
         let mut index = index();
         for by in 0..3 {
             assert_eq!(index.search("nuke it", 5).confidence, 0.0, "after {by}");
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_leaves_a_clear_answer_alone() {
+    fn learned_words_do_not_change_a_clear_answer() {
         let mut index = index();
         let clear = "read the file";
         let before = index.search(clear, 3);
@@ -318,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_learns_only_so_many_words() {
+    fn a_tool_learns_a_limited_number_of_words() {
         let mut index = index();
         for i in 0..1000 {
             let word: String = format!("{i:03}").bytes().map(|b| char::from(b - b'0' + b'k')).collect();
@@ -341,13 +343,13 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_catalog_has_nothing() {
+    fn an_empty_catalog_has_no_hits() {
         let nothing = ToolIndex::new(&[], RetrievalSettings::full()).search("read", 5);
         assert!(nothing.hits.is_empty() && nothing.confidence == 0.0 && !nothing.acts());
     }
 
     #[test]
-    fn what_nothing_serves_is_not_acted_on() {
+    fn a_task_that_no_tool_serves_is_not_acted_on() {
         let index = index();
         assert!(index.search("read the file", 5).acts());
         for task in ["order a pizza with extra cheese", "what is the meaning of life", "???"] {

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measures_nothing() {
+    fn no_answers_measure_zero() {
         assert_eq!(measure(&[]), RetrievalMeasures::default());
     }
 }

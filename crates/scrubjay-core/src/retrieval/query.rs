@@ -11,7 +11,7 @@ const UNKNOWN: f32 = 0.6;
 /// arguments.
 const UNKNOWN_VALUE: f32 = 0.1;
 const VALUE: f32 = 0.3;
-/// The least bound on what a synonym may tell: even for a common word, a rarer synonym may tell this much.
+/// The lower bound of `TermGroup::idf_max`: even for a common word, a rarer synonym may tell this much.
 const SYNONYM_IDF_MIN: f32 = 2.0;
 /// The weight of words that are only suggested.
 const SUGGESTED: f32 = 0.35;

@@ -37,8 +37,8 @@ impl SimilarTerms {
         if !(CHARS_MIN..=CHARS_MAX).contains(&length) {
             return Vec::new();
         }
-        // The pairs that two words still share after one letter was added, left out or swapped; at most four, so that long
-        // words may differ more.
+        // The pairs that two words still share after one letter was added, left out or swapped; at most four, so that
+        // long words may differ more.
         let shared_min = u8::try_from((length - 2).clamp(2, 4)).unwrap_or(2);
         let mut shared = vec![0_u8; self.terms as usize];
         let mut candidates = Vec::new();
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_are_counted() {
+    fn edit_distances_are_computed() {
         let check = |a: &str, b: &str, expected: usize| {
             let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
             assert_eq!((distance(&a, &b), distance(&b, &a)), (expected, expected), "{a:?} {b:?}");

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_finds_its_kin_whatever_its_ending() {
+    fn a_word_finds_its_synonyms_with_any_ending() {
         let reader = WordReader::new(true);
         let synonyms = Synonyms::new(&reader);
         let kin = |word: &str| synonyms.of(&reader.term(word).unwrap()).to_vec();

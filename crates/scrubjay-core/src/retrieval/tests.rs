@@ -1,4 +1,4 @@
-//! The evaluation set: what must be found, what must be left alone, and what plain BM25 makes of it.
+//! The evaluation set: which tools must be found, when to abstain, and the results of plain BM25 to compare with.
 
 use proptest::prelude::{ProptestConfig, prop_assert, proptest};
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ impl Catalog {
         measure(&cases.iter().map(answer).collect::<Vec<_>>())
     }
 
-    /// Teaches what each case means, as this many conversations would.
+    /// Teaches the expected tool of each case, as this many conversations would.
     fn teach(
         &self,
         index: &mut ToolIndex,
@@ -63,7 +63,7 @@ fn evaluate(lines: &str, settings: RetrievalSettings) -> RetrievalMeasures {
 }
 
 #[test]
-fn learning_lowers_no_recall() {
+fn learning_does_not_lower_recall() {
     let catalog = Catalog::read();
     let (dev, held_out) = (cases(DEV), cases(HELD_OUT));
     for (taught, asked) in [(&dev, &dev), (&dev, &held_out), (&held_out, &held_out), (&held_out, &dev)] {
@@ -82,21 +82,21 @@ fn learning_lowers_no_recall() {
 }
 
 #[test]
-fn a_tape_full_of_lies_steers_nobody_off() {
+fn one_misleading_tape_does_not_change_what_is_acted_on() {
     let catalog = Catalog::read();
     let held_out = cases(HELD_OUT);
     let mut index = ToolIndex::new(&catalog.tools, RetrievalSettings::full());
     let before = catalog.grade(&index, &held_out);
-    // One conversation that says of every task that it means another tool.
+    // One conversation that used a wrong tool for every task.
     let wrong = |tool: usize| (tool + 97) % catalog.tools.len();
     catalog.teach(&mut index, &held_out, 1, wrong);
     let after = catalog.grade(&index, &held_out);
-    assert_eq!((after.acts, after.abstains), (before.acts, before.abstains), "nobody is surer of anything");
+    assert_eq!((after.acts, after.abstains), (before.acts, before.abstains), "the confidence is unchanged");
     assert!(after.recall[2] >= before.recall[2] - 0.02, "{before:?} {after:?}");
 }
 
 #[test]
-fn tools_are_found_and_better_than_by_plain_words() {
+fn recall_is_better_than_with_plain_bm25() {
     for cases in [DEV, HELD_OUT] {
         let (full, plain) =
             (evaluate(cases, RetrievalSettings::full()), evaluate(cases, RetrievalSettings::bm25()));
@@ -109,7 +109,7 @@ fn tools_are_found_and_better_than_by_plain_words() {
 }
 
 #[test]
-fn it_acts_where_a_tool_serves_and_abstains_where_none_does() {
+fn it_acts_if_a_tool_serves_and_abstains_if_none_does() {
     for cases in [DEV, HELD_OUT] {
         let full = evaluate(cases, RetrievalSettings::full());
         assert!(full.served > 100 && full.unserved > 30);
@@ -122,7 +122,7 @@ proptest! {
 
     /// Any definitions and any task have an answer with valid numbers.
     #[test]
-    fn any_text_will_do(name in "\\PC{0,20}", description in "(?s).{0,200}", task in "(?s).{0,200}") {
+    fn any_text_can_be_searched(name in "\\PC{0,20}", description in "(?s).{0,200}", task in "(?s).{0,200}") {
         let definition = json!({"name": name, "description": description, "inputSchema": {"title": task}});
         let tools = vec![ToolText::from_definition(&task, &definition); 3];
         let mut index = ToolIndex::new(&tools, RetrievalSettings::full());

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bottomless_schema_ends() {
+    fn a_very_deep_schema_is_read_up_to_a_limit() {
         let mut schema = json!({"description": "x"});
         for _ in 0..100 {
             schema = json!({"properties": {"a": schema}});

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn names_come_apart() {
+    fn names_are_split_into_words() {
         assert_eq!(parts("readFile"), ["read", "File"]);
         assert_eq!(parts("HTTPServer"), ["HTTP", "Server"]);
         assert_eq!(parts("überGröße"), ["über", "Größe"]);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn stems_remain_and_stop_words_do_not() {
+    fn words_are_stemmed_and_stop_words_dropped() {
         assert_eq!(terms("Please list all the directories of it"), ["list", "directori"]);
         let mut plain = Vec::new();
         WordReader::new(false).terms("Lists the fooBar", |term| plain.push(term.to_owned()));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_told_from_words() {
+    fn values_are_distinguished_from_words() {
         let values = |task: &str| {
             let words = task_words(task);
             words.iter().filter(|w| w.kind != WordKind::Word).map(|w| w.typed.to_owned()).collect::<Vec<_>>()
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_is_too_long() {
+    fn long_texts_are_read_up_to_a_limit() {
         assert_eq!(task_words(&"word ".repeat(10_000)).len(), 64);
         assert_eq!(terms(&"word ".repeat(10_000)).len(), WORDS_MAX);
         assert!(terms(&"w".repeat(100)).is_empty());

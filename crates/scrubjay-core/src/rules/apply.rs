@@ -117,6 +117,7 @@ impl<'a> RuleSubject<'a> {
             let matching = concerned.clone().filter(|(number, _)| matching.any.has(*number));
             check_paths(document, matching.map(|(_, rule)| rule))
         };
+        // Before any rule applies: otherwise a rule could act on a value that the receiver does not read.
         check_keys(&document, matching)?;
         let original_matching = matching;
         let mut reply = None;

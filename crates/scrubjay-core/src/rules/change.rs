@@ -81,6 +81,7 @@ impl RuleChange {
         if edits.is_empty() {
             return Ok(None);
         }
+        // Checked before the text is built, because one change may insert a long value in many places.
         let taken: usize = edits.iter().map(|(range, _)| range.len()).sum();
         let put: usize = edits.iter().map(|(_, with)| with.len()).sum();
         if document.text.len() - taken + put > bytes_max {
@@ -153,6 +154,7 @@ impl RuleChange {
                 let whole = found.get_match();
                 let mut expanded = Vec::new();
                 found.expand(with, &mut expanded);
+                // An edit that changes nothing would make the entry report a change.
                 if expanded == whole.as_bytes() {
                     continue;
                 }

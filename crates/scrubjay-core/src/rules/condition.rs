@@ -107,6 +107,7 @@ impl Condition {
                 }
             }
         };
+        // The two lists differ where keys differ in case, and it is unknown which of them the receiver reads.
         match need {
             Certainty::Possible => holds(&found.exact) || holds(&found.folded),
             Certainty::Certain => holds(&found.exact) && holds(&found.folded),
@@ -129,6 +130,7 @@ impl ValueKinds {
         }
         let holds = self.holds_for_other(document, node, need);
         if document.kind(node) == NodeKind::Array {
+            // A JavaScript server may convert an array to a string.
             return agree(holds, self.holds_for_text(&coerced(document, node), need));
         }
         holds

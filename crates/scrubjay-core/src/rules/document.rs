@@ -18,7 +18,7 @@ use crate::json::tree::{NodeKind, Tree};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonPath(pub(super) Path);
 
-/// Why a text is no JSONPath; the text follows the name of the setting it stands in.
+/// Why a text is no JSONPath. The text follows the name of its setting.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("is not a JSONPath: {0}")]
 pub struct JsonPathError(PathError);
@@ -71,6 +71,7 @@ impl<'a> Document<'a> {
         match (self.method(), self.member(0, b"id")) {
             (Some(_), Some(_)) => MessageNature::Request,
             (Some(_), None) => MessageNature::Notification,
+            // `strict` has refused a message that has neither a method nor a result or error.
             (None, _) => MessageNature::Answer,
         }
     }

@@ -22,6 +22,7 @@ pub(super) fn unpack(document: &Document<'_>) -> Result<Option<Document<'static>
         }
         match Tree::parse_loosely(&text, VALUES_MAX) {
             Ok(_) => edits.push((document.tree.nodes[argument].range.clone(), text)),
+            // No reader takes it for JSON, so it is a string for all of them.
             Err(JsonProblem::NotJson) => {}
             Err(flaw) => return Err(flaw),
         }
@@ -31,6 +32,7 @@ pub(super) fn unpack(document: &Document<'_>) -> Result<Option<Document<'static>
     }
     let edits = edits.iter().map(|(range, with)| (range.clone(), &**with));
     let text = edit::apply(&document.text, edits);
+    // All unpacked arguments together must stay within the limits, too.
     let tree = Tree::parse_loosely(&text, VALUES_MAX)?;
     Ok(Some(Document::of_tree(Cow::Owned(text), tree)))
 }
@@ -50,7 +52,8 @@ fn arguments<'d>(document: &'d Document<'_>) -> impl Iterator<Item = usize> + 'd
     arguments.into_iter().flat_map(|arguments| document.tree.children(arguments))
 }
 
-/// Tells from its first byte whether a value may be a string that contains JSON; a cheap check, most are not.
+/// Tells from its first byte whether a value may be a string that contains JSON. Most are not, and this check is cheap;
+/// a space or an escape may precede the bracket.
 fn may_hold_json(document: &Document<'_>, node: usize) -> bool {
     document.kind(node) == NodeKind::String && matches!(document.raw(node)[1], b'[' | b'{' | b' ' | b'\\')
 }

@@ -142,6 +142,7 @@ impl Judge {
                 judgement
             }
             Err(refused) => refused.judgement(direction, line, |id| {
+                // The requester gets an error in place of this answer, so it waits no longer.
                 self.close(direction.reversed(), &plain_id(id.as_bytes()));
             }),
         }
@@ -200,6 +201,7 @@ impl Judge {
                 self.message(direction, &text[range.clone()], self.bytes_max.saturating_sub(put), notes);
             let one = one.map_err(|refused| Refused { at: refused.at + range.start, ..refused })?;
             whole.marks.add(&one.marks);
+            // A batch is one line, so all its messages wait for the longest delay.
             whole.delay = whole.delay.max(one.delay);
             back.extend(one.back);
             match one.onward {
@@ -214,6 +216,7 @@ impl Judge {
         if !back.is_empty() {
             whole.back = Some([b"[", &*back.join(&b","[..]), b"]"].concat());
         }
+        // An empty batch is not valid JSON-RPC, so nothing at all is sent.
         if !gone.is_empty() && gone.len() == members.len() {
             whole.onward = Onward::Nothing;
         } else if !gone.is_empty() || !edits.is_empty() {
@@ -238,6 +241,7 @@ impl Judge {
         let document = Document::new(Cow::Borrowed(text)).ok_or(no_object)?;
         check(&document)?;
         let nature = document.nature();
+        // In normal form, because an answer may spell the id of its request in another way.
         let id = plain_id(document.id().as_bytes());
         let (rules, matching, is_known_request) = match nature {
             MessageNature::Request | MessageNature::Notification => {
@@ -253,6 +257,7 @@ impl Judge {
                 tasks.for_each(|task| notes.remember(task, matching));
             }
             notes.answer(id);
+        // A request that a rule answers is not forwarded, so no answer of the server belongs to it.
         } else if nature == MessageNature::Request && outcome.reply.is_none() {
             notes.open(id, self.matching_of_answer(direction, &outcome));
         }
@@ -260,6 +265,7 @@ impl Judge {
         if let Some(reply) = reply {
             return Ok(judgement.stopped_with(&document, nature, &reply));
         }
+        // Text that no rule changed is still borrowed from the line, which then passes byte for byte.
         if let Cow::Owned(other) = document.text {
             judgement.onward = Onward::Other(other);
         }

@@ -79,6 +79,7 @@ pub(super) fn spelled_number(text: &[u8]) -> Option<f64> {
     let text = trimmed(std::str::from_utf8(text).ok()?);
     // Most strings are no numbers, and long ones are rejected here without a copy.
     let first = text.trim_start_matches(['+', '-']).chars().next()?;
+    // The letters begin `inf` and `nan`, which Python takes for numbers.
     if !matches!(first, '0'..='9' | '.' | '_' | 'i' | 'I' | 'n' | 'N') && digit(first).is_none() {
         return None;
     }
@@ -86,6 +87,7 @@ pub(super) fn spelled_number(text: &[u8]) -> Option<f64> {
         return Some(number);
     }
     let plain = |c: char| digit(c).and_then(|value| char::from_digit(value, 10)).unwrap_or(c);
+    // Python's `int` and `float` skip underscores between digits.
     let plain: String = text.chars().filter(|c| *c != '_').map(plain).collect();
     plain.parse().ok().or_else(|| prefixed(&plain))
 }
@@ -132,7 +134,7 @@ mod tests {
     fn every_decimal_digit_is_known() {
         let digits = regex::Regex::new(r"^\d$").unwrap();
         for c in (0..=u32::from(char::MAX)).filter_map(char::from_u32) {
-            // The table may know more: scripts that are newer than the expressions.
+            // The table may have more: scripts newer than the Unicode tables of `regex`.
             let is_known = digit(c).is_some() || !digits.is_match(c.encode_utf8(&mut [0; 4]));
             assert!(is_known, "U+{:04X}", u32::from(c));
         }
@@ -140,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_spell_numbers() {
+    fn strings_are_read_as_numbers_like_lenient_servers_do() {
         for text in [
             "500",
             " 500 ",
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_equal() {
+    fn lenient_equality_follows_pydantic_and_javascript() {
         for (value, wanted, expected) in [
             (json!("Yes"), json!(true), true),
             (json!(" ON\u{1f}"), json!(true), true),

@@ -20,6 +20,7 @@ pub(super) fn is_plain_id(raw: &[u8]) -> bool {
     // The official Python SDK takes a request with the id 1.0 for a notification.
     let text = std::str::from_utf8(raw).unwrap_or_default();
     let is_below = |number: &i64| number.unsigned_abs() < EXACT_MAX;
+    // JavaScript writes -0 back as 0, so an answer would have another id than its request.
     text != "-0" && text.parse::<i64>().ok().filter(is_below).is_some()
 }
 
@@ -48,6 +49,7 @@ pub(super) fn is_plain_number(raw: &[u8]) -> bool {
     let digits: String = digits.chars().filter(char::is_ascii_digit).collect();
     let digits = digits.trim_matches('0');
     let number = text.parse::<f64>().unwrap_or(f64::NAN);
+    // The last check refuses numbers so small that a double makes them zero.
     number.is_finite() && digits.len() <= DIGITS_MAX && (number != 0.0 || digits.is_empty())
 }
 
@@ -90,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_plain_name_changes_when_it_is_normalised_or_cleaned() {
+    fn plain_names_are_unchanged_by_normalising_and_trimming() {
         for c in (0..=u32::from(char::MAX)).filter_map(char::from_u32) {
             let name = format!("a{c}b");
             if is_plain_name(name.as_bytes()) {
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_and_numbers() {
+    fn ids_are_normalised_and_numbers_checked() {
         assert_eq!(plain_id(b"1.0"), plain_id(b"1"));
         assert_eq!(plain_id(b"\"1\""), plain_id(b"1"));
         assert_eq!(plain_id(br#""\u0061""#), plain_id(br#""a""#));

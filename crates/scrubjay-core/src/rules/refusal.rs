@@ -68,6 +68,7 @@ impl RefusalReason {
 
     fn code(self) -> i64 {
         match self {
+            // Valid JSON that is only beyond our limits.
             Self::Text(JsonProblem::TooDeep | JsonProblem::TooManyValues) => code::INVALID_REQUEST,
             Self::Text(_) => code::PARSE,
             _ => code::INVALID_REQUEST,
@@ -144,6 +145,7 @@ impl Refused {
         if !has_recipient && waits && direction == Direction::ClientToServer {
             back.push(message::raw_error("null", &error));
         }
+        // A batch is answered by a batch, even if only one of its messages gets an answer.
         let is_batch = line.trim_ascii_start().first() == Some(&b'[');
         let joined = |lines: Vec<String>| match lines.as_slice() {
             [] => None,

@@ -129,6 +129,7 @@ impl Members {
 
 /// Reads the token at a position; also returns the position after it.
 fn token(text: &[u8], from: usize) -> Option<(Token, usize)> {
+    // Other control characters too, since one may be the reason for the refusal.
     let is_space = |b: u8| b <= b' ' || b == 0x7f;
     let at = from + text[from..].iter().position(|b| !is_space(*b))?;
     let one = |token| Some((token, at + 1));
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_found_where_there_is_no_doubt() {
+    fn an_unambiguous_id_is_found() {
         use PartialKind::{Answer, Notification, Request, Unknown};
         check(r#"{"id":7,"method":"x","params":{"id":8,"n":NaN}}"#, &[(Request, Some("7"))]);
         check("{\"params\":[\r{\"id\":9}\r],\"id\":\"a\",\"method\":\"x\"}", &[(Request, Some("\"a\""))]);

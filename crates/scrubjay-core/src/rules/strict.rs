@@ -125,9 +125,11 @@ impl StrictCheck<'_, '_> {
             let (mut few, mut many) = (Vec::<Cow<'_, [u8]>>::new(), HashSet::new());
             for child in tree.children(object) {
                 let key = self.0.key(child);
+                // In C a key ends at NUL, so it would be another key to some readers.
                 if key.contains(&0) {
                     return self.refuse(RefusalReason::Nul, child);
                 }
+                // Some JavaScript copies members one by one, and this key would then set the copy's prototype.
                 if *key == *b"__proto__" {
                     return self.refuse(RefusalReason::Prototype, child);
                 }
@@ -154,6 +156,7 @@ impl StrictCheck<'_, '_> {
             let key = self.0.key(child);
             let folded = fold(&key);
             let meant = known.iter().find(|known| known.as_bytes().eq_ignore_ascii_case(&folded));
+            // Go's `encoding/json` matches keys in any case, other readers do not see such a key.
             if meant.is_some_and(|meant| *key != *meant.as_bytes()) {
                 return self.refuse(RefusalReason::Spelling, child);
             }
@@ -173,6 +176,7 @@ impl StrictCheck<'_, '_> {
             return no_message("its jsonrpc is not \"2.0\"", version);
         }
         let is_null = |node: usize| document.raw(node) == b"null";
+        // JSON-RPC has the id null on an error if the id of the request could not be read.
         let is_known_id = |id: usize| is_plain_id(document.raw(id)) || error.is_some() && is_null(id);
         if let Some(id) = id.filter(|id| !is_known_id(*id)) {
             return no_message("its id is neither a string nor a whole number below 2^53", id);
@@ -209,6 +213,7 @@ impl StrictCheck<'_, '_> {
         if self.0.kind(body) != NodeKind::Object {
             return Ok(());
         }
+        // All other keys are the server's own, and may differ only by case.
         self.check_spelling(body, known, false)?;
         self.meta(body)
     }
@@ -310,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_refused() {
+    fn texts_that_are_not_messages_are_refused() {
         for line in [
             r"{}",
             r#"{"id":1}"#,
@@ -340,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_the_same_to_everybody() {
+    fn names_that_readers_normalise_differently_are_refused() {
         for name in [
             "",
             " a",

@@ -1,4 +1,4 @@
-//! Tests of rules on single lines, and laws that hold for any rule and any message.
+//! Tests of rules on single lines; `laws` has properties of any rule and any message.
 
 mod answers;
 mod laws;
@@ -56,30 +56,30 @@ fn back(judgement: &Judgement) -> Value {
 }
 
 #[test]
-fn the_first_that_decides_ends_the_matter() {
+fn the_first_deciding_rule_is_the_last_to_apply() {
     let mut judge = judge(vec![
         rule("note", RuleMatch::default(), RuleAction::Tag(vec!["seen".to_owned()])),
         rule("fine", tool("delete_tmp"), RuleAction::Allow),
         rule("no-deletes", tool("delete_*"), block()),
         rule("never", RuleMatch::default(), RuleAction::Tag(vec!["late".to_owned()])),
     ]);
-    let told = judge.line(C, call(1, "delete_all", &json!({})).as_bytes());
-    assert_eq!(text(&told), "nothing");
+    let judgement = judge.line(C, call(1, "delete_all", &json!({})).as_bytes());
+    assert_eq!(text(&judgement), "nothing");
     assert_eq!(
-        back(&told),
+        back(&judgement),
         json!({ "jsonrpc": "2.0", "id": 1, "error": { "code": -7, "message": "no", "data": { "rule": "no-deletes" } } })
     );
-    let judged = told.marks.as_marks();
+    let judged = judgement.marks.as_marks();
     assert_eq!((judged.rule_names(), judged.effects), (vec!["note", "no-deletes"], RuleEffects::BLOCKED));
-    let told = judge.line(C, call(2, "delete_tmp", &json!({})).as_bytes());
-    assert_eq!((told.onward.clone(), told.back.clone()), (Onward::Same, None));
-    let judged = told.marks.as_marks();
+    let judgement = judge.line(C, call(2, "delete_tmp", &json!({})).as_bytes());
+    assert_eq!((judgement.onward.clone(), judgement.back.clone()), (Onward::Same, None));
+    let judged = judgement.marks.as_marks();
     assert_eq!((judged.rule_names(), judged.tag_names()), (vec!["note", "fine"], vec!["seen"]));
     assert!(!judged.is_intercepted());
 }
 
 #[test]
-fn what_a_rule_is_about_narrows_it() {
+fn every_part_of_a_match_narrows_it() {
     let by = |when: RuleMatch| {
         let mut judge = judge(vec![rule("r", when, block())]);
         let one = judge.line(C, call(1, "read", &json!({ "path": "/etc/passwd", "n": 3 })).as_bytes());
@@ -115,7 +115,7 @@ fn what_a_rule_is_about_narrows_it() {
 }
 
 #[test]
-fn an_answer_is_of_what_it_answers() {
+fn an_answer_matches_the_rules_of_its_request() {
     let when = RuleMatch { direction: Some(S), ..tool("read") };
     let mut judge =
         judge(vec![rule("r", when, RuleAction::Modify(vec![RuleChange::remove(path("$.secret"))]))]);
@@ -136,7 +136,7 @@ fn an_answer_is_of_what_it_answers() {
 }
 
 #[test]
-fn an_answer_that_is_blocked_becomes_an_error_and_a_canned_one_stands_in() {
+fn a_blocked_answer_becomes_an_error_and_a_mocked_one_is_replaced() {
     let when = |name: &str| RuleMatch { direction: Some(S), ..tool(name) };
     let mut judge = judge(vec![
         rule("no", when("a"), block()),
@@ -144,31 +144,31 @@ fn an_answer_that_is_blocked_becomes_an_error_and_a_canned_one_stands_in() {
     ]);
     judge.line(C, call(1, "a", &json!({})).as_bytes());
     judge.line(C, call(2, "b", &json!({})).as_bytes());
-    let told = judge.line(S, br#"{"jsonrpc":"2.0","id":1,"result":{"x":1}}"#);
-    assert!(text(&told).contains(r#""id":1,"error":{"code":-7"#) && told.back.is_none());
-    assert_eq!(told.marks.as_marks().effects, RuleEffects::BLOCKED);
-    let told = judge.line(S, br#"{"jsonrpc":"2.0","id":2,"error":{"code":1,"message":""}}"#);
-    assert_eq!(text(&told), r#"{"jsonrpc":"2.0","id":2,"result":{"content":[]}}"#);
+    let judgement = judge.line(S, br#"{"jsonrpc":"2.0","id":1,"result":{"x":1}}"#);
+    assert!(text(&judgement).contains(r#""id":1,"error":{"code":-7"#) && judgement.back.is_none());
+    assert_eq!(judgement.marks.as_marks().effects, RuleEffects::BLOCKED);
+    let judgement = judge.line(S, br#"{"jsonrpc":"2.0","id":2,"error":{"code":1,"message":""}}"#);
+    assert_eq!(text(&judgement), r#"{"jsonrpc":"2.0","id":2,"result":{"content":[]}}"#);
 }
 
 #[test]
-fn a_notification_vanishes_and_is_not_mocked() {
+fn a_notification_is_blocked_without_a_reply_and_never_mocked() {
     let canned = RuleAction::Mock { result: "{}".to_owned() };
     let line = br#"{"jsonrpc":"2.0","method":"notifications/message","params":{}}"#;
-    let told = judge(vec![rule("canned", RuleMatch::default(), canned.clone())]).line(S, line);
-    assert_eq!(told, Judgement::default());
-    let told = judge(vec![rule("no", RuleMatch::default(), block())]).line(S, line);
-    assert_eq!((text(&told).as_str(), told.back.is_none()), ("nothing", true));
-    let told = judge(vec![rule("canned", RuleMatch::default(), canned)])
+    let judgement = judge(vec![rule("canned", RuleMatch::default(), canned.clone())]).line(S, line);
+    assert_eq!(judgement, Judgement::default());
+    let judgement = judge(vec![rule("no", RuleMatch::default(), block())]).line(S, line);
+    assert_eq!((text(&judgement).as_str(), judgement.back.is_none()), ("nothing", true));
+    let judgement = judge(vec![rule("canned", RuleMatch::default(), canned)])
         .line(C, call(5, "x", &json!({})).as_bytes());
     assert_eq!(
-        (back(&told), told.marks.as_marks().effects),
+        (back(&judgement), judgement.marks.as_marks().effects),
         (json!({"jsonrpc":"2.0","id":5,"result":{}}), RuleEffects::MOCKED)
     );
 }
 
 #[test]
-fn changes_add_up_and_delays_have_an_end() {
+fn changes_add_up_and_delays_are_limited() {
     let set =
         |json: &str| RuleAction::Modify(vec![RuleChange::set(path("$.arguments.limit"), json.to_owned())]);
     let capped = RuleMatch {
@@ -181,19 +181,20 @@ fn changes_add_up_and_delays_have_an_end() {
         rule("slow", RuleMatch::default(), RuleAction::Delay(Duration::from_secs(50))),
         rule("slower", RuleMatch::default(), RuleAction::Delay(Duration::from_secs(50))),
     ]);
-    let told = judge.line(C, br#"{"id":1,"method":"tools/call","params":{"name":"search","arguments":{ }}}"#);
+    let judgement =
+        judge.line(C, br#"{"id":1,"method":"tools/call","params":{"name":"search","arguments":{ }}}"#);
     assert_eq!(
-        text(&told),
+        text(&judgement),
         r#"{"id":1,"method":"tools/call","params":{"name":"search","arguments":{ "limit":10}}}"#
     );
-    assert_eq!(told.delay, DELAY_MAX);
-    let judged = told.marks.as_marks();
+    assert_eq!(judgement.delay, DELAY_MAX);
+    let judged = judgement.marks.as_marks();
     assert_eq!(judged.rule_names(), ["raise", "cap", "slow", "slower"]);
     assert_eq!(judged.effects.names(), ["changed", "delayed"]);
 }
 
 #[test]
-fn a_change_that_changes_nothing_is_none() {
+fn a_change_without_effect_is_not_reported() {
     let change = RuleChange::set(path("$.arguments.limit"), "10".to_owned());
     let mut judge = judge(vec![rule("cap", RuleMatch::default(), RuleAction::Modify(vec![change]))]);
     for line in [
@@ -213,7 +214,7 @@ fn check_change(change: RuleChange, params: &str, expected: &str) {
 }
 
 #[test]
-fn changes_touch_nothing_else() {
+fn changes_keep_every_other_byte() {
     let set = |place: &str, json: &str| RuleChange::set(path(place), json.to_owned());
     check_change(
         set("$.a", "1"),
@@ -249,17 +250,20 @@ fn changes_touch_nothing_else() {
 }
 
 #[test]
-fn a_message_does_not_grow_beyond_what_messages_may_be() {
+fn a_change_cannot_exceed_the_maximum_length() {
     let change = RuleChange::replace(path("$.q"), "a", "b".repeat(100)).unwrap();
     let mut judge = judge(vec![rule("grow", RuleMatch::default(), RuleAction::Modify(vec![change]))]);
     let line = format!(r#"{{"id":1,"method":"m","params":{{"q":"{}"}}}}"#, "a".repeat(50));
-    let told = judge.line(C, line.as_bytes());
-    assert_eq!(text(&told), "nothing");
-    assert!(back(&told)["error"]["message"].as_str().unwrap().contains("maximum length"), "{told:?}");
+    let judgement = judge.line(C, line.as_bytes());
+    assert_eq!(text(&judgement), "nothing");
+    assert!(
+        back(&judgement)["error"]["message"].as_str().unwrap().contains("maximum length"),
+        "{judgement:?}"
+    );
 }
 
 #[test]
-fn messages_of_a_batch_are_judged_each_by_itself() {
+fn each_message_of_a_batch_is_judged() {
     let change = RuleChange::set(path("$.arguments.limit"), "1".to_owned());
     let mut judge = judge(vec![
         rule("no", tool("bad"), block()),
@@ -270,17 +274,17 @@ fn messages_of_a_batch_are_judged_each_by_itself() {
         call(2, "bad", &json!({})),
         r#"{"id":3,"method":"tools/call","params":{"name":"search","arguments":{}}}"#,
     );
-    let told = judge.line(C, format!("[{good}, {bad} ,{search}]").as_bytes());
-    assert_eq!(text(&told), format!("[{good} ,{}]", search.replace("{}", r#"{"limit":1}"#)));
-    assert_eq!(back(&told)[0]["id"], 2);
-    assert_eq!(told.marks.as_marks().rule_names(), ["no", "cap"]);
-    let told = judge.line(C, format!("[{bad},{bad}]").as_bytes());
-    assert_eq!((text(&told).as_str(), back(&told).as_array().map(Vec::len)), ("nothing", Some(2)));
+    let judgement = judge.line(C, format!("[{good}, {bad} ,{search}]").as_bytes());
+    assert_eq!(text(&judgement), format!("[{good} ,{}]", search.replace("{}", r#"{"limit":1}"#)));
+    assert_eq!(back(&judgement)[0]["id"], 2);
+    assert_eq!(judgement.marks.as_marks().rule_names(), ["no", "cap"]);
+    let judgement = judge.line(C, format!("[{bad},{bad}]").as_bytes());
+    assert_eq!((text(&judgement).as_str(), back(&judgement).as_array().map(Vec::len)), ("nothing", Some(2)));
     assert_eq!(judge.line(C, format!("[{good}]").as_bytes()), Judgement::default());
 }
 
 #[test]
-fn readers_that_differ_cannot_be_played_off_against_each_other() {
+fn messages_that_readers_read_differently_are_refused() {
     let rules = || vec![rule("fine", tool("good"), RuleAction::Allow), rule("no", tool("bad"), block())];
     for line in [
         r#"{"id":1,"method":"tools/call","params":{"name":"good","name":"bad"}}"#,
@@ -298,17 +302,17 @@ fn readers_that_differ_cannot_be_played_off_against_each_other() {
 }
 
 #[test]
-fn what_is_too_deep_to_look_into_does_not_pass_by_a_rule() {
+fn messages_that_are_nested_too_deeply_do_not_pass() {
     let deep = format!(
         r#"{{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{{"name":"x","a":{}{}}}}}"#,
         "[".repeat(300),
         "]".repeat(300)
     );
-    let told = judge(vec![rule("no", tool("x"), block())]).line(C, deep.as_bytes());
-    assert_eq!((text(&told).as_str(), &back(&told)["id"]), ("nothing", &json!(9)));
+    let judgement = judge(vec![rule("no", tool("x"), block())]).line(C, deep.as_bytes());
+    assert_eq!((text(&judgement).as_str(), &back(&judgement)["id"]), ("nothing", &json!(9)));
     for disguised in [deep.replace("method", "Method"), format!("[{}{deep}]", "{},".repeat(2000))] {
-        let told = judge(vec![rule("no", tool("x"), block())]).line(C, disguised.as_bytes());
-        assert_eq!(text(&told), "nothing", "{disguised}");
+        let judgement = judge(vec![rule("no", tool("x"), block())]).line(C, disguised.as_bytes());
+        assert_eq!(text(&judgement), "nothing", "{disguised}");
     }
 }
 
@@ -324,7 +328,7 @@ fn numbers_of_any_size_are_compared() {
 }
 
 #[test]
-fn an_answer_is_judged_by_the_rules_its_request_was_made_under() {
+fn an_answer_is_judged_by_the_rules_of_its_request() {
     let when = RuleMatch { direction: Some(S), ..tool("x") };
     let mut judge = judge(vec![rule("old", when.clone(), block())]);
     let answer = |id: u64| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
@@ -332,7 +336,7 @@ fn an_answer_is_judged_by_the_rules_its_request_was_made_under() {
     judge.replace_rules(Arc::new(Rules::new(vec![rule("new", when, block())])));
     judge.line(C, call(2, "x", &json!({})).as_bytes());
     for (id, name) in [(1, "old"), (2, "new")] {
-        let told = judge.line(S, answer(id).as_bytes());
-        assert_eq!(told.marks.as_marks().rule_names(), [name]);
+        let judgement = judge.line(S, answer(id).as_bytes());
+        assert_eq!(judgement.marks.as_marks().rule_names(), [name]);
     }
 }

@@ -21,6 +21,7 @@ impl Selection {
         }
         let in_sample = self.sample(offer);
         let always = self.settings.always;
+        // An operation outside the sample may still be kept for how it ends, so the decision about it has to wait.
         let can_be_forced = self.failure_window.is_some() || always.errors || always.slow.is_some();
         let must_wait = self.settings.filters.min_response_time.is_some()
             || matches!(
@@ -107,10 +108,12 @@ impl Selection {
         let (failed, took_ns, in_sample, is_near) = (unit.failed, unit.took_ns, unit.in_sample, unit.is_near);
         let at_least = |time: std::time::Duration| u128::from(took_ns) >= time.as_nanos();
         let settings = &self.settings;
+        // Failures are kept however quick they were: a filter for slow requests should not hide what went wrong.
         let spared = failed && settings.capture.errors;
         if settings.filters.min_response_time.is_some_and(|time| !at_least(time)) && !spared {
             return self.drop_operation(id, LeftOutReason::Filter);
         }
+        // Before the strategy, which could drop what the user always wants.
         let always = settings.always;
         if failed && always.errors || always.slow.is_some_and(at_least) {
             return self.keep_unsampled(id);
@@ -134,6 +137,7 @@ impl Selection {
     /// Keeps the operations near a failure that just happened.
     pub(super) fn keep_around_failure(&mut self) {
         let before = self.failure_window.as_mut().map(FailureWindow::failure).unwrap_or_default();
+        // All are marked before any leaves the ring, because an operation that leaves it unmarked is dropped.
         before.iter().for_each(|id| self.mark_near_failure(*id));
         before.iter().for_each(|id| self.leave_ring(*id));
     }
@@ -156,8 +160,8 @@ impl Selection {
         if let Some(unit) = self.undecided.get_mut(id) {
             unit.in_ring += 1;
         }
-        while let Some(pop_excess) = self.failure_window.as_mut().and_then(FailureWindow::pop_excess) {
-            self.leave_ring(pop_excess);
+        while let Some(excess) = self.failure_window.as_mut().and_then(FailureWindow::pop_excess) {
+            self.leave_ring(excess);
         }
     }
 

@@ -40,7 +40,8 @@ pub(super) struct Sampler {
     sampling: Sampling,
     strategy: SelectionStrategy,
     random: RandomNumbers,
-    /// A number in 0..1 that follows from the session's id, so that all connections of a session are in the sample or none.
+    /// A number in 0..1 that follows from the session's id, so that all connections of a session are in the sample or
+    /// none.
     session_share: f64,
     count: u64,
     seen: f64,

@@ -50,7 +50,9 @@ impl Capture {
             MessageKind::Notification => self.notifications,
             MessageKind::Response | MessageKind::Error if envelope.is_failure() => self.errors,
             MessageKind::Response | MessageKind::Error => self.responses,
+            // A batch is one entry, which cannot be kept in part.
             MessageKind::Batch => envelope.batch.is_empty() || envelope.batch.iter().any(|one| self.has(one)),
+            // What cannot be parsed is what people look for when something is wrong.
             MessageKind::Opaque => true,
         }
     }
@@ -169,6 +171,7 @@ impl SelectionSettings {
     /// Returns whether everything is kept.
     #[must_use]
     pub fn keeps_all(&self) -> bool {
+        // `always` only matters where something else leaves messages out.
         *self == Self { always: self.always, ..Self::default() }
     }
 

@@ -1,4 +1,4 @@
-//! Laws of selection: operations stay whole, failures stay, shares are met, limits hold.
+//! Properties of selection: operations stay whole, failures are kept, rates are met, and limits hold.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use Direction::{ClientToServer as C, ServerToClient as S};
 
 const MS: u64 = 1_000_000;
 
-/// A conversation as it goes by, and what became of each message.
+/// A conversation in progress, with the decision about each message.
 struct Play {
     selection: Selection,
     at_ns: u64,
-    fates: BTreeMap<u64, bool>,
+    decisions: BTreeMap<u64, bool>,
     offered: u64,
 }
 
@@ -27,7 +27,12 @@ impl Play {
     }
 
     fn seeded(settings: SelectionSettings, seed: u64) -> Self {
-        Self { selection: Selection::new(settings, seed, 0.5), at_ns: 0, fates: BTreeMap::new(), offered: 0 }
+        Self {
+            selection: Selection::new(settings, seed, 0.5),
+            at_ns: 0,
+            decisions: BTreeMap::new(),
+            offered: 0,
+        }
     }
 
     fn say(&mut self, direction: Direction, line: &str) -> u64 {
@@ -54,7 +59,7 @@ impl Play {
 
     fn take(&mut self) {
         for decision in self.selection.decisions() {
-            let earlier = self.fates.insert(decision.message, decision.is_kept);
+            let earlier = self.decisions.insert(decision.message, decision.is_kept);
             assert_eq!(earlier, None, "{} was decided twice", decision.message);
         }
     }
@@ -73,9 +78,9 @@ impl Play {
     fn kept(mut self) -> Vec<u64> {
         self.selection.finish();
         self.take();
-        assert_eq!(self.fates.len() as u64, self.offered, "every message has a fate");
+        assert_eq!(self.decisions.len() as u64, self.offered, "every message has a decision");
         assert_eq!(self.selection.undecided_size(), (0, 0));
-        self.fates.into_iter().filter(|(_, kept)| *kept).map(|(message, _)| message).collect()
+        self.decisions.into_iter().filter(|(_, kept)| *kept).map(|(message, _)| message).collect()
     }
 }
 
@@ -112,7 +117,7 @@ fn strategy(strategy: SelectionStrategy) -> SelectionSettings {
 }
 
 #[test]
-fn flags_leave_out_parts_but_never_the_greeting() {
+fn capture_flags_leave_out_parts_but_never_the_greeting() {
     let all = Capture::default();
     let kept = |capture: Capture| {
         let mut play = Play::new(SelectionSettings { capture, ..SelectionSettings::default() });
@@ -185,7 +190,7 @@ fn a_failure_is_kept_with_what_is_around_it() {
 }
 
 #[test]
-fn only_slow_ones_are_kept_for_performance() {
+fn the_performance_strategy_keeps_only_slow_operations() {
     let mut play =
         Play::new(strategy(SelectionStrategy::Performance { threshold: Duration::from_millis(50) }));
     play.call(1, "tools/call", 49, true);
@@ -208,7 +213,7 @@ fn sessions_and_windows_are_sampled_as_a_whole() {
     let mut expected = Vec::new();
     for id in 0..40 {
         let begins_inside = play.at_ns / MS % 10_000 < 1000;
-        // It ends outside, and is kept all the same.
+        // It ends outside of the window, and is kept.
         let call = play.call(id, "tools/call", 400, true);
         if begins_inside {
             expected.extend(call);
@@ -219,7 +224,7 @@ fn sessions_and_windows_are_sampled_as_a_whole() {
 }
 
 #[test]
-fn slow_ones_are_always_sampled_where_asked_for() {
+fn slow_operations_are_always_kept_if_configured() {
     let always = AlwaysKept { errors: false, slow: Some(Duration::from_millis(50)) };
     let mut play = Play::new(SelectionSettings {
         sampling: Sampling::Random { rate: 0.0 },
@@ -249,7 +254,7 @@ fn ids_of_any_length_find_their_answers() {
 }
 
 #[test]
-fn both_legs_of_a_call_are_one() {
+fn both_legs_of_a_call_are_decided_together() {
     let sampling = Sampling::Systematic { interval: 2 };
     let mut play = Play::new(SelectionSettings { sampling, ..SelectionSettings::default() });
     let mut expected = Vec::new();
@@ -270,7 +275,7 @@ fn both_legs_of_a_call_are_one() {
 }
 
 #[test]
-fn rounds_of_one_request_share_its_fate() {
+fn rounds_of_one_request_are_decided_together() {
     let always = AlwaysKept { errors: true, slow: None };
     let settings = SelectionSettings {
         sampling: Sampling::Random { rate: 0.0 },
@@ -291,7 +296,7 @@ fn rounds_of_one_request_share_its_fate() {
 }
 
 #[test]
-fn what_was_decided_is_not_forgotten_while_others_come_and_go() {
+fn decisions_are_remembered_while_other_operations_pass() {
     let sampling = Sampling::Random { rate: 0.0 };
     let mut play = Play::new(SelectionSettings { sampling, ..SelectionSettings::default() });
     play.say(C, &request(1, "subscriptions/listen"));
@@ -312,18 +317,18 @@ fn what_was_decided_is_not_forgotten_while_others_come_and_go() {
 }
 
 #[test]
-fn who_waits_too_long_is_kept() {
+fn an_operation_that_waits_too_long_is_kept() {
     let mut play =
         Play::new(strategy(SelectionStrategy::Performance { threshold: Duration::from_millis(50) }));
     let asked = play.say(C, &request(1, "tools/call"));
     play.wait(59_000);
     play.selection.pass_time(play.at_ns);
     play.take();
-    assert!(play.fates.is_empty());
+    assert!(play.decisions.is_empty());
     play.wait(1_000);
     play.selection.pass_time(play.at_ns);
     play.take();
-    assert_eq!(play.fates, BTreeMap::from([(asked, true)]));
+    assert_eq!(play.decisions, BTreeMap::from([(asked, true)]));
     let answered = play.say(S, &answer(1, true));
     assert_eq!(play.kept(), [asked, answered]);
 }
@@ -342,7 +347,7 @@ fn floods_stay_within_the_limits() {
     ] {
         let mut play = Play::new(settings);
         for id in 0..20_000 {
-            // Never answered, some of them long, some with ids that nobody wants to remember.
+            // Never answered, some of them long, some with ids too long to keep.
             let line = match id % 50 {
                 0 => request(id, &long),
                 1 => request(id, "tools/call").replacen(
@@ -357,7 +362,7 @@ fn floods_stay_within_the_limits() {
             let (messages, bytes) = play.selection.undecided_size();
             assert!(messages <= UNDECIDED_MAX && bytes <= UNDECIDED_BYTES_MAX, "{messages} {bytes}");
         }
-        assert!(play.kept().len() > 10_000, "what nobody answered is kept");
+        assert!(play.kept().len() > 10_000, "unanswered requests are kept");
     }
 }
 
@@ -378,7 +383,7 @@ proptest! {
     #[test]
     fn shares_are_met(seed: u64, rate_given in 0.0..=1.0_f64) {
         let none = AlwaysKept::default();
-        // Five standard deviations of 4000 throws, at most.
+        // At most five standard deviations of 4000 draws.
         let near = |share: f64, wanted: f64| (share - wanted).abs() < 0.04;
         let random = rate(Sampling::Random { rate: rate_given }, none, seed, |_| false);
         prop_assert!(near(random, rate_given), "{random} for {rate_given}");
@@ -400,7 +405,7 @@ proptest! {
     }
 
     #[test]
-    fn one_of_so_many_is_exactly_that(seed: u64, interval in 1_u64..50) {
+    fn systematic_sampling_keeps_exactly_one_in_n(seed: u64, interval in 1_u64..50) {
         let share = rate(Sampling::Systematic { interval }, AlwaysKept::default(), seed, |_| false);
         let expected = f64::from(u32::try_from(4000_u64.div_ceil(interval)).unwrap()) / 4000.0;
         prop_assert!((share - expected).abs() < 1e-9);
@@ -465,7 +470,7 @@ proptest! {
         seed: u64,
     ) {
         let mut play = Play::seeded(settings.clone(), seed);
-        // For each call: its messages, and whether it greets, is under way, failed.
+        // For each call: its messages, and whether it is a greeting, is open, or failed.
         let mut calls: Vec<(Vec<u64>, bool, bool, bool)> = Vec::new();
         for step in steps {
             let under_way: Vec<usize> = (0..calls.len()).filter(|i| calls[*i].2).collect();

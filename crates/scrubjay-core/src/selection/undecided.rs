@@ -118,6 +118,7 @@ impl UndecidedOperations {
 
     /// Takes an operation out, with what was decided about it.
     pub(super) fn decide(&mut self, id: u64, verdict: OperationVerdict) -> Option<UndecidedOperation> {
+        // Also if it never waited: later messages of the operation follow the verdict.
         self.decided.insert(id, verdict);
         self.open.remove(&id);
         let operation = self.operations.remove(&id)?;
@@ -150,6 +151,7 @@ impl UndecidedOperations {
 
     pub(super) fn is_full(&self) -> bool {
         self.messages > UNDECIDED_MAX
+            // An operation waits without messages if `capture` leaves out all of them.
             || self.operations.len() > UNDECIDED_MAX
             || self.bytes > UNDECIDED_BYTES_MAX
     }

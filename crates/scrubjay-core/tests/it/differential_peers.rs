@@ -1,4 +1,4 @@
-//! Rules against real parsers: what passes a rule is to every reader the call that was judged.
+//! Compares rules with real parsers: every reader must read a passed message as the call that was judged.
 //!
 //! Calls of harmless tools are mutated to smuggle others past three sets of rules. Of everything that passes, real
 //! readers (Python's json and the official SDK, Node's JSON and the official SDK, Go's encoding/json, serde) say which
@@ -21,7 +21,7 @@ use scrubjay_core::rules::{
 use self::attack::Chance;
 use self::readers::{Call, Reader};
 
-/// How many cases a run makes where nothing else is said.
+/// How many cases a run makes by default.
 const CASES: u64 = 20_000;
 /// How many cases go to a parser at once.
 const CHUNK: usize = 500;
@@ -54,7 +54,7 @@ fn rule(name: &str, when: RuleMatch, action: RuleAction) -> Rule {
 }
 
 impl Policy {
-    /// Makes a judge whose tags tell what it took a call for.
+    /// Makes a judge whose tags show which call it judged.
     fn judge(self) -> Judge {
         let block = || RuleAction::Block { code: -1, message: "no".to_owned() };
         let tag = |tag: &str| RuleAction::Tag(vec![tag.to_owned()]);
@@ -87,7 +87,7 @@ impl Policy {
     }
 }
 
-/// A line that passed, and what it was judged to be.
+/// A line that passed, and the call that was judged.
 struct Passed {
     policy: Policy,
     made: Vec<u8>,
@@ -96,7 +96,7 @@ struct Passed {
     calls: Vec<Call>,
 }
 
-/// Returns what goes on, with its line end.
+/// Returns what is forwarded, with its line end.
 fn onward(judgement: &Judgement, line: &[u8]) -> Option<Vec<u8>> {
     match &judgement.onward {
         Onward::Same => Some([line, b"\n"].concat()),
@@ -114,7 +114,7 @@ fn judged(policy: Policy, made: Vec<u8>) -> Option<Passed> {
 }
 
 impl Passed {
-    /// Says what is wrong with what a reader found, if anything is.
+    /// Returns the problem with what a reader found, if there is one.
     fn objection(&self, found: &[Call]) -> Option<String> {
         let mut left = self.calls.clone();
         for call in found {
@@ -143,7 +143,7 @@ fn say(text: &str) {
     eprintln!("{text}");
 }
 
-/// Asks every reader about lines that passed; panics where one finds what was not judged.
+/// Passes lines to every reader; panics if one finds a call that was not judged.
 fn ask_all(readers: &mut [Reader], chunk: &[Passed], seed: u64) -> usize {
     let streams: Vec<&[u8]> = chunk.iter().map(|passed| passed.stream.as_slice()).collect();
     let mut asked = 0;
@@ -167,7 +167,7 @@ fn ask_all(readers: &mut [Reader], chunk: &[Passed], seed: u64) -> usize {
 
 #[test]
 #[ignore = "needs peers and go"]
-fn what_passes_is_to_every_reader_the_call_that_was_judged() {
+fn every_reader_reads_a_passed_message_as_it_was_judged() {
     let mut readers = readers::start_all();
     let cases =
         std::env::var("SCRUBJAY_DIFFERENTIAL_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(CASES);
@@ -187,10 +187,10 @@ fn what_passes_is_to_every_reader_the_call_that_was_judged() {
     assert!(passed as u64 > cases / 20, "{passed} of {cases} pass: too few to say anything");
 }
 
-/// Each attack that is known, on a reader that falls for it: the test above would see it.
+/// Every known attack misleads the given reader, so the test above would detect it.
 #[test]
 #[ignore = "needs peers and go"]
-fn readers_fall_for_what_rules_refuse() {
+fn refused_messages_mislead_some_reader() {
     let mut readers = readers::start_all();
     let evil = attack::EVIL;
     let echo = |x: &str| {

@@ -1,4 +1,4 @@
-//! The core against the world: what it says of bytes, and what real programs make of the same bytes.
+//! Compares how the core reads bytes with how other programs read the same bytes.
 
 #![expect(clippy::unwrap_used, reason = "clippy excuses unwraps in test functions but not in what they call")]
 

@@ -1,8 +1,8 @@
 //! The digest of a tape's entries: one hash over its frames, the same while the tape is live and when it is sealed.
 //!
 //! The hash chain of a sealed tape covers compressed blocks, so it is known only after sealing. This digest is known as
-//! soon as an entry is written. The next tape names the end of its predecessor by it, and a checkpoint names what a live
-//! tape held.
+//! soon as an entry is written. The next tape names the end of its predecessor by it, and a checkpoint names what a
+//! live tape held.
 
 use scrubjay_core::entry::Transport;
 use scrubjay_core::id::TapeId;

@@ -1,7 +1,7 @@
 //! Reads a tape entry by entry.
 //!
-//! One entry is in memory at a time; of a sealed tape, one block. Damage does not end the reading as long as more entries
-//! can be found: it is skipped and listed.
+//! One entry is in memory at a time; of a sealed tape, one block. Damage does not end the reading as long as more
+//! entries can be found: it is skipped and listed.
 
 use std::fs::File;
 use std::io;
@@ -192,7 +192,7 @@ impl Entries {
         matches!(self.source, EntrySource::Sealed { block_end, .. } if self.next >= block_end)
     }
 
-    /// Finds more frames where the chunk has no sound one; returns whether there may be one now.
+    /// Reads or searches for the next frame if the chunk has no sound one; returns whether there may be one now.
     fn go_on_live(&mut self, wanted: usize) -> io::Result<bool> {
         if self.load(wanted)? {
             return Ok(true);
@@ -223,7 +223,8 @@ impl Entries {
 
     /// Reads again from the current position, and returns whether anything changed.
     ///
-    /// It rereads bytes that are in the chunk already, because a writer truncates a failed append and writes others there.
+    /// It rereads bytes that are in the chunk already, because a writer truncates a failed append and writes others
+    /// there.
     fn load(&mut self, wanted: usize) -> io::Result<bool> {
         let EntrySource::Live(file) = &self.source else { return Ok(false) };
         let here = self.chunk_offset + self.at as u64;
@@ -305,7 +306,7 @@ impl Entries {
     fn note_lost(&mut self, offset: u64, until: u64) {
         let first = self.next;
         match until.saturating_sub(first) {
-            0 => self.note(None, offset, format!("bytes that are no entry stand before entry {first}")),
+            0 => self.note(None, offset, format!("there are bytes that are no entry before entry {first}")),
             1 => self.note(Some(first), offset, format!("entry {first} fails its checksum")),
             _ => self.note(Some(first), offset, format!("entries {first} to {} cannot be read", until - 1)),
         }

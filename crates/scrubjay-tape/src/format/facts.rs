@@ -1,8 +1,8 @@
 //! Hashes of the facts in a tape's header and footer, for checkpoints.
 //!
 //! The digest of the entries leaves most of these facts out, because it must stay the same when a tape is sealed,
-//! exported and imported. So a checkpoint notes them separately. They are hashed as they are written, not as this version
-//! parses them, so that a version that knows more facts gets the same hashes.
+//! exported and imported. So a checkpoint notes them separately. They are hashed as they are written, not as this
+//! version parses them, so that a version that knows more facts gets the same hashes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,8 +30,8 @@ pub struct NotedFacts {
 
 impl NotedFacts {
     fn new(facts: Map<String, Value>) -> Self {
-        // Sorted by name, because the order in the file does not matter; without empty facts, because versions differ in
-        // whether they write those.
+        // Sorted by name, because the order in the file does not matter; without empty facts, because versions differ
+        // in whether they write those.
         let facts: BTreeMap<String, Value> =
             facts.into_iter().filter(|(_, value)| !is_empty(value)).collect();
         let hash = |text: &[u8]| blake3::hash(text).to_hex();

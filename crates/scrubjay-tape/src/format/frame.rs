@@ -1,8 +1,8 @@
 //! Frames: one entry as bytes. Length, checksum, fixed facts, extension fields, payload.
 //!
 //! Live files and, compressed, the blocks of sealed files hold the same frames. The checksum covers the entry's number,
-//! too, so a frame is valid only in its own place. Unknown extension fields are skipped, so that a later version can add
-//! facts without a new format.
+//! too, so a frame is valid only in its own place. Unknown extension fields are skipped, so that a later version can
+//! add facts without a new format.
 
 use scrubjay_core::entry::{Direction, Entry, EntryKind, RuleEffects, RuleMarks, Terminator, Transport};
 
@@ -20,8 +20,8 @@ pub(crate) const PAYLOAD_BYTES_MAX: usize = FRAME_BYTES_MAX - (16 << 20);
 /// Writes the part of a frame before the payload.
 ///
 /// Layout, little-endian: `u32` length of what follows the checksum, `u32` CRC-32 of length and all that
-/// follows, xor the [`mark`] of the entry's number, `u8` kind, `u8` direction, transport and terminator, `u16` length of the extension fields, `u32`
-/// processing time, `u64` wall time, `u64` time since start, extension fields, payload.
+/// follows, xor the [`mark`] of the entry's number, `u8` kind, `u8` direction, transport and terminator, `u16` length
+/// of the extension fields, `u32` processing time, `u64` wall time, `u64` time since start, extension fields, payload.
 ///
 /// An extension field is a `u8` tag, a `u16` length and its value.
 pub fn encode_head(number: u64, entry: &Entry<'_>, out: &mut Vec<u8>) {
@@ -38,6 +38,7 @@ pub fn encode_head(number: u64, entry: &Entry<'_>, out: &mut Vec<u8>) {
     head[16..24].copy_from_slice(&entry.wall_ns.to_le_bytes());
     head[24..32].copy_from_slice(&entry.since_start_ns.to_le_bytes());
     let mut crc = crc32fast::Hasher::new();
+    // The length too, because a wrong one would lead to a wrong next frame.
     crc.update(&head[..4]);
     crc.update(&head[PREFIX..]);
     crc.update(&extension);
@@ -123,26 +124,26 @@ struct Extension<'a> {
 
 /// Reads the extension fields it knows.
 fn decode_extension(mut fields: &[u8]) -> Option<Extension<'_>> {
-    let mut told = Extension::default();
+    let mut decoded = Extension::default();
     while let [tag, low, high, rest @ ..] = fields {
         let (value, behind) = rest.split_at_checked(usize::from(u16::from_le_bytes([*low, *high])))?;
         match *tag {
-            TAG_VIA => told.via = std::str::from_utf8(value).ok(),
+            TAG_VIA => decoded.via = std::str::from_utf8(value).ok(),
             TAG_CONNECTION => {
-                told.connection = value.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+                decoded.connection = value.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
             }
-            TAG_OPERATION => told.operation = value.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)),
+            TAG_OPERATION => decoded.operation = value.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)),
             TAG_RULES => {
                 let (effects, names) = value.split_first().unwrap_or((&0, &[]));
-                told.rule_marks.effects = RuleEffects::of_bits(*effects);
-                told.rule_marks.rules = std::str::from_utf8(names).unwrap_or_default();
+                decoded.rule_marks.effects = RuleEffects::of_bits(*effects);
+                decoded.rule_marks.rules = std::str::from_utf8(names).unwrap_or_default();
             }
-            TAG_TAGS => told.rule_marks.tags = std::str::from_utf8(value).unwrap_or_default(),
+            TAG_TAGS => decoded.rule_marks.tags = std::str::from_utf8(value).unwrap_or_default(),
             _ => {}
         }
         fields = behind;
     }
-    Some(told)
+    Some(decoded)
 }
 
 /// What is found where a frame is expected.
@@ -193,6 +194,7 @@ impl FrameCandidate {
     pub(super) fn at(head: &[u8; OVERHEAD]) -> Option<Self> {
         let length = claimed_length(*head.first_chunk()?)?;
         let extension = usize::from(u16::from_le_bytes([head[10], head[11]]));
+        // Cheap checks first: few offsets hold a frame, and a checksum costs a read of the whole length.
         if kind_of(head[8]).is_none() || shape_of(head[9]).is_none() || OVERHEAD + extension > length {
             return None;
         }
@@ -217,7 +219,7 @@ impl FrameCandidate {
 pub(super) fn decode_checked(frame: &[u8]) -> Option<Entry<'_>> {
     let (direction, transport, terminator) = shape_of(frame[9])?;
     let extension = usize::from(u16::from_le_bytes([frame[10], frame[11]]));
-    let told = decode_extension(frame.get(OVERHEAD..OVERHEAD + extension)?)?;
+    let decoded = decode_extension(frame.get(OVERHEAD..OVERHEAD + extension)?)?;
     Some(Entry {
         kind: kind_of(frame[8])?,
         direction,
@@ -226,15 +228,16 @@ pub(super) fn decode_checked(frame: &[u8]) -> Option<Entry<'_>> {
         processing_ns: u32::from_le_bytes(*frame[12..].first_chunk()?),
         wall_ns: u64::from_le_bytes(*frame[16..].first_chunk()?),
         since_start_ns: u64::from_le_bytes(*frame[24..].first_chunk()?),
-        via: told.via,
-        connection: told.connection,
-        operation: told.operation,
-        rule_marks: told.rule_marks,
+        via: decoded.via,
+        connection: decoded.connection,
+        operation: decoded.operation,
+        rule_marks: decoded.rule_marks,
         payload: frame.get(OVERHEAD + extension..)?,
     })
 }
 
 fn kind_code(kind: EntryKind) -> u8 {
+    // Written out and not derived from the enum, because these numbers are in files.
     match kind {
         EntryKind::Message => 1,
         EntryKind::Stderr => 2,
@@ -318,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_read_back_and_any_flipped_bit_is_noticed() {
+    fn frames_round_trip_and_any_flipped_bit_is_noticed() {
         let entry = sample(b"payload");
         let mut bytes = Vec::new();
         encode_head(3, &entry, &mut bytes);
@@ -336,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn more_names_than_there_is_room_for_are_left_out_whole() {
+    fn names_beyond_the_limit_are_left_out_as_whole_lines() {
         let names = vec!["x".repeat(64); 1000].join("\n");
         let entry = Entry {
             rule_marks: RuleMarks { rules: &names, tags: &names, ..RuleMarks::default() },
@@ -351,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_without_a_connection_is_as_it_was_before_there_were_any() {
+    fn a_frame_without_a_connection_has_the_old_layout() {
         let entry =
             Entry { connection: 0, rule_marks: RuleMarks::default(), operation: None, ..sample(b"{}") };
         assert_eq!(encode_extension(&entry), [&[TAG_VIA, 5, 0], &b"files"[..]].concat());
@@ -359,13 +362,13 @@ mod tests {
         encode_head(0, &entry, &mut bytes);
         bytes.extend_from_slice(entry.payload);
         assert_eq!(decode(0, &bytes), DecodedFrame::Frame(entry, bytes.len()));
-        // A tag that a later version adds, and one that is cut short, say nothing.
-        let told = decode_extension(&[99, 1, 0, 7, TAG_CONNECTION, 2, 0, 1, 0]).unwrap();
-        assert_eq!((told.connection, told.via), (0, None));
+        // An unknown tag and a truncated value are ignored.
+        let decoded = decode_extension(&[99, 1, 0, 7, TAG_CONNECTION, 2, 0, 1, 0]).unwrap();
+        assert_eq!((decoded.connection, decoded.via), (0, None));
     }
 
     #[test]
-    fn a_frame_tells_which_entry_it_is() {
+    fn a_frame_is_valid_only_for_its_entry_number() {
         for number in [0, 1, 3, 1 << 20, u64::from(u32::MAX)] {
             let entry = sample(b"payload");
             let mut bytes = Vec::new();

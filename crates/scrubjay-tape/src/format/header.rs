@@ -301,6 +301,7 @@ pub fn decode(bytes: &[u8]) -> Result<(Header, Layout, u16, usize), HeaderError>
     if crc.finalize().to_le_bytes() != prefix[16..20] {
         return Err(HeaderError::Damaged);
     }
+    // After the checksum: a flipped bit in the version must not tell users to update.
     if version > VERSION {
         return Err(HeaderError::TooNew(version));
     }
@@ -313,7 +314,7 @@ pub fn decode(bytes: &[u8]) -> Result<(Header, Layout, u16, usize), HeaderError>
 mod tests {
     use super::*;
 
-    /// A header as it was written before it said what the tape is.
+    /// A header of a version that did not note the kind of tape.
     fn old_header(name: &str, program: Option<&str>, transport: &str) -> Header {
         let facts = serde_json::json!({
             "id": "k3f9abcdefghjkmn", "name": name, "transport": transport, "started_wall_ns": 1, "part": 1,
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn old_tapes_are_told_apart_by_their_names() {
+    fn the_kind_of_an_old_tape_follows_from_its_name() {
         let check = |name: &str, program: Option<&str>, transport: &str, expected: TapeKind| {
             assert_eq!(old_header(name, program, transport).kind(), expected, "{name}");
         };
@@ -336,13 +337,13 @@ mod tests {
         check("files (server)", Some("files"), "http", TapeKind::Backend);
         check("files (refused)", Some("files"), "http", TapeKind::Refused);
         check("server", None, "http", TapeKind::Conversation);
-        // What a user calls a program of theirs says nothing.
+        // The name that a user gives a program does not decide the kind.
         check("backend files", Some("node"), "stdio", TapeKind::Conversation);
         check("files (server)", Some("node"), "stdio", TapeKind::Conversation);
     }
 
     #[test]
-    fn what_a_tape_says_of_itself_counts_more_than_its_name() {
+    fn the_noted_kind_wins_over_the_name() {
         let header =
             Header { noted_kind: Some(TapeKind::Conversation), ..old_header("refused", None, "http") };
         let (read, ..) = decode(&encode(&header, Layout::Live)).unwrap();
@@ -350,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn every_text_of_a_header_is_redacted_and_what_the_program_makes_stays() {
+    fn every_text_of_a_header_is_redacted_except_generated_ids() {
         const SECRET: &str = "ghp_c4n4ry003a1B2c3D4e5F6g7H8i9J0k1L2m3Z";
         let redactor = Redactor::standard();
         let secret = || SECRET.to_owned();

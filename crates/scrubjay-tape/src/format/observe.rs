@@ -19,7 +19,7 @@ pub(crate) const CLOCK_SLACK_NS: u64 = 1_000_000_000;
 const AHEAD_MIN_NS: u64 = 24 * 3600 * 1_000_000_000;
 /// How many clock jumps are listed, so that footers stay small.
 const JUMPS_MAX: usize = 100;
-/// How many closing entries may stand behind the end that the next tape names: a note of what was left out, the end.
+/// How many closing entries may follow the end that the next tape names: a note of what was left out, and the end.
 pub(crate) const CLOSING_MAX: u64 = 2;
 
 /// An entry before which the wall clock and the monotonic clock advanced differently.
@@ -47,8 +47,8 @@ pub(crate) struct ClockWatch {
 }
 
 impl ClockWatch {
-    /// Compares how far both clocks advanced since the previous entry. Entries may be written in another order than they
-    /// came; the difference between the clocks stays the same anyway, while none of them is set.
+    /// Compares how far both clocks advanced since the previous entry. Entries may be written in another order than
+    /// they came; the difference between the clocks stays the same anyway, while none of them is set.
     pub(crate) fn take(&mut self, number: u64, entry: &Entry<'_>) {
         let offset = i128::from(entry.wall_ns) - i128::from(entry.since_start_ns);
         let by = self.offset_ns.map_or(0, |before| offset - before);
@@ -159,6 +159,7 @@ impl Observer {
     /// Takes the frame of the next entry; its checksum must be right.
     pub(crate) fn take(&mut self, number: u64, bytes: &[u8]) {
         let Some(entry) = frame::decode_checked(bytes) else { return };
+        // Before the entry is added: a wanted digest covers the entries before it.
         self.note_wanted();
         self.running.update(bytes);
         self.entries += 1;
@@ -235,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_stay_few_and_at_even_distances() {
+    fn digest_marks_are_limited_and_evenly_spaced() {
         let mut marks = DigestMarks { step: 1, may_grow: true, marks: Vec::new() };
         let mut running = RunningDigest::new(None);
         let mut all = Vec::new();

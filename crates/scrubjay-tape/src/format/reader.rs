@@ -97,6 +97,7 @@ impl Tape {
         let file = File::open(path).map_err(io_error)?;
         let (header, layout, version, body) = match read_header(&file).map_err(io_error)? {
             Ok((header, layout, version, body)) => (Some(header), layout, version, body as u64),
+            // The header is sound, so this is no damage, and a search could take a later layout for this one.
             Err(HeaderError::TooNew(version)) => return Err(header_error(HeaderError::TooNew(version))),
             Err(source) => {
                 let (layout, body) =
@@ -123,19 +124,19 @@ impl Tape {
         Ok(found.map(|first| (Layout::Live, if first.number == 0 { first.offset } else { 0 })))
     }
 
-    /// Returns the header; none where it is damaged.
+    /// Returns the header; `None` if it is damaged.
     #[must_use]
     pub fn header(&self) -> Option<&Header> {
         self.header.as_ref()
     }
 
-    /// Returns the footer; none for a live tape, or where it is damaged.
+    /// Returns the footer; `None` for a live tape, or if it is damaged.
     #[must_use]
     pub fn footer(&self) -> Option<&Footer> {
         self.end.as_ref().map(|end| &end.footer)
     }
 
-    /// Returns where the file is.
+    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -155,6 +156,7 @@ impl Tape {
         if self.layout == Layout::Sealed {
             return TapeState::Sealed;
         }
+        // Shared, so that two readers do not take each other for the writer.
         match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockShared) {
             Ok(()) => {
                 // While this lock is held, the tape would look live to others.

@@ -97,21 +97,21 @@ pub fn write_sealed(tape: &Tape, target: &Path) -> io::Result<bool> {
 /// # Errors
 /// As [`write_sealed`].
 pub fn write_sealed_as(tape: &Tape, header: &Header, target: &Path) -> io::Result<bool> {
-    let nascent = target.with_extension("sealing");
-    let written = write_blocks(tape, header, &nascent).and_then(|damaged| {
-        std::fs::rename(&nascent, target)?;
+    let temporary = target.with_extension("sealing");
+    let written = write_blocks(tape, header, &temporary).and_then(|damaged| {
+        std::fs::rename(&temporary, target)?;
         sync_name(target)?;
         Ok(damaged)
     });
     if written.is_err() {
         // The caller gets the first error; one from clearing up would hide it.
-        let _ = std::fs::remove_file(&nascent);
+        let _ = std::fs::remove_file(&temporary);
     }
     written
 }
 
-fn write_blocks(tape: &Tape, header: &Header, nascent: &Path) -> io::Result<bool> {
-    let file = create_private(nascent)?;
+fn write_blocks(tape: &Tape, header: &Header, temporary: &Path) -> io::Result<bool> {
+    let file = create_private(temporary)?;
     let encoded = header::encode(header, Layout::Sealed);
     let mut sealer = Sealer::new(BufWriter::new(file), &encoded, header)?;
     let mut entries = tape.entries()?;

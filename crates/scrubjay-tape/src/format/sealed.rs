@@ -75,8 +75,8 @@ impl BlockRef {
 pub struct Footer {
     /// The statistics of its entries.
     pub metadata: TapeMetadata,
-    /// The version of the rules by which the statistics were computed (`TOTALS_VERSION`); none on tapes of versions that
-    /// did not note it.
+    /// The version of the rules by which the statistics were computed (`TOTALS_VERSION`); none on tapes of versions
+    /// that did not note it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub totals_version: Option<u32>,
     /// Wall time of the last entry, nanoseconds since the Unix epoch.
@@ -114,6 +114,7 @@ impl FoundFooter {
     pub(super) fn describes(&self, file: &File, body: Option<u64>) -> io::Result<bool> {
         let blocks = &self.footer.blocks;
         let (mut at, mut next) = (body.or(blocks.first().map(|b| b.offset)).unwrap_or(self.offset), 0);
+        // A footer that does not match the file would hide entries, so every head is compared.
         for block in blocks {
             if block.offset != at || block.first_entry < next || !is_plausible(block) {
                 return Ok(false);
@@ -164,6 +165,7 @@ pub(super) fn read_head(file: &File, offset: u64) -> io::Result<Option<BlockHead
     if read_at_most(file, &mut bytes, offset)? < HEAD || !bytes.starts_with(BLOCK_MAGIC) {
         return Ok(None);
     }
+    // Each head has a checksum of its own, so that blocks are found without the footer.
     if crc32fast::hash(&bytes[..60]).to_le_bytes() != bytes[60..] {
         return Ok(None);
     }
@@ -201,6 +203,7 @@ fn is_plausible(block: &BlockRef) -> bool {
 /// Reads the stored bytes of a block; fewer, if the file ends first.
 pub(super) fn read_stored(file: &File, block: &BlockRef, out: &mut Vec<u8>) -> io::Result<()> {
     let from = block.offset.saturating_add(HEAD as u64);
+    // A forged head may claim 1 GiB: memory is taken only for bytes that the file has.
     let wanted = file.metadata()?.len().saturating_sub(from).min(block.stored_bytes.into());
     out.clear();
     out.resize(usize::try_from(wanted).map_err(io::Error::other)?, 0);

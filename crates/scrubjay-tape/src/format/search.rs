@@ -1,7 +1,7 @@
 //! Finds the next valid frame behind damage.
 //!
-//! If a frame's length is damaged, nothing says where the next frame begins, so every offset is tried. A frame's checksum
-//! tells its number, so the frames behind keep theirs. Works on any bytes: a file, or a decompressed block.
+//! If a frame's length is damaged, nothing says where the next frame begins, so every offset is tried. A frame's
+//! checksum tells its number, so the frames behind keep theirs. Works on any bytes: a file, or a decompressed block.
 
 use std::fs::File;
 use std::io;
@@ -11,8 +11,8 @@ use super::sealed::read_at_most;
 
 /// How much is searched at a time.
 const WINDOW: usize = 64 * 1024;
-/// How many bytes checksums may cover while one tape is read: a file forged to look like frames at every offset must not
-/// take hours. Text never looks like a frame, so real damage needs far less.
+/// How many bytes checksums may cover while one tape is read: a file forged to look like frames at every offset must
+/// not take hours. Text never looks like a frame, so real damage needs far less.
 pub(super) const WORK_BYTES_MAX: u64 = 4 << 30;
 /// How many entries may be missing without bytes in their place, as if a piece of the file was cut out.
 const JUMP_MAX: u64 = 16;
@@ -108,6 +108,7 @@ impl<B: Bytes + ?Sized> Search<'_, B> {
             if present < WINDOW || *self.work_bytes == 0 {
                 return Ok(None);
             }
+            // Windows overlap, so that a head across the border of two is found.
             from += (WINDOW - OVERHEAD + 1) as u64;
         }
     }
@@ -115,6 +116,7 @@ impl<B: Bytes + ?Sized> Search<'_, B> {
     /// Returns the frame at an offset, if there is one whose number can follow the lost one.
     fn accept_candidate(&mut self, offset: u64) -> io::Result<Option<FramePosition>> {
         let Some(number) = self.number_at(offset)? else { return Ok(None) };
+        // A checksum shows the number modulo 2^32 only.
         let missing = u64::from(number.wrapping_sub(self.lost.number as u32));
         let place = FramePosition { offset, number: self.lost.number.saturating_add(missing) };
         if place == self.lost {
@@ -190,7 +192,7 @@ mod tests {
     use super::super::frame::encode_head;
     use super::*;
 
-    /// Frames of so many equal entries, from one number on.
+    /// Frames of `count` equal entries with consecutive numbers.
     fn frames(first: u64, count: u64) -> Vec<u8> {
         let entry = Entry {
             kind: EntryKind::Message,
@@ -221,12 +223,12 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_found_behind_anything_as_far_as_work_goes() {
+    fn a_frame_is_found_behind_damage_within_the_work_limit() {
         let bytes = [vec![0xAA; 100_000], frames(8, 1)].concat();
         check(&bytes, WORK_BYTES_MAX, Some((100_000, 8)));
         check(&bytes, 34, Some((100_000, 8)));
         check(&bytes, 33, None);
-        // What only looks like a frame is work, too.
+        // Candidates that turn out to be no frames use up work as well.
         let bytes = [frames(1 << 30, 1), vec![0xAA; 100], frames(8, 1)].concat();
         check(&bytes, WORK_BYTES_MAX, Some((134, 8)));
         check(&bytes, 60, None);
@@ -235,14 +237,14 @@ mod tests {
     }
 
     #[test]
-    fn the_more_is_missing_the_more_proof_it_takes() {
+    fn large_jumps_of_entry_numbers_need_a_second_frame() {
         check(&frames(7 + 16, 1), WORK_BYTES_MAX, Some((0, 23)));
         check(&frames(7 + 17, 1), WORK_BYTES_MAX, None);
         check(&frames(7 + 17, 2), WORK_BYTES_MAX, Some((0, 24)));
         check(&frames(7 + (1 << 25), 2), WORK_BYTES_MAX, None);
-        // Room for those that are missing is proof, too.
+        // Enough bytes for the missing entries make a jump plausible.
         check(&[vec![0; 1000], frames(7 + 40, 1)].concat(), WORK_BYTES_MAX, Some((1000, 47)));
-        // What came before does not come again, and no place is found behind itself.
+        // Earlier entries are not found again, nor the lost position itself.
         check(&frames(6, 3), WORK_BYTES_MAX, Some((34, 7)));
         check(&frames(7, 1), WORK_BYTES_MAX, None);
     }

@@ -111,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// A conversation with something of everything that is added up.
+    /// A conversation in which every total is above zero.
     const SCRIPT: [(EntryKind, Direction, &str); 12] = [
         (EntryKind::Message, UP, r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"c"}}}"#),
         (EntryKind::Message, DOWN, r#"{"id":0,"result":{"protocolVersion":"1","serverInfo":{"name":"s"}}}"#),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_entries_add_up_to_the_same_under_the_same_rules() {
+    fn equal_entries_have_equal_totals() {
         let found = serde_json::to_string(&totals().finish()).unwrap();
         let expected = [
             r#"{"metadata":{"total_entries":12,"total_messages":7,"total_requests":3,"total_responses":2,"#,
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_are_what_is_read_back_of_them() {
+    fn totals_survive_a_json_round_trip() {
         let written = serde_json::to_vec(&totals().finish()).unwrap();
         let read: Footer = serde_json::from_slice(&written).unwrap();
         assert_eq!(compare(&read, totals()), Differences::default());

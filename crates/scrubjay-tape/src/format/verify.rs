@@ -32,8 +32,8 @@ pub struct VerifyReport {
     /// Where the wall clock jumped. This is no damage.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub clock_jumps: Vec<ClockJump>,
-    /// Facts in which the footer differs from the entries. This is no damage, because another version sealed the tape and
-    /// may have computed them differently.
+    /// Facts in which the footer differs from the entries. This is no damage, because another version sealed the tape
+    /// and may have computed them differently.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub doubtful_totals: Vec<String>,
 }
@@ -60,8 +60,8 @@ pub fn verify(tape: &Tape) -> io::Result<VerifyReport> {
     verify_observed(tape, || Observer::new(tape.header(), Vec::new())).map(|(report, _)| report)
 }
 
-/// Checks a tape, and passes its entries to an observer. If the chain is broken the entries are read a second time, by a
-/// new observer.
+/// Checks a tape, and passes its entries to an observer. If the chain is broken the entries are read a second time, by
+/// a new observer.
 pub(crate) fn verify_observed(
     tape: &Tape,
     observer: impl Fn() -> Observer,
@@ -80,6 +80,7 @@ pub(crate) fn verify_observed(
     } else if tape.header().is_none() {
         walk.note(None, 0, "the tape's header is damaged");
     }
+    // The walk ends at a block that it cannot read. `Entries` also finds the frames inside and behind damaged blocks.
     let mut observer = observer();
     let mut entries = tape.entries()?;
     while let Some((number, frame)) = entries.next_frame()? {
@@ -185,8 +186,8 @@ impl ChainWalk {
         Ok(())
     }
 
-    /// Tells whether the chain holds at this block, and continues with the hash that the block claims, so that one altered
-    /// block does not make all later ones look altered.
+    /// Tells whether the chain holds at this block, and continues with the hash that the block claims, so that one
+    /// altered block does not make all later ones look altered.
     fn take_chain(&mut self, head: &BlockHead, stored: &[u8]) -> bool {
         let holds = sealed::chain_next(&self.chain, &head.chained, stored) == head.chain;
         self.chain = head.chain;
@@ -197,7 +198,7 @@ impl ChainWalk {
         let next = self.next;
         let sound = sound_frames(block.first_entry, plain, &mut self.observer);
         if block.first_entry < next {
-            self.note_altered(Some(block.first_entry), "a block stands behind others that belong behind it");
+            self.note_altered(Some(block.first_entry), "a block is behind others that should follow it");
         } else if block.first_entry > next {
             // If the chain holds they were lost before the sealing, and the footer lists them.
             self.altered |= !unaltered;

@@ -92,6 +92,7 @@ impl Writer {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
             }
             frame::encode_head(number, &entry, &mut buffer);
+            // Beyond the limit of slices large payloads are copied too, so that a batch is always one call.
             if entry.payload.len() < LARGE_BYTES || large.len() * 2 + 1 >= SLICES_MAX {
                 buffer.extend_from_slice(entry.payload);
             } else {
@@ -107,6 +108,7 @@ impl Writer {
     }
 
     fn write(&mut self, small: &[u8], large: &[(usize, &[u8])]) -> io::Result<u64> {
+        // Frames of a failed batch that stay behind a shorter new one could be read as entries.
         if self.torn {
             self.file.set_len(self.bytes)?;
             self.torn = false;
@@ -133,6 +135,8 @@ impl Writer {
         slices.push(IoSlice::new(&small[from..]));
         let mut rest = slices.as_mut_slice();
         let mut written = 0;
+        // Drops empty slices at the front: a write of nothing but these returns 0, which would be taken for a
+        // failure.
         IoSlice::advance_slices(&mut rest, 0);
         while !rest.is_empty() {
             match rustix::io::pwritev(&self.file, rest, self.bytes + written) {
@@ -207,7 +211,7 @@ impl Writer {
         self.entries
     }
 
-    /// Returns where the live file is.
+    /// Returns the path of the live file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -217,14 +221,14 @@ impl Writer {
 /// Creates a live file. It gets its name only when it is locked and has its header, so that no process takes it for
 /// abandoned.
 fn create_locked(path: &Path, header: &[u8]) -> io::Result<File> {
-    let nascent = path.with_extension("new");
-    let file = create_private(&nascent)?;
+    let temporary = path.with_extension("new");
+    let file = create_private(&temporary)?;
     let made = lock(&file)
         .and_then(|()| file.write_all_at(header, 0))
-        .and_then(|()| std::fs::rename(&nascent, path));
+        .and_then(|()| std::fs::rename(&temporary, path));
     if let Err(e) = made {
         // The caller gets the error above; the next start removes a `.new` file that stays.
-        let _ = std::fs::remove_file(&nascent);
+        let _ = std::fs::remove_file(&temporary);
         return Err(e);
     }
     Ok(file)

@@ -75,6 +75,7 @@ impl BufferedEntry {
     }
 
     pub(super) fn bytes(&self) -> usize {
+        // What the entry will take on the tape, so that a tape with room for the buffer is chosen.
         let original = self.original.as_ref().map_or(0, |original| original.bytes());
         OVERHEAD + self.redacted.as_bytes().len() + original
     }
@@ -100,6 +101,7 @@ struct Run {
 impl WrittenPositions {
     pub(super) fn insert(&mut self, number: u64, part: u32, entry: u64) {
         if let Some((first, run)) = self.runs.range_mut(..=number).next_back()
+            // A run is on one tape, because each tape numbers its entries from zero.
             && run.part == part
             && first + run.entries == number
             && run.entry + run.entries == entry
@@ -134,7 +136,7 @@ mod tests {
         let mut places = WrittenPositions::default();
         let wide = 3 * RUNS_MAX as u64;
         (0..wide).for_each(|number| places.insert(number, 1, number + 2));
-        // An entry that waited longer stands behind, and one has its original before it.
+        // One entry was written late, and one has its original before it.
         places.insert(wide + 1, 1, wide + 2);
         places.insert(wide, 1, wide + 3);
         places.insert(wide + 2, 2, 5);

@@ -134,6 +134,7 @@ impl SyncState {
     /// Notes entries that were written without a caller that waits for the sync.
     pub(super) fn note_unawaited<'a>(&mut self, items: impl Iterator<Item = Item<'a>>) {
         if self.is_wanted {
+            // A caller that records a message waits for its sync, and learns of a failure itself.
             for item in items.filter(|item| matches!(item.kind, EntryKind::Stderr | EntryKind::Note)) {
                 self.unsynced.unawaited.0 += 1;
                 self.unsynced.unawaited.1 += item.payload.len() as u64;
@@ -188,6 +189,7 @@ impl Recording {
             return Ok(None);
         };
         let (written, bytes, entries) = (self.durable.written, writer.bytes(), writer.entries());
+        // Once is enough, because appending does not change the name.
         let directories = if writer.is_named() { Vec::new() } else { self.home.directories_to_sync() };
         match writer.sync_handle() {
             Ok(file) => {

@@ -245,8 +245,8 @@ impl Recording {
         self.note_undelivered(now)
     }
 
-    /// Returns the position of the entry to which [`Recording::record`] gave this number: its number on the current tape,
-    /// and that tape. None while it is not written, and once it is on an earlier tape.
+    /// Returns the position of the entry to which [`Recording::record`] gave this number: its number on the current
+    /// tape, and that tape. None while it is not written, and once it is on an earlier tape.
     #[must_use]
     pub fn tape_position(&self, number: u64) -> Option<(u64, TapeId)> {
         let entry = match &self.selection_buffer {
@@ -291,8 +291,8 @@ impl Recording {
         if written.is_err()
             && let Some(buffer) = &mut self.selection_buffer
         {
-            // Entries that were forwarded before go on waiting. No others join them: until they are written, new messages
-            // are refused.
+            // Entries that were forwarded before go on waiting. No others join them: until they are written, new
+            // messages are refused.
             buffer.withdraw(first);
         }
         written.map(|()| first)

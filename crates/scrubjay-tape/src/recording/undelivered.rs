@@ -1,8 +1,8 @@
 //! Undelivered messages, until a note on the tape names them.
 //!
 //! A message is recorded before it is sent. If it cannot be sent, a later note says so. Many such messages make few
-//! notes: the first is noted at once, later ones together, in ranges. Pending notes are written before a tape ends; only
-//! a process that is killed loses them.
+//! notes: the first is noted at once, later ones together, in ranges. Pending notes are written before a tape ends;
+//! only a process that is killed loses them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -153,6 +153,7 @@ impl UndeliveredMarks {
     /// Remembers that notes were tried, and what is left.
     fn was_tried(&mut self, now: Instant) {
         let in_a_row = self.tried.is_some_and(|tried| now.saturating_duration_since(tried) < PAUSE);
+        // Doubled while tries follow each other closely, so that many undelivered messages make few notes.
         self.due_at = if in_a_row { (self.due_at * 2).min(MESSAGES_PER_NOTE_MAX) } else { 1 };
         self.tried = Some(now);
         self.postponed = (self.messages, self.ranges);
@@ -311,6 +312,8 @@ impl Recording {
         let mut notes = UndeliveredNotes::default();
         for (why, ranges) in &self.marks.own {
             for &(first, last) in ranges {
+                // Without a buffer numbers follow each other on the current tape, so a range needs one step, not one
+                // for each message.
                 if self.selection_buffer.is_none() && self.writer.is_some() && first >= self.earlier {
                     notes.add(*why, None, first - self.earlier, last - self.earlier);
                     notes.name_own(*why, first, last);

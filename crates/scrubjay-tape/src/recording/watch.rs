@@ -47,6 +47,7 @@ impl Watch {
     }
 
     pub(super) fn next_source(&self) -> u64 {
+        // Relaxed: the numbers only have to differ.
         self.sources.fetch_add(1, Ordering::Relaxed)
     }
 

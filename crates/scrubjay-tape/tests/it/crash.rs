@@ -1,4 +1,4 @@
-//! What a crash leaves of a live tape, and what damage does to one: a prefix, or all but what was hit.
+//! Crashes and damage of live tapes: after a crash a prefix is left, after damage everything but the damaged entries.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::fixture::{Dice, Owned, any_entry, begin, home, numbered, read, scratch};
 
-/// A live tape whose writer is gone.
+/// A live tape whose writer has ended.
 struct Wreck {
     _directory: TempDir,
     home: Home,
@@ -42,7 +42,7 @@ impl Wreck {
         Self { _directory: directory, home, live, bytes, entries, ends }
     }
 
-    /// Puts other bytes in the place of the tape, as if nobody had looked at it yet.
+    /// Replaces the bytes of the tape, and opens it.
     fn lay(&self, bytes: &[u8]) -> Tape {
         for extension in ["tape", "damaged"] {
             let _ = std::fs::remove_file(self.live.with_extension(extension));
@@ -59,7 +59,7 @@ impl Wreck {
         Tape::open(&sealed).unwrap()
     }
 
-    /// Checks that these bytes are a prefix of the tape, torn at most within the entry behind.
+    /// Checks that these bytes are a prefix of the tape with at most one torn entry after it.
     fn check_prefix(&self, bytes: &[u8], what: &str) {
         let whole =
             self.ends.iter().take_while(|end| bytes.get(..**end) == Some(&self.bytes[..**end])).count();
@@ -77,7 +77,7 @@ impl Wreck {
         assert!(!self.live.exists() && !self.live.with_extension("damaged").exists(), "{what}");
     }
 
-    /// Checks a tape on which only these entries were harmed; `named` is the one verify begins with.
+    /// Checks a tape on which only these entries were damaged; `named` is the first one that `verify` names.
     fn check_without(&self, bytes: &[u8], lost: &[usize], named: Option<u64>, what: &str) {
         let mut expected = numbered(&self.entries);
         expected.retain(|(number, _)| !lost.contains(&usize::try_from(*number).unwrap()));
@@ -116,7 +116,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(12) })]
 
     #[test]
-    fn cut_at_every_length_it_is_the_entries_before(batches in any_batches()) {
+    fn a_tape_cut_at_any_length_has_the_entries_before_the_cut(batches in any_batches()) {
         let wreck = Wreck::new(&batches);
         for length in wreck.ends[0]..=wreck.bytes.len() {
             wreck.check_prefix(&wreck.bytes[..length], &format!("cut at {length}"));
@@ -124,7 +124,7 @@ proptest! {
     }
 
     #[test]
-    fn zeros_behind_any_cut_are_no_damage(batches in any_batches(), size in 1usize..100) {
+    fn zeros_after_a_cut_are_no_damage(batches in any_batches(), size in 1usize..100) {
         let wreck = Wreck::new(&batches);
         for length in (wreck.ends[0]..=wreck.bytes.len()).step_by(3) {
             let mut bytes = wreck.bytes[..length].to_vec();
@@ -135,7 +135,7 @@ proptest! {
 }
 
 #[test]
-fn a_long_run_of_zeros_is_counted_to_its_end() {
+fn a_long_run_of_zeros_is_reported_with_its_full_length() {
     let wreck = Wreck::new(&[mixed()]);
     for zeros in [4096, 255 * 1024, 600 * 1024] {
         let mut bytes = wreck.bytes.clone();
@@ -145,7 +145,7 @@ fn a_long_run_of_zeros_is_counted_to_its_end() {
 }
 
 #[test]
-fn a_large_entry_cut_off_is_unfinished_to_its_end() {
+fn a_large_torn_entry_is_reported_as_unfinished() {
     let wreck = Wreck::new(&[mixed(), vec![Owned::message(Dice::new(4).bytes(700_000))]]);
     for length in [1, 31, 32, 40, 300_000, 699_000] {
         wreck.check_prefix(
@@ -156,7 +156,7 @@ fn a_large_entry_cut_off_is_unfinished_to_its_end() {
 }
 
 #[test]
-fn cut_within_the_header_there_is_no_tape() {
+fn a_file_cut_within_the_header_is_not_a_tape() {
     let wreck = Wreck::new(&[mixed()]);
     for length in 0..wreck.ends[0] {
         std::fs::write(&wreck.live, &wreck.bytes[..length]).unwrap();
@@ -168,7 +168,7 @@ fn cut_within_the_header_there_is_no_tape() {
 }
 
 #[test]
-fn any_flipped_byte_costs_its_entry_and_no_other() {
+fn a_flipped_byte_loses_only_its_own_entry() {
     let wreck = Wreck::new(&[mixed()]);
     let mut dice = Dice::new(11);
     for at in wreck.ends[0]..*wreck.ends.last().unwrap() {
@@ -220,7 +220,7 @@ fn several_entries_in_a_row_are_lost_together() {
 }
 
 #[test]
-fn two_entries_hit_cost_two_entries() {
+fn two_damaged_entries_lose_two_entries() {
     let wreck = Wreck::new(&[mixed()]);
     for (first, second) in [(0, 1), (0, 7), (3, 4), (3, 5), (11, 13)] {
         for (a, b) in [(0, 0), (3, 20), (20, 1), (9, 9), (6, 33)] {
@@ -234,7 +234,7 @@ fn two_entries_hit_cost_two_entries() {
 }
 
 #[test]
-fn foreign_bytes_between_entries_cost_none() {
+fn foreign_bytes_between_entries_lose_no_entry() {
     let wreck = Wreck::new(&[mixed()]);
     let mut dice = Dice::new(12);
     for end in &wreck.ends[..wreck.entries.len()] {
@@ -275,7 +275,7 @@ fn damage_far_into_a_large_live_tape() {
 }
 
 #[test]
-fn the_list_of_damage_has_an_end() {
+fn the_list_of_damage_is_limited() {
     let entries: Vec<Owned> = (0..3001).map(|n| Owned::message(format!("{n}"))).collect();
     let wreck = Wreck::new(&[entries]);
     let mut bytes = wreck.bytes.clone();
@@ -292,7 +292,7 @@ fn the_list_of_damage_has_an_end() {
 }
 
 #[test]
-fn a_damaged_header_costs_no_entry() {
+fn a_damaged_header_loses_no_entry() {
     let wreck = Wreck::new(&[mixed()]);
     for at in 0..wreck.ends[0] {
         let mut bytes = wreck.bytes.clone();
@@ -302,13 +302,13 @@ fn a_damaged_header_costs_no_entry() {
         assert_eq!(read(&tape), numbered(&wreck.entries), "byte {at}");
         let report = verify(&tape).unwrap();
         assert!(!report.is_sound() && report.first_bad_entry().is_none(), "byte {at}: {report:?}");
-        // It cannot be sealed without knowing whose it is; it stays.
+        // Without its header a tape cannot be sealed, so the live file stays.
         assert!(wreck.home.seal_abandoned().unwrap().iter().all(Result::is_err));
         assert_eq!(std::fs::read(&wreck.live).unwrap(), bytes);
     }
 }
 
-/// Copies a wreck to before its live file was removed, which is where a crash of the sealer leaves it.
+/// Restores the live file beside the sealed one, as a crash of the sealer before its last step leaves them.
 fn sealed_and_live(wreck: &Wreck, bytes: &[u8]) -> PathBuf {
     wreck.lay(bytes);
     let sealed = wreck.seal().path().to_owned();
@@ -336,7 +336,7 @@ fn a_sealer_that_crashed_before_removing_the_live_file_is_finished_later() {
     assert_eq!(names(directory), ["tape"]);
     assert_eq!(std::fs::read(&sealed).unwrap(), before);
 
-    // What could not be read is evidence after a crash, too.
+    // A damaged live file is kept after a crash, too, because it is the only copy of the unreadable parts.
     let mut damaged = wreck.bytes.clone();
     damaged[wreck.ends[2] + 9] ^= 1;
     sealed_and_live(&wreck, &damaged);

@@ -1,4 +1,4 @@
-//! Flip any byte of a sealed tape, cut it anywhere: what is left reads back, and what is not is named.
+//! Damage of sealed tapes: after a flipped byte or a cut, intact entries are read and lost ones are named.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,14 +13,14 @@ use tempfile::TempDir;
 
 use crate::fixture::{Dice, Owned, any_entry, home, numbered, read, record_sealed, scratch};
 
-/// A sealed tape to be damaged, with what is on it.
+/// A sealed tape to be damaged, with its entries.
 struct Victim {
     directory: TempDir,
     bytes: Vec<u8>,
     entries: Vec<Owned>,
     header_bytes: usize,
     blocks: Vec<BlockRef>,
-    /// Where the footer begins, and what it says.
+    /// The position of the footer, and its content.
     footer: usize,
     says: Footer,
 }
@@ -46,7 +46,7 @@ impl Victim {
         self.directory.path().join("copy.tape")
     }
 
-    /// Checks what is promised of any altered copy; returns what it still holds.
+    /// Checks the properties of every altered copy; returns the entries that can be read.
     fn check(&self, damaged: &[u8], what: &str) -> Option<(BTreeMap<u64, Owned>, VerifyReport)> {
         std::fs::write(self.copy(), damaged).unwrap();
         let tape = match Tape::open(&self.copy()) {
@@ -69,7 +69,7 @@ impl Victim {
         if let Some(named) = report.first_bad_entry() {
             assert!((0..named).all(|n| left.contains_key(&n)), "{what}: not all before {named} can be read");
         }
-        // Of a tape without header and blocks, nobody can tell how many entries it had.
+        // Without header and blocks it is unknown how many entries a tape had.
         let lost = (0..self.entries.len() as u64).find(|n| !left.contains_key(n));
         if let Some(lost) = lost.filter(|_| tape.state() == TapeState::Sealed) {
             let named = report.first_bad_entry();
@@ -78,7 +78,7 @@ impl Victim {
         Some((left, report))
     }
 
-    /// Checks a copy that differs from the original only in what stood at `altered`.
+    /// Checks a copy that differs from the original only in the range `altered`.
     fn check_at(&self, damaged: &[u8], altered: Range<usize>, what: &str) {
         let Some((left, report)) = self.check(damaged, what) else {
             assert!(altered.start < self.header_bytes, "{what}: does not open");
@@ -169,7 +169,7 @@ fn a_flipped_byte_anywhere_in_a_burst() {
     let victim = Victim::new(burst());
     let mut dice = Dice::new(7);
     for at in 0..victim.bytes.len() {
-        // Where the messages are, a decompressor can be led astray in many ways.
+        // Equal frames compress to references, so a flipped bit can make the decompressor repeat or move whole frames.
         let tries = if at >= victim.header_bytes + 64 && at < victim.footer { 25 } else { 4 };
         for _ in 0..tries {
             victim.flip(at, u8::try_from(1 + dice.below(255)).unwrap());
@@ -188,7 +188,7 @@ fn a_flipped_byte_anywhere_in_several_blocks() {
 }
 
 #[test]
-fn a_damaged_head_costs_no_entry() {
+fn a_damaged_block_head_loses_no_entry() {
     let victim = Victim::new(dull());
     for block in &victim.blocks {
         let mut damaged = victim.bytes.clone();
@@ -201,7 +201,7 @@ fn a_damaged_head_costs_no_entry() {
 }
 
 #[test]
-fn cut_off_anywhere() {
+fn a_tape_cut_off_anywhere() {
     for entries in [Vec::new(), vec![Owned::message("x")], burst()] {
         let victim = Victim::new(entries);
         (0..victim.bytes.len()).for_each(|length| victim.cut(length));
@@ -243,7 +243,7 @@ fn random_damage_to_a_large_tape() {
 }
 
 #[test]
-fn bytes_put_in_or_taken_out_between_the_parts() {
+fn bytes_inserted_or_removed_between_blocks() {
     let victim = Victim::new(dull());
     let mut seams: Vec<usize> = victim.blocks.iter().map(|b| extent(b).start).collect();
     seams.extend([victim.footer, victim.bytes.len() - 56, victim.bytes.len()]);
@@ -260,7 +260,7 @@ fn bytes_put_in_or_taken_out_between_the_parts() {
 }
 
 #[test]
-fn blocks_taken_out_doubled_and_swapped() {
+fn blocks_removed_duplicated_and_swapped() {
     let victim = Victim::new(dull());
     let bytes = |block: &BlockRef| victim.bytes[extent(block)].to_vec();
     for (n, block) in victim.blocks.iter().enumerate() {
@@ -307,7 +307,7 @@ fn the_report_says_which_part_is_damaged() {
 }
 
 #[test]
-fn what_is_intact_is_exported_with_its_numbers() {
+fn intact_entries_are_exported_with_their_numbers() {
     let victim = Victim::new(dull());
     for (n, lost) in victim.blocks.iter().enumerate() {
         let mut damaged = victim.bytes.clone();
@@ -316,7 +316,7 @@ fn what_is_intact_is_exported_with_its_numbers() {
         assert_eq!(left.len(), victim.entries.len() - lost.entries as usize);
         let once = victim.directory.path().join("once.tape");
         assert!(write_sealed(&Tape::open(&victim.copy()).unwrap(), &once).unwrap());
-        // An export of the export knows no less.
+        // An export of the export reports the same damage.
         let twice = victim.directory.path().join("twice.tape");
         assert!(write_sealed(&Tape::open(&once).unwrap(), &twice).unwrap());
         for path in [once, twice] {
@@ -332,7 +332,7 @@ fn what_is_intact_is_exported_with_its_numbers() {
 }
 
 #[test]
-fn an_export_of_what_is_left_is_never_taken_for_the_whole() {
+fn an_export_of_a_damaged_tape_is_marked_incomplete() {
     let victim = Victim::new(dull());
     let target = victim.directory.path().join("export.tape");
     let export = |bytes: &[u8]| {
@@ -348,7 +348,7 @@ fn an_export_of_what_is_left_is_never_taken_for_the_whole() {
         without.drain(extent(block));
         assert!(export(&without), "without {block:?}");
     }
-    // Where only the end is damaged, every entry is there.
+    // If only the end is damaged, every entry is there.
     for at in [victim.footer + 10, victim.footer + 70, victim.bytes.len() - 1] {
         let mut damaged = victim.bytes.clone();
         damaged[at] ^= 1;
@@ -373,7 +373,7 @@ fn a_block_is_read_as_far_as_it_decompresses() {
     assert!(report.first_bad_entry() >= Some(100), "{report:?}");
 }
 
-/// One way to harm a file; positions are given as parts of its length.
+/// One kind of damage to a file; positions are fractions of its length.
 #[derive(Clone, Debug)]
 enum Harm {
     Flip(f64, u8),
@@ -442,7 +442,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
 
     #[test]
-    fn any_harm_to_any_tape(
+    fn random_damage_to_random_tapes(
         entries in prop::collection::vec(any_entry(prop::collection::vec(any::<u8>(), 0..100)), 0..20),
         harm in prop::collection::vec(any_harm(), 1..5),
     ) {

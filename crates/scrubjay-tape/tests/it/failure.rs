@@ -1,6 +1,6 @@
-//! When a tape cannot be made: `record` says so, and the gap is on tape before what comes next.
+//! If a tape cannot be created, `record` returns the error, and the gap is recorded before the next message.
 //!
-//! Tests run as root too, whom permissions do not stop: a file stands where the directory should be.
+//! Tests may run as root, whom permissions do not stop, so they put a file in place of the directory.
 
 use std::path::Path;
 
@@ -37,7 +37,7 @@ fn give_back(directory: &Path) {
 }
 
 #[test]
-fn a_gap_stands_before_what_comes_next() {
+fn a_gap_is_recorded_before_the_next_message() {
     let scratch = scratch();
     let home = Home::new(scratch.path().join("data"));
     for blocked in [home.root().to_owned(), home.tapes()] {
@@ -50,12 +50,12 @@ fn a_gap_stands_before_what_comes_next() {
         let second = say(&mut recording, &["three"]).unwrap_err();
         recording.note_gap(1, 5, true, &second);
         assert!(recording.tape().is_none());
-        assert!(recording.session().is_none(), "no session goes by a tape that never was");
+        assert!(recording.session().is_none(), "no session is named after a tape that was not created");
         assert!(second.to_string().contains(&home.tapes().display().to_string()), "{second}");
         give_back(&blocked);
 
         assert_eq!(say(&mut recording, &["four", "five"]).unwrap(), 1, "the gap is entry 0");
-        assert_eq!(say(&mut recording, &["six"]).unwrap(), 3, "the gap is told once");
+        assert_eq!(say(&mut recording, &["six"]).unwrap(), 3, "the gap is recorded once");
         let path = recording.finish(&end()).unwrap().unwrap();
         let tape = Tape::open(&path).unwrap();
         let entries = read(&tape);
@@ -73,7 +73,7 @@ fn a_gap_stands_before_what_comes_next() {
 }
 
 #[test]
-fn a_gap_is_on_tape_even_when_nothing_else_is() {
+fn a_gap_is_recorded_even_without_other_entries() {
     let scratch = scratch();
     let home = Home::new(scratch.path().join("data"));
     take_away(home.root());
@@ -93,7 +93,7 @@ fn a_gap_is_on_tape_even_when_nothing_else_is() {
 }
 
 #[test]
-fn what_was_never_spoken_to_leaves_nothing() {
+fn a_connection_without_messages_leaves_no_files() {
     let scratch = scratch();
     let home = Home::new(scratch.path().join("data"));
     assert!(recording(&home, 1 << 20).finish(&end()).unwrap().is_none());
@@ -101,7 +101,7 @@ fn what_was_never_spoken_to_leaves_nothing() {
 }
 
 #[test]
-fn a_directory_that_was_removed_is_made_again() {
+fn a_removed_data_directory_is_created_again() {
     let scratch = scratch();
     let home = Home::new(scratch.path().join("data"));
     let mut first = recording(&home, 1 << 20);
@@ -111,13 +111,13 @@ fn a_directory_that_was_removed_is_made_again() {
     say(&mut second, &["after"]).unwrap();
     assert_eq!(home.list().unwrap().len(), 1);
     second.finish(&end()).unwrap().unwrap();
-    // The first one's tape is gone with its directory, and that is not kept quiet.
+    // The first recording still writes to its removed tape, which `finish` reports.
     say(&mut first, &["into the void"]).unwrap();
     first.finish(&end()).unwrap_err();
 }
 
 #[test]
-fn where_no_next_tape_can_be_made_the_current_one_grows() {
+fn the_current_tape_grows_if_no_next_one_can_be_created() {
     let scratch = scratch();
     let home = Home::new(scratch.path().join("data"));
     let mut recording = recording(&home, 300);
@@ -149,12 +149,12 @@ fn where_no_next_tape_can_be_made_the_current_one_grows() {
 }
 
 #[test]
-fn a_message_that_no_tape_can_hold_is_refused_and_the_tape_goes_on() {
+fn a_message_too_long_for_a_tape_is_refused_and_recording_continues() {
     let scratch = scratch();
     let home = Home::new(scratch.path().join("data"));
     let mut recording = recording(&home, u64::MAX);
     say(&mut recording, &["before"]).unwrap();
-    // Zeros that nobody looks at take no memory.
+    // Zeroed pages that are never touched take no memory.
     let long = vec![0; 1 << 30];
     let items = [&b"with it"[..], &long]
         .map(|payload| Item::new(EntryKind::Message, Direction::ClientToServer, Terminator::Lf, payload));

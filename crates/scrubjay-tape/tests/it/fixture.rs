@@ -37,7 +37,7 @@ pub(crate) struct Owned {
 }
 
 impl Owned {
-    /// A message, the same whenever its bytes are.
+    /// A message with fixed times, so that equal bytes give equal entries.
     pub(crate) fn message(payload: impl Into<Vec<u8>>) -> Self {
         Self {
             kind: EntryKind::Message,
@@ -57,7 +57,7 @@ impl Owned {
         }
     }
 
-    /// The entry as it can be written: with nothing taken out.
+    /// The entry as it can be written: the payload passes redaction unchanged.
     pub(crate) fn written(&self) -> Entry<'_, Payload<'_>> {
         static OFF: LazyLock<Redactor> = LazyLock::new(|| {
             let config = RedactionConfig { redact_sensitive: false, ..RedactionConfig::default() };
@@ -109,7 +109,7 @@ impl From<Entry<'_>> for Owned {
 /// A connection to a backend over something else than the recording's own transport.
 pub(crate) const LEG: Leg<'_> = Leg { backend: "files", connection: 2, transport: Transport::Http };
 
-/// A cheap source of varied numbers, the same in every run.
+/// A fast pseudo-random generator with a fixed seed.
 pub(crate) struct Dice(u64);
 
 impl Dice {
@@ -117,7 +117,7 @@ impl Dice {
         Self(seed)
     }
 
-    /// Xorshift-multiply: nothing here needs more.
+    /// Xorshift-multiply: good enough to vary sizes and positions.
     pub(crate) fn roll(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -133,13 +133,13 @@ impl Dice {
     }
 }
 
-/// A directory in memory where there is one: sealing syncs, and tests seal a lot.
+/// A directory in memory if the system has one: sealing syncs, and these tests seal many tapes.
 pub(crate) fn scratch() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
 }
 
-/// Runs an ignored test of this binary in a process that a shell prepares: for what belongs to the process.
+/// Runs an ignored test of this binary in a process that a shell prepares, for settings that a whole process shares.
 pub(crate) fn run_in_a_process_of_its_own(prepare: &str, test: &str, environment: &[(&str, &Path)]) {
     let output = Command::new("sh")
         .args(["-c", &format!("{prepare} && exec \"$@\""), "sh"])
@@ -182,14 +182,14 @@ pub(crate) fn home(directory: &TempDir) -> Home {
     home
 }
 
-/// Begins a live tape; the number tells it from others of the same home.
+/// Begins a live tape; `seed` gives it an id of its own.
 pub(crate) fn begin(home: &Home, seed: u64) -> Writer {
     let header = header(seed);
     let path = home.live_path(header.id, header.started_wall_ns);
     Writer::create(path, header, clock::now().instant).unwrap()
 }
 
-/// Records a live tape in one batch, and lets go of it.
+/// Records a live tape in one batch, and releases its lock.
 pub(crate) fn record_live(home: &Home, entries: &[Owned]) -> PathBuf {
     let mut writer = begin(home, 1);
     writer.append(entries.iter().map(Owned::written)).unwrap();
@@ -199,8 +199,8 @@ pub(crate) fn record_live(home: &Home, entries: &[Owned]) -> PathBuf {
     path
 }
 
-/// Waits until nobody holds a tape whose writer is gone: another test's child, forked in this moment, holds
-/// the lock as well until it executes its program.
+/// Waits until the lock of a tape is free after its writer has ended: a child that another test forks at this moment
+/// holds the lock as well, until it executes its program.
 pub(crate) fn until_abandoned(tape: &Tape) {
     while tape.state() == TapeState::Live {
         std::thread::yield_now();
@@ -211,7 +211,7 @@ pub(crate) fn record_sealed(home: &Home, entries: &[Owned]) -> PathBuf {
     seal(&record_live(home, entries)).unwrap()
 }
 
-/// Reads a tape to its end, numbers and all.
+/// Reads all entries of a tape with their numbers.
 pub(crate) fn read(tape: &Tape) -> Vec<(u64, Owned)> {
     read_from(tape, 0)
 }

@@ -1,4 +1,4 @@
-//! Who reads a tape while it is written, rotated under them or sealed, sees every entry once and in order.
+//! A reader of a tape that is being written, rotated or sealed sees every entry once and in order.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -24,7 +24,7 @@ fn stream(count: usize) -> Vec<Owned> {
     entries
 }
 
-/// Reads until the end entry, looking again and again, as `tape follow` does.
+/// Reads until the end entry, polling for more, as `tape follow` does.
 fn follow(mut entries: Entries) -> Vec<(u64, Owned)> {
     let mut all = Vec::new();
     loop {
@@ -51,7 +51,7 @@ fn readers_see_each_entry_once_while_it_is_written_and_sealed() {
             let following: Vec<_> =
                 (0..2).map(|_| scope.spawn(|| follow(early.entries().unwrap()))).collect();
             let late = scope.spawn(|| {
-                // Opens anew each time, by whatever name the tape has then; what is there is always a prefix.
+                // Opens the tape again each time, under its current name; the entries are always a prefix.
                 let mut seen = 0;
                 while seen < entries.len() {
                     let tape = home.open(&home.find("latest").unwrap()).unwrap();
@@ -75,14 +75,14 @@ fn readers_see_each_entry_once_while_it_is_written_and_sealed() {
             }
             late.join().unwrap();
         });
-        assert_eq!(early.state(), TapeState::Live, "the lock is held until the writer is gone");
+        assert_eq!(early.state(), TapeState::Live, "the lock is held until the writer is dropped");
         drop(writer);
         until_abandoned(&early);
     }
 }
 
 #[test]
-fn a_reader_goes_on_when_a_failed_append_was_taken_back() {
+fn a_reader_continues_after_a_failed_append_is_truncated() {
     let scratch = scratch();
     let home = home(&scratch);
     let first = [Owned::message("first")];

@@ -1,5 +1,5 @@
-//! Somebody makes the header or footer of a sealed tape say something else, with every checksum and chain in order and no
-//! entry touched: what follows from the entries is worked out again, and the rest a checkpoint notes.
+//! Forged headers and footers of sealed tapes, with valid checksums and chain and untouched entries. A check computes
+//! again what follows from the entries; a checkpoint detects the rest.
 
 use scrubjay_core::entry::{Direction, EntryKind, Terminator};
 use scrubjay_tape::checkpoint::{Checkpoint, TapeChange};
@@ -47,7 +47,7 @@ fn eventful() -> Eventful {
 }
 
 impl Eventful {
-    /// Writes header and footer anew, with checksums and chain in order; the entries stay.
+    /// Rewrites header and footer with valid checksums and chain; the entries stay.
     fn remake(&self, edit: impl FnOnce(&mut Header, &mut Footer)) {
         put_back(&self.file.path, &self.whole);
         let tape = self.home.open(&self.file).unwrap();
@@ -68,7 +68,7 @@ impl Eventful {
     }
 }
 
-/// One thing a forger makes a footer say, and the name of the fact.
+/// A forged fact of a footer, and its name.
 type FooterLie = (&'static str, fn(&mut Footer));
 
 const FOOTER_LIES: &[FooterLie] = &[
@@ -90,10 +90,10 @@ const FOOTER_LIES: &[FooterLie] = &[
 ];
 
 #[test]
-fn a_footer_that_says_something_else_than_the_entries_is_found_out() {
+fn a_footer_that_contradicts_the_entries_is_detected() {
     let eventful = eventful();
     eventful.remake(|_, _| {});
-    assert!(check_all(&eventful.home)[0].1.is_sound(), "made anew, it is what it was");
+    assert!(check_all(&eventful.home)[0].1.is_sound(), "rewritten without a change, it is sound");
     assert_eq!(eventful.change_since(&eventful.checkpoint), TapeChange::Same);
     for (fact, lie) in FOOTER_LIES {
         eventful.remake(|_, footer| lie(footer));
@@ -107,7 +107,7 @@ fn a_footer_that_says_something_else_than_the_entries_is_found_out() {
 }
 
 #[test]
-fn what_another_version_may_have_added_up_otherwise_is_doubted_and_the_rest_is_not() {
+fn only_totals_that_other_versions_may_compute_differently_are_doubtful() {
     let eventful = eventful();
     for version in [None, Some(u32::MAX)] {
         let check = |lie: fn(&mut Footer), is_sound: bool, doubtful: &[&str]| {
@@ -128,7 +128,7 @@ fn what_another_version_may_have_added_up_otherwise_is_doubted_and_the_rest_is_n
         check(|footer| footer.end = None, false, &[]);
         check(|footer| footer.duration_ns = 0, false, &[]);
     }
-    // What no version says without an entry that says so.
+    // Facts that no version writes without an entry that reports them.
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = recording(&home, 1 << 20);
@@ -146,7 +146,7 @@ fn what_another_version_may_have_added_up_otherwise_is_doubted_and_the_rest_is_n
     assert!(!plain.checkpoint.compare(&plain.home).unwrap().is_fine());
 }
 
-/// One thing a forger makes a header say that no entry contradicts, and the name of the fact.
+/// A forged fact of a header that no entry contradicts, and its name.
 type HeaderLie = (&'static str, fn(&mut Header));
 
 const HEADER_LIES: &[HeaderLie] = &[
@@ -160,7 +160,7 @@ const HEADER_LIES: &[HeaderLie] = &[
 ];
 
 #[test]
-fn a_header_that_says_something_else_shows_by_a_checkpoint() {
+fn a_checkpoint_detects_an_altered_header() {
     let eventful = eventful();
     for (fact, lie) in HEADER_LIES {
         eventful.remake(|header, _| lie(header));
@@ -173,7 +173,7 @@ fn a_header_that_says_something_else_shows_by_a_checkpoint() {
         let words = &compared.tapes[0].words;
         assert!(!compared.is_fine() && words.contains(&format!("its header is not ({fact})")), "{words}");
     }
-    // What does not follow from the entries of a footer.
+    // Facts of a footer that do not follow from the entries.
     let damage = Damage { entry: None, offset: 7, what: "x".to_owned() };
     eventful.remake(|_, footer| footer.damage.push(damage));
     let footer = Some(vec!["damage".to_owned()]);
@@ -184,7 +184,7 @@ fn a_header_that_says_something_else_shows_by_a_checkpoint() {
 }
 
 #[test]
-fn a_sealed_tape_that_was_made_a_live_one_again_shows_by_a_checkpoint() {
+fn a_checkpoint_detects_a_sealed_tape_turned_live() {
     let eventful = eventful();
     let tape = eventful.home.open(&eventful.file).unwrap();
     let entries: Vec<Owned> = read(&tape).into_iter().map(|(_, entry)| entry).collect();
@@ -197,7 +197,7 @@ fn a_sealed_tape_that_was_made_a_live_one_again_shows_by_a_checkpoint() {
 }
 
 #[test]
-fn an_import_after_a_checkpoint_is_told_and_no_tampering() {
+fn an_import_after_a_checkpoint_is_reported_but_is_no_tampering() {
     let eventful = eventful();
     let aside = eventful.home.root().join("exported.tape");
     std::fs::rename(&eventful.file.path, &aside).unwrap();
@@ -209,7 +209,7 @@ fn an_import_after_a_checkpoint_is_told_and_no_tampering() {
     write_sealed_as(&exported, &header, &eventful.file.path).unwrap();
     assert_eq!(eventful.change_since(&eventful.checkpoint), TapeChange::Imported { note: note.clone() });
     assert!(eventful.checkpoint.compare(&eventful.home).unwrap().is_fine());
-    // It excuses no footer that nothing here checks.
+    // An import does not excuse a footer that `verify` does not check.
     let claim = |header: &mut Header| header.links.imported = Some(note.clone());
     eventful.remake(|header, footer| {
         claim(header);
@@ -218,7 +218,7 @@ fn an_import_after_a_checkpoint_is_told_and_no_tampering() {
     let change = eventful.change_since(&eventful.checkpoint);
     assert!(matches!(change, TapeChange::FactsChanged { header: Some(_), footer: Some(_) }), "{change:?}");
     eventful.remake(|header, _| claim(header));
-    // That it was imported cannot be taken back unseen.
+    // Removing the fact that it was imported is detected.
     let later = Checkpoint::make(&eventful.home, 2).unwrap();
     assert_eq!(eventful.change_since(&later), TapeChange::Same);
     eventful.remake(|_, _| {});
@@ -229,7 +229,7 @@ fn an_import_after_a_checkpoint_is_told_and_no_tampering() {
 }
 
 #[test]
-fn a_checkpoint_from_before_facts_were_noted_says_what_it_does_not_cover() {
+fn an_old_checkpoint_reports_that_it_covers_no_facts() {
     let eventful = eventful();
     let mut old = eventful.checkpoint.clone();
     old.checkpoint = 1;

@@ -1,4 +1,4 @@
-//! The data directory: listing, finding, locking, removing, and many who do so at once.
+//! The data directory: listing, finding, locking and removing, also by several processes at once.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,7 +59,7 @@ fn a_directory_that_cannot_be_read_is_an_error() {
 }
 
 #[test]
-fn names_that_fit_one_tape_find_it_and_others_say_why_not() {
+fn a_unique_name_finds_its_tape_and_others_are_refused_with_a_reason() {
     let scratch = scratch();
     let home = home(&scratch);
     let said = |name: &str| home.find(name).unwrap_err().to_string();
@@ -95,7 +95,7 @@ fn names_that_fit_one_tape_find_it_and_others_say_why_not() {
 }
 
 #[test]
-fn the_lock_tells_what_became_of_the_writer() {
+fn the_lock_shows_whether_the_writer_lives() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut writer = begin(&home, 1);
@@ -109,10 +109,10 @@ fn the_lock_tells_what_became_of_the_writer() {
     }
     let handle = writer.sync_handle().unwrap();
     drop(writer);
-    assert_eq!(tape.state(), TapeState::Live, "as long as somebody syncs it");
+    assert_eq!(tape.state(), TapeState::Live, "while a sync handle is open");
     drop(handle);
     until_abandoned(&tape);
-    // Looking does not make it look alive to others.
+    // Reading the state must not leave a lock, which would make the tape look live to others.
     let other = Tape::open(&path).unwrap();
     for _ in 0..3 {
         assert_eq!(tape.state(), TapeState::Abandoned);
@@ -152,7 +152,7 @@ fn removing_a_tape_leaves_nothing_of_it() {
 }
 
 #[test]
-fn a_tape_that_never_had_a_name_is_cleared() {
+fn a_tape_that_was_never_renamed_is_removed() {
     let scratch = scratch();
     let home = home(&scratch);
     place(&home, "0000000000001", "abc0000000000000", "new");
@@ -193,12 +193,12 @@ fn many_sealers_seal_each_tape_once() {
     }
 }
 
-/// Runs something again and again beside something else, as long as that takes.
+/// Runs `meanwhile` repeatedly on other threads until `work` is done.
 fn beside(work: impl FnOnce() + Send, meanwhile: impl Fn() + Sync) {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Ends the others even where the work panics.
+            // Ends the other threads even if `work` panics.
             let _end = scopeguard(|| done.store(true, Ordering::Release));
             work();
         });
@@ -219,7 +219,7 @@ fn scopeguard<F: FnMut()>(f: F) -> impl Drop {
 }
 
 #[test]
-fn a_tape_can_be_begun_while_others_clear_up() {
+fn a_tape_can_be_created_while_others_clean_up() {
     let scratch = scratch();
     let home = home(&scratch);
     beside(
@@ -239,7 +239,7 @@ fn a_tape_can_be_begun_while_others_clear_up() {
 }
 
 #[test]
-fn no_tape_is_ever_out_of_the_list_while_it_is_sealed() {
+fn a_tape_stays_listed_while_it_is_sealed() {
     const TAPES: u64 = 1500;
     let scratch = scratch();
     let home = home(&scratch);

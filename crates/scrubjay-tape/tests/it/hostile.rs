@@ -1,7 +1,7 @@
-//! Tapes that lie with all checksums in order: lengths, numbers and offsets that nobody wrote.
+//! Forged tapes with valid checksums but wrong lengths, numbers and offsets.
 //!
-//! Nothing of it may panic, run on for ever, take memory that only a length speaks of, or give back an entry
-//! that was never there. The tests run where a process gets no more than 250 MB of address space.
+//! Reading one must not panic, loop forever, allocate as much as a forged length claims, or return an entry that was
+//! never written. The tests run in a process with at most 250 MB of address space.
 
 use std::path::PathBuf;
 
@@ -18,14 +18,14 @@ pub(crate) const ENTRIES: u8 = 1;
 const FOOTER: u8 = 2;
 
 #[test]
-fn claims_are_not_believed() {
+fn claimed_lengths_are_not_trusted() {
     // Threads and the allocator's arenas need some of it too. Not every system can limit it.
     let prepare = if cfg!(target_os = "linux") { "ulimit -v 250000" } else { "true" };
     run_in_a_process_of_its_own(prepare, "hostile::all_claims_in_child_process", &[]);
 }
 
 #[test]
-#[ignore = "run by claims_are_not_believed, in a process of its own"]
+#[ignore = "run by claimed_lengths_are_not_trusted, in a process of its own"]
 fn all_claims_in_child_process() {
     blocks_that_lie();
     tables_that_lie();
@@ -35,10 +35,10 @@ fn all_claims_in_child_process() {
     headers_that_lie();
 }
 
-/// What is said, and how.
+/// A description of a forgery, and the change that makes it.
 type Lie<T> = (&'static str, fn(&mut T));
 
-/// An honest tape, whose parts are put together otherwise.
+/// The parts of a valid tape, from which forged ones are built.
 struct Forge {
     directory: TempDir,
     entries: Vec<Owned>,
@@ -48,7 +48,7 @@ struct Forge {
     footer: Footer,
 }
 
-/// A file in the making, its chain and checksums right.
+/// A tape file under construction, with valid chain and checksums.
 pub(crate) struct Forgery {
     pub(crate) bytes: Vec<u8>,
     chain: [u8; 32],
@@ -73,7 +73,7 @@ impl Forge {
         Forgery::begin(&self.header)
     }
 
-    /// Puts together a tape with blocks and footer as they are said to be.
+    /// Builds a tape with the given blocks and footer.
     fn forge(&self, blocks: &[BlockRef], footer: &Footer) -> Vec<u8> {
         let mut forgery = self.begin();
         for (block, stored) in blocks.iter().zip(&self.stored) {
@@ -88,8 +88,8 @@ impl Forge {
         path
     }
 
-    /// Checks that a forgery gives back nothing that is not so, and is not called sound; returns how many
-    /// entries can be read.
+    /// Checks that a forged tape gives only entries that were written, and is not sound; returns how many entries can
+    /// be read.
     fn check(&self, bytes: &[u8], what: &str) -> usize {
         let path = self.lay(bytes);
         let tape = Tape::open(&path).unwrap();
@@ -134,7 +134,7 @@ impl Forgery {
         self.bytes.extend_from_slice(stored);
     }
 
-    /// Adds footer and trailer; the trailer may say that the footer is elsewhere.
+    /// Adds footer and trailer; the trailer may give a wrong offset for the footer.
     pub(crate) fn end(mut self, footer: &Footer, offset: Option<u64>) -> Vec<u8> {
         let plain = serde_json::to_vec(footer).unwrap();
         let stored = zstd::bulk::compress(&plain, 3).unwrap();
@@ -163,11 +163,11 @@ impl Forgery {
 }
 
 #[test]
-fn a_forgery_that_changes_nothing_is_sound() {
+fn a_rewritten_tape_with_equal_content_is_sound() {
     let forge = Forge::new();
     let path = forge.lay(&forge.forge(&forge.footer.blocks, &forge.footer));
     let tape = Tape::open(&path).unwrap();
-    assert!(verify(&tape).unwrap().is_sound(), "the forge knows the format");
+    assert!(verify(&tape).unwrap().is_sound(), "the test writes the format correctly");
     assert!(read(&tape) == numbered(&forge.entries));
 }
 
@@ -193,7 +193,7 @@ fn blocks_that_lie() {
             let mut lying = blocks.clone();
             lie(&mut lying[n]);
             let what = format!("block {n}: {what}");
-            // The footer tells the truth, lies too, or is not there.
+            // With the right footer, with one forged in the same way, and without one.
             let honest = forge.forge(&lying, &forge.footer);
             let left = forge.check(&honest, &what);
             assert!(left >= 10, "{what}: {left} left");
@@ -264,7 +264,7 @@ fn trailers_that_lie() {
     }
 }
 
-/// A zstd frame by hand: a head, then 128 KiB of one byte again and again.
+/// Builds a zstd frame: a head, then blocks of 128 KiB of one byte.
 fn zstd_frame(head: &[u8], repeats: usize) -> Vec<u8> {
     let mut frame = vec![0x28, 0xB5, 0x2F, 0xFD];
     frame.extend_from_slice(head);
@@ -320,7 +320,7 @@ fn frames_that_lie() {
         assert_eq!(read(&tape), numbered(&entries)[1..], "a length of {claim}");
         assert_eq!(verify(&tape).unwrap().first_bad_entry(), Some(0), "a length of {claim}");
     }
-    // Every place looks like a frame that takes all the rest.
+    // At every offset there is what looks like a frame that reaches to the end of the file.
     let mut bytes = honest[..body].to_vec();
     let size = 128 * 1024;
     for place in 0..size / 32 {
@@ -352,7 +352,7 @@ fn headers_that_lie() {
 }
 
 #[test]
-fn what_a_peer_says_last_is_not_taken_for_a_footer() {
+fn a_message_that_looks_like_a_footer_is_not_taken_for_one() {
     let forge = Forge::new();
     let sealed = forge.forge(&forge.footer.blocks, &forge.footer);
     let footer = usize::try_from(forge.footer.blocks.last().unwrap().offset).unwrap();

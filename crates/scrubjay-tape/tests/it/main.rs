@@ -1,4 +1,4 @@
-//! What tapes promise: laws over whole, torn, damaged and forged ones.
+//! Properties of whole, torn, damaged and forged tapes.
 
 #![expect(clippy::unwrap_used, reason = "clippy excuses unwraps in test functions but not in what they call")]
 

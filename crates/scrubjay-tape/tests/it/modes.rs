@@ -1,7 +1,7 @@
-//! Files are their owner's alone, whatever the umask.
+//! Files can be read only by their owner, with any umask.
 //!
-//! The umask belongs to the process, so each is tried in a process of its own: a shell sets it and becomes
-//! this test binary, told to run the one test that is otherwise ignored.
+//! The umask belongs to the process, so each is tried in a process of its own: a shell sets it and executes this test
+//! binary with the one test that is otherwise ignored.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -61,7 +61,7 @@ fn check(directory: &Path, files_min: usize) {
     let mut files = 0;
     let mut waiting = vec![directory.to_owned()];
     while let Some(path) = waiting.pop() {
-        // A sealer may be at work: its files come and go.
+        // Sealing in the background may remove files meanwhile.
         let Ok(metadata) = std::fs::symlink_metadata(&path) else { continue };
         let mode = metadata.permissions().mode() & 0o7777;
         if metadata.is_dir() {

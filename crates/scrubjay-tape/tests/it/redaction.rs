@@ -1,4 +1,4 @@
-//! What is secret is in no file of the data directory, whichever way it came in.
+//! A secret reaches no file of the data directory on any path.
 
 use std::sync::{Arc, Mutex};
 
@@ -71,10 +71,10 @@ fn secrets_reach_no_tape() {
     assert_eq!(files_with_canary(&home), Vec::<String>::new());
 }
 
-/// What was seen: on which recording, with which backend, in words.
+/// A message as the watcher saw it: the recording, the backend and the text.
 type Heard = (u64, Option<String>, String);
 
-/// Keeps what it sees.
+/// A watcher that keeps the messages.
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<Vec<Heard>>>);
 
@@ -86,7 +86,7 @@ impl Watcher for Kept {
 }
 
 #[test]
-fn who_watches_sees_what_is_on_tape_and_no_more() {
+fn a_watcher_sees_exactly_the_recorded_messages() {
     let directory = scratch();
     let home = Home::new(directory.path().to_owned());
     let (watch, kept) = (Watch::default(), Kept::default());

@@ -1,4 +1,4 @@
-//! What is deleted for its age: only when two clocks agree, and never of a conversation that goes on.
+//! Removal of old tapes: only while two clocks agree, and never of a running conversation.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const DAY_NS: u64 = 24 * 3600 * 1_000_000_000;
 const YEAR_NS: u64 = 365 * DAY_NS;
 const RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Five tapes of today.
+/// Records five tapes with the current time.
 fn five(home: &Home) {
     for number in 0..5 {
         let mut recording = recording(home, 1 << 20);
@@ -26,14 +26,14 @@ fn five(home: &Home) {
     }
 }
 
-/// The clocks a while after now: the wall clock, and the one that nobody can set.
+/// The clocks some time from now: the wall clock, and the boot clock, which cannot be set.
 fn after(wall_ns: u64, boot_ns: u64) -> ClockReading {
     let wall_ns = clock::now().wall_ns + wall_ns;
     let boot = Boot { id: "this".to_owned(), ns: DAY_NS + boot_ns };
     ClockReading { wall_ns, boot: Some(boot), file_wall_ns: Some(wall_ns) }
 }
 
-/// The clocks as they are.
+/// The current clocks.
 fn today() -> ClockReading {
     ClockReading { wall_ns: clock::now().wall_ns, boot: clock::boot(), file_wall_ns: None }
 }
@@ -44,7 +44,7 @@ fn a_clock_ten_years_ahead_deletes_nothing() {
     let home = home(&scratch);
     five(&home);
     assert_eq!(home.check_clock(&after(0, 0), Some(RETENTION)).unwrap(), None);
-    // Again and again: a second start is no evidence.
+    // Several times: repeating the reading must not make it trusted.
     for seconds in 1..4 {
         let expired = home.expire(RETENTION, &after(10 * YEAR_NS, seconds * 1_000_000_000)).unwrap();
         assert_eq!(expired.removed, 0);
@@ -70,7 +70,7 @@ fn a_clock_that_was_never_seen_is_compared_with_the_files() {
 }
 
 #[test]
-fn what_is_old_goes_when_both_clocks_say_so_or_a_person_does() {
+fn old_tapes_are_removed_if_both_clocks_agree_or_a_person_confirms() {
     let scratch = scratch();
     let home = home(&scratch);
     five(&home);
@@ -82,7 +82,7 @@ fn what_is_old_goes_when_both_clocks_say_so_or_a_person_does() {
     assert!(home.removed().unwrap().values().all(|removed| removed.by == RemovedBy::Retention));
     home.trust_clock(&today()).unwrap();
     five(&home);
-    // Off for three months: nobody knows, until somebody says so.
+    // Off for three months: the time is in doubt until a person confirms it.
     let off = ClockReading { boot: Some(Boot { id: "next".to_owned(), ns: 0 }), ..after(120 * DAY_NS, 0) };
     assert!(matches!(
         home.expire(RETENTION, &off).unwrap().doubt,
@@ -93,7 +93,7 @@ fn what_is_old_goes_when_both_clocks_say_so_or_a_person_does() {
 }
 
 #[test]
-fn a_conversation_that_goes_on_keeps_its_tapes() {
+fn tapes_of_a_running_conversation_are_kept() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut running = recording(&home, 300);
@@ -114,10 +114,10 @@ fn a_conversation_that_goes_on_keeps_its_tapes() {
 
 /// The clock was a year behind while it was recorded, and is right again: the tape is not as old as it says.
 #[test]
-fn what_was_recorded_under_a_clock_that_was_behind_stays() {
+fn tapes_recorded_with_a_late_clock_are_kept() {
     let scratch = scratch();
     let home = home(&scratch);
-    // For the recording, this time was believed: it has the clock of today.
+    // The trusted time is a year ahead, so the recording finds its own clock behind.
     let believed = ClockReading { wall_ns: clock::now().wall_ns + YEAR_NS, ..today() };
     home.trust_clock(&believed).unwrap();
     five(&home);
@@ -131,7 +131,7 @@ fn what_was_recorded_under_a_clock_that_was_behind_stays() {
     assert_eq!(home.list().unwrap().len(), 5);
     let checked = Chain::read(&home).unwrap().check(&home, &files[0]).unwrap();
     assert!(checked.is_sound() && checked.notes[0].contains("behind when it began"), "{:?}", checked.notes);
-    // A clock that is as it was says nothing.
+    // A clock that agrees leaves no note.
     home.trust_clock(&today()).unwrap();
     five(&home);
     let newest = home.list().unwrap().into_iter().find(|file| !files.contains(file)).unwrap();
@@ -141,7 +141,7 @@ fn what_was_recorded_under_a_clock_that_was_behind_stays() {
 
 /// A file that is younger than the tape says was copied here, or written by a process with a clock of its own.
 #[test]
-fn a_file_that_is_younger_than_its_tape_counts_for_its_age() {
+fn a_tape_whose_file_is_younger_is_kept() {
     let scratch = scratch();
     let home = home(&scratch);
     let written = clock::now().wall_ns;
@@ -157,7 +157,7 @@ fn a_file_that_is_younger_than_its_tape_counts_for_its_age() {
 }
 
 #[test]
-fn what_is_from_the_future_stays() {
+fn tapes_from_the_future_are_kept() {
     let scratch = scratch();
     let home = home(&scratch);
     five(&home);

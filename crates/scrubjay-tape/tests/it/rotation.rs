@@ -1,4 +1,4 @@
-//! A full tape is followed by another: linked both ways, every entry on one of them, once and in order.
+//! A full tape is continued on another: linked in both directions, with every entry on exactly one of them, in order.
 
 use scrubjay_core::entry::{Direction, End, EntryKind, Terminator};
 use scrubjay_core::id::TapeId;
@@ -16,7 +16,7 @@ fn in_order(home: &Home) -> Vec<Tape> {
     tapes
 }
 
-/// Checks the links of the tapes of one connection, and returns what was said on them.
+/// Checks the links of the tapes of one connection, and returns their messages.
 fn follow(tapes: &[Tape]) -> Vec<Vec<u8>> {
     let mut said = Vec::new();
     let mut continues: Option<TapeId> = None;
@@ -41,7 +41,7 @@ fn follow(tapes: &[Tape]) -> Vec<Vec<u8>> {
         }
         continues = Some(header.id);
     }
-    assert_eq!(announced, None, "the last one ends for good");
+    assert_eq!(announced, None, "the last one is not continued");
     said
 }
 
@@ -55,7 +55,7 @@ fn bytes(texts: &[String]) -> Vec<&[u8]> {
 }
 
 #[test]
-fn tapes_of_one_connection_are_linked_and_hold_everything_once() {
+fn tapes_of_one_connection_are_linked_and_have_every_entry_once() {
     for limit in [0, 1, 500, 2_000, 10_000] {
         let scratch = scratch();
         let home = home(&scratch);
@@ -84,7 +84,7 @@ fn tapes_of_one_connection_are_linked_and_hold_everything_once() {
 }
 
 #[test]
-fn an_operation_is_named_on_its_own_tape_alone() {
+fn an_operation_is_named_only_on_its_own_tape() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = recording(&home, 600);
@@ -116,7 +116,7 @@ fn an_operation_is_named_on_its_own_tape_alone() {
 }
 
 #[test]
-fn a_tape_is_full_by_age_too() {
+fn a_tape_is_also_full_by_age() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = recording(&home, u64::MAX);
@@ -162,7 +162,7 @@ fn tapes_whose_sealing_could_not_keep_up_are_sealed_later() {
     assert_eq!(home.seal_abandoned().unwrap().len(), 0, "nothing is left to do");
 }
 
-/// Makes the sealing of the current tape fail: a directory that is not empty stands where its file is built.
+/// Makes the sealing of the current tape fail: a directory that is not empty has the name of its temporary file.
 fn obstruct(home: &Home, recording: &Recording) -> std::path::PathBuf {
     let id = recording.tape().unwrap();
     let file = home.find(id.as_str()).unwrap();
@@ -172,7 +172,7 @@ fn obstruct(home: &Home, recording: &Recording) -> std::path::PathBuf {
 }
 
 #[test]
-fn one_tape_that_cannot_be_sealed_keeps_no_other_from_it() {
+fn one_tape_that_cannot_be_sealed_does_not_stop_the_others() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = recording(&home, 1);
@@ -182,7 +182,7 @@ fn one_tape_that_cannot_be_sealed_keeps_no_other_from_it() {
     let last = recording.tape().unwrap();
     recording.finish(&end()).unwrap_err();
     let last = home.open(&home.find(last.as_str()).unwrap()).unwrap();
-    assert_eq!(last.state(), TapeState::Sealed, "the last one is sealed all the same");
+    assert_eq!(last.state(), TapeState::Sealed, "the last one is sealed");
     std::fs::remove_dir_all(obstacle).unwrap();
     home.seal_abandoned().unwrap();
     assert_eq!(follow(&in_order(&home)), [b"first".to_vec(), b"second".to_vec()]);

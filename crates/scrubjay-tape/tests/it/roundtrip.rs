@@ -1,4 +1,4 @@
-//! What is read is what was appended, live and sealed, from any entry on; and the footer adds it up.
+//! Entries round-trip through live and sealed tapes, from any entry on, and the footer has their totals.
 
 use proptest::prelude::*;
 use scrubjay_core::entry::{End, EntryKind};
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::fixture::{Dice, Owned, any_entry, begin, home, numbered, read, read_from, scratch};
 
-/// Messages as peers send them, so that there is something to add up.
+/// Realistic messages, so that the totals are not empty.
 fn conversation(number: usize) -> Vec<u8> {
     match number % 7 {
         0 => format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"tools/call","params":{{"name":"t"}}}}"#),
@@ -103,7 +103,7 @@ proptest! {
         prop_assert_eq!(sealed.header(), live.header());
         check(&sealed, &entries);
         check_footer(&sealed, &entries);
-        // The live file is gone, but who has it open reads on.
+        // The live file was removed, but an open handle can still read it.
         check(&live, &entries);
     }
 }

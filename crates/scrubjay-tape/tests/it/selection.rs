@@ -1,4 +1,4 @@
-//! What a user does not want on tape, or not at once: what is written, in which order, with which times.
+//! Selecting and buffering: which entries are written, in which order and with which times.
 
 use std::time::Duration;
 
@@ -61,8 +61,8 @@ fn call(recording: &mut Recording, id: u64, ok: bool) {
     hear(recording, S, &if ok { result(id) } else { error(id) });
 }
 
-/// Returns what was said on a tape, and what it says was left out of it.
-fn told(entries: &[(u64, Owned)]) -> (Vec<String>, LeftOut) {
+/// Returns the messages of a tape, and what it notes as left out.
+fn messages_and_left_out(entries: &[(u64, Owned)]) -> (Vec<String>, LeftOut) {
     let mut left_out = LeftOut::default();
     let mut said = Vec::new();
     for (_, entry) in entries {
@@ -106,14 +106,14 @@ fn nothing_changes_without_a_policy() {
 }
 
 #[test]
-fn what_waited_keeps_its_order_and_its_times() {
+fn buffered_entries_keep_their_order_and_times() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = recording(&home, 1 << 20).with_policy(&focused(2, 0));
     call(&mut recording, 1, true);
     let asked = hear(&mut recording, C, &request(2));
     hear_backend(&mut recording, C, asked, &request(77));
-    assert!(live(&home).is_empty(), "nothing of it is decided");
+    assert!(live(&home).is_empty(), "nothing is decided yet");
     assert_eq!(recording.tape_position(asked), None);
     let before = clock::now().wall_ns;
     hear_backend(&mut recording, S, asked, &error(77));
@@ -123,7 +123,7 @@ fn what_waited_keeps_its_order_and_its_times() {
     let place = recording.tape_position(asked).unwrap();
     assert_eq!(place.0, 1);
     let (tape, entries) = sealed(recording);
-    let (said, left_out) = told(&entries);
+    let (said, left_out) = messages_and_left_out(&entries);
     assert_eq!(said, [request(2), request(77), error(77), error(2)]);
     let waited = &entries[2].1;
     let leg = (waited.via.as_deref(), waited.connection, waited.transport);
@@ -144,7 +144,7 @@ fn what_waited_keeps_its_order_and_its_times() {
 }
 
 #[test]
-fn what_is_decided_at_once_is_on_tape_at_once() {
+fn entries_decided_at_once_are_written_at_once() {
     let scratch = scratch();
     let home = home(&scratch);
     let sampling = Sampling::Systematic { interval: 2 };
@@ -153,11 +153,11 @@ fn what_is_decided_at_once_is_on_tape_at_once() {
     assert_eq!(recording.flush_interval(), None, "nothing waits");
     for id in 0..4 {
         hear(&mut recording, C, &request(id));
-        assert_eq!(told(&live(&home)).0.contains(&request(id)), id % 2 == 0);
+        assert_eq!(messages_and_left_out(&live(&home)).0.contains(&request(id)), id % 2 == 0);
         hear(&mut recording, S, &result(id));
     }
     let (_, entries) = sealed(recording);
-    let (said, left_out) = told(&entries);
+    let (said, left_out) = messages_and_left_out(&entries);
     assert_eq!(said, [request(0), result(0), request(2), result(2)]);
     assert_eq!((left_out.sample.messages, left_out.total()), (4, left_out.sample));
     let note = selection_note(&entries[0].1.payload).unwrap();
@@ -176,41 +176,41 @@ fn a_buffer_is_written_when_it_is_full_or_due_and_a_crash_loses_the_rest() {
     }
     assert!(live(&home).is_empty());
     hear(&mut recording, C, &lines[2]);
-    assert_eq!(told(&live(&home)).0, lines[..3], "it was full");
+    assert_eq!(messages_and_left_out(&live(&home)).0, lines[..3], "it was full");
     hear(&mut recording, C, &lines[3]);
-    assert_eq!(told(&live(&home)).0, lines[..3]);
+    assert_eq!(messages_and_left_out(&live(&home)).0, lines[..3]);
     recording.flush(clock::now()).unwrap();
-    assert_eq!(told(&live(&home)).0, lines[..4], "it was due");
+    assert_eq!(messages_and_left_out(&live(&home)).0, lines[..4], "it was due");
     hear(&mut recording, C, &lines[4]);
     drop(recording);
     let tape = home.open(&home.find("latest").unwrap()).unwrap();
     until_abandoned(&tape);
     home.seal_abandoned().unwrap();
     let entries = live(&home);
-    assert_eq!(told(&entries).0, lines[..4]);
+    assert_eq!(messages_and_left_out(&entries).0, lines[..4]);
     let note = selection_note(&entries[0].1.payload).unwrap().to_string();
     assert!(note.contains("after a crash, the last 3 entries"), "{note}");
 }
 
 #[test]
-fn the_end_writes_what_waits() {
+fn the_end_writes_buffered_entries() {
     let scratch = scratch();
     let home = home(&scratch);
     let policy = Policy { buffer_max: Some(100), ..focused(10, 0) };
     let mut recording = recording(&home, 1 << 20).with_policy(&policy);
     call(&mut recording, 1, true);
     hear(&mut recording, C, &request(2));
-    // Kept at once, before what came earlier: in the buffer all stand in order.
+    // Decided before an earlier entry is; the buffer still writes them in order.
     hear(&mut recording, S, "what?");
     hear(&mut recording, S, &error(2));
     hear(&mut recording, C, &request(3));
     let (_, entries) = sealed(recording);
     let expected = [request(1), result(1), request(2), "what?".to_owned(), error(2), request(3)];
-    assert_eq!(told(&entries).0, expected);
+    assert_eq!(messages_and_left_out(&entries).0, expected);
 }
 
 #[test]
-fn every_tape_of_a_connection_tells_what_it_lacks() {
+fn every_tape_of_a_connection_notes_what_was_left_out() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut policy = focused(0, 0);
@@ -228,7 +228,7 @@ fn every_tape_of_a_connection_tells_what_it_lacks() {
     for tape in &tapes {
         let entries = read(tape);
         assert!(selection_note(&entries[0].1.payload).is_some());
-        let (said, left_out) = told(&entries);
+        let (said, left_out) = messages_and_left_out(&entries);
         assert!(said.len() % 2 == 0, "an operation is on one tape");
         assert!(!left_out.is_nothing());
         all.0.extend(said);
@@ -240,7 +240,7 @@ fn every_tape_of_a_connection_tells_what_it_lacks() {
 }
 
 #[test]
-fn what_cannot_be_written_is_not_forgotten() {
+fn entries_that_cannot_be_written_are_kept() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = recording(&home, 1 << 20).with_policy(&focused(4, 0));
@@ -250,20 +250,20 @@ fn what_cannot_be_written_is_not_forgotten() {
     std::fs::remove_dir_all(&tapes).ok();
     std::fs::write(&tapes, "in the way").unwrap();
     let e = try_hear(&mut recording, S, &error(2)).unwrap_err();
-    // Whoever passes it on or not says so; what was passed on before still waits.
+    // The caller notes whether it forwarded the message. Entries that were forwarded before still wait.
     recording.note_gap(1, 9, false, &e);
-    let e = try_hear(&mut recording, C, &request(9)).expect_err("nothing is taken on before that is written");
+    let e = try_hear(&mut recording, C, &request(9)).expect_err("nothing is accepted before that is written");
     recording.note_gap(1, 9, false, &e);
     std::fs::remove_file(&tapes).unwrap();
     call(&mut recording, 3, false);
     let (tape, entries) = sealed(recording);
-    assert_eq!(told(&entries).0, [request(1), result(1), request(2), request(3), error(3)]);
+    assert_eq!(messages_and_left_out(&entries).0, [request(1), result(1), request(2), request(3), error(3)]);
     assert_eq!(entries[0].1.kind, EntryKind::Gap);
     assert_eq!(tape.footer().unwrap().metadata.gap_messages, 2);
 }
 
 #[test]
-fn a_buffer_that_cannot_be_written_holds_messages_back() {
+fn new_messages_are_refused_while_the_buffer_cannot_be_written() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = recording(&home, 1 << 20).with_policy(&buffering(2));
@@ -280,12 +280,12 @@ fn a_buffer_that_cannot_be_written_holds_messages_back() {
     std::fs::remove_file(&tapes).unwrap();
     hear(&mut recording, C, &request(3));
     let (tape, entries) = sealed(recording);
-    assert_eq!(told(&entries).0, [request(1), request(3)]);
+    assert_eq!(messages_and_left_out(&entries).0, [request(1), request(3)]);
     assert_eq!(tape.footer().unwrap().metadata.gap_messages, 3);
 }
 
 #[test]
-fn what_waits_too_long_is_written() {
+fn entries_that_wait_too_long_are_written() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = recording(&home, 1 << 20).with_policy(&focused(0, 0));
@@ -295,13 +295,13 @@ fn what_waits_too_long_is_written() {
     let mut later = clock::now();
     later.instant += Duration::from_secs(61);
     recording.flush(later).unwrap();
-    assert_eq!(told(&live(&home)).0, [request(1)]);
+    assert_eq!(messages_and_left_out(&live(&home)).0, [request(1)]);
     hear(&mut recording, S, &result(1));
-    assert_eq!(told(&sealed(recording).1).0, [request(1), result(1)]);
+    assert_eq!(messages_and_left_out(&sealed(recording).1).0, [request(1), result(1)]);
 }
 
 #[test]
-fn what_waits_is_redacted() {
+fn buffered_entries_are_redacted() {
     let scratch = scratch();
     let home = home(&scratch);
     let policy = Policy { buffer_max: Some(100), ..focused(4, 0) };
@@ -318,11 +318,11 @@ fn what_waits_is_redacted() {
     assert!(in_memory("tools/call") && !in_memory("c4n4ry"), "nor is it in memory");
     hear(&mut recording, S, &error(1));
     let (_, entries) = sealed(recording);
-    assert!(told(&entries).0.concat().contains("[redacted:password]"));
+    assert!(messages_and_left_out(&entries).0.concat().contains("[redacted:password]"));
 }
 
 #[test]
-fn what_is_switched_off_leaves_nothing() {
+fn disabled_recording_leaves_no_files() {
     let scratch = scratch();
     let home = Home::new(scratch.path().join("data"));
     let policy = Policy { enabled: false, ..Policy::default() };
@@ -348,8 +348,8 @@ fn a_tape_that_is_not_compressed_reads_the_same() {
         }
         let (tape, entries) = sealed(recording);
         assert_eq!(tape.state(), TapeState::Sealed);
-        assert_eq!(told(&entries).0.len(), 6001);
-        assert_eq!(told(&entries).0[0], long);
+        assert_eq!(messages_and_left_out(&entries).0.len(), 6001);
+        assert_eq!(messages_and_left_out(&entries).0[0], long);
         tape.file_bytes().unwrap()
     });
     assert!(sizes[0] * 4 < sizes[1], "{sizes:?}");
@@ -384,9 +384,9 @@ fn old_tapes_are_removed_and_no_others() {
     living.finish(&end()).unwrap().unwrap();
 }
 
-/// What rules changed is on tape as it came and as it went, or not at all.
+/// A message that rules changed is recorded with its original, or not at all.
 #[test]
-fn what_came_goes_where_what_went_on_goes() {
+fn an_original_message_is_written_to_the_tape_of_the_changed_one() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = recording(&home, 1 << 20).with_policy(&focused(0, 0));
@@ -409,11 +409,11 @@ fn what_came_goes_where_what_went_on_goes() {
     assert_eq!(kinds, [EntryKind::Original, EntryKind::Message, EntryKind::Message, EntryKind::Message]);
     assert_eq!(entries[1].1.payload, format!("{} ", request(2)).into_bytes());
     assert_eq!(entries[3].1.operation, Some(2), "it names what went on");
-    let (said, left_out) = told(&entries);
+    let (said, left_out) = messages_and_left_out(&entries);
     assert_eq!((said.len(), left_out.total().messages), (3, 6));
 }
 
-/// Plays many calls at once, some of which fail, and returns what was said of each and whether it failed.
+/// Records many interleaved calls, some of which fail; returns the messages of each and whether it failed.
 fn crowd(recording: &mut Recording, dice: &mut Dice) -> Vec<(Vec<String>, bool)> {
     let mut calls: Vec<(Vec<String>, bool)> = Vec::new();
     let mut under_way: Vec<(u64, u64)> = Vec::new();
@@ -440,7 +440,7 @@ fn crowd(recording: &mut Recording, dice: &mut Dice) -> Vec<(Vec<String>, bool)>
 }
 
 #[test]
-fn whatever_happens_calls_are_whole_in_order_and_counted() {
+fn random_selections_keep_calls_whole_ordered_and_counted() {
     let mut dice = Dice::new(31);
     for round in 0..40 {
         let scratch = scratch();
@@ -475,7 +475,7 @@ fn whatever_happens_calls_are_whole_in_order_and_counted() {
                 let id = |text: &str| text.split([':', ',']).nth(3).unwrap().parse::<u64>().unwrap();
                 assert_eq!(id(&ids[1]), 1000 + id(&ids[0]), "round {round}");
             }
-            let (more, less) = told(&entries);
+            let (more, less) = messages_and_left_out(&entries);
             said.extend(more);
             left_out.add(&less);
         }

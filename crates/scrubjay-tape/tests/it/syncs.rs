@@ -1,4 +1,4 @@
-//! Syncs that fail, with `durability: power`: nothing that was refused for it stays on a tape.
+//! Failed syncs with `durability: power`: no message that was refused because of one stays on a tape.
 
 use std::io;
 
@@ -41,9 +41,9 @@ pub(crate) fn complain(recording: &mut Recording, text: &str) {
     recording.record(clock::now(), std::iter::once(item)).unwrap();
 }
 
-/// Two wait for the disk, one sync is for both, and it fails: neither is on the tape, and both hear of it.
+/// Two callers wait for one sync, which fails: both get the error, and neither message is on the tape.
 #[test]
-fn a_sync_that_fails_takes_back_what_all_wait_for() {
+fn a_failed_sync_truncates_all_unsynced_entries() {
     let scratch = scratch();
     let home = Home::new(scratch.path().join("data"));
     let mut recording = recording(&home, 1 << 20);
@@ -66,12 +66,12 @@ fn a_sync_that_fails_takes_back_what_all_wait_for() {
     recording.finish(&end()).unwrap().unwrap();
     let tapes = taped(&home);
     assert_eq!(tapes.iter().map(|tape| said(tape)).collect::<Vec<_>>(), [["kept"], ["goes on"]]);
-    assert_eq!(gaps(&tapes[1]), [(1, true), (3, false)], "what was passed on is told apart");
+    assert_eq!(gaps(&tapes[1]), [(1, true), (3, false)], "forwarded messages are noted separately");
 }
 
-/// What tells of a gap is not on the disk either: it is told again.
+/// The entry of a gap was not synced either, so it is recorded again.
 #[test]
-fn a_gap_that_was_not_synced_is_told_again() {
+fn an_unsynced_gap_is_recorded_again() {
     let scratch = scratch();
     let home = Home::new(scratch.path().join("data"));
     let mut recording = recording(&home, 1 << 20);
@@ -81,16 +81,16 @@ fn a_gap_that_was_not_synced_is_told_again() {
         let sync = recording.begin_sync(recording.sync_point()).unwrap().unwrap();
         let error = recording.end_sync(sync.extent(), failed()).unwrap_err();
         recording.note_gap(1, 7, false, &error);
-        assert_eq!(home.list().unwrap().len(), 0, "nothing is left of a tape on which nothing is");
+        assert_eq!(home.list().unwrap().len(), 0, "an empty tape is removed");
     }
     recording.finish(&end()).unwrap().unwrap();
     let tapes = taped(&home);
     assert_eq!((tapes.len(), gaps(&tapes[0])), (1, vec![(3, false)]));
 }
 
-/// One sync serves all who recorded before it began, and who come later wait for another.
+/// One sync covers everything recorded before it began; later entries need another.
 #[test]
-fn one_sync_is_for_all_that_came_before() {
+fn one_sync_covers_all_earlier_entries() {
     let scratch = scratch();
     let home = Home::new(scratch.path().join("data"));
     let mut recording = recording(&home, 1 << 20);
@@ -106,9 +106,9 @@ fn one_sync_is_for_all_that_came_before() {
     assert!(recording.begin_sync(recording.sync_point()).unwrap().is_some());
 }
 
-/// A tape that is full while a sync is under way grows until it is known how that went.
+/// A tape that is full during a sync keeps growing until the outcome is known.
 #[test]
-fn a_tape_is_not_left_while_it_is_synced() {
+fn a_tape_is_not_rotated_during_a_sync() {
     let scratch = scratch();
     let home = Home::new(scratch.path().join("data"));
     let mut recording = recording(&home, 200);

@@ -1,5 +1,5 @@
-//! Somebody who can write in the data directory changes tapes, with every checksum and chain in order: what other tapes
-//! or a checkpoint say gives it away.
+//! Tampering by someone who can write in the data directory, with valid checksums and chains: other tapes or a
+//! checkpoint reveal it.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -37,7 +37,7 @@ fn rotated(home: &Home) -> Vec<TapeFile> {
     in_order(home)
 }
 
-/// Seals what is left, as soon as nobody holds it: another test's child may for a moment.
+/// Seals all abandoned tapes, once their locks are free: a child of another test may hold one for a moment.
 fn seal_all(home: &Home) {
     while home.list().unwrap().iter().any(is_live) {
         for outcome in home.seal_abandoned().unwrap() {
@@ -62,7 +62,7 @@ pub(crate) fn check_all(home: &Home) -> Vec<(TapeId, CheckedTape)> {
     files.iter().map(|file| (file.id, chain.check(home, file).unwrap())).collect()
 }
 
-/// What is wrong between the tapes: on which, and what.
+/// Lists the problems with links: the tape and the problem.
 fn problems(home: &Home) -> Vec<(TapeId, LinkProblem)> {
     let checked = check_all(home);
     for (id, one) in &checked {
@@ -72,7 +72,7 @@ fn problems(home: &Home) -> Vec<(TapeId, LinkProblem)> {
     found.collect()
 }
 
-/// Writes a tape anew in its place: a forger has this program too.
+/// Rewrites a tape in place, as a forger can do with this program.
 fn forge(home: &Home, file: &TapeFile, edit: impl FnOnce(&mut Header, &mut Vec<Owned>)) {
     let tape = home.open(file).unwrap();
     let mut header = tape.header().unwrap().clone();
@@ -94,7 +94,7 @@ fn flip_a_byte(entries: &mut [Owned], at: usize) {
 }
 
 #[test]
-fn tapes_of_one_connection_name_the_ends_of_those_before() {
+fn each_tape_of_a_connection_names_the_end_of_the_previous_one() {
     let scratch = scratch();
     let home = home(&scratch);
     let tapes = rotated(&home);
@@ -109,14 +109,14 @@ fn tapes_of_one_connection_name_the_ends_of_those_before() {
 }
 
 #[test]
-fn a_digest_is_the_same_whether_it_was_worked_out_beside_or_at_the_end() {
+fn a_digest_is_the_same_computed_in_the_background_or_at_the_end() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = recording(&home, 11 << 20);
     for number in 0..40 {
         say(&mut recording, &[&format!("{number}: {}", "y".repeat(700_000)), "short"]).unwrap();
     }
-    // Not finished: the process is gone.
+    // Dropped without `finish`, as if the process was killed.
     drop(recording);
     seal_all(&home);
     let tapes = in_order(&home);
@@ -132,7 +132,7 @@ fn is_live(file: &TapeFile) -> bool {
     file.path.extension().is_some_and(|extension| extension == "live")
 }
 
-/// One thing a forger does to tapes in order, where it shows, and as what.
+/// A way to tamper with tapes in order, the tape on which it shows, and the problem that is reported.
 type Tampering = (&'static str, fn(&Home, &[TapeFile]), usize, LinkProblem);
 
 const TAMPERINGS: &[Tampering] = &[
@@ -237,7 +237,7 @@ const TAMPERINGS: &[Tampering] = &[
 ];
 
 #[test]
-fn what_is_done_to_one_tape_shows_by_another() {
+fn tampering_with_one_tape_is_detected_by_another() {
     for (what, tamper, place, problem) in TAMPERINGS {
         let scratch = scratch();
         let home = home(&scratch);
@@ -251,7 +251,7 @@ fn what_is_done_to_one_tape_shows_by_another() {
 }
 
 #[test]
-fn any_flipped_bit_of_any_tape_but_the_newest_shows() {
+fn any_flipped_bit_is_detected_except_on_the_newest_tape() {
     let scratch = scratch();
     let home = home(&scratch);
     let tapes = rotated(&home);
@@ -261,7 +261,7 @@ fn any_flipped_bit_of_any_tape_but_the_newest_shows() {
         let whole = std::fs::read(&file.path).unwrap();
         let mut done = String::new();
         forge(&home, file, |_, entries| {
-            // The last one is the end, which the next tape was there before.
+            // The last entry is the end, which was written after the next tape had named its predecessor.
             let at = dice.below(entries.len() - 1);
             let byte = dice.below(entries[at].payload.len());
             entries[at].payload[byte] ^= 1 << dice.below(8);
@@ -274,7 +274,7 @@ fn any_flipped_bit_of_any_tape_but_the_newest_shows() {
 }
 
 #[test]
-fn a_tape_that_was_removed_is_told_from_one_that_is_missing() {
+fn a_removed_tape_is_distinguished_from_a_missing_one() {
     let scratch = scratch();
     let home = home(&scratch);
     let tapes = rotated(&home);
@@ -287,7 +287,7 @@ fn a_tape_that_was_removed_is_told_from_one_that_is_missing() {
     assert!(removed[&tapes[1].id].digest.is_some());
 }
 
-/// Writes a tape anew as an import of the same entries does.
+/// Rewrites a tape as an import of the same entries does.
 fn import_again(home: &Home, file: &TapeFile) {
     forge(home, file, |header, _| {
         let (format, by) = ("jsonl".to_owned(), "test".to_owned());
@@ -296,7 +296,7 @@ fn import_again(home: &Home, file: &TapeFile) {
 }
 
 #[test]
-fn importing_its_neighbours_does_not_excuse_a_tape_that_is_gone() {
+fn importing_the_neighbours_does_not_excuse_a_missing_tape() {
     let check = |imported: &[usize], gone: &[usize], expected: &[usize]| {
         let scratch = scratch();
         let home = home(&scratch);
@@ -324,13 +324,13 @@ fn importing_its_neighbours_does_not_excuse_a_tape_that_is_gone() {
     // At an end, of a session that was recorded here.
     check(&[1], &[0], &[1]);
     check(&[2], &[3], &[2]);
-    // A part of what somebody else recorded.
+    // Tapes that were recorded in another data directory.
     check(&[0, 1, 2, 3], &[0, 1, 3], &[]);
     check(&[0, 1, 2, 3], &[0, 3], &[]);
 }
 
 #[test]
-fn importing_the_connection_behind_does_not_excuse_one_that_is_gone() {
+fn importing_the_next_connection_does_not_excuse_a_missing_tape() {
     let scratch = scratch();
     let home = home(&scratch);
     let ids = ["one", "two", "three"].map(|text| {
@@ -350,7 +350,7 @@ fn importing_the_connection_behind_does_not_excuse_one_that_is_gone() {
 }
 
 #[test]
-fn a_tape_from_before_ends_were_named_is_sound() {
+fn an_old_tape_that_names_no_end_is_sound() {
     let scratch = scratch();
     let home = home(&scratch);
     let tapes = rotated(&home);
@@ -416,7 +416,7 @@ fn a_connection_names_the_last_closed_tape_of_its_session() {
     assert!(home.session_end("other").is_none());
 }
 
-/// A checkpoint of a home with the four tapes and one that is being written.
+/// A checkpoint of a data directory with four sealed tapes and one live one.
 struct Kept {
     _scratch: TempDir,
     home: Home,
@@ -449,7 +449,7 @@ impl Kept {
 }
 
 #[test]
-fn what_goes_on_after_a_checkpoint_is_fine() {
+fn changes_by_normal_use_after_a_checkpoint_are_fine() {
     let mut kept = kept();
     let live = kept.live.tape().unwrap();
     assert!(kept.is_fine());
@@ -476,7 +476,7 @@ fn recording_of(home: &Home) -> Recording {
 }
 
 #[test]
-fn a_checkpoint_names_what_was_done_to_each_tape() {
+fn a_checkpoint_names_the_change_of_each_tape() {
     let last = |tapes: &[TapeFile]| tapes.last().unwrap().clone();
     let check = |what: &str, tamper: &dyn Fn(&Kept) -> TapeId, expected: TapeChange| {
         let kept = kept();
@@ -496,7 +496,7 @@ fn a_checkpoint_names_what_was_done_to_each_tape() {
         );
     }
     let rewritten = |kept: &Kept| {
-        // All tapes of the session, each with a new link: nothing among them gives it away.
+        // All tapes of the session are rewritten with consistent links, so only the checkpoint can reveal it.
         for file in &kept.tapes {
             forge(&kept.home, file, |header, entries| {
                 header.links = Links::default();
@@ -541,7 +541,7 @@ fn a_checkpoint_names_what_was_done_to_each_tape() {
 }
 
 #[test]
-fn a_changed_checkpoint_is_none() {
+fn an_altered_checkpoint_is_refused() {
     let kept = kept();
     let text = serde_json::to_string(&kept.checkpoint).unwrap();
     for (from, to) in [("\"mark_step\":1", "\"mark_step\":2"), ("\"sealed\":true", "\"sealed\":false")] {
@@ -578,7 +578,7 @@ pub(crate) fn put_back(path: &Path, whole: &[u8]) {
 }
 
 #[test]
-fn time_that_ran_backwards_is_told() {
+fn time_that_ran_backwards_is_reported() {
     const HOUR: u64 = 3600 * 1_000_000_000;
     let scratch = scratch();
     let home = home(&scratch);

@@ -1,4 +1,4 @@
-//! What was recorded and not delivered: noted in few notes, on the right tape, under the right numbers.
+//! Undelivered messages: few notes name them, with the right tape and the right entries.
 
 mod failed_sync;
 mod failed_write;
@@ -83,7 +83,7 @@ fn many_messages_make_few_notes_that_name_each_once() {
 }
 
 #[test]
-fn a_message_on_a_tape_before_is_named_with_its_tape() {
+fn a_message_on_an_earlier_tape_is_named_with_its_tape() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = recording(&home, 400);
@@ -99,7 +99,7 @@ fn a_message_on_a_tape_before_is_named_with_its_tape() {
 }
 
 #[test]
-fn a_message_of_a_recording_that_is_over_is_named_on_the_next() {
+fn a_message_of_a_finished_recording_is_named_on_the_next_one() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut first = recording(&home, u64::MAX);
@@ -115,7 +115,7 @@ fn a_message_of_a_recording_that_is_over_is_named_on_the_next() {
 }
 
 #[test]
-fn what_waits_to_be_written_is_named_once_it_is() {
+fn a_buffered_message_is_named_once_it_is_written() {
     let scratch = scratch();
     let home = home(&scratch);
     let policy = Policy { buffer_max: Some(10), ..Policy::default() };
@@ -133,9 +133,9 @@ fn what_waits_to_be_written_is_named_once_it_is() {
     assert_eq!(noted(&in_order(&home)).0, expected);
 }
 
-/// A tape that is full ends while the messages that come next on it are still in memory.
+/// A tape becomes full while messages for it are still in memory.
 #[test]
-fn what_waits_to_be_written_is_named_on_whichever_tape_it_comes_to() {
+fn a_buffered_message_is_named_on_the_tape_it_is_written_to() {
     let scratch = scratch();
     let home = home(&scratch);
     let policy = Policy { buffer_max: Some(7), ..Policy::default() };
@@ -155,9 +155,10 @@ fn what_waits_to_be_written_is_named_on_whichever_tape_it_comes_to() {
     assert_eq!(noted(&tapes).0, expected);
 }
 
-/// A client leaves with a full buffer behind. Where each mark looked at all before it, this would take minutes.
+/// A client leaves while many messages are buffered. If marking were quadratic in their number, this would take
+/// minutes.
 #[test]
-fn every_second_of_many_that_wait_is_marked() {
+fn every_second_of_many_buffered_messages_is_marked() {
     let scratch = scratch();
     let home = home(&scratch);
     let policy = Policy { buffer_max: Some(100_000), ..Policy::default() };
@@ -171,7 +172,7 @@ fn every_second_of_many_that_wait_is_marked() {
 }
 
 #[test]
-fn what_a_user_does_not_want_on_tape_needs_no_note() {
+fn messages_that_are_not_kept_need_no_note() {
     let scratch = scratch();
     let home = home(&scratch);
     let policy = Policy { enabled: false, ..Policy::default() };

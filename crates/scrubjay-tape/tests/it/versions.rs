@@ -1,4 +1,4 @@
-//! What is no tape, or one from the future, is refused with a word on why.
+//! Files that are no tapes, and tapes of newer versions, are refused with a reason.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use scrubjay_tape::format::writer::Writer;
 
 use crate::fixture::{Owned, home, numbered, read, record_live, record_sealed, scratch};
 
-/// Makes a tape one of another version, all checksums in order.
+/// Sets the version of a tape, with valid checksums.
 fn set_version(path: &Path, version: u16) {
     let mut bytes = std::fs::read(path).unwrap();
     bytes[8..10].copy_from_slice(&version.to_le_bytes());
@@ -26,7 +26,7 @@ fn set_version(path: &Path, version: u16) {
 }
 
 #[test]
-fn a_newer_version_is_refused_by_name() {
+fn a_newer_version_is_refused_and_named() {
     let (one, other) = (scratch(), scratch());
     let home = home(&one);
     let entries = [Owned::message("m")];
@@ -49,7 +49,7 @@ fn a_newer_version_is_refused_by_name() {
         set_version(&path, VERSION);
         assert_eq!(read(&Tape::open(&path).unwrap()), numbered(&entries));
     }
-    // Nor is it sealed: that would rewrite what is not understood.
+    // It is not sealed either, because sealing rewrites entries that this version may misread.
     let live = record_live(&home, &entries);
     set_version(&live, VERSION + 1);
     let before = std::fs::read(&live).unwrap();
@@ -58,7 +58,7 @@ fn a_newer_version_is_refused_by_name() {
 }
 
 #[test]
-fn what_is_no_tape_says_so() {
+fn other_files_are_refused_as_no_tape() {
     let scratch = scratch();
     let path = scratch.path().join("file.tape");
     let text = "Lorem ipsum dolor sit amet. ".repeat(20_000);
@@ -81,7 +81,7 @@ fn what_is_no_tape_says_so() {
 }
 
 #[test]
-fn a_header_takes_whatever_an_environment_says() {
+fn a_header_accepts_long_texts_from_the_environment() {
     let scratch = scratch();
     let home = home(&scratch);
     let long = |c: &str| Some(c.repeat(100_000));
@@ -112,7 +112,7 @@ fn a_header_takes_whatever_an_environment_says() {
     drop(writer);
     let sealed = Tape::open(&seal(&path).unwrap()).unwrap();
     assert_eq!(sealed.header(), Some(&kept));
-    // One of ordinary size is kept as it is.
+    // A header of ordinary size is not changed.
     let ordinary = Header { name: "n".repeat(5_000), ..crate::fixture::header(2) };
     let (read, layout, version, _) = header::decode(&header::encode(&ordinary, Layout::Live)).unwrap();
     assert_eq!((read, layout, version), (ordinary, Layout::Live, VERSION));

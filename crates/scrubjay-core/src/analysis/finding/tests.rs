@@ -1,4 +1,4 @@
-//! Conversations that went wrong in one way, and ordinary ones: messages in, findings out.
+//! Conversations with one problem each, and ordinary ones, with the findings that they must have.
 
 use super::*;
 use crate::analysis::{analyse, finding::FindingKind as Kind};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 const MS: u64 = 1_000_000;
 
-/// A conversation as it is said.
+/// A conversation under construction.
 #[derive(Default)]
 struct Script {
     lines: Vec<(Direction, u64, String)>,
@@ -33,7 +33,7 @@ impl Script {
         let mut reply = json!({ "jsonrpc": "2.0", "id": id });
         reply.as_object_mut().unwrap().extend(answer.as_object().unwrap().clone());
         self.say(Direction::ServerToClient, &reply);
-        // A model thinks.
+        // The time that a model takes between calls.
         self.now_ns += 1500 * MS;
         self
     }
@@ -58,7 +58,7 @@ impl Script {
         self
     }
 
-    /// Reads it as a tape is read.
+    /// Reads it through the same fold as a tape.
     fn tape(&self) -> TapeCalls {
         let (mut reader, mut exchanges) = (EntryReader::default(), Exchanges::default());
         for (number, (direction, at, line)) in (0..).zip(&self.lines) {
@@ -134,7 +134,7 @@ fn schema(name: &str) -> Value {
     json!({ "name": name, "description": format!("Does {name}."), "inputSchema": { "type": "object" } })
 }
 
-/// The beginning of every conversation: greeting, lists, and what the server does not have.
+/// Begins a conversation: greeting, lists, and a request for a method that the server does not have.
 fn greeted() -> Script {
     let mut script = Script::default();
     let none = json!({ "error": { "code": -32601, "message": "Method not found" } });
@@ -148,11 +148,11 @@ fn greeted() -> Script {
 }
 
 #[test]
-fn retries_are_told_with_their_outcomes() {
+fn retries_are_reported_with_their_outcomes() {
     let mut script = greeted();
     let at = json!({ "path": "/a" });
     script.call("read", at.clone(), "!timed out after 31 ms");
-    // Looking whether the server is there is nothing else between.
+    // A ping between two calls does not separate them.
     script.ask("ping", json!({}), json!({ "result": {} }), 1);
     script.call("read", at.clone(), "!timed out after 77 ms").call("read", at.clone(), "text");
     script.check(&[(
@@ -161,7 +161,7 @@ fn retries_are_told_with_their_outcomes() {
         "called 3 times with the same arguments and nothing between: failed 2 times, ok",
     )]);
     assert_eq!((script.found()[0].count, script.found()[0].entries.as_slice()), (3, &[10, 14, 16][..]));
-    // Once more elsewhere: one finding.
+    // Repeated later: still one finding.
     script.call("search", json!({ "q": "x" }), "none");
     script.call("read", at.clone(), "!denied").call("read", at, "!denied");
     script.check(&[(
@@ -202,7 +202,7 @@ fn polls_and_questions_whose_answer_changes_are_no_retries() {
 }
 
 #[test]
-fn one_failure_and_another_try_is_ordinary() {
+fn a_single_retry_after_a_failure_is_not_reported() {
     let mut script = greeted();
     script.call("read", json!({ "path": "/a" }), "!timed out").call("read", json!({ "path": "/a" }), "text");
     script.call("edit", json!({ "path": "/a" }), "done");
@@ -210,7 +210,7 @@ fn one_failure_and_another_try_is_ordinary() {
 }
 
 #[test]
-fn a_loop_is_told_once_as_it_first_came() {
+fn a_loop_is_reported_once_in_its_first_rotation() {
     let mut script = greeted();
     script.call("search", json!({ "q": "start" }), "found");
     for _ in 0..5 {
@@ -229,13 +229,13 @@ fn a_loop_is_told_once_as_it_first_came() {
     let rounds: Vec<_> =
         sequences.iter().filter(|s| s.is_round).map(|s| (s.subjects.len(), s.count)).collect();
     assert_eq!(rounds, [(3, 5)]);
-    // No other row tells of a part or a rotation of it.
+    // Parts and rotations of the loop are not listed as sequences.
     let of_three = sequences.iter().filter(|s| s.subjects.iter().any(|s| s.ends_with("run_tests"))).count();
     assert_eq!(of_three, 1, "{sequences:?}");
 }
 
 #[test]
-fn rounds_that_get_somewhere_are_no_loop() {
+fn rounds_with_changing_answers_are_no_loop() {
     let mut script = greeted();
     for page in 0..8 {
         // The same arguments each time, and another page each time.
@@ -251,7 +251,7 @@ fn rounds_that_get_somewhere_are_no_loop() {
 }
 
 #[test]
-fn failures_in_a_row_say_where_they_began_and_whether_they_ended() {
+fn failure_runs_name_their_begin_and_end() {
     let mut script = greeted();
     script.call("read", json!({ "path": 0 }), "text");
     for path in 1..5 {
@@ -267,7 +267,7 @@ fn failures_in_a_row_say_where_they_began_and_whether_they_ended() {
 }
 
 #[test]
-fn what_never_worked_and_what_broke_altogether_is_told() {
+fn tools_that_always_fail_and_runs_over_all_calls_are_reported() {
     let mut script = greeted();
     script.call("read", json!({ "path": 0 }), "text").call("search", json!({ "q": 0 }), "none");
     for n in 0..3 {
@@ -284,7 +284,7 @@ fn what_never_worked_and_what_broke_altogether_is_told() {
 }
 
 #[test]
-fn tools_that_vanish_come_back_or_never_were_are_told() {
+fn vanished_returned_and_unknown_tools_are_reported() {
     let mut script = greeted();
     script.list(json!([schema("read"), schema("search")]));
     script.call("read", json!({ "path": 1 }), "text");
@@ -297,7 +297,7 @@ fn tools_that_vanish_come_back_or_never_were_are_told() {
         json!({ "error": { "code": -32602, "message": "Tool edit not found" } }),
         1,
     );
-    // Wrong arguments are no unknown tool.
+    // An error about arguments does not mean that the tool is unknown.
     let wrong = json!({ "error": { "code": -32602, "message": "Invalid arguments: path is missing" } });
     script.ask("tools/call", json!({ "name": "read" }), wrong, 1);
     script.check(&[
@@ -369,7 +369,7 @@ fn a_single_slow_call_is_an_outlier_and_a_wide_spread_is_none() {
 }
 
 #[test]
-fn who_waits_for_a_person_is_not_slow() {
+fn a_call_that_waits_for_a_person_is_not_slow() {
     let mut script = greeted();
     for n in 0..20 {
         script.call_for("read", json!({ "path": n }), "text", 20);
@@ -392,7 +392,7 @@ fn who_waits_for_a_person_is_not_slow() {
 }
 
 #[test]
-fn tools_are_told_by_what_they_cost() {
+fn tools_are_listed_by_their_cost() {
     let mut script = greeted();
     script.call("search", json!({ "q": 1 }), &"word ".repeat(400)).call("search", json!({ "q": 2 }), "none");
     let context = analyse(&script.tape(), &[]).context;
@@ -408,7 +408,7 @@ fn tools_are_told_by_what_they_cost() {
     assert!(defined > 60, "{defined}");
 }
 
-/// What an agent does for a day: looks, reads, changes, tries, and now and then something fails once.
+/// Ordinary work of an agent: it lists, reads, edits and runs tests, and sometimes a call fails once.
 fn ordinary_work(rounds: &[(u8, u8, bool)]) -> Script {
     let mut script = greeted();
     for (n, (what, took, fails)) in rounds.iter().enumerate() {
@@ -433,7 +433,7 @@ fn ordinary_work(rounds: &[(u8, u8, bool)]) -> Script {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn ordinary_work_shows_nothing(rounds in prop::collection::vec((any::<u8>(), any::<u8>(), any::<bool>()), 0..120)) {
+    fn ordinary_work_has_no_findings(rounds in prop::collection::vec((any::<u8>(), any::<u8>(), any::<bool>()), 0..120)) {
         prop_assert_eq!(ordinary_work(&rounds).found(), vec![]);
     }
 }

@@ -1,4 +1,4 @@
-//! What people type, and what it means or is refused for.
+//! Queries as people type them, and their meaning or the reason for their refusal.
 
 use super::*;
 use crate::exchange::ExchangeKind;
@@ -15,19 +15,19 @@ fn conditions(text: &str) -> Conditions {
     read(text).conditions
 }
 
-/// What a query is refused for, with what it is about.
+/// Returns the reason for which a query is refused, and the part that the error points at.
 fn place(text: &str) -> String {
     let error = parse(text, NOW, &TimeZone::UTC).unwrap_err();
     text[error.at].to_owned()
 }
 
-fn refuses(text: &str, told: &str) {
+fn refuses(text: &str, reason: &str) {
     let error = parse(text, NOW, &TimeZone::UTC).unwrap_err().to_string();
-    assert!(error.contains(told), "{text}: {error}");
+    assert!(error.contains(reason), "{text}: {error}");
 }
 
 #[test]
-fn the_short_form_says_everything() {
+fn every_filter_can_be_typed() {
     let query = read(r#"tool:read_file error:true >500ms since:2d "connection refused" retry*"#);
     let expected = Conditions {
         tools: vec!["read_file".to_owned()],
@@ -132,7 +132,7 @@ fn any(group: Vec<Conditions>) -> Conditions {
 }
 
 #[test]
-fn a_minus_turns_anything_round() {
+fn a_minus_negates_words_filters_and_groups() {
     assert_eq!(conditions("-word"), not(text("word")));
     assert_eq!(conditions("-\"a phrase\""), not(text("a phrase")));
     assert_eq!(conditions("-tool:x*"), not(tool("x*")));
@@ -151,7 +151,7 @@ fn a_minus_turns_anything_round() {
 }
 
 #[test]
-fn or_joins_what_stands_beside_it() {
+fn or_joins_its_neighbours() {
     assert_eq!(conditions("a OR b"), any(vec![text("a"), text("b")]));
     let narrowed = Conditions { tools: tool("t").tools, ..any(vec![text("a"), text("b")]) };
     assert_eq!(conditions("tool:t a OR b"), narrowed);
@@ -167,7 +167,7 @@ fn or_joins_what_stands_beside_it() {
         Conditions { text: text("c").text, ..any(vec![text("a"), text("b")]) }
     );
     assert_eq!(conditions("((a) OR (b))"), any(vec![text("a"), text("b")]));
-    // A group keeps its lists to itself: one of both must hold, not either.
+    // The lists of a group are not merged with those around it: both conditions must hold.
     assert_eq!(conditions("tool:x (tool:y)"), Conditions { any_of: vec![vec![tool("y")]], ..tool("x") });
 }
 
@@ -191,7 +191,7 @@ fn conditions_hold_as_their_parts_do() {
 }
 
 #[test]
-fn what_is_not_understood_is_said() {
+fn invalid_queries_are_refused_with_a_reason() {
     refuses("tol:read", "known are tool:");
     refuses("tol:read", "'\"tol:read\"'");
     refuses("-tol:read", "known are tool:");
@@ -253,7 +253,7 @@ fn what_is_not_understood_is_said() {
 }
 
 #[test]
-fn where_it_stands_is_said() {
+fn errors_point_at_their_position() {
     assert_eq!(place("größe  tol:read error:true"), "tol:read");
     assert_eq!(place("a tool:x \"open b"), "\"open b");
     assert_eq!(place("a tool:\"x\"\"open b"), "\"open b");
@@ -270,7 +270,7 @@ fn where_it_stands_is_said() {
 
 proptest::proptest! {
     #[test]
-    fn any_text_is_read_or_refused(text in r#"(?s)([a-z()\-":.\[\]<>=~ ]|OR |.){0,60}"#) {
+    fn any_text_is_parsed_or_refused(text in r#"(?s)([a-z()\-":.\[\]<>=~ ]|OR |.){0,60}"#) {
         if let Err(error) = parse(&text, NOW, &TimeZone::UTC) {
             assert!(text.get(error.at).is_some());
         }

@@ -51,6 +51,7 @@ impl Redactor {
             enabled: config.redact_sensitive,
             filter: Prefilter::new(),
             meanings: Vec::new(),
+            // Rule 0 is the one below, for names that are evidence but on no list.
             names: Names::new(true, 0),
             rules: vec![("telling-name".to_owned(), config.action.clone())],
             paths: Vec::new(),
@@ -90,6 +91,7 @@ impl Redactor {
     fn add_name(&mut self, name: &str, rule_name: &str, action: RedactionAction, is_built_in: bool) {
         let rule = self.rule(rule_name, action);
         if is_built_in {
+            // The search over raw bytes finds these by `STEMS`, which `add_built_in` adds.
             return self.names.list_built_in(name, rule);
         }
         self.names.list(name, rule);
@@ -131,6 +133,7 @@ impl Redactor {
     /// Adds a pattern for a name that every message with a value at this path contains; without one, all are parsed.
     fn add_path_name(&mut self, path: &Path) {
         match path.required_name() {
+            // Only a name that JSON can spell in one way is in the raw bytes as it is here.
             Some(name) if name.len() >= 3 && name.is_ascii() && !name.contains(['"', '\\', '/']) => {
                 let name = name.to_owned();
                 self.add_pattern(name.as_bytes(), PatternKind::Exact, PatternMeaning::PathName);
@@ -149,13 +152,16 @@ impl Redactor {
                 let kind = if detector.any_case { PatternKind::Fold } else { PatternKind::Exact };
                 self.add_pattern(anchor.as_bytes(), kind, PatternMeaning::Format(detector, rule));
                 self.add_base64_pattern(anchor);
+                // Base64 changes with the case of each letter, so only the three usual cases are searched for.
                 if detector.any_case {
                     self.add_base64_pattern(&anchor.to_ascii_uppercase());
                     self.add_base64_pattern(&titled(anchor));
                 }
+                // Some serialisers write every slash in JSON as `\/`.
                 if anchor.contains('/') {
                     self.add_pattern(anchor.replace('/', r"\/").as_bytes(), kind, PatternMeaning::Slashed);
                 }
+                // Some encoders percent-encode `_` and `-` too, although they need not.
                 if anchor.contains(['_', '-']) {
                     for (low, dash) in [("%5F", "%2D"), ("%5f", "%2d")] {
                         let coded = anchor.replace('_', low).replace('-', dash);
@@ -184,6 +190,7 @@ impl Redactor {
         for anchor in SHORT_ANCHORS {
             BEFORE_SHORT.iter().for_each(|before| self.add_base64_pattern(&format!("{before}{anchor}")));
         }
+        // Telegram's anchor `:AA` is too short for base64, but a digit always precedes it.
         for digit in 0..10 {
             self.add_base64_pattern(&format!("{digit}:AA"));
         }
@@ -201,7 +208,7 @@ impl Redactor {
 
     fn add_base64_pattern(&mut self, text: &str) {
         for (phase, fragment) in encoded::fragments(text.as_bytes()).iter().enumerate() {
-            // Shorter ones are in every image.
+            // Shorter ones occur by chance in every image.
             if fragment.len() >= 4 {
                 let fragment = &fragment[..fragment.len().min(8)];
                 self.add_pattern(

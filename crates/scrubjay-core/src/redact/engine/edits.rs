@@ -49,6 +49,7 @@ impl Redactor {
         }
         // What follows searches the text again in another form. Each counts as a level, which bounds the work.
         if spelled && depth < DEPTH_MAX {
+            // Unescaped text may turn out to be JSON, so this is not only searched as running text.
             let plain = Unescaped::new(text);
             edits.extend(
                 self.edits(&plain.text, depth + 1, explain).into_iter().map(|edit| edit.mapped_back(&plain)),
@@ -186,6 +187,7 @@ pub(super) fn merge(mut edits: Vec<Edit>) -> Vec<Edit> {
     // numbers than built-in formats.
     edits.sort_by_key(|edit| (edit.range.start, std::cmp::Reverse(edit.range.end), edit.rule));
     let mut merged: Vec<Edit> = Vec::with_capacity(edits.len());
+    // Half of a secret must not stay because another secret covers the other half.
     for edit in edits {
         match merged.last_mut() {
             Some(last) if edit.range.start < last.range.end => {

@@ -21,6 +21,8 @@ impl Redactor {
             return true;
         }
         if !self.regexes.is_empty()
+            // A user's expression is applied to decoded text, which differs from the raw bytes where they have
+            // escapes.
             && (memchr::memchr(b'\\', raw).is_some()
                 || self.regexes.iter().any(|(regex, _)| regex.is_match(raw)))
         {
@@ -43,6 +45,7 @@ impl Redactor {
             for part in parts {
                 match std::thread::Builder::new().spawn_scoped(scope, search(part.clone())) {
                     Ok(thread) => threads.push(thread),
+                    // The system has no thread left, so the part is searched here.
                     Err(_) => found |= self.is_part_suspicious(raw, part),
                 }
             }
@@ -59,6 +62,7 @@ impl Redactor {
                 memchr::memmem::find(raw, br"\/").is_some() || memchr::memmem::find(raw, br"\u00").is_some()
             })
         };
+        // Both checks read the whole message, so each is made at most once for a part.
         let stripped = OnceCell::new();
         let stripped = || *stripped.get_or_init(|| self.is_suspicious_stripped(raw));
         let found = self.filter.hits_in(raw, part, |hit| {

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use super::{STANDARD, redact};
 use crate::redact::{RedactionConfig, Redactor};
 
-/// Checks that a canary is removed from a text, alone and in messages, and that the raw check agrees with the full search.
+/// Checks that a canary is removed from a text, alone and in messages, and that the raw check agrees with the full
+/// search.
 fn check_gone(text: &str, is_left: impl Fn(&str) -> bool) {
     for text in [
         text.to_owned(),
@@ -16,7 +17,7 @@ fn check_gone(text: &str, is_left: impl Fn(&str) -> bool) {
         let out = redact(&text);
         assert!(!is_left(&out), "{text}\n{out}");
         assert_eq!(redact(&out), out, "twice is once");
-        assert_eq!(STANDARD.explain(text.as_bytes()).0.as_bytes(), out.as_bytes(), "the quick look agrees");
+        assert_eq!(STANDARD.explain(text.as_bytes()).0.as_bytes(), out.as_bytes(), "the raw check agrees");
         if serde_json::from_str::<Value>(&text).is_ok() {
             assert!(serde_json::from_str::<Value>(&out).is_ok(), "{out}");
         }
@@ -24,7 +25,7 @@ fn check_gone(text: &str, is_left: impl Fn(&str) -> bool) {
 }
 
 #[test]
-fn a_symbol_makes_no_stand_in_of_a_password() {
+fn a_password_with_symbols_is_not_a_placeholder() {
     for password in [
         "@dm1nc4n4ry",
         "$c4n4ryZq8",
@@ -81,7 +82,7 @@ fn a_symbol_makes_no_stand_in_of_a_password() {
 }
 
 #[test]
-fn a_word_makes_no_stand_in_of_a_variable_or_a_setting() {
+fn a_word_in_a_variable_or_setting_is_not_a_placeholder() {
     for text in [
         "DB_PASSWORD=c4narymonkey",
         "DB_PASSWORD=c4nary.horse",
@@ -96,7 +97,7 @@ fn a_word_makes_no_stand_in_of_a_variable_or_a_setting() {
 }
 
 #[test]
-fn a_separator_ends_no_value_that_is_a_word() {
+fn a_value_that_is_a_whole_word_includes_separators() {
     for separator in [",", ";", "&", "|", ")", "<", ">", "}", "]"] {
         for text in [
             format!("DB_PASSWORD=ab{separator}c4n4ry"),
@@ -115,7 +116,7 @@ fn a_separator_ends_no_value_that_is_a_word() {
 }
 
 #[test]
-fn forms_with_odd_bytes_go_as_a_whole() {
+fn values_with_special_characters_are_redacted_as_a_whole() {
     for text in [
         "postgres://u:pa#c4n4ry@db.example/x",
         "postgres://u:pa<c4n4ry@db.example/x",
@@ -139,7 +140,7 @@ fn forms_with_odd_bytes_go_as_a_whole() {
 }
 
 #[test]
-fn the_colon_in_a_mark_is_behind_no_user() {
+fn a_colon_inside_a_mark_does_not_separate_user_and_password() {
     for text in [
         "http://PASSWORD=abc,x:pw@host",
         "http://PASSWORD=Buse'r:pw@host/x",
@@ -152,7 +153,7 @@ fn the_colon_in_a_mark_is_behind_no_user() {
 }
 
 #[test]
-fn wrapped_base64_goes_however_its_lines_end() {
+fn wrapped_base64_is_redacted_with_any_line_ends() {
     let token = format!("ghp_{}", "aB3dE5fG7hI9jK1lM2nO4pQ6rS8tU0vW1xY3");
     // Forms are recognised within a line only.
     let is_within_line = |before: &usize| (before + 1) * 8 / 6 / 64 == (before + 5) * 8 / 6 / 64;
@@ -170,7 +171,7 @@ fn wrapped_base64_goes_however_its_lines_end() {
 }
 
 #[test]
-fn more_names_are_known_in_base64() {
+fn sensitive_names_are_found_in_base64() {
     for text in [
         r#"{"apikey":"c4n4ryZq8c4n4ryZq8"}"#,
         r#"{"user":"anna","pwd":"c4n4ryZq8"}"#,
@@ -186,7 +187,7 @@ fn more_names_are_known_in_base64() {
 }
 
 #[test]
-fn a_private_key_in_a_form_goes() {
+fn a_form_encoded_private_key_is_redacted() {
     for text in [
         "k=-----BEGIN+RSA+PRIVATE+KEY-----%0AMIIEc4n4ry%2Bab%0A-----END+RSA+PRIVATE+KEY-----%0A&b=1",
         "k=-----BEGIN+RSA+PRIVATE+KEY-----%0AMIIEab%2Fc4n4ry",
@@ -196,7 +197,7 @@ fn a_private_key_in_a_form_goes() {
 }
 
 #[test]
-fn a_name_with_two_senses_is_secret_where_the_user_says_so() {
+fn a_name_listed_by_the_user_has_no_harmless_meaning() {
     let fields = ["token", "pwd"].map(str::to_owned).to_vec();
     let config = RedactionConfig { sensitive_fields: fields, ..RedactionConfig::default() };
     let redactor = Redactor::new(&config).unwrap();
@@ -212,7 +213,7 @@ fn a_name_with_two_senses_is_secret_where_the_user_says_so() {
 }
 
 #[test]
-fn flags_in_one_word_are_no_longer_than_the_quick_look_sees() {
+fn combined_flags_are_no_longer_than_the_raw_check_reads() {
     for letters in 0..24 {
         for flag in ["u", "U", "U ", "u "] {
             let text = format!("curl -{}{flag}bob:c4n4ry9 x", "s".repeat(letters));

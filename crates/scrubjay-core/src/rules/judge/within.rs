@@ -51,6 +51,7 @@ impl NestedKind {
     fn wrapper(self) -> (&'static str, &'static str, &'static [u8]) {
         match self {
             Self::Request => ("", "", b""),
+            // Any id does here: the wrapper is only judged, and `content` takes the message out of it again.
             Self::Response | Self::Result => (r#"{"id":0,"result":"#, "}", b"result"),
             Self::Error => (r#"{"id":0,"error":"#, "}", b"error"),
             Self::Elicitation => (r#"{"id":0,"method":"elicitation/create","params":"#, "}", b"params"),
@@ -137,6 +138,7 @@ impl Judge {
             _ => Cow::Owned([before.as_bytes(), raw, after.as_bytes()].concat()),
         };
         let start = outer.tree.nodes[part.node].range.start;
+        // Positions in a refusal count from the beginning of the outer message, without the wrapper.
         let within =
             |refused: Refused| Refused { at: start + refused.at.saturating_sub(before.len()), ..refused };
         let no_request = || {

@@ -1,5 +1,5 @@
-//! For any order of answers, any ids and any changes of rules: an answer that is blocked by the rules of its request does
-//! not pass.
+//! For any order of answers, any ids and any changes of rules: an answer that is blocked by the rules of its request
+//! does not pass.
 
 use proptest::prelude::*;
 
@@ -78,7 +78,7 @@ fn take(open: &mut Vec<OpenCall>, which: usize) -> Option<OpenCall> {
 
 proptest! {
     #[test]
-    fn no_answer_passes_that_the_rules_of_its_request_block(
+    fn answers_that_the_rules_of_their_request_block_do_not_pass(
         steps in proptest::collection::vec(any_step(), 1..60),
     ) {
         let (rules, mut blocked) = rule_set(0);
@@ -141,7 +141,7 @@ fn answers_under_one_id_may_be_to_any_of_its_requests_until_all_are_answered() {
 }
 
 #[test]
-fn what_nobody_waits_for_pushes_nothing_out() {
+fn unawaited_answers_do_not_push_out_open_requests() {
     let (rules, _) = rule_set(0);
     let mut judge = Judge::new(rules, "files", 4096);
     judge.line(C, call(0, "plain", &json!({})).as_bytes());
@@ -164,9 +164,9 @@ fn rules_may_change_often_while_a_call_is_under_way() {
     judge.replace_rules(rule_set(3).0);
     for id in 0..10 {
         let answer = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
-        let told = judge.line(S, answer.as_bytes());
+        let judgement = judge.line(S, answer.as_bytes());
         let expected = if id < 6 { "strict/rules-changed" } else { "hide-secret" };
-        assert_eq!(told.marks.as_marks().rule_names(), [expected], "{id}");
+        assert_eq!(judgement.marks.as_marks().rule_names(), [expected], "{id}");
     }
     assert!(!judge.is_strict());
 }

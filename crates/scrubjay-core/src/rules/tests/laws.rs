@@ -1,4 +1,4 @@
-//! Laws: if no rule applies, not a byte changes; a change stays within its paths; JSON stays JSON.
+//! Properties: without an applying rule no byte changes, a change stays within its paths, and JSON stays valid.
 
 use proptest::prelude::*;
 use serde_json::value::RawValue;
@@ -65,7 +65,7 @@ fn is_json(text: &[u8]) -> bool {
 
 proptest! {
     #[test]
-    fn without_a_rule_that_applies_not_a_byte_changes(line in prop_oneof![
+    fn a_message_without_an_applying_rule_is_unchanged(line in prop_oneof![
         any::<Vec<u8>>(),
         any_json().prop_map(String::into_bytes),
         any_json().prop_map(|json| format!(r#"{{"method":"m","id":1,"params":{{"x":{json}}}}}"#).into_bytes()),
@@ -83,7 +83,7 @@ proptest! {
     }
 
     #[test]
-    fn where_no_rule_is_about_the_connection_not_a_byte_changes(line in prop_oneof![
+    fn messages_of_a_connection_without_rules_are_unchanged(line in prop_oneof![
         any::<Vec<u8>>(),
         any_json().prop_map(String::into_bytes),
     ]) {
@@ -94,7 +94,7 @@ proptest! {
     }
 
     #[test]
-    fn what_goes_on_is_strict(line in prop_oneof![
+    fn forwarded_messages_are_strict_json(line in prop_oneof![
         any::<Vec<u8>>(),
         "[\\[\\]{}\",:a0 \\\\\r\u{2028}]{0,80}".prop_map(String::into_bytes),
         any_json().prop_map(|json| format!("{{\"method\":\"m\",\"params\":{{\"x\u{2028}\":{json}}}}}").into_bytes()),
@@ -110,7 +110,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_judged_stays_json_outside_its_body_as_it_was(
+    fn changed_messages_are_json_with_the_same_envelope(
         body in any_json(),
         changes in proptest::collection::vec(any_change("$.body"), 1..4),
     ) {
@@ -124,7 +124,7 @@ proptest! {
     }
 
     #[test]
-    fn a_change_below_one_member_leaves_its_neighbours(
+    fn a_change_below_one_member_keeps_the_others(
         (touched, left) in (any_json(), any_json()),
         change in any_change("$.a"),
     ) {

@@ -16,43 +16,46 @@ fn reason(judgement: &Judgement) -> String {
 
 #[track_caller]
 fn refused(line: impl AsRef<[u8]>, expected: &str) -> Judgement {
-    let told = no_deletes().line(C, line.as_ref());
-    assert_eq!(reason(&told), expected, "{}", line.as_ref().escape_ascii());
-    assert_eq!(told.onward, Onward::Nothing);
-    told
+    let judgement = no_deletes().line(C, line.as_ref());
+    assert_eq!(reason(&judgement), expected, "{}", line.as_ref().escape_ascii());
+    assert_eq!(judgement.onward, Onward::Nothing);
+    judgement
 }
 
 const HIDDEN: &str =
     r#"{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"delete_all","arguments":{}}}"#;
 
 #[test]
-fn no_line_end_reaches_a_line_reader() {
+fn raw_line_ends_are_refused() {
     for end in ["\r", "\u{b}", "\u{c}", "\u{1c}", "\u{1d}", "\u{1e}", "\u{85}", "\u{2028}", "\u{2029}", "\n"]
     {
         let line = call(1, "echo", &json!({ "x": 0 })).replace(":0", &format!(":[{end}{HIDDEN}{end}]"));
-        let told = refused(&line, "strict/line-end");
-        assert_eq!(back(&told)["id"], 1, "the id is beyond doubt: {told:?}");
-        assert_eq!(back(&told)["error"]["data"]["rule"], "strict/line-end");
+        let judgement = refused(&line, "strict/line-end");
+        assert_eq!(back(&judgement)["id"], 1, "the id is beyond doubt: {judgement:?}");
+        assert_eq!(back(&judgement)["error"]["data"]["rule"], "strict/line-end");
         refused(format!("{end}{}", call(1, "echo", &json!({}))), "strict/line-end");
         refused(format!("{}{end}{HIDDEN}", call(1, "echo", &json!({}))), "strict/line-end");
     }
 }
 
 #[test]
-fn separators_within_strings_go_on_as_escapes() {
+fn line_separators_in_strings_are_forwarded_as_escapes() {
     let line = call(1, "echo", &json!({ "text": "a\u{2028}{\"b\u{2029}c\u{85}d" }));
-    let told = no_deletes().line(C, line.as_bytes());
-    let onward = text(&told);
+    let judgement = no_deletes().line(C, line.as_bytes());
+    let onward = text(&judgement);
     assert!(onward.contains(r#"a\u2028{\"b\u2029c\u0085d"#), "{onward}");
     assert_eq!(
         serde_json::from_str::<Value>(&onward).unwrap(),
         serde_json::from_str::<Value>(&line).unwrap()
     );
-    let judged = told.marks.as_marks();
+    let judged = judgement.marks.as_marks();
     assert_eq!((judged.effects, judged.rule_names()), (RuleEffects::CHANGED, vec!["strict/line-separator"]));
     // In an answer too.
-    let told = no_deletes().line(C, HIDDEN.replace(":9,", ":\"\u{2028}\",").as_bytes());
-    assert!(String::from_utf8_lossy(told.back.as_ref().unwrap()).contains(r#""id":"\u2028""#), "{told:?}");
+    let judgement = no_deletes().line(C, HIDDEN.replace(":9,", ":\"\u{2028}\",").as_bytes());
+    assert!(
+        String::from_utf8_lossy(judgement.back.as_ref().unwrap()).contains(r#""id":"\u2028""#),
+        "{judgement:?}"
+    );
 }
 
 #[test]
@@ -83,39 +86,42 @@ fn what_is_not_strict_json_is_refused() {
 }
 
 #[test]
-fn who_waits_hears_of_it() {
+fn the_waiting_side_gets_an_error() {
     // A request with an unambiguous id.
-    let told = refused(r#"{"id":"a","method":"x","params":{"n":NaN}}"#, "strict/json");
-    assert_eq!((&back(&told)["id"], &back(&told)["error"]["code"]), (&json!("a"), &json!(-32700)));
+    let judgement = refused(r#"{"id":"a","method":"x","params":{"n":NaN}}"#, "strict/json");
+    assert_eq!((&back(&judgement)["id"], &back(&judgement)["error"]["code"]), (&json!("a"), &json!(-32700)));
     // A request with an ambiguous id.
-    let told = refused(r#"{"id":1,"id":2,"method":"x"}"#, "strict/duplicate-key");
-    assert_eq!((&back(&told)["id"], &back(&told)["error"]["code"]), (&Value::Null, &json!(-32600)));
+    let judgement = refused(r#"{"id":1,"id":2,"method":"x"}"#, "strict/duplicate-key");
+    assert_eq!((&back(&judgement)["id"], &back(&judgement)["error"]["code"]), (&Value::Null, &json!(-32600)));
     // A notification expects no answer, nor does a server's stray output.
     assert_eq!(refused(r#"{"method":"x","params":{"n":NaN}}"#, "strict/json").back, None);
-    let told = no_deletes().line(S, b"listening on port 8080");
-    assert_eq!((reason(&told).as_str(), &told.onward, &told.back), ("strict/json", &Onward::Nothing, &None));
+    let judgement = no_deletes().line(S, b"listening on port 8080");
+    assert_eq!(
+        (reason(&judgement).as_str(), &judgement.onward, &judgement.back),
+        ("strict/json", &Onward::Nothing, &None)
+    );
     // An answer becomes an error.
-    let told = no_deletes().line(S, br#"{"jsonrpc":"2.0","id":4,"result":{"n":NaN}}"#);
-    assert_eq!((reason(&told).as_str(), &told.back), ("strict/json", &None));
-    let onward: Value = serde_json::from_str(&text(&told)).unwrap();
+    let judgement = no_deletes().line(S, br#"{"jsonrpc":"2.0","id":4,"result":{"n":NaN}}"#);
+    assert_eq!((reason(&judgement).as_str(), &judgement.back), ("strict/json", &None));
+    let onward: Value = serde_json::from_str(&text(&judgement)).unwrap();
     assert_eq!((&onward["id"], &onward["error"]["data"]["rule"]), (&json!(4), &json!("strict/json")));
     // Each request of a batch gets an error.
-    let told = refused(
+    let judgement = refused(
         r#"[{"id":1,"method":"x"},{"id":2,"method":"y","Params":{}},{"method":"z"}]"#,
         "strict/spelling",
     );
-    assert_eq!(back(&told).as_array().map(Vec::len), Some(2), "{told:?}");
+    assert_eq!(back(&judgement).as_array().map(Vec::len), Some(2), "{judgement:?}");
 }
 
 #[test]
-fn an_empty_line_says_nothing_and_passes() {
+fn an_empty_line_passes() {
     for line in ["", "  ", "\t"] {
         assert_eq!(no_deletes().line(C, line.as_bytes()), Judgement::default());
     }
 }
 
 #[test]
-fn a_connection_that_no_rule_is_about_is_not_looked_into() {
+fn a_connection_without_rules_is_not_parsed() {
     let other = RuleMatch { backends: globs(&["web"]), ..RuleMatch::default() };
     let mut judge = judge(vec![rule("no", other, block())]);
     assert!(!judge.is_strict());
@@ -138,7 +144,7 @@ fn where_path(action: RuleAction, check: ValueCheck) -> Judge {
 }
 
 #[test]
-fn any_spelling_of_a_key_that_a_rule_looks_at_counts() {
+fn conditions_see_every_spelling_of_a_key() {
     let etc = || where_path(block(), ValueCheck::matches("^/etc/").unwrap());
     for key in ["path", "Path", "PATH", "\\u0050ath", "p\\u0061th"] {
         let line = call(1, "read", &json!({ "KEY": "/etc/passwd" })).replace("KEY", key);
@@ -152,7 +158,7 @@ fn any_spelling_of_a_key_that_a_rule_looks_at_counts() {
 }
 
 #[test]
-fn an_allow_holds_only_for_what_is_certain() {
+fn an_allow_applies_only_if_the_match_is_certain() {
     let rules = || {
         let conditions = vec![Condition {
             path: path("$.arguments.path"),
@@ -164,20 +170,20 @@ fn an_allow_holds_only_for_what_is_certain() {
         ])
     };
     let by = |arguments: &Value| {
-        let told = rules().line(C, call(1, "read", arguments).as_bytes());
-        told.marks.as_marks().rule_names().join(" ")
+        let judgement = rules().line(C, call(1, "read", arguments).as_bytes());
+        judgement.marks.as_marks().rule_names().join(" ")
     };
     assert_eq!(by(&json!({ "path": "/safe/x" })), "fine");
     assert_eq!(by(&json!({ "Path": "/safe/x" })), "rest", "some readers see no path");
     assert_eq!(by(&json!({ "path": "/etc/x" })), "rest");
     // A value that must be absent must be absent for every reader.
     let mut confirmed = where_path(block(), ValueCheck::exists(false));
-    let told = confirmed.line(C, call(1, "read", &json!({ "Path": 1 })).as_bytes());
-    assert_eq!(told.marks.as_marks().rule_names(), ["r"], "some readers see no path");
+    let judgement = confirmed.line(C, call(1, "read", &json!({ "Path": 1 })).as_bytes());
+    assert_eq!(judgement.marks.as_marks().rule_names(), ["r"], "some readers see no path");
 }
 
 #[test]
-fn texts_and_numbers_are_judged_as_readers_take_them() {
+fn strings_and_numbers_are_judged_as_readers_convert_them() {
     let blocked = |check: ValueCheck, value: &str| {
         let line = call(1, "read", &json!({ "path": 0 })).replace(":0", &format!(":{value}"));
         where_path(block(), check).line(C, line.as_bytes()).onward == Onward::Nothing
@@ -220,7 +226,7 @@ fn texts_and_numbers_are_judged_as_readers_take_them() {
 }
 
 #[test]
-fn a_number_beyond_all_bounds_does_not_hide_its_neighbours() {
+fn a_number_beyond_doubles_does_not_hide_other_values() {
     let contains = |place: &str, action: RuleAction| {
         let conditions =
             vec![Condition { path: path(place), check: ValueCheck::contains("/etc/".to_owned()) }];
@@ -233,17 +239,17 @@ fn a_number_beyond_all_bounds_does_not_hide_its_neighbours() {
         let hidden = format!(r#"{{"path":"\u002fetc\u002fpasswd","n":{number}}}"#);
         let line = call(1, "read", &json!(0)).replace("\"arguments\":0", &format!("\"arguments\":{hidden}"));
         for place in ["$.arguments", "$..arguments"] {
-            let told = contains(place, block()).line(C, line.as_bytes());
-            assert_eq!(told.marks.as_marks().rule_names(), ["r"], "{line}");
+            let judgement = contains(place, block()).line(C, line.as_bytes());
+            assert_eq!(judgement.marks.as_marks().rule_names(), ["r"], "{line}");
         }
-        let told = contains("$.arguments", RuleAction::Allow).line(C, line.as_bytes());
+        let judgement = contains("$.arguments", RuleAction::Allow).line(C, line.as_bytes());
         let expected = if number == "1" { "r" } else { "rest" };
-        assert_eq!(told.marks.as_marks().rule_names(), [expected], "nothing is certain: {line}");
+        assert_eq!(judgement.marks.as_marks().rule_names(), [expected], "nothing is certain: {line}");
     }
 }
 
 #[test]
-fn what_lenient_servers_take_for_a_value_counts() {
+fn values_that_lenient_servers_convert_match() {
     let judged = |action: RuleAction, check: ValueCheck, value: &str| {
         let line = call(1, "read", &json!({ "path": 0 })).replace(":0", &format!(":{value}"));
         where_path(action, check).line(C, line.as_bytes()).marks.as_marks().rules == "r"
@@ -285,7 +291,7 @@ fn with_text(text: &str) -> String {
 }
 
 #[test]
-fn a_text_that_a_server_takes_for_json_is_looked_into() {
+fn json_in_a_string_argument_is_judged() {
     let judged = |place: &str, check: ValueCheck, action: RuleAction, line: &str| {
         let conditions = vec![Condition { path: path(place), check }];
         let when = RuleMatch { conditions, ..tool("*") };
@@ -327,7 +333,7 @@ fn a_text_that_a_server_takes_for_json_is_looked_into() {
 }
 
 #[test]
-fn a_change_that_ends_at_a_text_is_refused() {
+fn a_change_inside_json_in_a_string_is_refused() {
     let by = |change: RuleChange, text: &str| {
         let mut judge = judge(vec![rule("r", tool("*"), RuleAction::Modify(vec![change]))]);
         judge.line(C, with_text(text).as_bytes()).marks.as_marks().rules.to_owned()
@@ -377,7 +383,7 @@ fn two_spellings_of_a_key_that_a_rule_changes_are_refused() {
 }
 
 #[test]
-fn an_error_without_an_id_is_of_no_method() {
+fn an_error_without_an_id_matches_no_method() {
     let error = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"what?"}}"#;
     let mut by_method = judge(vec![
         rule("calls", tool("delete_*"), block()),
@@ -387,13 +393,13 @@ fn an_error_without_an_id_is_of_no_method() {
     assert_eq!(by_method.line(S, error.as_bytes()).onward, Onward::Same);
     let mut of_all =
         judge(vec![rule("all", RuleMatch { direction: Some(S), ..RuleMatch::default() }, block())]);
-    let told = of_all.line(S, error.as_bytes());
-    let judged = told.marks.as_marks();
+    let judgement = of_all.line(S, error.as_bytes());
+    let judged = judgement.marks.as_marks();
     assert_eq!((judged.effects, judged.rule_names()), (RuleEffects::BLOCKED, vec!["all"]));
 }
 
 #[test]
-fn an_answer_cannot_pretend_to_answer_something_else() {
+fn an_answer_cannot_be_taken_for_one_to_another_request() {
     let when = || RuleMatch { direction: Some(S), ..tool("secret") };
     let answer = |id: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"x":1}}}}"#);
     // The same id twice: it is unknown which of them is answered first.
@@ -412,14 +418,14 @@ fn an_answer_cannot_pretend_to_answer_something_else() {
         let rules = Arc::new(Rules::new(vec![rule("hide", when, block())]));
         let mut judge = Judge::new(rules, "files", 4096);
         for direction in [C, S] {
-            let told = judge.line(direction, answer("7").as_bytes());
-            assert_eq!(told.marks.as_marks().rule_names(), ["hide"], "{direction:?}");
+            let judgement = judge.line(direction, answer("7").as_bytes());
+            assert_eq!(judgement.marks.as_marks().rule_names(), ["hide"], "{direction:?}");
         }
     }
 }
 
 #[test]
-fn an_allow_is_about_all_that_its_path_leads_to() {
+fn an_allow_needs_every_value_at_its_path_to_match() {
     let allowed = |place: &str, check: ValueCheck, arguments: Value| {
         let conditions = vec![Condition { path: path(place), check }];
         let mut judge = judge(vec![
@@ -450,9 +456,9 @@ fn an_allow_is_about_all_that_its_path_leads_to() {
 }
 
 #[test]
-fn a_client_of_a_gateway_is_held_to_the_same() {
-    let told = refuse_unreadable(C, b"{\"id\":1,\"method\":\"x\",\"params\":{\"a\":[\r]}}").unwrap();
-    assert_eq!((reason(&told).as_str(), &back(&told)["id"]), ("strict/line-end", &json!(1)));
+fn the_checks_apply_to_clients_of_a_gateway() {
+    let judgement = refuse_unreadable(C, b"{\"id\":1,\"method\":\"x\",\"params\":{\"a\":[\r]}}").unwrap();
+    assert_eq!((reason(&judgement).as_str(), &back(&judgement)["id"]), ("strict/line-end", &json!(1)));
     assert_eq!(refuse_unreadable(C, br#"{"id":1,"method":"x","params":{"a":[]}}"#), None);
     assert!(refuse_unreadable(C, br#"[{"id":1,"method":"x"}]"#).is_some());
 }

@@ -33,19 +33,19 @@ fn after_call(judge: &mut Judge, answer: &str) -> Judgement {
 }
 
 #[test]
-fn a_demand_is_judged_as_the_request_it_is() {
+fn an_input_request_is_judged_as_a_request() {
     for when in
         [methods(&["sampling/createMessage"]), RuleMatch { direction: Some(S), ..methods(&["sampling/*"]) }]
     {
         let mut judge = judge(vec![rule("no-sampling", when, block())]);
-        let told = after_call(&mut judge, &demand(1, SAMPLE, "s"));
-        let onward: Value = serde_json::from_str(&text(&told)).unwrap();
+        let judgement = after_call(&mut judge, &demand(1, SAMPLE, "s"));
+        let onward: Value = serde_json::from_str(&text(&judgement)).unwrap();
         assert_eq!(
             onward,
             json!({ "jsonrpc": "2.0", "id": 1, "error": { "code": -7, "message": "no", "data": { "rule": "no-sampling" } } })
         );
         assert_eq!(
-            (names(&told), told.marks.as_marks().effects),
+            (names(&judgement), judgement.marks.as_marks().effects),
             (vec!["no-sampling".to_owned()], RuleEffects::BLOCKED)
         );
         // Another request for input passes, byte for byte.
@@ -60,7 +60,7 @@ fn a_demand_is_judged_as_the_request_it_is() {
 }
 
 #[test]
-fn a_demand_is_found_wherever_it_can_stand() {
+fn an_input_request_is_found_in_every_legal_position() {
     let no_sampling = || judge(vec![rule("no", methods(&["sampling/*"]), block())]);
     let task = format!(r#""taskId":"t","status":"input_required","inputRequests":{SAMPLE}"#);
     for answer in [
@@ -80,13 +80,13 @@ fn a_demand_is_found_wherever_it_can_stand() {
     for (code, stops) in [("-32042", true), ("-3.2042e4", true), ("-32000", false)] {
         let data = r#"{"elicitations":[{"mode":"url","elicitationId":"e","url":"https://x","message":"m"}]}"#;
         let answer = format!(r#"{{"id":1,"error":{{"code":{code},"message":"m","data":{data}}}}}"#);
-        let told = after_call(&mut no_forms, &answer);
-        assert_eq!(names(&told) == ["no-forms"], stops, "{answer}");
+        let judgement = after_call(&mut no_forms, &answer);
+        assert_eq!(names(&judgement) == ["no-forms"], stops, "{answer}");
     }
 }
 
 #[test]
-fn what_readers_differ_on_within_a_message_is_refused() {
+fn ambiguous_nested_messages_are_refused() {
     let mut judge = judge(vec![rule("no", methods(&["sampling/*"]), block())]);
     for (answer, why) in [
         (demand(1, SAMPLE, "s").replace("inputRequests", "InputRequests"), "strict/spelling"),
@@ -98,27 +98,31 @@ fn what_readers_differ_on_within_a_message_is_refused() {
         (demand(1, r#"{"a":{"method":"sampling/createMessage\u0000"}}"#, "s"), "strict/name"),
         (demand(1, r#"{"a":{"method":"tools/call","params":{"Name":"x"}}}"#, "s"), "strict/spelling"),
     ] {
-        let told = after_call(&mut judge, &answer);
-        assert_eq!((names(&told), told.marks.is_refused()), (vec![why.to_owned()], true), "{answer}");
+        let judgement = after_call(&mut judge, &answer);
+        assert_eq!(
+            (names(&judgement), judgement.marks.is_refused()),
+            (vec![why.to_owned()], true),
+            "{answer}"
+        );
     }
     let mut deep = format!(r#"{{"inputRequests":{SAMPLE}}}"#);
     for _ in 0..4 {
         deep = format!(r#"{{"taskId":"t","result":{deep}}}"#);
     }
-    let told = after_call(&mut judge, &format!(r#"{{"id":1,"result":{deep}}}"#));
-    assert_eq!(names(&told), ["strict/message"]);
+    let judgement = after_call(&mut judge, &format!(r#"{{"id":1,"result":{deep}}}"#));
+    assert_eq!(names(&judgement), ["strict/message"]);
 }
 
 #[test]
-fn what_is_given_is_judged_as_the_answer_to_what_was_demanded() {
+fn an_input_response_is_judged_as_the_answer_to_its_request() {
     let when = || RuleMatch { direction: Some(C), ..methods(&["elicitation/create"]) };
     let mut judge = judge(vec![rule("no-forms", when(), block())]);
     let both = format!("{},{}", &SAMPLE[..SAMPLE.len() - 1], &FORM[1..]);
     assert_eq!(after_call(&mut judge, &demand(1, &both, "s1")), Judgement::default());
     let form = r#"{"f":{"action":"accept","content":{"password":"hunter2"}}}"#;
-    let told = judge.line(C, given(2, form, "s1").as_bytes());
+    let judgement = judge.line(C, given(2, form, "s1").as_bytes());
     assert_eq!(
-        (text(&told).as_str(), &back(&told)["error"]["data"]["rule"]),
+        (text(&judgement).as_str(), &back(&judgement)["error"]["data"]["rule"]),
         ("nothing", &json!("no-forms"))
     );
     let sample = r#"{"a":{"role":"assistant","content":{"type":"text","text":"x"}}}"#;
@@ -133,7 +137,7 @@ fn what_is_given_is_judged_as_the_answer_to_what_was_demanded() {
 }
 
 #[test]
-fn changes_reach_what_stands_within_and_notes_add_up() {
+fn changes_apply_to_nested_messages_and_marks_add_up() {
     let change = RuleChange::set(path("$.maxTokens"), "5".to_owned());
     let mask = RuleChange::replace(path("$..text"), "hunter2", "***".to_owned()).unwrap();
     let mut judge = judge(vec![
@@ -152,17 +156,20 @@ fn changes_reach_what_stands_within_and_notes_add_up() {
         ),
     ]);
     let asked = format!(r#"{},"r":{{"method":"roots/list"}}}}"#, &SAMPLE[..SAMPLE.len() - 1]);
-    let told = after_call(&mut judge, &demand(1, &asked, "s"));
-    assert_eq!(text(&told), demand(1, &asked.replace("\"maxTokens\":10", "\"maxTokens\":5"), "s"));
-    assert_eq!((told.delay, told.marks.as_marks().tag_names()), (Duration::from_secs(1), vec!["asked"]));
-    assert_eq!(told.marks.as_marks().effects.names(), ["changed", "delayed"]);
+    let judgement = after_call(&mut judge, &demand(1, &asked, "s"));
+    assert_eq!(text(&judgement), demand(1, &asked.replace("\"maxTokens\":10", "\"maxTokens\":5"), "s"));
+    assert_eq!(
+        (judgement.delay, judgement.marks.as_marks().tag_names()),
+        (Duration::from_secs(1), vec!["asked"])
+    );
+    assert_eq!(judgement.marks.as_marks().effects.names(), ["changed", "delayed"]);
     let responses = r#"{"a":{"content":{"text":"hunter2"}},"r":{"roots":[{"uri":"file:///home"}]}}"#;
-    let told = judge.line(C, given(2, responses, "s").as_bytes());
+    let judgement = judge.line(C, given(2, responses, "s").as_bytes());
     let expected = r#"{"a":{"content":{"text":"***"},"maxTokens":5},"r":{"roots":[]}}"#;
-    assert_eq!(text(&told), given(2, expected, "s"));
+    assert_eq!(text(&judgement), given(2, expected, "s"));
     // A request for input cannot be answered from here.
-    let told = after_call(&mut judge, &demand(1, FORM, "s"));
-    assert!(text(&told).contains(r#""rule":"made""#), "{told:?}");
+    let judgement = after_call(&mut judge, &demand(1, FORM, "s"));
+    assert!(text(&judgement).contains(r#""rule":"made""#), "{judgement:?}");
 }
 
 fn with_task(id: u64, tool: &str) -> String {
@@ -182,7 +189,7 @@ fn hide() -> Vec<Rule> {
 const SECRET: &str = r#"{"content":[{"type":"text","text":"SECRET"}]}"#;
 
 #[test]
-fn what_a_task_brings_is_of_the_call_that_began_it() {
+fn the_result_of_a_task_matches_the_rules_of_its_call() {
     for begun in
         [r#"{"task":{"taskId":"TASK","status":"working"}}"#, r#"{"resultType":"task","taskId":"TASK"}"#]
     {
@@ -194,8 +201,9 @@ fn what_a_task_brings_is_of_the_call_that_began_it() {
         }
         let mut brings = |task: &str, method: &str, result: &str| {
             judge.line(C, ask(5, method, task).as_bytes());
-            let told = judge.line(S, format!(r#"{{"jsonrpc":"2.0","id":5,"result":{result}}}"#).as_bytes());
-            !names(&told).is_empty()
+            let judgement =
+                judge.line(S, format!(r#"{{"jsonrpc":"2.0","id":5,"result":{result}}}"#).as_bytes());
+            !names(&judgement).is_empty()
         };
         let inline = format!(r#"{{"taskId":"secret","status":"completed","result":{SECRET}}}"#);
         let unnamed = format!(r#"{{"status":"completed","result":{SECRET}}}"#);
@@ -221,7 +229,7 @@ fn what_a_task_brings_is_of_the_call_that_began_it() {
 }
 
 #[test]
-fn nobody_makes_a_task_harmless_by_naming_it_again() {
+fn naming_a_task_again_does_not_change_its_rules() {
     let begun = |id: u64| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"task":{{"taskId":"t"}}}}}}"#);
     let result = format!(r#"{{"jsonrpc":"2.0","id":9,"result":{SECRET}}}"#);
     let mut judge = judge(hide());
@@ -245,7 +253,7 @@ fn nobody_makes_a_task_harmless_by_naming_it_again() {
 }
 
 #[test]
-fn a_client_that_answers_by_a_task_is_no_way_round() {
+fn rules_apply_to_a_client_that_answers_with_a_task() {
     let content = Condition { path: path("$.content"), check: ValueCheck::exists(true) };
     let when =
         RuleMatch { direction: Some(C), conditions: vec![content], ..methods(&["sampling/createMessage"]) };
@@ -257,7 +265,7 @@ fn a_client_that_answers_by_a_task_is_no_way_round() {
 }
 
 #[test]
-fn of_a_batch_that_is_refused_nothing_is_remembered() {
+fn a_refused_batch_leaves_no_state() {
     let when = RuleMatch { direction: Some(S), ..tool("secret") };
     let mut judge = judge(vec![rule("hide", when, block())]);
     let batch = format!(r#"[{},{{"id":2,"Method":"x"}}]"#, call(1, "secret", &json!({})));
@@ -274,7 +282,7 @@ fn of_a_batch_that_is_refused_nothing_is_remembered() {
 }
 
 #[test]
-fn what_a_rule_writes_is_held_to_the_same() {
+fn the_output_of_a_rule_is_checked_like_a_message() {
     let set = |place: &str, json: &str| {
         let change = RuleChange::set(path(place), json.to_owned());
         let mut judge = judge(vec![rule("r", RuleMatch::default(), RuleAction::Modify(vec![change]))]);

@@ -9,7 +9,7 @@ pub(super) const EVIL: &str = r#"{"jsonrpc":"2.0","id":9,"method":"tools/call","
 pub(super) struct Chance(u64);
 
 impl Chance {
-    /// Begins with the seed of the environment, or with one of its own; returns it, too.
+    /// Begins with the seed from the environment, or with a random one; also returns the seed.
     pub(super) fn new() -> (Self, u64) {
         let given = std::env::var("SCRUBJAY_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
         let seed = given.unwrap_or_else(|| {
@@ -50,7 +50,7 @@ struct Shape {
     arguments: Members,
 }
 
-/// Everything that some reader takes for a line end or for white space, and a few things that none does.
+/// Everything that some reader takes for a line end or for white space, and a few others.
 const SEPARATORS: [&str; 22] = [
     "\r", "\r\n", "\n", "\u{b}", "\u{c}", "\u{1c}", "\u{1d}", "\u{1e}", "\u{1f}", "\u{85}", "\u{2028}",
     "\u{2029}", "\u{a0}", "\u{feff}", "\u{0}", "\u{1a}", " ", "\t", "", ",", ";", "\u{200b}",
@@ -113,7 +113,7 @@ fn quoted(key: &str) -> String {
     format!("\"{key}\"")
 }
 
-/// Spells a key as some reader might still take it.
+/// Spells a key in a way that some reader may still accept.
 fn spelled(chance: &mut Chance, key: &str) -> String {
     match chance.below(8) {
         0 => quoted(&key.to_uppercase()),
@@ -180,7 +180,7 @@ impl Shape {
         }
     }
 
-    /// Adds a member of this key with something evil in it, before or behind those that are there.
+    /// Adds a member with this key and a forbidden value, before or after the existing ones.
     fn add_evil(&mut self, chance: &mut Chance) {
         let key = chance.pick(&KEYS);
         let value: &str = match key {
@@ -234,7 +234,7 @@ impl Shape {
                 format!("[{separator}{EVIL}{separator}]")
             }
             1 => {
-                // Evil text within a string, between what some readers take for line ends.
+                // A forbidden call within a string, between characters that some readers take for line ends.
                 let separator = chance.pick(&SEPARATORS);
                 let escaped = serde_json::Value::from(EVIL).to_string();
                 let inside = &escaped[1..escaped.len() - 1];
@@ -310,7 +310,7 @@ fn mutate(chance: &mut Chance, text: &mut Vec<u8>) {
         5 => *text = [b"[", text.as_slice(), b",", text.as_slice(), b"]"].concat(),
         6 => *text = [b"[[", evil, b"],", text.as_slice(), b"]"].concat(),
         7 => {
-            // Not UTF-8, or UTF-8 in a way that is not allowed.
+            // Not UTF-8, or an invalid form of it.
             let odd: [&[u8]; 7] = [
                 b"\xff",
                 b"\xc0\x8a",
@@ -336,7 +336,7 @@ fn mutate(chance: &mut Chance, text: &mut Vec<u8>) {
             text[at] = chance.pick(b"{}[]\",:\\\r\0 da0");
         }
         11 => {
-            // In another encoding altogether.
+            // In another encoding.
             let plain = String::from_utf8_lossy(if chance.one_in(2) { evil } else { text }).into_owned();
             *text = match chance.below(3) {
                 0 => plain.encode_utf16().flat_map(u16::to_le_bytes).collect(),
@@ -345,7 +345,7 @@ fn mutate(chance: &mut Chance, text: &mut Vec<u8>) {
             };
         }
         12 => {
-            // Escapes where letters were.
+            // Letters replaced by escapes.
             let at = chance.below(text.len());
             if text[at].is_ascii_alphabetic() {
                 let escape = format!("\\u{:04x}", text[at]);
@@ -370,7 +370,7 @@ pub(super) fn make(chance: &mut Chance) -> Vec<u8> {
     for _ in 0..chance.pick(&[0, 0, 0, 1, 2]) {
         mutate(chance, &mut text);
     }
-    // A line reader of ours cut it out of a stream.
+    // Our line reader has already split the stream at line feeds.
     text.retain(|byte| *byte != b'\n');
     if text.last() == Some(&b'\r') && chance.one_in(2) {
         text.pop();

@@ -1,14 +1,14 @@
-//! What is refused is never ordinary: messages that real hosts and servers said, in `tests/parsers/ordinary.jsonl`.
+//! Messages that real hosts and servers sent, in `tests/parsers/ordinary.jsonl`, are never refused.
 
 use scrubjay_core::entry::Direction;
 
 use super::{POLICIES, say};
 
 #[test]
-fn what_real_peers_say_is_not_refused() {
+fn messages_of_real_peers_are_not_refused() {
     let place = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/parsers/ordinary.jsonl");
     let mut files = vec![std::path::PathBuf::from(place)];
-    // Others to look at, line by line.
+    // A file with more messages, one a line.
     files.extend(
         std::env::var("SCRUBJAY_ORDINARY")
             .unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The readers: programs in other languages that live as long as the test, and serde within it.
+//! The readers: programs in other languages that run as long as the test, and serde in the test itself.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read, Write};
@@ -21,7 +21,8 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Tells whether another call is this one; a reader may see no path in what it does not take for its key.
+    /// Tells whether another call is the same. A reader may find no path, if it does not accept the
+    /// spelling of the key.
     pub(super) fn covers(&self, other: &Self) -> bool {
         let same_id = |one: &str, other: &str| match (one.parse::<f64>(), other.parse::<f64>()) {
             (Ok(one), Ok(other)) => one == other,
@@ -36,7 +37,7 @@ impl Call {
             (_, other) => other.is_none(),
         };
         let is_call = self.method.as_deref() == Some("tools/call");
-        // No rule looks at anything else of other messages.
+        // Rules read nothing else of other messages.
         self.method == other.method && ids && (!is_call || self.name == other.name && paths)
     }
 }
@@ -59,7 +60,7 @@ impl Reader {
         Self { language, program: Some((child, stdin, stdout)) }
     }
 
-    /// Returns what it finds in each of some streams.
+    /// Returns the calls that it finds in each stream.
     pub(super) fn read(&mut self, streams: &[&[u8]]) -> Vec<Readings> {
         let Some((_, stdin, stdout)) = &mut self.program else {
             return streams.iter().map(|stream| serde(stream)).collect();
@@ -87,19 +88,20 @@ fn length(bytes: &[u8]) -> [u8; 4] {
 
 fn read_frame(source: &mut impl Read) -> Vec<u8> {
     let mut head = [0; 4];
-    source.read_exact(&mut head).expect("the parser lives");
+    source.read_exact(&mut head).expect("the parser runs");
     let mut frame = vec![0; u32::from_be_bytes(head) as usize];
     source.read_exact(&mut frame).expect("the parser answers");
     frame
 }
 
-/// A call as a parser tells it: method, name, id, path.
-type Told = [Option<String>; 4];
+/// A call as a parser reports it: method, name, id, path.
+type ReportedCall = [Option<String>; 4];
 
 fn readings(frame: &[u8]) -> Readings {
-    let told: Vec<(String, Option<Vec<Told>>)> = serde_json::from_slice(frame).unwrap();
-    let call = |[method, name, id, path]: Told| Call { method, name, id, path };
-    told.into_iter()
+    let replies: Vec<(String, Option<Vec<ReportedCall>>)> = serde_json::from_slice(frame).unwrap();
+    let call = |[method, name, id, path]: ReportedCall| Call { method, name, id, path };
+    replies
+        .into_iter()
         .map(|(name, calls)| (name, calls.unwrap_or_default().into_iter().map(call).collect()))
         .collect()
 }
@@ -174,7 +176,7 @@ fn members(raw: Option<&RawValue>) -> Members {
     raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
 }
 
-/// Reads strict JSON as one for whom the case of the arguments' keys does not count, and who keeps numbers of any size.
+/// Reads strict JSON like a reader that ignores the case of argument keys and keeps numbers of any size.
 pub(super) fn widest(line: &[u8]) -> Vec<Call> {
     let one = || serde_json::from_slice::<Members>(line).map(|one| vec![one]);
     let messages = serde_json::from_slice::<Vec<Members>>(line).or_else(|_| one()).unwrap_or_default();

@@ -83,6 +83,8 @@ impl SessionRef {
     }
 
     fn named(told_by: SessionSource, name: &str) -> Self {
+        // The source is part of the hash, so that equal names from two sources are two sessions. Sessions would get
+        // other ids if a variant was renamed.
         let hash = blake3::hash(format!("{told_by:?} {name}").as_bytes());
         let start = *hash.as_bytes().first_chunk::<10>().expect("a hash has 32 bytes");
         Self { id: TapeId::from_random(start).to_string(), told_by }

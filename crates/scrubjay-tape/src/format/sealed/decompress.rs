@@ -8,6 +8,7 @@ use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 const WINDOW_LOG_MAX: u32 = 23;
 /// How much is decompressed at a time: rarely is a block larger than 1 MiB.
 const DECOMPRESS_BYTES: usize = 1 << 20;
+
 /// Decompresses as far as the bytes are valid, and returns whether all of them were.
 ///
 /// If not, `out` may end with garbage or zeros; checksums of frames tell.

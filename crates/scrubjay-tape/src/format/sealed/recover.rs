@@ -25,8 +25,8 @@ pub(in crate::format) fn find_blocks(file: &File, from: u64) -> io::Result<Block
     }
     let end = blocks.last().map_or(from, BlockRef::end_offset);
     let whole = match footer {
-        // The footer's number is the count of all entries. Entries lost before the sealing leave out numbers, and are no
-        // sign of missing blocks.
+        // The footer's number is the count of all entries. Entries lost before the sealing leave out numbers, and are
+        // no sign of missing blocks.
         Some(footer) => {
             let found: u64 = blocks.iter().map(|b| u64::from(b.entries)).sum();
             let last = blocks.iter().map(BlockRef::end).max().unwrap_or(0);

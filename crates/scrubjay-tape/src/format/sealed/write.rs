@@ -12,6 +12,7 @@ use crate::format::header::Compression;
 
 /// zstd's own default: higher levels cost much more time for a few per cent.
 const COMPRESSION_LEVEL: i32 = 3;
+
 /// Writes blocks and keeps the chain.
 pub(in crate::format) struct BlockWriter<W> {
     out: W,

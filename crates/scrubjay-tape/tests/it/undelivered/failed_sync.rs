@@ -1,4 +1,4 @@
-//! With `durability: power`, what a failed sync takes off a tape: which messages are marked then, and by which numbers.
+//! Undelivered messages after a failed sync with `durability: power`: which are marked, and by which numbers.
 
 use scrubjay_core::entry::{EntryKind, WhyUndelivered};
 use scrubjay_core::selection::{SelectionSettings, SelectionStrategy};
@@ -27,7 +27,7 @@ fn mark(recording: &mut Recording, number: u64) {
 }
 
 #[test]
-fn a_message_on_the_tape_that_was_left_is_named_with_its_tape() {
+fn an_undelivered_message_on_the_previous_tape_is_named_with_that_tape() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = surviving(&home, u64::MAX);
@@ -47,9 +47,9 @@ fn a_message_on_the_tape_that_was_left_is_named_with_its_tape() {
     assert_eq!((tapes.len(), noted(&tapes).0), (2, vec!["after 3".to_owned(), "kept 2".to_owned()]));
 }
 
-/// The first tape is removed with all that was on it; no number of it means an entry of the next.
+/// The first tape is removed with its entries; their numbers must not name entries of the next tape.
 #[test]
-fn a_message_that_was_taken_back_is_never_taken_for_another() {
+fn marking_a_truncated_message_names_no_other() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = surviving(&home, u64::MAX);
@@ -78,9 +78,9 @@ fn a_note_that_was_not_synced_is_written_again() {
     assert_eq!(home.undelivered(&tapes[0]).unwrap().messages, 3);
 }
 
-/// One sync takes long, and more is written meanwhile: what it was of need not be said again when the next one fails.
+/// More is written during a long sync. If the next sync fails, notes that the first one covered are not repeated.
 #[test]
-fn what_was_synced_is_not_told_twice() {
+fn a_synced_note_is_not_written_again() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = surviving(&home, u64::MAX);
@@ -108,7 +108,7 @@ fn recording_error() -> scrubjay_tape::recording::RecordError {
 }
 
 #[test]
-fn syncs_that_fail_in_a_row_leave_the_link_to_the_tape_before() {
+fn repeated_sync_failures_keep_the_link_to_the_previous_tape() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut recording = surviving(&home, u64::MAX);
@@ -130,7 +130,7 @@ fn syncs_that_fail_in_a_row_leave_the_link_to_the_tape_before() {
     assert_eq!(Some(&previous.digest), tapes[0].footer().unwrap().digest.as_ref());
 }
 
-/// The next tape names the end of a full one with its notes: after a loss of power they must be there.
+/// The next tape names the end of a full one including its notes, so these must survive a loss of power.
 #[test]
 fn the_notes_of_a_full_tape_are_synced_before_the_next_one_names_them() {
     let scratch = scratch();
@@ -151,7 +151,7 @@ fn the_notes_of_a_full_tape_are_synced_before_the_next_one_names_them() {
     assert_eq!(in_order(&home).len(), 2);
 }
 
-/// Moves the data directory away for as long as something runs, so that the sync of a tape's name fails.
+/// Moves the data directory away while a function runs, so that the sync of a tape's name fails.
 fn without_directory<T>(home: &Home, run: impl FnOnce() -> T) -> T {
     let away = home.root().with_extension("away");
     std::fs::rename(home.root(), &away).unwrap();
@@ -160,7 +160,7 @@ fn without_directory<T>(home: &Home, run: impl FnOnce() -> T) -> T {
     done
 }
 
-/// A recording that buffers or selects, on a tape with nothing but a note, whose name was never synced.
+/// Makes a recording that buffers or selects; its tape has only a note, and its name was never synced.
 fn with_tape(home: &Home, policy: &Policy) -> Recording {
     let mut over = recording(home, u64::MAX);
     let number = say(&mut over, "of a recording that is over");
@@ -172,7 +172,7 @@ fn with_tape(home: &Home, policy: &Policy) -> Recording {
     recording
 }
 
-/// Returns what was said after [`with_tape`], and what the notes of all tapes name.
+/// Returns the messages recorded after [`with_tape`], and those that the notes of all tapes name.
 fn messages_and_notes(home: &Home) -> (Vec<String>, Vec<String>) {
     home.seal_abandoned().unwrap();
     let tapes = in_order(home);
@@ -203,7 +203,7 @@ fn a_buffer_whose_sync_fails_is_written_again_and_its_marks_name_it() {
 }
 
 #[test]
-fn a_selection_whose_sync_fails_refuses_the_message_and_keeps_what_was_passed_on() {
+fn a_failed_sync_refuses_the_new_message_and_keeps_forwarded_ones() {
     let scratch = scratch();
     let home = home(&scratch);
     let strategy = SelectionStrategy::ErrorFocused { before: 2, after: 0 };

@@ -1,4 +1,4 @@
-//! What a write that fails leaves behind: real failures, by a limit on the size of files in a process of its own.
+//! Undelivered messages after a failed write. A limit on file sizes makes writes fail, in a process of its own.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ fn given_home() -> Home {
     home
 }
 
-/// Lets no file grow beyond this size; none lifts it.
+/// Limits the size of files; `None` removes the limit.
 fn limit_files(bytes: Option<u64>) {
     let maximum = getrlimit(Resource::Fsize).maximum;
     setrlimit(Resource::Fsize, Rlimit { current: bytes.or(maximum), maximum }).unwrap();
@@ -44,7 +44,7 @@ fn size(path: &Path) -> u64 {
 }
 
 #[test]
-fn a_flush_that_fails_lets_no_note_name_another_message() {
+fn a_failed_flush_does_not_shift_the_entries_that_notes_name() {
     run("flush");
 }
 
@@ -70,7 +70,7 @@ fn flush_in_child_process() {
 }
 
 #[test]
-fn an_end_that_cannot_be_written_leaves_what_was_left_out_to_the_next_tape() {
+fn the_left_out_note_moves_to_the_next_tape_if_the_end_cannot_be_written() {
     run("rotation");
 }
 
@@ -108,7 +108,7 @@ fn rotation_in_child_process() {
 }
 
 #[test]
-fn a_tape_that_has_its_end_has_its_notes() {
+fn a_tape_with_an_end_entry_has_its_notes() {
     run("finish");
 }
 

@@ -1,4 +1,4 @@
-//! Notes about entries of a tape that stand on a later one: who shows the earlier tape shows them.
+//! Notes on a later tape about entries of an earlier one: readers of the earlier tape show them.
 
 use scrubjay_core::entry::{EntryKind, WhyUndelivered};
 use scrubjay_core::reading::EntryReader;
@@ -36,9 +36,9 @@ fn recorded(home: &Home, gateway: Option<&str>, kind: TapeKind, tape_bytes_max: 
     recording_of(home, subject, tape_bytes_max)
 }
 
-/// A slow client leaves when its messages are on many tapes: sealed, and the last one live.
+/// A slow client leaves when its messages are on several tapes, the last of which is live.
 #[test]
-fn all_that_notes_name_is_shown_on_the_tape_it_is_on() {
+fn notes_on_later_tapes_mark_entries_of_their_own_tape() {
     for gateway in [None, Some("run")] {
         let scratch = scratch();
         let home = home(&scratch);
@@ -53,14 +53,14 @@ fn all_that_notes_name_is_shown_on_the_tape_it_is_on() {
         assert!(tapes.len() > 3, "{}", tapes.len());
         assert_eq!(noted(&tapes).0, expected);
         assert_eq!(shown(&home, &tapes), expected);
-        // The tape that is told of last may be gone: what the others say is still shown.
+        // A tape with notes may be missing; the notes of the others are still shown.
         std::fs::remove_file(tapes[tapes.len() - 1].path()).unwrap();
         assert!(shown(&home, &tapes[..tapes.len() - 1]).len() < expected.len());
     }
 }
 
 #[test]
-fn a_note_after_the_end_counts_where_it_is_of_the_same_gateway() {
+fn a_late_note_counts_only_within_the_same_gateway_run() {
     let scratch = scratch();
     let home = home(&scratch);
     let mut first = recorded(&home, Some("run"), TapeKind::Conversation, u64::MAX);
@@ -71,7 +71,7 @@ fn a_note_after_the_end_counts_where_it_is_of_the_same_gateway() {
     first.finish(&end()).unwrap();
     let late = [
         (Some("run"), TapeKind::Late, 0),
-        // Anybody may name an entry of any tape; these are not believed.
+        // Notes of unrelated tapes could name any entry, so they are ignored.
         (Some("another run"), TapeKind::Late, 1),
         (Some("run"), TapeKind::Conversation, 2),
     ];
