@@ -1,4 +1,4 @@
-//! How results look on a terminal: tables, times, JSON.
+//! Prints results: tables, times, JSON.
 //!
 //! Recorded text passes through `inert` here, and JSON escapes the same characters, so that no recording can control the
 //! terminal. Colour is left out for `NO_COLOR` and in pipes, so it never carries meaning alone.
@@ -253,7 +253,7 @@ pub(crate) fn print_lines(text: &str) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// Prints a unified diff, coloured where colour is wanted.
+/// Prints a unified diff, in colour if standard output takes it.
 pub(crate) fn print_diff(diff: &str) -> anyhow::Result<()> {
     let mut out = io::BufWriter::new(anstream::stdout().lock());
     for line in diff.trim_end_matches('\n').split('\n') {
@@ -283,7 +283,7 @@ pub(crate) fn write_json(out: impl Write, value: &impl Serialize) -> io::Result<
     Ok(serde_json::to_writer(InertJson(out), value)?)
 }
 
-/// Escapes characters in JSON that could steer a terminal and that JSON itself allows. It parses to the same value.
+/// Escapes characters in JSON that could control a terminal and that JSON itself allows. It parses to the same value.
 struct InertJson<W>(W);
 
 impl<W: Write> Write for InertJson<W> {
@@ -315,7 +315,7 @@ impl<W: Write> InertJson<W> {
     }
 }
 
-/// Tells whether a character can steer a terminal. Line feeds are part of the layout.
+/// Tells whether a character can control a terminal. Line feeds are part of the layout.
 fn can_steer(c: char) -> bool {
     let plain = matches!(c, ' '..='~' | '\n');
     !plain && matches!(inert(c.encode_utf8(&mut [0; 4])), Cow::Owned(_))

@@ -1,4 +1,4 @@
-//! `scrubjay doctor`: what is wrong with this installation, and what to do about each thing.
+//! `scrubjay doctor`: finds what is wrong with this installation, and says how to fix it.
 //!
 //! It only reads: nothing is repaired or created. A check is a function in the list [`CHECKS`].
 

@@ -108,7 +108,7 @@ fn decrypt_lines(loaded: &Loaded, named: Option<&str>, input: Box<dyn Read>) -> 
         }
         Ok(decrypted.line)
     })?;
-    anyhow::ensure!(unread == 0, "{unread} encrypted values could not be read and stand as they were");
+    anyhow::ensure!(unread == 0, "{unread} encrypted values could not be decrypted and were left unchanged");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -148,7 +148,7 @@ fn explain(global: &Global, line: u64, findings: &[RedactionFinding]) -> std::io
             writeln!(out, "{report}")?;
         } else {
             let place = inert(&found.place);
-            writeln!(out, "line {line}: {} took out {} bytes at {place}", inert(&found.rule), found.bytes)?;
+            writeln!(out, "line {line}: {} removed {} bytes at {place}", inert(&found.rule), found.bytes)?;
         }
     }
     Ok(())

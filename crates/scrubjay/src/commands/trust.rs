@@ -48,7 +48,7 @@ pub(crate) fn run(global: &Global, args: &TrustArgs) -> anyhow::Result<ExitCode>
     let is_about_file = args.file.is_some() || args.yes || args.revoke;
     anyhow::ensure!(
         args.command.is_none() || !is_about_file,
-        "FILE, --yes and --revoke cannot come before a command: put --yes behind it"
+        "FILE, --yes and --revoke cannot come before a command: put --yes after it"
     );
     match &args.command {
         Some(TrustCommand::Tool(args)) => return tools::run(global, args),
@@ -97,7 +97,9 @@ fn find(path: Option<&Path>) -> anyhow::Result<ProjectFile> {
                 project::FILE_NAME
             )
         }
-        Err((_, Refused::Absent)) if path.is_none() => bail!("there is no {} here", project::FILE_NAME),
+        Err((_, Refused::Absent)) if path.is_none() => {
+            bail!("there is no {} here: name the file, or change to its directory", project::FILE_NAME)
+        }
         Err((path, Refused::Absent)) => bail!("there is no {}", path.display()),
         Err((path, Refused::Because(why))) => bail!("{} cannot be trusted: {why}", path.display()),
     }

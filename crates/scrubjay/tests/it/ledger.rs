@@ -205,7 +205,7 @@ fn what_was_encrypted_comes_back_with_the_key() {
     let told = String::from_utf8(other.stderr).unwrap();
     assert_eq!((String::from_utf8(other.stdout).unwrap(), other.status.code()), (hidden.clone(), Some(1)));
     assert!(told.contains("line 2: a value of the key main was not encrypted with MY_KEY"), "{told}");
-    assert!(told.contains("2 encrypted values could not be read and stand as they were"), "{told}");
+    assert!(told.contains("2 encrypted values could not be decrypted and were left unchanged"), "{told}");
     let none = filtered(home.path(), &["redact", "--decrypt"], &hidden);
     let told = String::from_utf8(none.stderr).unwrap();
     assert!(told.contains("line 1: the key main names no key: give recorder.privacy.keys.main"), "{told}");

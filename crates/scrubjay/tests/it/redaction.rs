@@ -152,12 +152,12 @@ fn the_filter_takes_out_what_recording_takes_out() {
     assert_clean("the explanation", told.stderr.as_bytes());
     assert!(told.stdout.ends_with(b"clean line\r\nlast"));
     assert!(
-        told.stderr.contains("line 1: password took out 11 bytes at $.params.arguments.password"),
+        told.stderr.contains("line 1: password removed 11 bytes at $.params.arguments.password"),
         "{}",
         told.stderr
     );
     assert!(
-        told.stderr.contains("line 2: github-token took out 40 bytes at $.params.arguments.text"),
+        told.stderr.contains("line 2: github-token removed 40 bytes at $.params.arguments.text"),
         "{}",
         told.stderr
     );

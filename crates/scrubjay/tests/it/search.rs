@@ -91,7 +91,7 @@ fn a_tape_says_what_it_shows() {
     assert_eq!(shown["common_errors"][0]["shape"], "connection refused");
     assert_eq!(lab.json(&["tape", "stats", &first, "--json"])["compared_with"], 0);
     let text = String::from_utf8(lab.run_well(&["tape", "stats"])).unwrap();
-    assert!(text.contains("tools/call read_file") && text.contains("nothing unlike"), "{text}");
+    assert!(text.contains("tools/call read_file") && text.contains("no differences from"), "{text}");
 }
 
 /// What is said to a server that repeats everything: a request, then its answer.

@@ -159,7 +159,7 @@ fn a_checkpoint_that_is_not_the_one_that_was_made_proves_nothing() {
     let refused = lab.run_badly(&["tape", "verify", "--checkpoint", &file, "--public-key", foreign]);
     assert!(refused.contains("did not sign it"), "{refused}");
     let refused = lab.run_badly(&["tape", "verify", "--checkpoint", &file, "--root", "00"]);
-    assert!(refused.contains("not the checkpoint that was noted down"), "{refused}");
+    assert!(refused.contains("not the checkpoint that you noted down"), "{refused}");
     let whole = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, whole.replacen("\"sealed\":true", "\"sealed\":false", 1)).unwrap();
     let refused = lab.run_badly(&["tape", "verify", "--checkpoint", &file]);
@@ -221,6 +221,6 @@ fn a_checkpoint_of_an_earlier_version_says_what_it_does_not_cover() {
     std::fs::write(&file, serde_json::to_vec(&old).unwrap()).unwrap();
     hide(&lab, &id);
     let shown = String::from_utf8(lab.run_well(&["tape", "verify", "--checkpoint", &file])).unwrap();
-    assert!(shown.contains("an earlier version made it: it says nothing of what headers tell"), "{shown}");
+    assert!(shown.contains("an earlier version made it: it does not cover footers"), "{shown}");
     assert!(shown.contains("no entry that was recorded before it was changed"), "{shown}");
 }

@@ -65,7 +65,9 @@ impl Debug {
                 *running = Some(token);
             }
             Err(e) => {
-                super::super::wrap::say(&format!("there are no debug endpoints on 127.0.0.1:{port}: {e}"));
+                super::super::wrap::say(&format!(
+                    "cannot start the debug endpoints on 127.0.0.1:{port}: {e}"
+                ));
             }
         }
     }

@@ -29,7 +29,7 @@ pub(super) fn recorder(shared: Arc<Shared>) -> PlanRecorder {
             let shared = shared.clone();
             async move {
                 if let Err(e) = mark(&shared, &plan, step, progress).await {
-                    tracing::warn!(error = %e, "how far a plan is, is not in the ledger");
+                    tracing::warn!(error = %e, "the progress of a plan is not in the ledger");
                 }
             }
         },

@@ -99,7 +99,7 @@ fn measure(home: &Home, tapes: &[Overview], by: GroupBy) -> DiskUsage {
     }
 }
 
-/// Returns the size of a database with its companions: `index.db`, `index.db-wal`.
+/// Returns the size of a database with the files that belong to it: `index.db`, `index.db-wal`.
 fn with_companions(path: &Path) -> u64 {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return 0 };
     let name = name.to_string_lossy();

@@ -95,5 +95,5 @@ fn write_native(tape: &Tape, output: Option<&Path>) -> anyhow::Result<Vec<String
         Some(path) => std::io::copy(&mut from, &mut create(path)?)?,
         None => std::io::copy(&mut from, &mut std::io::stdout().lock())?,
     };
-    Ok(if damaged { vec!["what `scrubjay tape verify` names".to_owned()] } else { Vec::new() })
+    Ok(if damaged { vec!["the parts that `scrubjay tape verify` names".to_owned()] } else { Vec::new() })
 }

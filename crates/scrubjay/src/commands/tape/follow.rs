@@ -51,7 +51,7 @@ fn newest_live(home: &Home) -> anyhow::Result<TapeId> {
         .into_iter()
         .find(|file| home.open(file).is_ok_and(|tape| goes_on(&tape)))
         .map(|file| file.id)
-        .context("no conversation is being recorded right now: `scrubjay tape ls` lists what was")
+        .context("no conversation is being recorded right now: `scrubjay tape ls` lists the earlier ones")
 }
 
 fn follow(global: &Global, home: &Home, id: &str, first: bool) -> anyhow::Result<Option<TapeId>> {

@@ -145,7 +145,7 @@ pub(super) fn import_lines(
         Ok(writer.append(std::iter::once(entry.with_payload(redacted.payload())))?)
     });
     if let Err(e) = copied {
-        // All or nothing: half a tape would look like the whole.
+        // After an error nothing is imported, because half a tape would look like a complete one.
         std::fs::remove_file(&live)?;
         return Err(e);
     }
@@ -157,7 +157,7 @@ pub(super) fn import_lines(
 fn vacant(home: &Home, header: &Header) -> anyhow::Result<PathBuf> {
     if home.list()?.iter().any(|file| file.id == header.id) {
         anyhow::bail!(
-            "tape {} is here already: remove it first with `scrubjay tape rm {}`",
+            "tape {} is already in this data directory: remove it first with `scrubjay tape rm {}`",
             header.id,
             header.id
         );

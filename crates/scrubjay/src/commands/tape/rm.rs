@@ -109,8 +109,8 @@ fn check_clock(home: &Home, args: &RmArgs, age: Duration) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Finds the tapes that ended so long ago, and those that say so and may be younger; one that is being written, or waits
-/// to be sealed, has not ended, and what belongs to a conversation that goes on is kept with it.
+/// Finds the tapes that ended longer ago than `age`, and separately those whose times say so but cannot be trusted. A tape
+/// that is being written, or waits to be sealed, has not ended; tapes of a conversation that goes on are kept with it.
 fn ended_before(all: &[Overview], age: Duration, trust_clock: bool) -> (Vec<&Overview>, Vec<&Overview>) {
     let age_ns = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
     let before = clock::now().wall_ns.saturating_sub(age_ns);
@@ -142,7 +142,7 @@ fn is_dated_before(tape: &Overview, wall_ns: u64) -> bool {
 
 /// Finds the tapes with these names, and those that belong to nothing else.
 fn named<'a>(home: &Home, all: &'a [Overview], names: &[String]) -> anyhow::Result<Vec<&'a Overview>> {
-    // All names are looked up first: a wrong one removes nothing.
+    // All names are looked up before anything is removed, so that after a wrong one nothing is missing.
     let named = names.iter().map(|name| home.find(name).map(|file| file.id));
     let named: HashSet<TapeId> = named.collect::<Result<_, _>>()?;
     if let Some(live) = all.iter().find(|tape| named.contains(&tape.file.id) && tape.state == TapeState::Live)
@@ -173,11 +173,11 @@ fn amount(tapes: usize, bytes: u64) -> String {
     format!("{}, {}", counted(tapes as u64, "tape"), units::size(bytes))
 }
 
-/// Asks whether they may go.
+/// Asks whether the tapes may be removed.
 fn agreed(tapes: &[&Overview], bytes: u64) -> anyhow::Result<bool> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         anyhow::bail!(
-            "this would remove {}: say --yes to do it, or --dry-run to see which; nothing was removed",
+            "this would remove {}: add --yes to do it, or --dry-run to see which; nothing was removed",
             amount(tapes.len(), bytes)
         );
     }

@@ -82,7 +82,7 @@ fn print_json_entries(home: &Home, tape: &Tape, args: &ShowArgs) -> anyhow::Resu
     Ok(out.flush()?)
 }
 
-/// Says which tape this is, and when it began: the times of the rows are counted from there.
+/// Prints which tape this is, and when it began: the times of the rows count from then.
 fn print_heading(tape: &Tape) -> anyhow::Result<()> {
     let Some(header) = tape.header() else { return Ok(()) };
     let state = match tape.state() {
@@ -159,5 +159,5 @@ fn totals(sums: &TapeMetadata, undelivered: u64) -> String {
 
 /// Opens a tape again, under its new name once it is sealed.
 pub(super) fn reopen(home: &Home, id: &str) -> anyhow::Result<Tape> {
-    super::open(home, id).context("the tape is gone")
+    super::open(home, id).context("the tape was removed")
 }

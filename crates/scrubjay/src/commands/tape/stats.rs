@@ -303,12 +303,12 @@ fn print_anomalies(analysis: &Analysis) -> anyhow::Result<()> {
     }
     let before = match analysis.compared_with {
         1 => "the tape before".to_owned(),
-        count => format!("the {count} tapes before"),
+        count => format!("the {count} tapes before it"),
     };
     if analysis.anomalies.is_empty() {
-        return note.line(&format!("nothing unlike {before}"));
+        return note.line(&format!("no differences from {before}"));
     }
-    note.line(&format!("unlike {before}:"))?;
+    note.line(&format!("differences from {before}:"))?;
     for anomaly in &analysis.anomalies {
         note.line(&format!(
             "  {}: {}: {} ({})",

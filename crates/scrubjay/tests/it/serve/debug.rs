@@ -281,7 +281,7 @@ fn a_client_may_ask_for_them_with_its_options() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let mut gateway = with_options(&json!({ "DEBUG_PORT": port }));
-    assert!(gateway.said("there are no debug endpoints on 127.0.0.1"), "a port in use is told");
+    assert!(gateway.said("cannot start the debug endpoints on 127.0.0.1"), "a port in use is reported");
     assert_eq!(gateway.call("echo", &json!({ "text": "all the same" }))["result"]["isError"], false);
     drop(taken);
     let mut gateway = with_options(&json!({ "DEBUG_PORT": port }));

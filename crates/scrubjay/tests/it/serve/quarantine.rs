@@ -189,7 +189,7 @@ fn a_change_between_runs_is_noted_and_warned_of() {
         (&json!("one"), &json!(1))
     );
     let stats = scrubjay(&stage.data(), &["tape", "stats"]);
-    assert!(stats.contains("unlike the") && stats.contains("echo: description"), "{stats}");
+    assert!(stats.contains("differences from the") && stats.contains("echo: description"), "{stats}");
     assert!(!stats.contains('\u{e0073}') && !stats.contains('\u{202e}'));
 }
 
@@ -501,7 +501,7 @@ fn a_change_between_recordings_of_wrap_is_told_by_its_statistics() {
     let mut stats = String::new();
     until("both are sealed", || {
         stats = scrubjay(&stage.data(), &["tape", "stats"]);
-        stats.contains("unlike the tape before")
+        stats.contains("differences from the tape before")
     });
     assert!(stats.contains("echo: description"), "{stats}");
     assert!(!stats.contains('\u{e0073}') && !stats.contains('\u{202e}'));

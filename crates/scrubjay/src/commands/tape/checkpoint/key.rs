@@ -33,7 +33,7 @@ impl SigningKey {
 /// Makes a key in a file that is not there yet.
 pub(super) fn create(path: &Path) -> anyhow::Result<SigningKey> {
     let mut seed = [0; SEED_BYTES];
-    getrandom::fill(&mut seed).context("the system gives no random numbers")?;
+    getrandom::fill(&mut seed).context("cannot get random numbers from the system")?;
     let key = SigningKey::of_seed(&seed)?;
     let mut file = std::fs::OpenOptions::new()
         .write(true)

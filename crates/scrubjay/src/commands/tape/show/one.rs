@@ -49,7 +49,7 @@ pub(super) fn show(global: &Global, home: &Home, tape: &Tape, number: u64, form:
     anyhow::bail!("the tape has no entry {number}: `scrubjay tape show` lists them")
 }
 
-/// Writes the bytes; on a terminal, which they could steer, as harmless text.
+/// Writes the bytes; on a terminal, which they could control, with control characters escaped.
 fn raw(payload: &[u8]) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     if out.is_terminal() {
@@ -112,7 +112,7 @@ fn facts(
         fact("rules", &judged)?;
     }
     if reading.original.is_some() {
-        fact("original", &format!("as it came: entry {}", number.saturating_sub(1)))?;
+        fact("original", &format!("entry {}, before rules changed it", number.saturating_sub(1)))?;
     }
     let marks = redact::marks(entry.payload);
     if !marks.is_empty() {
@@ -161,7 +161,7 @@ fn pair(tape: &Tape, reading: &EntryReading, answer: Option<(u64, Option<u64>)>)
     }
 }
 
-/// Writes a message as it was said: keys in their order, numbers in their spelling.
+/// Writes a message in its original spelling, indented: the order of keys and the digits of numbers stay.
 fn message(out: &mut impl Write, payload: &[u8]) -> anyhow::Result<()> {
     match std::str::from_utf8(payload).ok().and_then(pretty_json::pretty) {
         // Line breaks belong to the layout: a JSON string contains none.
