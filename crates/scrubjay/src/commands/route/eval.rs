@@ -130,6 +130,7 @@ fn grade(catalog: &Catalog, cases: &[GradedCase], setting: Setting, limit: usize
     let mut times = Vec::with_capacity(cases.len());
     let mut answers = Vec::with_capacity(cases.len());
     let mut tokens = 0;
+    // The measures are taken at fixed depths, even if the shortlist is shorter.
     let depth = limit.max(DEPTHS.into_iter().max().unwrap_or_default());
     for case in cases {
         let begun = clock::now().instant;

@@ -103,6 +103,7 @@ fn measure(home: &Home, tapes: &[Overview], by: GroupBy) -> DiskUsage {
 fn with_companions(path: &Path) -> u64 {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return 0 };
     let name = name.to_string_lossy();
+    // SQLite keeps its log and its shared memory in files whose names begin with that of the database.
     let beside = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let beside = beside.filter(|entry| entry.file_name().to_string_lossy().starts_with(&*name));
     beside.map(|entry| size_of(&entry.path())).sum()

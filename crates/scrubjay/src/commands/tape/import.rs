@@ -71,6 +71,7 @@ fn import_native(home: &Home, args: &ImportArgs, redactor: &Redactor) -> anyhow:
     let header = tape.header().context("the tape's header is damaged")?;
     let target = vacant(home, header)?;
     let marked = marked(header.clone(), "native");
+    // A tape without secrets keeps its entries and so its digest, which other tapes name. One with secrets gets another.
     if is_clean(&tape, header, redactor)? {
         write_sealed_as(&tape, &marked, &target.with_extension("tape"))?;
     } else {
@@ -114,6 +115,7 @@ fn rewrite(tape: &Tape, header: &Header, live: PathBuf, redactor: &Redactor) -> 
 
 fn redacted<'a>(redactor: &Redactor, lines: &mut LineContext, entry: &Entry<'a>) -> Redacted<'a> {
     match entry.kind {
+        // A private key on standard error has many lines, and only its first one says what they are.
         EntryKind::Stderr => lines.redact(redactor, entry.payload),
         _ => redactor.redact(entry.payload),
     }

@@ -104,6 +104,7 @@ impl Folded {
 pub(crate) fn run(global: &Global, home: &Home, args: &LsArgs) -> anyhow::Result<ExitCode> {
     let tapes = catalog::read_all(home, &home.list()?);
     let args = &args.with_id(&tapes);
+    // Before the list is narrowed: the tapes of backends have other names and hosts than their conversation.
     let mut folded = vec![Folded::default(); tapes.len()];
     if !args.all {
         for (tape, owner) in tapes.iter().zip(catalog::owners(&tapes)) {
@@ -290,6 +291,7 @@ fn hidden(all: &[Overview]) -> Option<String> {
         |kind: TapeKind| all.iter().filter(|tape| !tape.is_conversation() && tape.kind() == kind).count();
     let words = [
         (count(TapeKind::Backend), "of backends"),
+        // A client's tape that is not a conversation has nothing but a greeting or a probe on it.
         (count(TapeKind::Conversation), "of greetings and probes"),
         (count(TapeKind::Refused), "of refusals"),
         (count(TapeKind::Late), "of what came late"),

@@ -94,6 +94,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &RmArgs) -> anyhow::Result
 fn check_clock(home: &Home, args: &RmArgs, age: Duration) -> anyhow::Result<()> {
     let now = ClockReading::take(home);
     if args.trust_clock {
+        // A dry run changes nothing, the stored time included.
         if !args.dry_run {
             home.trust_clock(&now)?;
         }
@@ -154,6 +155,7 @@ fn named<'a>(home: &Home, all: &'a [Overview], names: &[String]) -> anyhow::Resu
     }
     let shared = catalog::shared_by(all);
     let goes = |at: usize, tape: &Overview| {
+        // A backend's tape may belong to several conversations: it is removed with the last of them.
         let is_left_alone = || {
             let of = &shared[at];
             !of.is_empty() && of.iter().all(|conversation| named.contains(&all[*conversation].file.id))
@@ -181,6 +183,7 @@ fn agreed(tapes: &[&Overview], bytes: u64) -> anyhow::Result<bool> {
             amount(tapes.len(), bytes)
         );
     }
+    // On standard error, because standard output is for the result.
     let mut out = std::io::stderr();
     for tape in tapes.iter().take(10) {
         writeln!(out, "{}", inert(&describe(tape)))?;

@@ -58,6 +58,7 @@ pub(crate) fn marked_words(args: impl Iterator<Item = OsString>) -> Vec<OsString
     let (mut is_search, mut is_over) = (false, false);
     for arg in args {
         is_over |= arg == "--";
+        // `-q` and `--json` are flags; a longer word behind a single `-` is a negated word of the query.
         let is_word = arg
             .to_str()
             .is_some_and(|text| text.starts_with('-') && !text.starts_with("--") && text.chars().count() > 2);
@@ -77,6 +78,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &SearchArgs) -> anyhow::Re
     let query = match query::parse(&typed, clock::now().wall_ns, crate::render::zone()) {
         Ok(query) => query,
         Err(error) => {
+            // Not returned as an error: that would exit with 1, the code of a search that failed.
             tell(&error.to_string());
             pointed(&typed, error.at).iter().for_each(|line| tell(line));
             return Ok(ExitCode::from(WRONG_USAGE));
@@ -175,6 +177,7 @@ fn headline(hit: &TapeHit) -> String {
 fn marked(snippet: &Snippet) -> String {
     let mut out = String::new();
     for (at, c) in snippet.text.chars().enumerate() {
+        // An end before a beginning at the same place, so that neighbouring matches become «a»«b».
         out.extend(snippet.marks.iter().filter(|(_, end)| *end == at).map(|_| '»'));
         out.extend(snippet.marks.iter().filter(|(begin, _)| *begin == at).map(|_| '«'));
         out.push(c);

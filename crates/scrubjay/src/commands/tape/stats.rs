@@ -53,6 +53,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &StatsArgs) -> anyhow::Res
     })?;
     let now = now.with_context(|| format!("tape {} was removed", tape.id))?;
     let analysis = analyse(&now, &past);
+    // From the tape: the index, from which the analysis is made, does not have these totals.
     let TapeMetadata { left_out, backends_ended, .. } = super::ls::metadata(home, &tape);
     let opened = home.open(&tape).with_context(|| format!("tape {}", tape.id))?;
     let undelivered = home.undelivered(&opened)?.messages;

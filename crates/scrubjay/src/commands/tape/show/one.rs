@@ -29,6 +29,7 @@ pub(super) fn show(global: &Global, home: &Home, tape: &Tape, number: u64, form:
     let mut reader = home.reader(tape)?;
     let mut entries = tape.entries()?;
     while let Some((at, entry)) = entries.next()? {
+        // Also the entries before it: what an answer means depends on its request.
         let reading = reader.read_numbered(at, &entry);
         if at != number {
             continue;
@@ -65,6 +66,7 @@ fn answer(tape: &Tape, number: u64, reading: &EntryReading) -> anyhow::Result<Op
     if !asks(reading) {
         return Ok(None);
     }
+    // From the beginning, with a reader of its own, because the answer comes after the entry that is shown.
     let mut reader = scrubjay_core::reading::EntryReader::default();
     let mut entries = tape.entries()?;
     while let Some((at, entry)) = entries.next()? {

@@ -93,6 +93,7 @@ impl Rows {
         let messages = if reading.envelope.batch.is_empty() { alone } else { &reading.envelope.batch };
         let asks = |message: &&Envelope| message.kind == MessageKind::Request && message.id.is_some();
         let asked = messages.iter().filter(asks).count();
+        // A batch is one row with several requests, which stays open until all of them are answered.
         if asked > 0 {
             self.open.insert(number, (self.table.rows(), asked));
         }
@@ -128,6 +129,7 @@ impl Rows {
 
 /// Returns widths for a table that is printed row by row.
 pub(crate) fn fixed_widths() -> [usize; 9] {
+    // In the order of the columns in `Rows::new`; the last one is computed.
     let mut widths = [6, 9, 1, 8, 8, 40, 9, 8, 0];
     fit_last(&mut widths);
     widths
@@ -175,9 +177,11 @@ pub(super) fn subject(entry: &Entry<'_>, reading: &EntryReading) -> String {
                 .flatten()
                 .collect::<Vec<_>>()
                 .join(" "),
+            // 64 bytes: a little more than a cell of the table shows.
             _ => inert_bytes(&entry.payload[..entry.payload.len().min(64)]),
         },
         EntryKind::Original => {
+            // The reader pairs only the forwarded message, so this one has no link to take the names from.
             let came = Envelope::parse(entry.payload);
             [came.method, came.name].into_iter().flatten().collect::<Vec<_>>().join(" ")
         }
