@@ -1,4 +1,4 @@
-//! Canary secrets through every path of `wrap`: forwarded as they are, and in no file, log or export.
+//! Canary secrets through every path of `wrap`: they are forwarded unchanged, and are in no file, log or export.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::harness::Lab;
 
-/// What must be found nowhere.
+/// The secrets, which must not be found anywhere.
 const CANARIES: [&str; 5] = [
     "c4n4ry-pw",
     "aB3dE5fG7hI9jK1lM2nO4pQ6rS8tU0vW1xY3",
@@ -15,7 +15,7 @@ const CANARIES: [&str; 5] = [
     "\\u0063\\u0034n4ry",
 ];
 
-/// Lines with a secret each, in the clothes that messages come in.
+/// Lines with one secret each, in the forms that messages have.
 fn lines() -> Vec<String> {
     let token = format!("ghp_{}", CANARIES[1]);
     let call = |arguments: Value| {

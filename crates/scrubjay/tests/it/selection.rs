@@ -1,4 +1,4 @@
-//! `recorder:` key by key, through `wrap` and `serve` alike: what is on tape, and what the tape says is not.
+//! Each key of `recorder:`, in `wrap` and in `serve`: what is on tape, and what the tape says was left out.
 
 use std::collections::BTreeSet;
 use std::ops::DerefMut;
@@ -18,7 +18,7 @@ enum Way {
 
 const WAYS: [Way; 2] = [Way::Wrap, Way::Serve];
 
-/// A lab whose recorders are told something.
+/// A lab whose recorders have a configuration.
 struct Told {
     lab: Lab,
     config: String,
@@ -52,12 +52,12 @@ impl Told {
         }
     }
 
-    /// Holds a conversation with one call of each kind, and returns what is left of it.
+    /// Runs a conversation with one call of each kind, and returns what was recorded of it.
     fn converse(&self, way: Way) -> Kept {
         self.converse_slowly(way, 1)
     }
 
-    /// The same, with one call that takes so long.
+    /// The same, with one call that takes this long.
     fn converse_slowly(&self, way: Way, slow_ms: u64) -> Kept {
         let mut running = self.start(way);
         converse(&mut running, slow_ms);
@@ -92,7 +92,7 @@ fn converse(running: &mut Running, slow_ms: u64) {
     running.ask(6, "tools/call", &json!({ "name": "fail", "arguments": {} }));
 }
 
-/// What is left of a conversation.
+/// What was recorded of a conversation.
 struct Kept {
     tapes: Vec<Recorded>,
 }
@@ -100,7 +100,7 @@ struct Kept {
 const GREETING: &str = "greeting";
 
 impl Kept {
-    /// Returns the calls on the client's leg of which something is there, and checks that all of it is.
+    /// Returns the calls that were recorded on the client's leg, and checks that each was recorded as a whole.
     fn calls(&self) -> BTreeSet<&'static str> {
         let ids = ["0", "1", "2", "3", "4", "5", "6"];
         let names = [GREETING, "list", "ping", "echo", "slow", "count", "fail"];
@@ -137,7 +137,7 @@ fn check(recorder: &str, expected: &[&str]) {
     check_slowly(recorder, 1, expected);
 }
 
-/// The same, with a call that takes so long: the others must be a good deal quicker on any machine.
+/// The same, with a call that takes this long, so that the other calls are quicker on any machine.
 fn check_slowly(recorder: &str, slow_ms: u64, expected: &[&str]) {
     for way in WAYS {
         let told = Told::new(&format!("recorder: {recorder}"));
@@ -350,7 +350,7 @@ fn is_on_disk(lab: &Lab, wanted: &str) -> bool {
 fn a_buffer_is_written_when_it_is_full_or_due() {
     let call = json!({ "name": "echo", "arguments": { "text": "c4n4ry" } });
     for way in WAYS {
-        // The usual: on tape before anyone hears of it.
+        // The default: a message is on tape before it is forwarded.
         for (performance, at_once) in [
             ("{ async_storage: false, flush_interval: 10d }", true),
             ("{ async_storage: true, flush_interval: 10d }", false),
