@@ -12,7 +12,7 @@ fn wrap(directory: &Path, upstream: &Upstream, options: &[&str]) -> Served {
     Served::wrap(&directory.join("data"), &options, &[])
 }
 
-/// Returns everything in the data directory, as it lies there and as it is shown.
+/// Returns everything in the data directory: the bytes of the files, and the output of commands.
 fn recorded(directory: &Path) -> String {
     let data = directory.join("data");
     let listed: Value =
@@ -91,7 +91,7 @@ fn a_session_is_its_tokens_alone() {
     let file = directory.path().join("tokens");
     super::rig::write_private(&file, "anna: the-token-of-anna-1\nbob: the-token-of-bob-2\n");
     let upstream = Upstream::start(|asked| {
-        // To whoever asks so, it gives a session that it gave before.
+        // On this request the server gives out a session id that it gave out before.
         let session = if asked.header("x-again").is_some() { "s-anna" } else { "s-bob" };
         let session = asked.header("x-give").unwrap_or(session);
         answer(&format!("Mcp-Session-Id: {session}\r\n"), r#"{"jsonrpc":"2.0","id":1,"result":{}}"#)
@@ -159,7 +159,7 @@ fn headers_follow_what_rules_change() {
     };
     assert_eq!(call("get", json!({ "region": "eu" }), "eu"), 200);
     assert_eq!(call("evil", json!({ "region": "eu" }), "eu"), 200);
-    // Nobody can tell which of the two the header repeats.
+    // It is unknown which of the two arguments the header repeats.
     assert_eq!(call("get", json!({ "region": "eu", "lang": "eu" }), "eu"), 400);
     assert_eq!(call("put", json!({ "region": "us" }), "eu"), 400);
     let said = |asked: &Asked| {
@@ -197,7 +197,7 @@ fn nothing_is_checked_or_answered_here() {
     assert_eq!(sent, bodies);
     assert!(asked.iter().all(|asked| asked.header("mcp-protocol-version") == Some("1999-01-01")));
     assert_eq!(asked[bodies.len() + 1].method, "DELETE");
-    // What cannot be reached is told from what answers.
+    // An unreachable server gets another status than one that answers.
     drop(served);
     let data = directory.path().join("gone");
     let served = Served::wrap(&data, &["--url", "http://127.0.0.1:1/mcp"], &[]);
@@ -262,7 +262,7 @@ fn rules_hold_for_what_passes() {
         |tool: &str| served.target().post(&modern(2, "tools/call", &json!({ "name": tool })).to_string());
     let blocked = call("rm").json();
     assert!(blocked["error"]["message"].is_string() && blocked["id"] == 2, "{blocked}");
-    // What rules cannot read, and a server might, does not pass.
+    // Messages that rules cannot read, and a server might, do not pass.
     let packed = served.target().with("Content-Encoding", "gzip").post("{}");
     assert_eq!(packed.status, 415);
     for (first, second) in [("identity", "deflate"), ("identity, gzip", "identity"), ("Identity", "x\u{e9}")]

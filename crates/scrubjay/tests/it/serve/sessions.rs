@@ -1,4 +1,4 @@
-//! Many clients that come and go: with each goes its server, and nothing of either stays.
+//! Many clients that connect and leave: the server of each ends with it, and no memory, process or descriptor is left.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::rig::{Served, answer_text, open_session, scratch, until};
 const SESSIONS: usize = 1000;
 /// How many are open at the same time.
 const AT_ONCE: usize = 25;
-/// How much memory may come on top after the first quarter, because allocators keep some: a tenth of what sessions
+/// How much memory may be added after the first quarter, because allocators keep some: a tenth of what sessions
 /// with a list of tools and a server each would take.
 const GROWTH_KB_MAX: u64 = 16 * 1024;
 
@@ -43,7 +43,7 @@ fn held(worker: i32) -> Held {
     Held { descriptors, memory_kb, servers: all.filter(is_below).count() }
 }
 
-/// Opens sessions that each call their own server; half of them say goodbye, the others just leave.
+/// Opens sessions that each call their own server; half of them end their session, the others only disconnect.
 fn come_and_go(target: &Target) {
     let sessions: Vec<Target> = (0..AT_ONCE).map(|_| open_session(target)).collect();
     std::thread::scope(|scope| {

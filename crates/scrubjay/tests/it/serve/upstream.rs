@@ -1,10 +1,10 @@
-//! A server on HTTP that keeps what it was sent, and answers with the bytes a test gives.
+//! A server on HTTP that stores the requests it gets, and answers with the bytes that a test chooses.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// A request as it came.
+/// A received request.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     pub(super) method: String,
@@ -42,7 +42,7 @@ impl Upstream {
                     let Some(asked) = read(&stream) else { return };
                     let answer = answer(&asked);
                     log.lock().expect("no test panics with it").push(asked);
-                    // Whoever asked may have left.
+                    // The client may have left.
                     let _ = (&stream).write_all(answer.as_bytes());
                 });
             }

@@ -1,4 +1,4 @@
-//! Secrets in messages, as `wrap` passes them: forwarded as they are, recorded without.
+//! Secrets in messages through `wrap`: forwarded unchanged, recorded without the secrets.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::Hunt;
 use crate::harness::Lab;
 
-/// How a message holds a text.
+/// The form in which a message contains a text.
 type Template = (&'static str, fn(&str) -> Value);
 
 fn request(method: &str, params: Value) -> Value {
@@ -174,7 +174,7 @@ fn standard_error(hunt: &mut Hunt, lab: &Lab, config: &str) {
     let exports: Vec<String> =
         words.iter().enumerate().map(|(n, word)| format!("export CANARY_{n}='{word}'")).collect();
     let wrapped = lab.wrap(&command).with(&["--config", config]).after(&exports.join("\n")).start();
-    // The host reads its standard error as it is.
+    // The host gets the standard error unchanged.
     wrapped.leave();
     hunt.cover("command line of a wrapped server", texts.len());
     hunt.cover("environment of a wrapped server", words.len());

@@ -1,4 +1,4 @@
-//! Secrets on HTTP: in addresses, headers and bodies, on the way to backends, to the model, and from clients.
+//! Secrets over HTTP: in addresses, headers and bodies, to backends, to the model, and from clients.
 
 use std::sync::{Arc, mpsc};
 
@@ -16,7 +16,7 @@ pub(super) fn pass(hunt: &mut Hunt) {
     routed(hunt);
 }
 
-/// Puts secrets where an HTTP backend is named, what it is sent, and what it answers.
+/// Puts secrets into the address of an HTTP backend, the requests to it, and its answers.
 fn behind(hunt: &mut Hunt) {
     let (words, everything) = (hunt.words(), hunt.all_in_one());
     let answer = {
@@ -74,7 +74,7 @@ fn behind(hunt: &mut Hunt) {
     hunt.cover("error body of an HTTP backend", hunt.canaries.len());
 }
 
-/// Puts secrets where clients on HTTP can: headers, sessions, bodies that are refused.
+/// Puts secrets into all that clients send over HTTP: headers, sessions, bodies that are refused.
 fn before(hunt: &mut Hunt) {
     let (texts, words) = (hunt.texts(), hunt.words());
     let config = hunt.path("inputs").join("front.yaml");
@@ -113,7 +113,7 @@ fn post_with(target: &Target, header: &str, value: &str) -> u16 {
     target.clone().with(header, value).post(&call.to_string()).status
 }
 
-/// Puts secrets in a task, in what a model answers, and in its errors.
+/// Puts secrets into a task, into a model's answers, and into its errors.
 fn routed(hunt: &mut Hunt) {
     let everything = hunt.all_in_one();
     let answers = [
@@ -128,13 +128,13 @@ fn routed(hunt: &mut Hunt) {
     command.args(["serve", "--toolsets", "router"]);
     command.env("OPENAI_BASE_URL", url).env("OPENAI_API_KEY", &hunt.canaries[30].text);
     let mut piped = Piped::started(command);
-    // One that cannot be asked anything: nobody is there to answer.
+    // A model that cannot be reached.
     let mut greeting = initialize(1);
     greeting["params"]["capabilities"] = json!({});
     piped.ask(&greeting);
     piped.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
     for id in 2..8 {
-        // A long task is refused before a model hears it, a short one is not.
+        // A long task is refused before a model gets it, a short one is not.
         let task = if id % 2 == 0 {
             format!("say this: {everything}")
         } else {
@@ -149,7 +149,7 @@ fn routed(hunt: &mut Hunt) {
     hunt.cover("error body of the model", hunt.canaries.len());
 }
 
-/// Starts a model that gives these answers, and then its last one for ever.
+/// Starts a model that gives these answers, and then always the last one.
 fn model(answers: Vec<ScriptedAnswer>) -> String {
     let (made, url) = mpsc::channel();
     std::thread::spawn(move || {

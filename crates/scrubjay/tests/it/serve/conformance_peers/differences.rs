@@ -1,4 +1,4 @@
-//! The checks that pass direct and not through us, each with its reason. One that no longer differs must go.
+//! The checks that pass directly and not through Scrubjay, with reasons. An entry without a difference must be removed.
 
 use super::Door;
 use super::suite::Lost;
@@ -11,12 +11,12 @@ struct Known {
     /// The suite's id of the check.
     check: &'static str,
     why: &'static str,
-    /// Whether it may also end the same: it depends on how long an answer takes.
+    /// Whether it may also end the same way, because it depends on how long an answer takes.
     varies: bool,
 }
 
 const EVERY_SERVER: &[&str] = &["python", "everything", "example"];
-/// Where the streams a client sees are ours, not the server's.
+/// The reason for checks about streams: a client sees Scrubjay's streams, not the server's.
 const OUR_STREAMS: &[Door] = &[Door::ServeStdio, Door::ServeHttp, Door::WrapStdio];
 const SERVE: &[Door] = &[Door::ServeStdio, Door::ServeHttp];
 
@@ -85,8 +85,8 @@ const KNOWN_DIFFERENCES: &[Known] = &[
         why: "on standard streams this server refuses a modern initialize with another error, which we hand on",
         varies: false,
     },
-    // This server is of the old era. On HTTP it refuses whatever has no session, which passes for a judgement
-    // of what was sent; on standard streams it has no session to miss, and answers.
+    // A server of the older era. Over HTTP it refuses all requests without a session, which the suite counts as a check
+    // of the request. On standard streams there are no sessions, and it answers.
     Known {
         servers: &["everything"],
         revision: "2026-07-28",
@@ -129,7 +129,7 @@ const KNOWN_DIFFERENCES: &[Known] = &[
     },
 ];
 
-/// Returns a line for each loss that nothing here explains, and for each entry that explains nothing.
+/// Returns a line for each failure without an entry here, and for each entry without a failure.
 pub(super) fn unexplained(server: &str, revision: &str, door: Door, lost: &[Lost]) -> Vec<String> {
     let applies = |known: &&Known| {
         known.servers.contains(&server) && known.revision == revision && known.doors.contains(&door)

@@ -1,4 +1,4 @@
-//! A gateway with debug endpoints, and clients that look at them.
+//! A gateway with debug endpoints, and clients of these.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use tokio_tungstenite::tungstenite::{self, Message, WebSocket};
 
 use super::super::rig::{PATIENCE, Piped, logged, scratch, until};
 
-/// A gateway on standard streams whose endpoints somebody looks at.
+/// A gateway on standard streams with debug endpoints.
 pub(super) struct Looked {
     piped: Piped,
     directory: tempfile::TempDir,
@@ -36,19 +36,19 @@ impl Told {
     }
 }
 
-/// Starts one with its endpoints on any port.
+/// Starts a gateway with endpoints on any port.
 pub(super) fn looking(variables: &[(&str, &str)]) -> Looked {
     looking_at(&[], variables)
 }
 
-/// Starts one with more backends.
+/// Starts a gateway with more backends.
 pub(super) fn looking_at(more: &[Value], variables: &[(&str, &str)]) -> Looked {
     let mut gateway = Looked::start(more, variables, &["--debug-port", "0"]);
     gateway.find();
     gateway
 }
 
-/// Starts one without, and opens it with these options.
+/// Starts a gateway without endpoints, and initializes it with these options.
 pub(super) fn with_options(options: &Value) -> Looked {
     let mut gateway = Looked::start(&[], &[], &[]);
     gateway.open_with(options);
@@ -71,7 +71,7 @@ impl Looked {
         Self { piped: Piped::started(command), directory, next: 0, address, token, token_file }
     }
 
-    /// Waits until it says where the endpoints are.
+    /// Waits until it prints where the endpoints are.
     pub(super) fn find(&mut self) {
         let said = |log: &str| {
             let (_, rest) = log.split_once("debug endpoints on http://")?;
@@ -110,7 +110,7 @@ impl Looked {
             "clientInfo": { "name": "test", "version": "1" }, "initializationOptions": options });
         let greeted = self.request("initialize", &params);
         assert!(greeted["result"].is_object(), "{greeted}");
-        // A backend that is listed is up.
+        // A backend that is listed has started.
         self.request("tools/list", &json!({}));
     }
 
@@ -133,7 +133,7 @@ impl Looked {
         self.piped.finish();
     }
 
-    /// Asks with exactly these headers.
+    /// Sends a request with exactly these headers.
     pub(super) fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Told {
         self.try_ask(method, path, headers).expect("it answers")
     }
@@ -177,7 +177,7 @@ impl Looked {
         self.try_status(path).expect("it answers")
     }
 
-    /// Asks as somebody who may; waits where it was asked too often.
+    /// Sends a request with the token; waits if there were too many requests.
     pub(super) fn get(&self, path: &str) -> Value {
         let allowed = self.allowed();
         let headers: Vec<(&str, &str)> =
@@ -212,7 +212,7 @@ impl Looked {
         self.upgrade(path, true).expect("it may follow")
     }
 
-    /// Follows as a page in a browser does.
+    /// Opens a WebSocket as a page in a browser does.
     pub(super) fn follow_without_header(&self, path: &str) -> Looking {
         self.upgrade(path, false).expect("it may follow")
     }
@@ -230,7 +230,7 @@ impl Looked {
 pub(super) struct Looking(WebSocket<TcpStream>);
 
 impl Looking {
-    /// Waits for the next line; none when it is over.
+    /// Waits for the next line; `None` when it has ended.
     pub(super) fn hear(&mut self) -> Option<Value> {
         loop {
             match self.0.read() {
@@ -242,7 +242,7 @@ impl Looking {
         }
     }
 
-    /// Waits for the next message of a call: what was said before it may still be on its way.
+    /// Waits for the next message of a call; earlier messages may arrive before it.
     pub(super) fn hear_call(&mut self) -> Value {
         loop {
             let heard = self.hear().expect("it goes on");
@@ -252,7 +252,7 @@ impl Looking {
         }
     }
 
-    /// Says something again and again until it is not heard any more.
+    /// Sends something repeatedly until the connection is closed.
     pub(super) fn talk_until_it_is_over(mut self) {
         until("it is let go", || self.0.send(Message::Text("hello".into())).is_err());
     }
