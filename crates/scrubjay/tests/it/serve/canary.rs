@@ -1,7 +1,7 @@
 //! A canary secret of every format, in every place where text enters Scrubjay: afterwards it is in no file and no log.
 //!
 //! The test searches everything that the run leaves: every byte of all files below the data directory (databases and
-//! their logs included), every tape as our own reader prints it, all exports, all log lines, and the temporary directory.
+//! their logs included), every tape as our reader prints it, all exports and log lines, and the temporary directory.
 //! The only exception is the content of files that an agent wrote, which must come back byte for byte.
 
 mod backends;

@@ -206,7 +206,7 @@ fn a_broken_stream_is_taken_up_where_it_broke() {
     assert_eq!(rest.len(), 2, "the rest comes exactly once: {rest:?}");
     assert_eq!(rest[0].message["params"]["progress"], 1);
     assert_eq!(answer_text(&rest[1].message), "Hello, Jay!");
-    // Resumed after the request: the same two events. Resumed after the last event: refused, because nothing can follow.
+    // Resumed after the request: the same two events. Resumed after the last event: refused, as nothing can follow.
     let again = session.clone().with("Last-Event-ID", question.id.as_deref().expect("an id")).get();
     assert_eq!(again.messages(), [rest[0].message.clone(), rest[1].message.clone()]);
     let last = rest[1].id.as_deref().expect("an id");
