@@ -21,7 +21,7 @@ use crate::cli::Global;
 use crate::render;
 
 /// The beginning of a line about a part of a definition that was redacted, because it looked like a secret.
-const REMOVED: &str = "not shown, taken for a secret: ";
+const REMOVED: &str = "not shown, because it looks like a secret: ";
 
 /// Approve a tool that changed, or that is new
 ///

@@ -548,12 +548,14 @@ fn a_secret_is_no_cloak() {
     assert_eq!(stage.calls("one"), "");
     let (_, shown, code) = stage.trust(&["tool", "one/key"]);
     assert!(code == 1 && !shown.contains("EVIL"), "{shown}");
-    let stretches: Vec<&str> =
-        shown.lines().filter(|line| line.contains("not shown, taken for a secret: private-key at")).collect();
+    let stretches: Vec<&str> = shown
+        .lines()
+        .filter(|line| line.contains("not shown, because it looks like a secret: private-key at"))
+        .collect();
     let begins = |sign: &str| stretches.iter().filter(|line| line.starts_with(sign)).count();
     assert_eq!((begins("-"), begins("+")), (1, 1), "that another is there now is to be seen: {shown}");
     assert!(stretches.iter().all(|line| line.contains("$.description, ") && line.contains(" bytes, #")));
-    assert!(stage.trust(&["ls"]).0.contains("not shown, taken for a secret: "), "in short, too");
+    assert!(stage.trust(&["ls"]).0.contains("not shown, because it looks like a secret: "), "in short, too");
     // The approval holds in the next run, before and after the server has started.
     assert_eq!(stage.trust(&["tool", "--all", "one", "--yes"]).2, 0);
     let mut command = logged(stage.path(), &stage.settings);

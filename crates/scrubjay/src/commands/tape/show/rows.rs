@@ -122,8 +122,7 @@ impl Rows {
 
     /// Explains the mark at sizes, if one was used.
     pub(crate) fn footnote(&self) -> Option<&'static str> {
-        self.has_redacted
-            .then_some("* the size after redaction: secrets were taken out before it was recorded")
+        self.has_redacted.then_some("* the size after redaction: secrets were removed before it was recorded")
     }
 }
 
