@@ -197,6 +197,7 @@ fn width_of(text: &str) -> usize {
 
 /// Appends a text, cut to a number of characters.
 fn clip_into(out: &mut String, text: &str, room: usize) {
+    // A text has at least as many bytes as characters, so most cells fit without counting.
     if text.len() <= room || width_of(text) <= room {
         out.push_str(text);
     } else {
@@ -258,6 +259,7 @@ pub(crate) fn print_diff(diff: &str) -> anyhow::Result<()> {
     let mut out = io::BufWriter::new(anstream::stdout().lock());
     for line in diff.trim_end_matches('\n').split('\n') {
         let style = match line.as_bytes() {
+            // Before added and removed lines, because the names of the two files begin like them.
             [b'+', b'+', b'+', ..] | [b'-', b'-', b'-', ..] => HEAD,
             [b'+', ..] => GOOD,
             [b'-', ..] => BAD,
@@ -311,12 +313,14 @@ impl<W: Write> InertJson<W> {
         if !can_steer(c) {
             return self.0.write_all(c.encode_utf8(&mut [0; 4]).as_bytes());
         }
+        // A character above U+FFFF takes two of JSON's escapes.
         c.encode_utf16(&mut [0; 2]).iter().try_for_each(|unit| write!(self.0, "\\u{unit:04x}"))
     }
 }
 
 /// Tells whether a character can control a terminal. Line feeds are part of the layout.
 fn can_steer(c: char) -> bool {
+    // Decides most characters without the call of `inert`.
     let plain = matches!(c, ' '..='~' | '\n');
     !plain && matches!(inert(c.encode_utf8(&mut [0; 4])), Cow::Owned(_))
 }

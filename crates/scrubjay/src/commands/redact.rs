@@ -126,7 +126,9 @@ fn each_line(
         if read == 0 {
             break;
         }
+        // `take` stops at the limit, so a line of exactly that length may be only the beginning of one.
         anyhow::ensure!(read as u64 != LINE_BYTES_MAX, "line {number} is longer than {LINE_BYTES_MAX} bytes");
+        // Without its line end, as recorders pass lines to redaction; the end is written back unchanged.
         let end = line.len() - line.iter().rev().take_while(|b| matches!(b, b'\n' | b'\r')).count();
         output.write_all(&make(number, &line[..end])?)?;
         output.write_all(&line[end..])?;

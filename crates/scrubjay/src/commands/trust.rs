@@ -45,6 +45,7 @@ enum TrustCommand {
 struct LsArgs {}
 
 pub(crate) fn run(global: &Global, args: &TrustArgs) -> anyhow::Result<ExitCode> {
+    // The commands have a --yes of their own; clap would accept this one before them, and it would have no effect.
     let is_about_file = args.file.is_some() || args.yes || args.revoke;
     anyhow::ensure!(
         args.command.is_none() || !is_about_file,
@@ -90,6 +91,7 @@ fn find(path: Option<&Path>) -> anyhow::Result<ProjectFile> {
         None => project::find(Path::new(".")),
     };
     match found {
+        // Trust in a file of another name would have no effect, because no command reads it as a project file.
         Ok(file) if file.has_known_name() => Ok(file),
         Ok(_) => {
             bail!(

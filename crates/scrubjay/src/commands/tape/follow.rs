@@ -60,6 +60,7 @@ fn follow(global: &Global, home: &Home, id: &str, first: bool) -> anyhow::Result
     let mut reader = home.reader(&tape)?;
     let mut rows = show::Rows::new();
     let widths = show::fixed_widths();
+    // One heading for the whole connection, even if it continues on other tapes.
     let mut with_head = first && !global.json;
     let mut continues = None;
     loop {

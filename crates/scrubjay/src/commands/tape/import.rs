@@ -46,6 +46,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &ImportArgs) -> anyhow::Re
     let id = if start == MAGIC {
         import_native(home, args, &redactor)?
     } else {
+        // Opened again, because the beginning was read above.
         let file = BufReader::new(std::fs::File::open(&args.file)?);
         import_lines(home, file, &args.file.display().to_string(), &redactor)?
     };

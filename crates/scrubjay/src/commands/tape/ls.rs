@@ -253,6 +253,7 @@ fn print(rows: &[(&Overview, Folded)], with_host_ids: bool) -> anyhow::Result<()
 
 fn state(tape: &Overview) -> &'static str {
     match (tape.state, tape.kind()) {
+        // First, because damage matters more than the kind of a tape.
         _ if tape.damage.is_some() => "damaged",
         (TapeState::Live, _) => "live",
         (TapeState::Abandoned, _) => "not sealed",

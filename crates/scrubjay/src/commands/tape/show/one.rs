@@ -56,6 +56,7 @@ fn raw(payload: &[u8]) -> anyhow::Result<()> {
     if out.is_terminal() {
         writeln!(out, "{}", inert_bytes(payload))?;
     } else {
+        // Without a line feed, which is not part of the recorded bytes.
         out.write_all(payload)?;
     }
     Ok(out.flush()?)
@@ -132,6 +133,7 @@ fn way(entry: &Entry<'_>) -> String {
         Transport::Memory => "memory",
     };
     let (from, to) = match entry.via {
+        // Connections count from 1; an entry without the field has 0.
         Some(backend) if entry.connection > 0 => {
             ("gateway", format!("backend {backend} (connection {})", entry.connection))
         }

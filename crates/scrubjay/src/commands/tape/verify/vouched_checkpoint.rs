@@ -38,6 +38,7 @@ pub(super) fn read(path: &Path, args: &VerifyArgs) -> anyhow::Result<VouchedChec
     let named = || path.display().to_string();
     let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let checkpoint = Checkpoint::parse(&text).with_context(named)?;
+    // Case and blanks do not count, because a person copied the root.
     if let Some(root) = &args.root
         && !root.trim().eq_ignore_ascii_case(&checkpoint.root)
     {
