@@ -79,7 +79,7 @@ fn an_export_comes_back_as_it_was() {
         assert!(told.contains("note: imported ") && told.contains(&format!("from {format}")), "{told}");
         here.verify();
         let told = here.run_badly(&["tape", "import", &file]);
-        assert!(told.contains("here already") && told.contains("tape rm"), "{told}");
+        assert!(told.contains("already in this data directory") && told.contains("tape rm"), "{told}");
     }
 }
 
