@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use crate::harness::{BACKGROUND_VARIABLE, Lab, Running, SCRUBJAY, Told};
+use crate::harness::{BACKGROUND_VARIABLE, CommandOutput, Lab, Running, SCRUBJAY};
 use crate::needs;
 
 const STRANGER: u32 = 65534;
@@ -25,7 +25,7 @@ fn recorded() -> Lab {
 }
 
 /// Runs a command that must be refused, and must not change the files that it names.
-fn refused(lab: &Lab, what: &Path, arguments: &[&str]) -> Told {
+fn refused(lab: &Lab, what: &Path, arguments: &[&str]) -> CommandOutput {
     let before = (mode(what), what.symlink_metadata().unwrap().uid());
     let told = lab.run(arguments);
     assert_eq!(told.code, 1, "{arguments:?}: {}", told.stderr);

@@ -9,17 +9,17 @@ use crate::harness::{DOWN, Lab, Recorded, UP};
 const MIB: usize = 1 << 20;
 
 /// A line that other programs would reject or change, and the defects that the recorder reports for it.
-struct Odd {
+struct OddLine {
     line: Vec<u8>,
     ending: &'static str,
     defects: &'static [&'static str],
 }
 
-fn odd(line: impl Into<Vec<u8>>, defects: &'static [&'static str]) -> Odd {
-    Odd { line: line.into(), ending: "\n", defects }
+fn odd(line: impl Into<Vec<u8>>, defects: &'static [&'static str]) -> OddLine {
+    OddLine { line: line.into(), ending: "\n", defects }
 }
 
-fn odd_lines() -> Vec<Odd> {
+fn odd_lines() -> Vec<OddLine> {
     let long = format!(r#"{{"jsonrpc":"2.0","id":1,"result":"{}"}}"#, "é".repeat(5 * MIB));
     let deep = 100_000;
     let params = format!("{}1{}", r#"{"a":"#.repeat(deep), "}".repeat(deep));
@@ -42,15 +42,15 @@ fn odd_lines() -> Vec<Odd> {
         odd("17", &["not_a_message"]),
         odd("\u{feff}{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"m\"}", &["byte_order_mark"]),
         odd("", &["empty"]),
-        Odd { ending: "\r\n", ..odd("", &["empty"]) },
-        Odd { ending: "\r\n", ..odd(r#"{"jsonrpc":"2.0","id":8,"method":"m"}"#, &[]) },
-        Odd { ending: "\r\n", ..odd("\r", &["empty"]) },
+        OddLine { ending: "\r\n", ..odd("", &["empty"]) },
+        OddLine { ending: "\r\n", ..odd(r#"{"jsonrpc":"2.0","id":8,"method":"m"}"#, &[]) },
+        OddLine { ending: "\r\n", ..odd("\r", &["empty"]) },
         odd("{\r\"jsonrpc\":\"2.0\",\"id\":9,\r\r\"method\":\"m\"}", &[]),
         odd(every_byte, &["invalid_utf8", "invalid_json"]),
         odd(format!(r#"{{"jsonrpc":"2.0","id":10,"method":"m","params":{params}}}"#), &["too_deep"]),
         odd("[".repeat(deep), &["too_deep", "invalid_json"]),
         odd(long, &[]),
-        Odd { ending: "", ..odd(r#"{"jsonrpc":"2.0","id":11,"method":"the last"}"#, &[]) },
+        OddLine { ending: "", ..odd(r#"{"jsonrpc":"2.0","id":11,"method":"the last"}"#, &[]) },
     ]
 }
 

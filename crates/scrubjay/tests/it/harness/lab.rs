@@ -23,7 +23,7 @@ pub(crate) struct Lab {
 }
 
 /// The output of a command, and how it ended.
-pub(crate) struct Told {
+pub(crate) struct CommandOutput {
     pub(crate) code: i32,
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: String,
@@ -105,11 +105,11 @@ impl Lab {
     }
 
     /// Runs a command to its end, with nothing to read.
-    pub(crate) fn run(&self, arguments: &[&str]) -> Told {
+    pub(crate) fn run(&self, arguments: &[&str]) -> CommandOutput {
         let mut running = self.start(arguments);
         running.close_stdin();
         let code = running.exit_code();
-        Told { code, stdout: running.rest(), stderr: running.stderr_text() }
+        CommandOutput { code, stdout: running.rest(), stderr: running.stderr_text() }
     }
 
     /// Runs a command that must succeed and print nothing on standard error.

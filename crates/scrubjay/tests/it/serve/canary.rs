@@ -104,7 +104,7 @@ const PLACES: [&str; 74] = [
 const USERS_RULE: &str = "a rule of the user";
 
 /// One run: its inputs, its outputs, and the places that it has tried.
-struct Hunt {
+struct CanaryRun {
     directory: tempfile::TempDir,
     canaries: Vec<Canary>,
     covered: BTreeSet<&'static str>,
@@ -113,7 +113,7 @@ struct Hunt {
     heard: Vec<(String, Vec<u8>)>,
 }
 
-impl Hunt {
+impl CanaryRun {
     fn new() -> Self {
         let directory = tempfile::tempdir().expect("there is a temporary directory");
         for name in ["inputs", "tmp", "exports", "workspace"] {
@@ -293,7 +293,7 @@ fn files_below(directory: &Path) -> Vec<PathBuf> {
 #[test]
 #[expect(clippy::print_stderr, reason = "the figures are wanted")]
 fn no_secret_reaches_a_file_from_any_place() {
-    let mut hunt = Hunt::new();
+    let mut hunt = CanaryRun::new();
     messages::pass(&mut hunt);
     backends::pass(&mut hunt);
     backends::pass_with_prefixes(&mut hunt);

@@ -16,7 +16,7 @@ use serde_json::json;
 use super::peers::{everything, peers};
 use super::rig::{Served, scratch, text, until};
 use differences::unexplained;
-use suite::{Checks, Lost};
+use suite::{Checks, LostCheck};
 
 /// The revisions the suite knows.
 const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
@@ -136,7 +136,7 @@ fn whatever_passes_direct_passes_through(peers: &Path, server: &Server) {
         for door in Door::ALL {
             let Some(served) = door.open(scratch.path(), server, &direct.url) else { continue };
             let checks = run(&format!("http://{}/mcp", served.address), &format!("{door:?}"));
-            let lost: Vec<Lost> = expected.lost_in(&checks);
+            let lost: Vec<LostCheck> = expected.lost_in(&checks);
             complaints.extend(
                 unexplained(server.name, revision, door, &lost)
                     .into_iter()

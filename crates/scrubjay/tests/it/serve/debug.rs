@@ -5,7 +5,7 @@ mod rig;
 use serde_json::{Value, json};
 
 use super::rig::{PATIENCE, until};
-use rig::{Looking, looking, looking_at, with_options};
+use rig::{FollowerSocket, looking, looking_at, with_options};
 
 const KEY: &str = "sk-canary-0123456789abcdefghij";
 const SECRET: &str = "c4n4ry-53cr3t";
@@ -255,7 +255,7 @@ fn who_reads_too_slowly_is_let_go_and_nobody_waits() {
 fn only_so_many_follow_and_connect_at_once() {
     let mut gateway = looking(&[]);
     gateway.open();
-    let sockets: Vec<Looking> = (0..16).map(|_| gateway.follow("/ws/logs")).collect();
+    let sockets: Vec<FollowerSocket> = (0..16).map(|_| gateway.follow("/ws/logs")).collect();
     assert_eq!(gateway.follow_refused("/ws/logs"), 503);
     drop(sockets);
     let idle: Vec<_> = (0..200).map(|_| std::net::TcpStream::connect(&gateway.address).unwrap()).collect();

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::rig::{Served, initialize, modern, scratch, scrubjay, text};
-use super::upstream::{Asked, Upstream, events, json as answer, whole};
+use super::upstream::{Upstream, UpstreamRequest, events, json as answer, whole};
 
 fn wrap(directory: &Path, upstream: &Upstream, options: &[&str]) -> Served {
     let options = [&["--url", upstream.url.as_str()], options].concat();
@@ -162,7 +162,7 @@ fn headers_follow_what_rules_change() {
     // It is unknown which of the two arguments the header repeats.
     assert_eq!(call("get", json!({ "region": "eu", "lang": "eu" }), "eu"), 400);
     assert_eq!(call("put", json!({ "region": "us" }), "eu"), 400);
-    let said = |asked: &Asked| {
+    let said = |asked: &UpstreamRequest| {
         ["mcp-method", "mcp-name", "mcp-param-region"].map(|name| asked.header(name).map(str::to_owned))
     };
     let said: Vec<_> = upstream.asked().iter().map(said).collect();
@@ -193,7 +193,7 @@ fn nothing_is_checked_or_answered_here() {
     assert_eq!(target.get().status, 418);
     assert_eq!(target.clone().with("Mcp-Session-Id", "made-up").delete().status, 418);
     let asked = upstream.asked();
-    let sent: Vec<String> = asked.iter().take(bodies.len()).map(Asked::text).collect();
+    let sent: Vec<String> = asked.iter().take(bodies.len()).map(UpstreamRequest::text).collect();
     assert_eq!(sent, bodies);
     assert!(asked.iter().all(|asked| asked.header("mcp-protocol-version") == Some("1999-01-01")));
     assert_eq!(asked[bodies.len() + 1].method, "DELETE");

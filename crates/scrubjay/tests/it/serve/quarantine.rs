@@ -23,12 +23,12 @@ fn tool(name: &str, description: &str) -> Value {
 }
 
 /// Servers whose definitions are in files, and a gateway in front of them.
-struct Stage {
+struct QuarantineLab {
     directory: tempfile::TempDir,
     settings: Value,
 }
 
-impl Stage {
+impl QuarantineLab {
     fn new(settings: &Value, backends: &[&str]) -> Self {
         let directory = scratch();
         let script = repository().join("tests/backends/definitions_server.py");
@@ -146,7 +146,7 @@ fn check_held(answer: &Value, title: &str) {
 
 #[test]
 fn a_change_between_runs_is_noted_and_warned_of() {
-    let stage = Stage::new(&json!({}), &["one"]);
+    let stage = QuarantineLab::new(&json!({}), &["one"]);
     stage.with_tools("one", &[("echo", "Echoes text."), ("other", "Other.")]);
     let mut piped = stage.start();
     assert_eq!(names(&mut piped, 2), ["echo", "other"]);
@@ -195,7 +195,7 @@ fn a_change_between_runs_is_noted_and_warned_of() {
 
 #[test]
 fn a_changed_tool_is_held_until_a_person_approves_it() {
-    let stage = Stage::new(&json!({ "quarantine": "changed" }), &["one"]);
+    let stage = QuarantineLab::new(&json!({ "quarantine": "changed" }), &["one"]);
     stage.with_tools("one", &[("echo", "Echoes text."), ("other", "Other.")]);
     let mut piped = stage.start();
     assert_eq!(names(&mut piped, 2), ["echo", "other"], "what is first seen is taken as it is");
@@ -252,7 +252,7 @@ fn a_changed_tool_is_held_until_a_person_approves_it() {
 
 #[test]
 fn a_tool_that_changes_in_the_middle_is_held_from_when_it_is_seen() {
-    let stage = Stage::new(&json!({ "quarantine": "changed" }), &["one"]);
+    let stage = QuarantineLab::new(&json!({ "quarantine": "changed" }), &["one"]);
     stage.with_tools("one", &[("echo", "Echoes text."), ("other", "Other.")]);
     let mut piped = stage.start();
     assert_eq!(names(&mut piped, 2), ["echo", "other"]);
@@ -272,7 +272,7 @@ fn a_tool_that_changes_in_the_middle_is_held_from_when_it_is_seen() {
 /// A server that had no prompts and no instructions begins to have some, and so does one that had no tools.
 #[test]
 fn the_first_of_a_kind_at_a_known_server_is_held() {
-    let stage = Stage::new(&json!({ "quarantine": "changed" }), &["one", "two"]);
+    let stage = QuarantineLab::new(&json!({ "quarantine": "changed" }), &["one", "two"]);
     // The first server does not declare prompts; the second declares both and has none.
     stage.says("one", &json!({ "tools": [tool("echo", "Echoes text.")], "capabilities": { "tools": {} } }));
     stage.says("two", &json!({ "tools": [] }));
@@ -313,7 +313,7 @@ fn the_first_of_a_kind_at_a_known_server_is_held() {
 
 #[test]
 fn a_server_that_nobody_approved_is_held_as_a_whole_on_request() {
-    let stage = Stage::new(&json!({ "quarantine": "new" }), &["one"]);
+    let stage = QuarantineLab::new(&json!({ "quarantine": "new" }), &["one"]);
     stage.says(
         "one",
         &json!({ "tools": [tool("echo", "Echoes text."), tool("other", "Other.")],
@@ -366,7 +366,7 @@ fn a_server_that_nobody_approved_is_held_as_a_whole_on_request() {
 
 #[test]
 fn the_name_of_a_held_tool_never_becomes_anothers() {
-    let stage = Stage::new(&json!({ "quarantine": "changed" }), &["one", "two"]);
+    let stage = QuarantineLab::new(&json!({ "quarantine": "changed" }), &["one", "two"]);
     stage.with_tools("one", &[("echo", "Echoes text.")]);
     stage.with_tools("two", &[("other", "Other.")]);
     let mut piped = stage.start();
@@ -392,7 +392,7 @@ fn the_name_of_a_held_tool_never_becomes_anothers() {
 
 #[test]
 fn another_program_under_the_same_id_is_another_server() {
-    let mut stage = Stage::new(&json!({ "quarantine": "changed" }), &["one"]);
+    let mut stage = QuarantineLab::new(&json!({ "quarantine": "changed" }), &["one"]);
     stage.with_tools("one", &[("echo", "Echoes text.")]);
     let mut piped = stage.start();
     names(&mut piped, 2);
@@ -416,7 +416,7 @@ fn another_program_under_the_same_id_is_another_server() {
 
 #[test]
 fn each_backend_may_have_a_setting_of_its_own() {
-    let mut stage = Stage::new(&json!({ "quarantine": "changed" }), &["one", "two"]);
+    let mut stage = QuarantineLab::new(&json!({ "quarantine": "changed" }), &["one", "two"]);
     stage.settings["backends"][1]["quarantine"] = json!("off");
     for backend in ["one", "two"] {
         stage.with_tools(backend, &[(&format!("{backend}_echo"), "Echoes text.")]);
@@ -432,7 +432,7 @@ fn each_backend_may_have_a_setting_of_its_own() {
 
 #[test]
 fn a_held_tool_is_not_among_those_that_are_found_for_a_task() {
-    let stage = Stage::new(&json!({ "quarantine": "changed" }), &["one"]);
+    let stage = QuarantineLab::new(&json!({ "quarantine": "changed" }), &["one"]);
     stage.with_tools("one", &[("echo_words", "Echoes words back."), ("weigh_birds", "Weighs birds.")]);
     let mut piped = stage.start_with("router");
     let find = |piped: &mut Piped, id: u64| {
@@ -458,7 +458,7 @@ fn a_held_tool_is_not_among_those_that_are_found_for_a_task() {
 
 #[test]
 fn a_call_that_names_two_tools_is_refused_and_a_damaged_file_approves_nothing() {
-    let stage = Stage::new(&json!({ "quarantine": "changed" }), &["one"]);
+    let stage = QuarantineLab::new(&json!({ "quarantine": "changed" }), &["one"]);
     let tools = [tool("echo", "Echoes text."), tool("other", "Other.")];
     stage.says("one", &json!({ "tools": tools, "prompts": [{ "name": "greet" }] }));
     let mut piped = stage.start();
@@ -486,7 +486,7 @@ fn a_call_that_names_two_tools_is_refused_and_a_damaged_file_approves_nothing() 
 /// `wrap` does not examine messages; `tape stats` compares the recorded definitions later.
 #[test]
 fn a_change_between_recordings_of_wrap_is_told_by_its_statistics() {
-    let stage = Stage::new(&json!({}), &["one"]);
+    let stage = QuarantineLab::new(&json!({}), &["one"]);
     for description in ["Echoes text.", &poisoned()] {
         stage.with_tools("one", &[("echo", description), ("other", "Other.")]);
         let mut command = Command::new(env!("CARGO_BIN_EXE_scrubjay"));
@@ -510,7 +510,7 @@ fn a_change_between_recordings_of_wrap_is_told_by_its_statistics() {
 /// Redaction may treat any text as a secret, so a server could hide an order to the model in one.
 #[test]
 fn a_secret_is_no_cloak() {
-    let stage = Stage::new(&json!({ "quarantine": "changed" }), &["one"]);
+    let stage = QuarantineLab::new(&json!({ "quarantine": "changed" }), &["one"]);
     let key =
         |inside: &str| format!("-----BEGIN RSA PRIVATE KEY-----\n{inside}\n-----END RSA PRIVATE KEY-----");
     let said = |secret: &str| {

@@ -13,12 +13,12 @@ use super::rig::{
 };
 
 /// A TCP forwarder between a client and a server.
-struct Between {
+struct TcpForwarder {
     child: Child,
     port: u16,
 }
 
-impl Between {
+impl TcpForwarder {
     fn start(server: &Served, options: &[&str]) -> Self {
         let script = repository().join("tests/backends/tcp_front.py");
         let mut command = Command::new("python3");
@@ -33,7 +33,7 @@ impl Between {
     }
 }
 
-impl Drop for Between {
+impl Drop for TcpForwarder {
     fn drop(&mut self) {
         // It may be gone by now.
         let _ = self.child.kill();
@@ -83,7 +83,7 @@ fn a_host_on_standard_streams_hears_a_server_on_http() {
     let server = Served::wrap(&directory.path().join("behind"), &[], &odd_server(directory.path()));
     let url = format!("http://{}/mcp", server.address);
     hears_the_server(Piped::wrap_url(&directory.path().join("plain"), &url, None));
-    let slow = Between::start(&server, &["--trickle"]);
+    let slow = TcpForwarder::start(&server, &["--trickle"]);
     let url = format!("http://127.0.0.1:{}/mcp", slow.port);
     hears_the_server(Piped::wrap_url(&directory.path().join("slow"), &url, None));
 }
@@ -93,7 +93,7 @@ fn tls_is_spoken_where_the_certificate_is_trusted() {
     let directory = scratch();
     let server = Served::wrap(&directory.path().join("behind"), &[], &odd_server(directory.path()));
     let [authority, certificate, key] = certificates(directory.path());
-    let tls = Between::start(&server, &["--tls", &text(&certificate), &text(&key)]);
+    let tls = TcpForwarder::start(&server, &["--tls", &text(&certificate), &text(&key)]);
     let url = format!("https://localhost:{}/mcp", tls.port);
     hears_the_server(Piped::wrap_url(&directory.path().join("trusted"), &url, Some(&authority)));
 
@@ -122,7 +122,7 @@ fn tls_is_spoken_where_the_certificate_is_trusted() {
 fn a_gateway_serves_a_backend_on_http_to_both_eras() {
     let directory = scratch();
     let server = Served::wrap(&directory.path().join("behind"), &[], &odd_server(directory.path()));
-    let slow = Between::start(&server, &["--trickle"]);
+    let slow = TcpForwarder::start(&server, &["--trickle"]);
     let config =
         format!("backends:\n  - {{ id: far, type: http, url: \"http://127.0.0.1:{}/mcp\" }}\n", slow.port);
     let gateway = Served::configured(directory.path(), &config, None);

@@ -17,7 +17,7 @@ const GROWTH_KB_MAX: u64 = 16 * 1024;
 
 /// Everything the gateway holds: descriptors, memory in KiB, processes below it.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct GatewayResources {
     descriptors: usize,
     memory_kb: u64,
     servers: usize,
@@ -28,7 +28,7 @@ fn children_of(pid: i32) -> Vec<i32> {
     children.split_whitespace().filter_map(|child| child.parse().ok()).collect()
 }
 
-fn held(worker: i32) -> Held {
+fn held(worker: i32) -> GatewayResources {
     let of = Path::new("/proc").join(worker.to_string());
     let descriptors = std::fs::read_dir(of.join("fd")).map(Iterator::count).unwrap_or_default();
     let status = std::fs::read_to_string(of.join("status")).expect("it runs");
@@ -40,7 +40,7 @@ fn held(worker: i32) -> Held {
         let status = std::fs::read_to_string(entry.path().join("status")).unwrap_or_default();
         status.lines().any(|line| line == parent) && !status.contains("State:\tZ")
     };
-    Held { descriptors, memory_kb, servers: all.filter(is_below).count() }
+    GatewayResources { descriptors, memory_kb, servers: all.filter(is_below).count() }
 }
 
 /// Opens sessions that each call their own server; half of them end their session, the others only disconnect.

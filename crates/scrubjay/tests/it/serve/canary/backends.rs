@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::rig::{Piped, text, until};
-use super::Hunt;
+use super::CanaryRun;
 
 /// A server that puts the secrets of a file into every text that it sends.
 const SERVER: &str = r#"
@@ -63,7 +63,7 @@ impl Client {
     }
 }
 
-pub(super) fn pass(hunt: &mut Hunt) {
+pub(super) fn pass(hunt: &mut CanaryRun) {
     let inputs = hunt.path("inputs");
     let (texts, words) = (hunt.texts(), hunt.words());
     std::fs::write(inputs.join("server.py"), SERVER).expect("it is ours");
@@ -102,7 +102,7 @@ pub(super) fn pass(hunt: &mut Hunt) {
 }
 
 /// Two backends have tools and prompts of the same names, so the gateway puts the id before each: `files__ghp_…`.
-pub(super) fn pass_with_prefixes(hunt: &mut Hunt) {
+pub(super) fn pass_with_prefixes(hunt: &mut CanaryRun) {
     let inputs = hunt.path("inputs");
     let args = ["server.py", "texts", "words"].map(|name| text(&inputs.join(name)));
     let backend = |id: &str| json!({ "id": id, "type": "stdio", "command": "python3", "args": args });
@@ -133,7 +133,7 @@ pub(super) fn pass_with_prefixes(hunt: &mut Hunt) {
     client.piped.finish();
 }
 
-fn converse(hunt: &mut Hunt, client: &mut Client, words: &[String], id: &str) {
+fn converse(hunt: &mut CanaryRun, client: &mut Client, words: &[String], id: &str) {
     let everything = hunt.all_in_one();
     let info = json!({ "name": everything, "version": "1" });
     let params = json!({ "protocolVersion": "2025-11-25", "capabilities": { "experimental": { "x": { "y": everything } } }, "clientInfo": info });
@@ -163,7 +163,7 @@ fn converse(hunt: &mut Hunt, client: &mut Client, words: &[String], id: &str) {
 }
 
 /// Reads everything that the debug endpoints show.
-fn look_at_debug(hunt: &mut Hunt) {
+fn look_at_debug(hunt: &mut CanaryRun) {
     let log = hunt.path("backends.log");
     let mut found = None;
     until("it says where the debug endpoints are", || {

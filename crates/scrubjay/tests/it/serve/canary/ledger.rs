@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::rig::{Piped, initialize};
-use super::Hunt;
+use super::CanaryRun;
 
 struct Agent {
     piped: Piped,
@@ -20,7 +20,7 @@ impl Agent {
     }
 }
 
-pub(super) fn pass(hunt: &mut Hunt) {
+pub(super) fn pass(hunt: &mut CanaryRun) {
     let mut command = hunt.command("ledger", &json!({}));
     command
         .args(["serve", "--toolsets", "recorder,progress,records,tapes", "--workspace"])

@@ -8,20 +8,20 @@ use serde_json::{Value, json};
 use super::super::http::Target;
 use super::super::rig::{PATIENCE, Piped, Served, initialize, open_session, text};
 use super::super::upstream::{Upstream, whole};
-use super::Hunt;
+use super::CanaryRun;
 
-pub(super) fn pass(hunt: &mut Hunt) {
+pub(super) fn pass(hunt: &mut CanaryRun) {
     behind(hunt);
     before(hunt);
     routed(hunt);
 }
 
 /// Puts secrets into the address of an HTTP backend, the requests to it, and its answers.
-fn behind(hunt: &mut Hunt) {
+fn behind(hunt: &mut CanaryRun) {
     let (words, everything) = (hunt.words(), hunt.all_in_one());
     let answer = {
         let (words, everything) = (words.clone(), everything.clone());
-        move |asked: &super::super::upstream::Asked| {
+        move |asked: &super::super::upstream::UpstreamRequest| {
             let headers: String = words
                 .iter()
                 .enumerate()
@@ -75,7 +75,7 @@ fn behind(hunt: &mut Hunt) {
 }
 
 /// Puts secrets into all that clients send over HTTP: headers, sessions, bodies that are refused.
-fn before(hunt: &mut Hunt) {
+fn before(hunt: &mut CanaryRun) {
     let (texts, words) = (hunt.texts(), hunt.words());
     let config = hunt.path("inputs").join("front.yaml");
     std::fs::write(&config, hunt.settings(&json!({})).to_string()).expect("it is ours");
@@ -114,7 +114,7 @@ fn post_with(target: &Target, header: &str, value: &str) -> u16 {
 }
 
 /// Puts secrets into a task, into a model's answers, and into its errors.
-fn routed(hunt: &mut Hunt) {
+fn routed(hunt: &mut CanaryRun) {
     let everything = hunt.all_in_one();
     let answers = [
         ScriptedAnswer::text(&everything),

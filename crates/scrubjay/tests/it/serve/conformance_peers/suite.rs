@@ -22,7 +22,7 @@ struct Ending {
 }
 
 /// A check that passed less often than it should.
-pub(super) struct Lost {
+pub(super) struct LostCheck {
     /// The suite's id of the requirement.
     pub(super) id: String,
     pub(super) what: String,
@@ -67,7 +67,7 @@ impl Checks {
     }
 
     /// Returns the checks that pass in this run and not in the other.
-    pub(super) fn lost_in(&self, there: &Self) -> Vec<Lost> {
+    pub(super) fn lost_in(&self, there: &Self) -> Vec<LostCheck> {
         let mut lost = Vec::new();
         for (key, endings) in &self.0 {
             let other = there.0.get(key).map_or(&[][..], Vec::as_slice);
@@ -75,7 +75,7 @@ impl Checks {
                 let failed = other.iter().find(|ending| ending.status != "SUCCESS");
                 let ending =
                     failed.map_or("it did not run".to_owned(), |e| format!("{} {}", e.status, e.message));
-                lost.push(Lost { id: key.1.clone(), what: format!("{} {}: {ending}", key.0, key.2) });
+                lost.push(LostCheck { id: key.1.clone(), what: format!("{} {}: {ending}", key.0, key.2) });
             }
         }
         lost

@@ -11,7 +11,7 @@ use tokio_tungstenite::tungstenite::{self, Message, WebSocket};
 use super::super::rig::{PATIENCE, Piped, logged, scratch, until};
 
 /// A gateway on standard streams with debug endpoints.
-pub(super) struct Looked {
+pub(super) struct DebuggedGateway {
     piped: Piped,
     directory: tempfile::TempDir,
     next: u64,
@@ -21,13 +21,13 @@ pub(super) struct Looked {
 }
 
 /// An answer of an endpoint.
-pub(super) struct Told {
+pub(super) struct DebugAnswer {
     pub(super) status: u16,
     head: String,
     body: String,
 }
 
-impl Told {
+impl DebugAnswer {
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| {
             let (key, value) = line.split_once(':')?;
@@ -37,25 +37,25 @@ impl Told {
 }
 
 /// Starts a gateway with endpoints on any port.
-pub(super) fn looking(variables: &[(&str, &str)]) -> Looked {
+pub(super) fn looking(variables: &[(&str, &str)]) -> DebuggedGateway {
     looking_at(&[], variables)
 }
 
 /// Starts a gateway with more backends.
-pub(super) fn looking_at(more: &[Value], variables: &[(&str, &str)]) -> Looked {
-    let mut gateway = Looked::start(more, variables, &["--debug-port", "0"]);
+pub(super) fn looking_at(more: &[Value], variables: &[(&str, &str)]) -> DebuggedGateway {
+    let mut gateway = DebuggedGateway::start(more, variables, &["--debug-port", "0"]);
     gateway.find();
     gateway
 }
 
 /// Starts a gateway without endpoints, and initializes it with these options.
-pub(super) fn with_options(options: &Value) -> Looked {
-    let mut gateway = Looked::start(&[], &[], &[]);
+pub(super) fn with_options(options: &Value) -> DebuggedGateway {
+    let mut gateway = DebuggedGateway::start(&[], &[], &[]);
     gateway.open_with(options);
     gateway
 }
 
-impl Looked {
+impl DebuggedGateway {
     fn start(more: &[Value], variables: &[(&str, &str)], flags: &[&str]) -> Self {
         let directory = scratch();
         let sample = json!({ "id": "sample", "displayName": "The sample", "type": "stdio",
@@ -134,11 +134,11 @@ impl Looked {
     }
 
     /// Sends a request with exactly these headers.
-    pub(super) fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Told {
+    pub(super) fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> DebugAnswer {
         self.try_ask(method, path, headers).expect("it answers")
     }
 
-    fn try_ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Option<Told> {
+    fn try_ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Option<DebugAnswer> {
         let mut stream = TcpStream::connect(&self.address).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).ok()?;
         let mut head = format!("{method} {path} HTTP/1.1\r\n");
@@ -154,7 +154,7 @@ impl Looked {
         }
         let head = String::from_utf8(head).ok()?;
         let status = head.split(' ').nth(1)?.parse().ok()?;
-        let mut told = Told { status, head, body: String::new() };
+        let mut told = DebugAnswer { status, head, body: String::new() };
         let length = told.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
         let mut body = vec![0; length];
         stream.read_exact(&mut body).ok()?;
@@ -193,7 +193,7 @@ impl Looked {
         serde_json::from_str(&told.body).unwrap_or_else(|e| panic!("{path}: {e}: {}", told.body))
     }
 
-    fn upgrade(&self, path: &str, with_token: bool) -> Result<Looking, tungstenite::Error> {
+    fn upgrade(&self, path: &str, with_token: bool) -> Result<FollowerSocket, tungstenite::Error> {
         let mut request = format!("ws://{}{path}", self.address).into_client_request()?;
         if with_token {
             let bearer = format!("Bearer {}", self.token).parse().expect("a header");
@@ -202,18 +202,18 @@ impl Looked {
         let stream = TcpStream::connect(&self.address).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
         match tungstenite::client::client(request, stream) {
-            Ok((socket, _)) => Ok(Looking(socket)),
+            Ok((socket, _)) => Ok(FollowerSocket(socket)),
             Err(tungstenite::HandshakeError::Failure(e)) => Err(e),
             Err(tungstenite::HandshakeError::Interrupted(_)) => panic!("it answers in time"),
         }
     }
 
-    pub(super) fn follow(&self, path: &str) -> Looking {
+    pub(super) fn follow(&self, path: &str) -> FollowerSocket {
         self.upgrade(path, true).expect("it may follow")
     }
 
     /// Opens a WebSocket as a page in a browser does.
-    pub(super) fn follow_without_header(&self, path: &str) -> Looking {
+    pub(super) fn follow_without_header(&self, path: &str) -> FollowerSocket {
         self.upgrade(path, false).expect("it may follow")
     }
 
@@ -227,9 +227,9 @@ impl Looked {
 }
 
 /// A WebSocket.
-pub(super) struct Looking(WebSocket<TcpStream>);
+pub(super) struct FollowerSocket(WebSocket<TcpStream>);
 
-impl Looking {
+impl FollowerSocket {
     /// Waits for the next line; `None` when it has ended.
     pub(super) fn hear(&mut self) -> Option<Value> {
         loop {
