@@ -5,7 +5,7 @@ mod rig;
 use serde_json::{Value, json};
 
 use super::rig::{PATIENCE, until};
-use rig::{FollowerSocket, looking, looking_at, with_options};
+use rig::{FollowerSocket, start, start_with_backends, with_options};
 
 const KEY: &str = "sk-canary-0123456789abcdefghij";
 const SECRET: &str = "c4n4ry-53cr3t";
@@ -22,7 +22,7 @@ fn calls(trace: Value) -> Vec<Value> {
 
 #[test]
 fn every_endpoint_says_what_it_should() {
-    let mut gateway = looking(&[]);
+    let mut gateway = start(&[]);
     gateway.open();
     gateway.call("echo", &json!({ "text": "hello" }));
     let status = gateway.get("/api/status");
@@ -70,7 +70,7 @@ fn every_endpoint_says_what_it_should() {
 
 #[test]
 fn recordings_are_searched_while_it_runs() {
-    let mut gateway = looking(&[]);
+    let mut gateway = start(&[]);
     gateway.open();
     gateway.call("echo", &json!({ "text": "a needle \u{1b}[31m" }));
     gateway.call("fail", &json!({ "message": "no" }));
@@ -87,7 +87,7 @@ fn recordings_are_searched_while_it_runs() {
 
 #[test]
 fn both_sockets_tell_what_happens_while_it_does() {
-    let mut gateway = looking(&[]);
+    let mut gateway = start(&[]);
     gateway.open();
     let (mut logs, mut trace) = (gateway.follow("/ws/logs"), gateway.follow("/ws/mcptrace"));
     assert_eq!(gateway.get("/api/status")["mcptrace"]["followers"], 1);
@@ -137,7 +137,7 @@ fn welcome(path: &str) -> (&'static [(&'static str, &'static str)], u16) {
 
 #[test]
 fn a_foreign_host_is_refused() {
-    let gateway = looking(&[]);
+    let gateway = start(&[]);
     let bearer = format!("Bearer {}", gateway.token);
     let port = gateway.address.rsplit_once(':').unwrap().1;
     for path in PATHS {
@@ -160,7 +160,7 @@ fn a_foreign_host_is_refused() {
 
 #[test]
 fn a_page_of_another_origin_is_refused() {
-    let gateway = looking(&[]);
+    let gateway = start(&[]);
     let bearer = format!("Bearer {}", gateway.token);
     let own = format!("http://{}", gateway.address);
     for path in PATHS {
@@ -182,7 +182,7 @@ fn a_page_of_another_origin_is_refused() {
 
 #[test]
 fn without_the_token_nothing_is_told() {
-    let mut gateway = looking(&[]);
+    let mut gateway = start(&[]);
     gateway.open();
     let (host, token) = (("Host", gateway.address.as_str()), gateway.token.as_str());
     let wrong = format!("Bearer {token}x");
@@ -206,7 +206,8 @@ fn no_secret_shows_anywhere() {
     // One more server, which prints its secrets before it ends.
     let dying = json!({ "id": "dying", "type": "stdio", "command": "sh",
         "args": ["-c", format!("echo password={SECRET} {KEY} >&2; exit 3")] });
-    let mut gateway = looking_at(&[dying], &[("OPENAI_API_KEY", KEY), ("SCRUBJAY_LOG_LEVEL", "trace")]);
+    let mut gateway =
+        start_with_backends(&[dying], &[("OPENAI_API_KEY", KEY), ("SCRUBJAY_LOG_LEVEL", "trace")]);
     let mut trace = gateway.follow("/ws/mcptrace");
     gateway.open_with(&json!({ "OPENAI_API_KEY": KEY, "logLevel": "trace" }));
     gateway.call(
@@ -234,7 +235,7 @@ fn no_secret_shows_anywhere() {
 
 #[test]
 fn who_reads_too_slowly_is_let_go_and_nobody_waits() {
-    let mut gateway = looking(&[]);
+    let mut gateway = start(&[]);
     gateway.open();
     let deaf = gateway.follow("/ws/mcptrace");
     let text = "x".repeat(30_000);
@@ -253,7 +254,7 @@ fn who_reads_too_slowly_is_let_go_and_nobody_waits() {
 
 #[test]
 fn only_so_many_follow_and_connect_at_once() {
-    let mut gateway = looking(&[]);
+    let mut gateway = start(&[]);
     gateway.open();
     let sockets: Vec<FollowerSocket> = (0..16).map(|_| gateway.follow("/ws/logs")).collect();
     assert_eq!(gateway.follow_refused("/ws/logs"), 503);
@@ -271,7 +272,7 @@ fn only_so_many_follow_and_connect_at_once() {
 
 #[test]
 fn who_asks_without_end_is_told_to_wait() {
-    let gateway = looking(&[]);
+    let gateway = start(&[]);
     let status = || gateway.try_status("/api/status");
     until("nobody asks without end", || (0..500).any(|_| status() == Some(429)));
 }

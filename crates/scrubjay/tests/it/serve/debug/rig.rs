@@ -37,12 +37,12 @@ impl DebugAnswer {
 }
 
 /// Starts a gateway with endpoints on any port.
-pub(super) fn looking(variables: &[(&str, &str)]) -> DebuggedGateway {
-    looking_at(&[], variables)
+pub(super) fn start(variables: &[(&str, &str)]) -> DebuggedGateway {
+    start_with_backends(&[], variables)
 }
 
 /// Starts a gateway with more backends.
-pub(super) fn looking_at(more: &[Value], variables: &[(&str, &str)]) -> DebuggedGateway {
+pub(super) fn start_with_backends(more: &[Value], variables: &[(&str, &str)]) -> DebuggedGateway {
     let mut gateway = DebuggedGateway::start(more, variables, &["--debug-port", "0"]);
     gateway.find();
     gateway
