@@ -126,7 +126,7 @@ fn what_was_recorded_while_the_clock_was_behind_stays() {
     assert!(told.contains("left: 1 tape") && told.contains("nothing to remove"), "{told}");
     assert!(lab.tape_ids().is_superset(&behind));
     lab.run_well(&[&rm[..], &["--trust-clock"]].concat());
-    assert!(lab.tape_ids().is_disjoint(&behind), "somebody says that it is as old as it says");
+    assert!(lab.tape_ids().is_disjoint(&behind), "the user confirmed that its times are right");
     assert!(lab.tape_ids().is_superset(&before));
 }
 

@@ -113,7 +113,7 @@ impl Kept {
             }
         }
         let progress = self.of_type("notification").any(|entry| entry["method"] == "notifications/progress");
-        assert_eq!(progress, calls.contains("count"), "progress goes with its call");
+        assert_eq!(progress, calls.contains("count"), "progress is kept or left out with its call");
         calls
     }
 

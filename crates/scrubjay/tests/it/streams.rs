@@ -139,7 +139,10 @@ fn shared_descriptions_stay_blocking() {
     assert_eq!(wrapped.line().as_deref(), Some("there and back"));
     for description in &shared {
         let flags = rustix::fs::fcntl_getfl(description).unwrap();
-        assert!(!flags.contains(OFlags::NONBLOCK), "whoever shares it would be surprised");
+        assert!(
+            !flags.contains(OFlags::NONBLOCK),
+            "another process that shares the file would get a non-blocking one"
+        );
     }
     drop(shared);
     assert_eq!(wrapped.leave(), 0);

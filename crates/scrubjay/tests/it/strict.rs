@@ -65,7 +65,7 @@ fn what_a_server_says_is_held_to_the_same() {
         r#"echo 'listening on 8080'; read x; printf '{"jsonrpc":"2.0","id":1,"result":{"x":Infinity}}\n'"#;
     let mut wrapped = start(&lab, &rules, &["sh", "-c", script]);
     let answer = wrapped.ask(1, "ping", &json!({}));
-    assert_eq!(answer["error"]["data"]["rule"], "strict/json", "the stray line reached nobody: {answer}");
+    assert_eq!(answer["error"]["data"]["rule"], "strict/json", "the stray line was not forwarded: {answer}");
     assert_eq!(wrapped.leave(), 0);
     let tape = lab.only_tape();
     assert!(tape.entries.iter().any(|entry| entry.payload == b"listening on 8080"));

@@ -200,7 +200,7 @@ fn a_checkpoint_names_a_header_that_was_changed_and_tells_of_an_import() {
         "{shown}"
     );
     hide(&lab, &hidden);
-    assert_eq!(lab.run(&["tape", "verify"]).code, 0, "nothing but a checkpoint tells");
+    assert_eq!(lab.run(&["tape", "verify"]).code, 0, "only a checkpoint detects it");
     let told = lab.run(&verify);
     let shown = String::from_utf8(told.stdout).unwrap();
     let line = format!("  {hidden}  CHANGED: its entries are what they were, but its header is not (kind)");

@@ -23,7 +23,7 @@ fn check_request(line: &str, id: &Value) {
         [r#"{"jsonrpc":"2.0","id":1,"method":"before"}"#, r#"{"jsonrpc":"2.0","method":"after"}"#];
     wrapped.say(&format!("{}\n{line}\n{}", neighbours[0], neighbours[1]));
     let mut heard: Vec<String> = (0..3).map(|_| wrapped.line().expect("three lines come back")).collect();
-    let refusal = heard.iter().position(|line| line.contains("error")).expect("the client is told");
+    let refusal = heard.iter().position(|line| line.contains("error")).expect("the client gets an error");
     let refusal = heard.remove(refusal);
     assert_eq!(heard, neighbours);
     assert_eq!(wrapped.leave(), 0);

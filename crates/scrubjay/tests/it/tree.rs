@@ -141,7 +141,7 @@ fn a_command_that_does_not_start_is_named() {
         assert_eq!(wrapped.exit_code(), 1);
         let told = wrapped.stderr_text();
         assert!(told.contains(command) && told.contains(why), "{told}");
-        assert_eq!(told.matches(why).count(), 1, "said once is enough: {told}");
+        assert_eq!(told.matches(why).count(), 1, "it is reported once: {told}");
     }
     let told = lab.run(&["wrap"]);
     assert_eq!(told.code, 2);

@@ -82,7 +82,7 @@ impl Relay {
         let gaps = tapes.iter().flat_map(|tape| tape.of_kind("gap")).map(|entry| entry.facts());
         let missing: u64 =
             gaps.filter(|gap| gap["forwarded"] == false).map(|gap| gap["messages"].as_u64().unwrap()).sum();
-        assert_eq!(missing, refused, "what was refused is told of");
+        assert_eq!(missing, refused, "a gap entry reports the refused messages");
         tapes
     }
 }

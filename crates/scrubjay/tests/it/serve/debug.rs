@@ -295,7 +295,7 @@ fn a_client_may_ask_for_them_with_its_options() {
     let token = gateway.token_file.clone();
     assert!(token.exists());
     gateway.finish();
-    assert!(!token.exists(), "the token goes with the gateway");
+    assert!(!token.exists(), "the token's file is removed with the gateway");
 }
 
 #[test]

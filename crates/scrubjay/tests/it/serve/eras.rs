@@ -305,7 +305,7 @@ fn a_watched_resource_is_told_of_once_to_each_who_watches() {
     }
     // The last unsubscription ends it.
     for session in &sessions {
-        assert!(!heard().contains("notifications/cancelled"), "somebody still watches");
+        assert!(!heard().contains("notifications/cancelled"), "another session is still subscribed");
         assert_eq!(session.post(&legacy("resources/unsubscribe", 44)).json()["result"], json!({}));
     }
     until("the backend is let go of", || heard().contains("notifications/cancelled"));

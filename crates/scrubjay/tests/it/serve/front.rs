@@ -172,7 +172,7 @@ fn a_session_lives_until_it_is_ended() {
     assert!(busy.event().is_some());
     assert_eq!(session.delete().status, 200);
     while let Some(event) = busy.event() {
-        assert_ne!(event.message["id"], 6, "nobody is answered after the end");
+        assert_ne!(event.message["id"], 6, "no answer comes after the end of the session");
     }
     assert_eq!(session.post(&list).status, 404);
     assert_eq!(session.delete().status, 404);
@@ -224,7 +224,7 @@ fn the_standing_stream_hears_of_changes() {
     assert!(standing.is_stream());
     let changed = session.post(&call(8, "test_trigger_tool_change", &json!({}))).messages();
     assert_eq!(answer_text(changed.last().expect("an answer")), "Tool list changed");
-    let event = standing.event().expect("the change is told");
+    let event = standing.event().expect("a notification of the change");
     assert_eq!(event.message["method"], "notifications/tools/list_changed");
     drop(standing);
     // An event without a connected client waits for the client that resumes the stream.

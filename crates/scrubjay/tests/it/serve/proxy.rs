@@ -71,7 +71,7 @@ fn a_token_for_us_goes_no_further() {
     let served = wrap(directory.path(), &upstream, &["--auth-token-file", &text(&file)]);
     let hello = initialize(1).to_string();
     assert_eq!(served.target().post(&hello).status, 401);
-    assert!(upstream.asked().is_empty(), "whoever may not come in reaches nobody");
+    assert!(upstream.asked().is_empty(), "a refused client's request does not reach the server");
     let host = served.target().with("Authorization", "bearer canary-of-ours");
     assert_eq!(host.post(&hello).status, 200);
     drop(served);
@@ -115,7 +115,7 @@ fn a_session_is_its_tokens_alone() {
             assert_eq!(reply.status, 404, "{thief:?}");
         }
     }
-    assert_eq!(upstream.asked().len(), asked, "the server hears nothing of it");
+    assert_eq!(upstream.asked().len(), asked, "the request does not reach the server");
     assert_eq!(bob.clone().with("X-Again", "1").post(&hello).status, 502, "the session is another's");
     let anna = anna.with("Mcp-Session-Id", "s-anna");
     assert_eq!(anna.post(&list).status, 200);

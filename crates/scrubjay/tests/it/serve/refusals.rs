@@ -97,7 +97,7 @@ fn a_flood_of_refusals_is_counted() {
     let data = directory.path().join("data");
     let refused = refusals(&data, "refused");
     let counted: u64 = refused.iter().map(|note| note["count"].as_u64().unwrap_or(1)).sum();
-    assert_eq!(counted, FLOOD, "none is forgotten: {refused:?}");
+    assert_eq!(counted, FLOOD, "all refusals are counted: {refused:?}");
     // One note at once, one at the end, and some in between, at growing distances.
     assert!(refused.len() < 20, "{refused:?}");
     let own = refusals(&data, "http");

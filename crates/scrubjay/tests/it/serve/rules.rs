@@ -258,7 +258,7 @@ fn what_a_rule_hides_does_not_come_back_from_an_earlier_run() {
         listed.contains("\"fail\"")
     };
     assert!(lists_fail(&json!([])), "it is there");
-    assert!(lists_fail(&json!([])), "what it listed last stands in for it");
+    assert!(lists_fail(&json!([])), "its last list is used");
     assert!(!lists_fail(
         &json!([{ "name": "hide", "match": { "methods": ["tools/*"] }, "action": "block" }])
     ));

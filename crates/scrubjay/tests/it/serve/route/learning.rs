@@ -29,7 +29,7 @@ fn a_task_that_was_carried_out_once_is_found_from_then_on() {
     until("it is learned", || found(&mut routing, "blurt it")["tools"][0]["name"] == "echo");
     let learned = found(&mut routing, "blurt it");
     assert_eq!(learned["tools"][0]["why"][0]["fields"], json!(["asked_as"]), "{learned}");
-    assert_eq!(learned["serves"], false, "one conversation makes nobody sure: {learned}");
+    assert_eq!(learned["serves"], false, "one conversation does not raise the confidence: {learned}");
     let (_, directory) = routing.finish();
     // Another process learns it from the tape, although it has no model.
     let mut again = Routing::in_directory(directory, None, &[]).opened();
@@ -40,7 +40,7 @@ fn a_task_that_was_carried_out_once_is_found_from_then_on() {
         Routing::in_directory(directory, Some(&model), &[BACKENDS, ("SCRUBJAY_ROUTER_LEARN", "false")])
             .opened();
     assert_eq!(never.task(TASK)["result"]["isError"], false);
-    assert_eq!(found(&mut never, TASK)["tools"], json!([]), "nothing is learned where nobody wants it");
+    assert_eq!(found(&mut never, TASK)["tools"], json!([]), "nothing is learned if it is switched off");
 }
 
 #[test]
