@@ -62,7 +62,7 @@ pub(crate) struct WrapArgs {
     /// Choose what happens to messages when the tape cannot be written [default: stop]
     #[arg(long, value_enum, value_name = "WHAT")]
     on_record_failure: Option<OnRecordFailure>,
-    /// Choose what a recorded message survives before it is passed on [default: process]
+    /// Choose what a recorded message must survive before it is passed on [default: process]
     #[arg(long, value_enum, value_name = "WHAT")]
     durability: Option<Durability>,
     /// Refuse messages longer than this [default: 16MiB]

@@ -293,7 +293,7 @@ fn secrets_in_rules_and_in_what_they_touch_reach_no_file() {
     assert!(wrapped.call(1, "fail", &json!({ "password": CANARY })).to_string().contains(CANARY));
     assert_eq!(wrapped.call(2, "slow", &json!({ "secret": CANARY }))["result"]["password"], CANARY);
     let echoed = wrapped.call(3, "echo", &json!({ "text": format!("x token={CANARY}") }));
-    assert!(echoed.to_string().contains(&password), "the forwarded messages are complete: {echoed}");
+    assert!(echoed.to_string().contains(&password), "the forwarded message is not redacted: {echoed}");
     let clean = |what: &str, bytes: &[u8]| {
         let found = bytes.windows(CANARY.len()).any(|window| window == CANARY.as_bytes());
         assert!(!found, "{what}: {}", String::from_utf8_lossy(bytes));
