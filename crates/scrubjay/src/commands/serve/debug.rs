@@ -1,7 +1,7 @@
 //! Starts the debug endpoints if they are configured: on a loopback port, with a token that only the user can read.
 //!
-//! A client's options may ask for them after the gateway has started. If they cannot be started, the user is told, and the
-//! gateway continues without them.
+//! A client's options may ask for them after the gateway has started. If they cannot be started, a message says
+//! so, and the gateway continues without them.
 
 mod token;
 
