@@ -1,8 +1,8 @@
-//! What a test needs of the machine it runs on: the real peers, a PostgreSQL, `strace`, another clock, root.
+//! What a test needs from its machine: the real peers, a PostgreSQL, `strace`, another clock, root.
 //!
 //! A test that needs something is marked `#[ignore = "needs …"]`, so that a plain `cargo test` counts it as ignored and
-//! names what it lacks. `scripts/test` provides all of it and runs these tests too: there a test that lacks something
-//! fails. None looks for what it needs and passes without. Each crate's integration tests include this file.
+//! prints what it needs. `scripts/test` provides everything and runs these tests too; there a test fails if something
+//! is missing. No test may look for what it needs and pass without it. Each crate's integration tests include this file.
 
 #![allow(dead_code, reason = "no crate needs all of it")]
 

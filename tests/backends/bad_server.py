@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A legacy MCP server over stdio that misbehaves when it is told to, for the gateway's tests.
+"""A legacy MCP server over stdio that misbehaves on request, for the gateway's tests.
 
     bad_server.py PREFIX [--silent]
 
@@ -65,7 +65,7 @@ def flood(request_id):
 
 
 def grandchild(request_id, escapes=False):
-    """Leaves a process behind that holds our streams open, and dies."""
+    """Leaves a process behind that holds our streams open, and exits."""
     child = subprocess.Popen(["sleep", "3600"], start_new_session=escapes)
     with open(ARGUMENTS["pid_file"], "w", encoding="utf-8") as file:
         file.write(str(child.pid))

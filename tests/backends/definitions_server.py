@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A legacy MCP server over stdio that says of itself what a file says, whenever it is asked.
+"""A legacy MCP server over stdio whose definitions are in a file.
 
     definitions_server.py FILE [ANYTHING...]
 
-FILE is JSON with `tools`, `prompts`, `instructions` and `capabilities`, read anew for every request, so that a test can change what the
-server says between runs or within one. Every tool answers with its name; its calls are appended to FILE.calls.
+FILE is JSON with `tools`, `prompts`, `instructions` and `capabilities`. It is read again for every request, so that a test
+can change the definitions between runs or within one. Every tool answers with its name; its calls are appended to FILE.calls.
 """
 
 import json

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""An MCP server over stdio that gives out handles, for tests of what becomes of them. It knows no clients apart.
+"""An MCP server over stdio that gives out handles, for tests of who may use them. It does not distinguish clients.
 
     handles_server.py [--era legacy|modern] [--heard FILE]
 
 Its tools: `echo` (answers with its `nonce`, after one progress message), `count` (makes `steps` progress messages of
 `bytes` bytes each, then answers), `forge` (makes a progress message for the `token` it is given, then answers), `token`
 (answers with the progress token of the call), `wait` and `release` (a call that is answered when another one is made),
-`begin` (begins a task), `ask` (demands input with a state; called again with the state it answers with what it kept),
-`status` (tells of a task unasked), `log` (logs its `text` while no call is under way), `ask_late` (asks its `text` once
-it has answered), `reply` (answers with what it was answered, once it was) and `stop` (exits). Methods: `tasks/get`, `tasks/result`,
+`begin` (begins a task), `ask` (requests input with a state; called again with the state it answers with the stored text),
+`status` (sends the status of a task), `log` (logs its `text` while no call is under way), `ask_late` (asks its `text` after
+it has answered), `reply` (answers with the client's reply, when it has come) and `stop` (exits). Methods: `tasks/get`, `tasks/result`,
 `tasks/cancel`, `tasks/list`, `resources/subscribe`, `completion/complete`. With `--heard` every line it reads is written
 to the file.
 """

@@ -3,7 +3,7 @@
     progress_host.py MODE COMMAND CALLS
 
 MODE is `auto`, `legacy` or a modern protocol version; CALLS is a JSON array of [tool, arguments], in which
-"$n.key" stands for a member of the n-th answer's data. Prints a JSON array of {text, data} or {code, message}.
+"$n.key" is replaced by a member of the n-th answer's data. Prints a JSON array of {text, data} or {code, message}.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ LIMIT_S = 50
 
 
 def filled(value, answers):
-    """Put in what earlier answers said."""
+    """Insert the data of earlier answers."""
     if isinstance(value, str) and value.startswith("$"):
         number, key = value[1:].split(".")
         return answers[int(number)]["data"][key]
@@ -27,7 +27,7 @@ def filled(value, answers):
 
 
 async def main() -> None:
-    """Hold the conversation."""
+    """Run the conversation."""
     mode, command, calls = sys.argv[1:]
     server = stdio_client(StdioServerParameters(command=command, args=[]))
     async with asyncio.timeout(LIMIT_S), Client(server, mode=mode) as client:

@@ -1,6 +1,6 @@
 """An MCP server, on the official SDK, with a tool that must not run: `python_deletes.py MARK`.
 
-`delete_all` leaves a file at MARK, so that a test sees whether it ran, whoever asked for it.
+`delete_all` makes a file at MARK, so that a test sees whether it ran.
 """
 
 import sys

@@ -5,7 +5,7 @@
 
 MODE is `auto`, `legacy` or a modern protocol version; CALLS is a JSON array of [tool, arguments], or of
 ["read", URI] for a resource. Prints one JSON object: `version`, `tools` (their names) and `answers` (the text
-of each call, `ERROR ` before it where the tool failed).
+of each call, with `ERROR ` before it if the tool failed).
 """
 
 import asyncio
@@ -19,7 +19,7 @@ LIMIT_S = 50
 
 
 async def main() -> None:
-    """Hold the conversation."""
+    """Run the conversation."""
     mode, where, calls = sys.argv[1:]
     server = where if where.startswith("http") else stdio_client(StdioServerParameters(command=where, args=[]))
     async with asyncio.timeout(LIMIT_S), Client(server, mode=mode) as client:

@@ -4,7 +4,7 @@
 
 MODE is `auto`, `legacy` or a modern protocol version. Offers ROOT to the server, asks `server-filesystem` which
 directories it may use and for each FILE, and prints one JSON object: `version`, `directories` and `files` (the text
-of each, `ERROR ` before it where the server refused).
+of each, with `ERROR ` before it if the server refused).
 """
 
 import asyncio
@@ -26,7 +26,7 @@ async def call(client: Client, tool: str, arguments: dict) -> str:
 
 
 async def main() -> None:
-    """Hold the conversation."""
+    """Run the conversation."""
     mode, url, root, *files = sys.argv[1:]
 
     async def list_roots(_context: object) -> ListRootsResult:

@@ -1,4 +1,4 @@
-"""An MCP host that makes one call at a time, as it is told.
+"""An MCP host that makes one call for each line of its input.
 
     python_steps.py MODE URL
 
@@ -16,7 +16,7 @@ LIMIT_S = 110
 
 
 async def main() -> None:
-    """Hold the conversation."""
+    """Run the conversation."""
     mode, url = sys.argv[1:]
     async with asyncio.timeout(LIMIT_S), Client(url, mode=mode) as client:
         while line := await asyncio.to_thread(sys.stdin.readline):

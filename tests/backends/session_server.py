@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A legacy MCP server over stdio that keeps things by session, for the gateway's tests.
+"""A legacy MCP server over stdio that keeps state for its session, for the gateway's tests.
 
     session_server.py [--mute-discover]
 

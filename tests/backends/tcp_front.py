@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Passes connections on to another address, for tests of what lies between: prints the port it listens on.
+"""Forwards connections to another address, for tests of TLS and slow networks. Prints the port that it listens on.
 
     tcp_front.py HOST:PORT [--tls CERTIFICATE KEY] [--trickle]
 
-With --tls its clients speak TLS to it; with --trickle they get every byte of an answer on its own.
+With --tls its clients use TLS; with --trickle they get each byte of an answer separately.
 """
 
 import socket

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""An MCP server over stdio, of both eras, whose answers are spelled as no library would spell them.
+"""An MCP server over stdio, of both eras, whose answers have a JSON spelling that no library writes.
 
-For tests of what must pass unchanged. Every line it reads is appended to the file named by its argument,
+For tests that messages pass unchanged. Every line that it reads is appended to the file named by its argument,
 after its process id. Tools: `pid`, `ask` (asks the client for its roots and answers with what it was given),
-`count` (reports progress), `wait` (answers never), `die`. Anything unknown gets an error of its own.
+`count` (reports progress), `wait` (never answers), `die`. Anything unknown gets an error of its own.
 """
 
 import json

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A legacy MCP server over stdio that says too much, or does not read, when a tool is called.
+"""A legacy MCP server over stdio that sends too much, or does not read, when a tool is called.
 
-With `WHAT BYTES COUNT` it says too much of itself: no two processes say the same.
+With `WHAT BYTES COUNT` it describes itself at too great length, and each process differently.
 """
 
 import json
@@ -27,7 +27,7 @@ def call(request_id, name, arguments):
     elif name == "large":
         text(request_id, "x" * arguments["bytes"])
     elif name == "flood":
-        # Answered first: what follows belongs to no call.
+        # Answered first, so that the messages after it belong to no call.
         text(request_id, "flooding")
         data = "x" * arguments["bytes"]
         for _ in range(arguments["count"]):
@@ -47,7 +47,7 @@ def call(request_id, name, arguments):
 
 
 def of_itself(what, count, fill):
-    """Returns what it lists of itself, all of it its own."""
+    """Returns its lists, whose content differs for each process."""
     own = str(os.getpid())
     if what == "tools":
         return [{"name": f"t{n}", "description": own + fill, "inputSchema": {"type": "object"}} for n in range(count)]
@@ -77,7 +77,7 @@ def main():
             greeting = {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info, **instructions}
             say(id=request_id, result=greeting)
         elif method == "tools/list" and what == "pages":
-            # There is always one more.
+            # There is always another page.
             tool = {"name": "page", "description": "x" * size, "inputSchema": {"type": "object"}}
             say(id=request_id, result={"tools": [tool], "nextCursor": "more"})
         elif method == "tools/list":

@@ -1,4 +1,4 @@
-"""A gateway under attack: starts it, speaks to it by hand, and tells what it takes."""
+"""A gateway under attack: starts it, sends raw requests to it, and measures its memory."""
 
 import itertools
 import json
@@ -34,7 +34,7 @@ class Gateway:
             backend = {"id": "bomb", "type": "stdio", "command": SERVER[0], "args": SERVER[1:], "shared": shared}
             settings["backends"] = [backend]
             if of_itself:
-                # Beside one that says little and serves all, so that others can be served.
+                # With a second, shared backend that sends little, so that other clients can be served.
                 much = {**backend, "id": "much", "args": SERVER[1:] + [str(argument) for argument in of_itself]}
                 settings["backends"] = [{**backend, "shared": True}, much]
         config = os.path.join(root, "config.json")
@@ -77,7 +77,7 @@ class Gateway:
         self.process.wait(PATIENCE)
 
     def notes(self):
-        """Returns everything that is on its tapes, once it has stopped."""
+        """Returns everything that is on its tapes, after it has stopped."""
         listed = json.loads(self.run("--json", "tape", "ls", "--all"))
         return "".join(self.run("--json", "tape", "export", tape["id"], "--format", "jsonl") for tape in listed)
 

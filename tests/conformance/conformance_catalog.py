@@ -1,8 +1,8 @@
 """What the conformance fixture offers: the tools, prompts and resources the suite names.
 
-A tool is a function of a `call` and its arguments. It never knows the protocol era:
+A tool is a function of a `call` and its arguments. It does not depend on the protocol era:
 `call.ask` puts questions to the client, `call.require` insists on a capability, and
-`call.log`, `call.progress` and `call.sleep` do what they say. Everything about the wire
+`call.log`, `call.progress` and `call.sleep` do what their names say. The wire protocol
 is in conformance_server.py.
 """
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """The server that the MCP conformance suite expects, over stdio, in both protocol eras.
 
-It speaks newline-delimited JSON-RPC by hand, without an SDK, so that every byte is
+It implements newline-delimited JSON-RPC without an SDK, so that every byte is
 ours: legacy (`initialize`, 2024-11-05 … 2025-11-25) and modern (stateless, 2026-07-28),
-on one connection if need be. This file is the protocol: one function a method. What is
-offered is in conformance_catalog.py. A tool is written once and runs in both eras, because
+on one connection if necessary. This file is the protocol, with one function for each method. What is
+offered is in conformance_catalog.py. A tool is written once and works in both eras, because
 `ask` hides how the client is asked: by a request of our own (legacy), an `input_required`
 result (modern), or a parked task (the tasks extension).
 
@@ -109,7 +109,7 @@ class Peer:
             return message["result"]
 
     def broadcast(self, method, wanted, params=None):
-        """Tell everyone concerned: the legacy session, and each listen whose filter wants it."""
+        """Notify the legacy session, and each listen request whose filter includes it."""
         uri = (params or {}).get("uri")
         if self.session is not None and (uri is None or uri in self.watched):
             self.notify(method, params)
@@ -245,7 +245,7 @@ class Call:
         return self.modern and TASKS in (self.capabilities.get("extensions") or {})
 
     def require(self, capability):
-        """Insist on a client capability, in the words of the era."""
+        """Require a client capability; the error is that of the era."""
         if capability in self.capabilities:
             return
         if not self.modern:
@@ -253,12 +253,12 @@ class Call:
         refuse_without(capability, {capability: {}})
 
     def require_tasks(self):
-        """Insist on the tasks extension; the legacy era has none, and does without."""
+        """Require the tasks extension, except in the legacy era, which has none."""
         if self.modern and not self.has_tasks():
             refuse_without(TASKS, {"extensions": {TASKS: {}}})
 
     def go_on_as_task(self, work):
-        """Answer with a task that does the rest, where there are tasks."""
+        """Answer with a task that does the rest, if the client supports tasks."""
         if not self.has_tasks():
             return work(self)
         task = Task(self)

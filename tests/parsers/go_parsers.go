@@ -1,4 +1,4 @@
-// Says what Go readers read in a stream of bytes, for the differential test of rules. Frames as in python_parsers.py.
+// Prints what Go parsers read in a stream of bytes, for the differential test of rules. Frames as in python_parsers.py.
 package main
 
 import (
@@ -19,7 +19,7 @@ type params struct {
 	Arguments arguments       `json:"arguments"`
 }
 
-// A message as most Go servers read it: keys match whatever their case, and the last of several counts.
+// A message as most Go servers read it: keys match in any case, and the last of several counts.
 type message struct {
 	Method json.RawMessage `json:"method"`
 	ID     json.RawMessage `json:"id"`
@@ -57,7 +57,7 @@ func structs(raw []byte) []call {
 		return read
 	}
 	var one message
-	// A member of another type is skipped, and the rest is read all the same.
+	// A member of another type is skipped, and the rest is still read.
 	if err := json.Unmarshal(raw, &one); err != nil {
 		if _, ok := err.(*json.UnmarshalTypeError); !ok {
 			return nil

@@ -1,4 +1,4 @@
-// Says what Node readers read in a stream of bytes, for the differential test of rules. Frames as in python_parsers.py.
+// Prints what Node parsers read in a stream of bytes, for the differential test of rules. Frames: see python_parsers.py.
 
 import { createRequire } from 'node:module';
 import { pathToFileURL } from 'node:url';
@@ -11,7 +11,7 @@ const fact = (value) => {
   return typeof value === 'string' ? value : JSON.stringify(value) ?? '?';
 };
 
-// What a careful reader hands on.
+// The values that a careful parser returns.
 function facts(message) {
   if (Array.isArray(message)) return message.flatMap(facts);
   if (typeof message !== 'object' || message === null || !('method' in message)) return [];
@@ -20,7 +20,7 @@ function facts(message) {
   return [[fact(message.method), fact(params.name), fact(message.id), fact(args.path)]];
 }
 
-// What a careless one does: objects merged into others, whatever is given taken for text.
+// A careless parser: objects are merged into others, and any value is used as text.
 function careless(message) {
   if (Array.isArray(message)) return message.flatMap(careless);
   if (typeof message !== 'object' || message === null) return [];
@@ -52,14 +52,14 @@ function sdk(stream) {
       if (message === null) return read;
       read.push(...facts(message));
     } catch {
-      // The SDK reports it, and reads on.
+      // The SDK reports it, and continues to read.
     }
   }
 }
 
 function reading(stream) {
   const text = stream.toString('utf8');
-  // As node:readline cuts lines.
+  // Lines as node:readline splits them.
   const lines = text.split(/\r\n|\n|\r|\u2028|\u2029/);
   return [
     ['node sdk', sdk(stream)],

@@ -1,4 +1,4 @@
-"""Says what Python readers read in a stream of bytes, for the differential test of rules.
+"""Prints what Python parsers read in a stream of bytes, for the differential test of rules.
 
 Frames of cases come in on standard input and frames of readings go out: a length (4 bytes, big endian) and that many
 bytes, which are in turn cases or readings with a length before each. A reading is a JSON list of
@@ -19,7 +19,7 @@ DECODER = json.JSONDecoder()
 
 
 def fact(value):
-    """What a reader hands on: a string as it is, anything else as JSON."""
+    """The value that a parser returns: a string unchanged, anything else as JSON."""
     if value is None or isinstance(value, str):
         return value
     try:
@@ -29,7 +29,7 @@ def fact(value):
 
 
 def facts(message):
-    """The calls that a parsed message, or a batch of them, stands for."""
+    """The calls in a parsed message or batch."""
     if isinstance(message, list):
         return [fact for one in message for fact in facts(one)]
     if not isinstance(message, dict) or "method" not in message:
@@ -64,7 +64,7 @@ def sdk(lines):
 
 
 def values(text):
-    """A reader that takes one value after the other, wherever they end."""
+    """A parser that reads one value after the other, regardless of line ends."""
     read, at = [], 0
     while at < len(text):
         try:

@@ -3,12 +3,12 @@
     model_api.py PLAN LOG
 
 PLAN is JSON: a list of {"server", "tool", "arguments"}. The model asks for these tools one after the other,
-each in a turn of its own, and then ends with a text that holds all their results. It finds the name by which
+each in a turn of its own, and then ends with a text that has all their results. It finds the name under which
 the host offers a tool among those the host sent; one that is not offered is reported in that last text, and so
 is a call that failed. Everything the host asked for is appended to LOG, a line of JSON for each request.
 
-It speaks Anthropic Messages (Claude Code), OpenAI Responses (Codex) and Chat Completions (opencode), and Gemini's
-generateContent (Gemini CLI). It keeps no state: where a conversation stands is read from the request.
+It implements Anthropic Messages (Claude Code), OpenAI Responses (Codex) and Chat Completions (opencode), and Gemini's
+generateContent (Gemini CLI). It keeps no state: the progress of a conversation is read from the request.
 """
 
 import json
@@ -21,7 +21,7 @@ MISSING = "NOT OFFERED"
 
 
 def as_text(value):
-    """Flattens what a host made of a tool's result."""
+    """Flattens a tool's result in the form that a host sends."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -5,7 +5,7 @@
 MODE is `auto`, `legacy` or a modern protocol version. What the host saw goes to
 LOGPREFIX.jsonl, one line per step; the server's stderr goes to LOGPREFIX.stderr.
 Steps are chosen by what the server lists, and are sent one after the other, so
-that two runs against the same server say the same things in the same order.
+that two runs against the same server send the same messages in the same order.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ async def answer_elicitation(_context: Any, params: Any) -> ElicitResult:
 
 
 class Conversation:
-    """Runs the steps and logs what came of each."""
+    """Runs the steps and logs the outcome of each."""
 
     def __init__(self, client: Client, log: TextIO) -> None:
         self.client = client
@@ -83,7 +83,7 @@ class Conversation:
         self.write("progress", [progress, total, message])
 
     async def run(self) -> None:
-        """Say everything there is to say."""
+        """Run all steps."""
         client = self.client
         self.write("connected", {"protocolVersion": client.protocol_version})
         tools = await self.step("tools/list", client.list_tools())
@@ -106,7 +106,7 @@ class Conversation:
 
 
 async def main() -> None:
-    """Parse the command line and hold the conversation."""
+    """Parse the command line and run the conversation."""
     mode, prefix, dashes, command, *args = sys.argv[1:]
     if dashes != "--":
         raise SystemExit(__doc__)

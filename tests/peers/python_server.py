@@ -1,6 +1,6 @@
 """A small MCP server over stdio that speaks both eras, for the tests to talk to.
 
-Everything it says is a function of what it is asked, except `requestState`,
+Every answer depends only on the request, except for `requestState`,
 which the SDK seals with a fresh key in each process.
 """
 

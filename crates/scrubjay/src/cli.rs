@@ -131,7 +131,7 @@ impl Global {
         }
         all.extend(flags);
         Ok(Sources {
-            directory: std::env::current_dir().context("cannot tell the working directory")?,
+            directory: std::env::current_dir().context("cannot find the working directory")?,
             environment: Environment::of_process(),
             config: self.config.clone(),
             env_file: self.env_file.clone(),

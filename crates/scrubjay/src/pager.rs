@@ -1,6 +1,6 @@
 //! Shows long output in a pager, as `git` does: only on a terminal, and not for JSON.
 //!
-//! Standard output itself is redirected to the pager, so that code that prints need not know of it.
+//! Standard output itself is redirected to the pager, so that code that prints does not depend on it.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -32,7 +32,7 @@ impl Pager {
         }
         // Before standard output is redirected: afterwards the width cannot be measured.
         render::columns();
-        // The decision about colours is taken on the terminal, too; to a pipe there would be none.
+        // Colours are decided while standard output is still the terminal; on a pipe they would be off.
         let colours = anstream::AutoStream::choice(&io::stdout());
         let mut child = command.stdin(Stdio::piped()).spawn().ok()?;
         let into = child.stdin.take()?;

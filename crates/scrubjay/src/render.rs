@@ -1,4 +1,4 @@
-//! How results look on a terminal: tables, times, JSON.
+//! Prints results: tables, times, JSON.
 //!
 //! Recorded text passes through `inert` here, and JSON escapes the same characters, so that no recording can control the
 //! terminal. Colour is left out for `NO_COLOR` and in pipes, so it never carries meaning alone.
@@ -197,6 +197,7 @@ fn width_of(text: &str) -> usize {
 
 /// Appends a text, cut to a number of characters.
 fn clip_into(out: &mut String, text: &str, room: usize) {
+    // A text has at least as many bytes as characters, so most cells fit without counting.
     if text.len() <= room || width_of(text) <= room {
         out.push_str(text);
     } else {
@@ -253,11 +254,12 @@ pub(crate) fn print_lines(text: &str) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// Prints a unified diff, coloured where colour is wanted.
+/// Prints a unified diff, in colour if standard output takes it.
 pub(crate) fn print_diff(diff: &str) -> anyhow::Result<()> {
     let mut out = io::BufWriter::new(anstream::stdout().lock());
     for line in diff.trim_end_matches('\n').split('\n') {
         let style = match line.as_bytes() {
+            // Before added and removed lines, because the names of the two files begin like them.
             [b'+', b'+', b'+', ..] | [b'-', b'-', b'-', ..] => HEAD,
             [b'+', ..] => GOOD,
             [b'-', ..] => BAD,
@@ -283,7 +285,7 @@ pub(crate) fn write_json(out: impl Write, value: &impl Serialize) -> io::Result<
     Ok(serde_json::to_writer(InertJson(out), value)?)
 }
 
-/// Escapes characters in JSON that could steer a terminal and that JSON itself allows. It parses to the same value.
+/// Escapes characters in JSON that could control a terminal and that JSON itself allows. It parses to the same value.
 struct InertJson<W>(W);
 
 impl<W: Write> Write for InertJson<W> {
@@ -311,12 +313,14 @@ impl<W: Write> InertJson<W> {
         if !can_steer(c) {
             return self.0.write_all(c.encode_utf8(&mut [0; 4]).as_bytes());
         }
+        // A character above U+FFFF takes two of JSON's escapes.
         c.encode_utf16(&mut [0; 2]).iter().try_for_each(|unit| write!(self.0, "\\u{unit:04x}"))
     }
 }
 
-/// Tells whether a character can steer a terminal. Line feeds are part of the layout.
+/// Tells whether a character can control a terminal. Line feeds are part of the layout.
 fn can_steer(c: char) -> bool {
+    // Decides most characters without the call of `inert`.
     let plain = matches!(c, ' '..='~' | '\n');
     !plain && matches!(inert(c.encode_utf8(&mut [0; 4])), Cow::Owned(_))
 }

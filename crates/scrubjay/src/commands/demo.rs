@@ -65,7 +65,7 @@ pub(crate) fn run(global: &Global, _: &DemoArgs) -> anyhow::Result<ExitCode> {
     let data = scratch.display();
     writeln!(
         anstream::stdout(),
-        "\nUnless message otherwise, every message was on tape before it was passed on. Look closer:\n\
+        "\nExcept where only failures were recorded, every message was on tape before it was passed on. Look closer:\n\
          \n  scrubjay --data {data} tape ls --errors\
          \n  scrubjay --data {data} tape show latest --entry 3\
          \n  scrubjay --data {data} tape search error:true\

@@ -1,4 +1,4 @@
-//! `scrubjay doctor`: what is wrong with this installation, and what to do about each thing.
+//! `scrubjay doctor`: finds what is wrong with this installation, and says how to fix it.
 //!
 //! It only reads: nothing is repaired or created. A check is a function in the list [`CHECKS`].
 
@@ -89,6 +89,7 @@ const CHECKS: &[(&str, Check)] = &[
 ];
 
 pub(crate) fn run(global: &Global, _: &DoctorArgs) -> anyhow::Result<ExitCode> {
+    // A configuration that cannot be loaded is a finding, not an error, so that the other checks still run.
     let installation = Installation { home: global.home()?, loaded: global.load() };
     let mut findings = Vec::new();
     for (name, check) in CHECKS {

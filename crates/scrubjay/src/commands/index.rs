@@ -161,7 +161,7 @@ impl ProgressBar {
     fn show(&mut self, progress: Progress) {
         if self.is_wanted {
             self.is_shown = true;
-            // A progress bar that cannot be written is not worth failing for.
+            // The old bar is erased, because it may be longer. A bar that cannot be written is not worth failing for.
             let _ = write!(std::io::stderr(), "\r\u{1b}[K{}", bar(progress));
         }
     }
@@ -175,6 +175,7 @@ impl ProgressBar {
 
 fn bar(progress: Progress) -> String {
     let Progress { entries, bytes, bytes_total } = progress;
+    // With nothing to read, all of it is read. A live tape may grow meanwhile, so more than the total counts as all.
     let share = |of: u64| bytes.min(bytes_total).saturating_mul(of).checked_div(bytes_total).unwrap_or(of);
     let full = share(BAR_CHARS);
     format!(

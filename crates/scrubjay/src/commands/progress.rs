@@ -107,7 +107,7 @@ pub(crate) fn run(global: &Global, command: ProgressCommand) -> anyhow::Result<E
     // A digest without a model is no error, but its cause is logged.
     log::init(&loaded)?;
     let runtime = super::runtime()?;
-    let workspace = std::env::current_dir().context("cannot tell the working directory")?;
+    let workspace = std::env::current_dir().context("cannot find the working directory")?;
     let setup = loaded.toolset_setup(&workspace, project_of(&command))?;
     let project = setup.project.clone();
     let caller = caller(&setup);

@@ -51,7 +51,7 @@ fn read_records<T>(
     whose: &ProjectArg,
     with: impl AsyncFnOnce(&mut Read, &RecordCollection) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let directory = std::env::current_dir().context("cannot tell the working directory")?;
+    let directory = std::env::current_dir().context("cannot find the working directory")?;
     ledger::within(global, async |ledger, loaded| {
         let project = loaded.toolset_setup(&directory, whose.project.as_deref())?.project;
         let mut read = ledger.read().await?;

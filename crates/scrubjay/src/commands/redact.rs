@@ -108,7 +108,7 @@ fn decrypt_lines(loaded: &Loaded, named: Option<&str>, input: Box<dyn Read>) -> 
         }
         Ok(decrypted.line)
     })?;
-    anyhow::ensure!(unread == 0, "{unread} encrypted values could not be read and stand as they were");
+    anyhow::ensure!(unread == 0, "{unread} encrypted values could not be decrypted and were left unchanged");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -126,7 +126,9 @@ fn each_line(
         if read == 0 {
             break;
         }
+        // `take` stops at the limit, so a line of exactly that length may be only the beginning of one.
         anyhow::ensure!(read as u64 != LINE_BYTES_MAX, "line {number} is longer than {LINE_BYTES_MAX} bytes");
+        // Without its line end, as recorders pass lines to redaction; the end is written back unchanged.
         let end = line.len() - line.iter().rev().take_while(|b| matches!(b, b'\n' | b'\r')).count();
         output.write_all(&make(number, &line[..end])?)?;
         output.write_all(&line[end..])?;
@@ -148,7 +150,7 @@ fn explain(global: &Global, line: u64, findings: &[RedactionFinding]) -> std::io
             writeln!(out, "{report}")?;
         } else {
             let place = inert(&found.place);
-            writeln!(out, "line {line}: {} took out {} bytes at {place}", inert(&found.rule), found.bytes)?;
+            writeln!(out, "line {line}: {} removed {} bytes at {place}", inert(&found.rule), found.bytes)?;
         }
     }
     Ok(())

@@ -57,7 +57,7 @@ async fn open_session(ledger: &Ledger, loaded: &Loaded, named: &str) -> anyhow::
     // Settling writes, and this snapshot would not show the result.
     drop(read);
     for root in unsettled {
-        // A workspace that is gone must not keep its history from being read: its changes stay open, and the views say so.
+        // The history must be readable even if the workspace no longer exists: its changes stay open, and the views say so.
         let Ok(files) = files_of(ledger, loaded, &session, Path::new(&root)) else { continue };
         files.settle(&caller(&session, &root)).await?;
     }

@@ -1,4 +1,4 @@
-//! `scrubjay tape …`: look at recordings.
+//! `scrubjay tape …`: commands for recordings.
 
 mod checkpoint;
 mod du;

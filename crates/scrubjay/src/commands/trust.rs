@@ -45,10 +45,11 @@ enum TrustCommand {
 struct LsArgs {}
 
 pub(crate) fn run(global: &Global, args: &TrustArgs) -> anyhow::Result<ExitCode> {
+    // The commands have a --yes of their own; clap would accept this one before them, and it would have no effect.
     let is_about_file = args.file.is_some() || args.yes || args.revoke;
     anyhow::ensure!(
         args.command.is_none() || !is_about_file,
-        "FILE, --yes and --revoke cannot come before a command: put --yes behind it"
+        "FILE, --yes and --revoke cannot come before a command: put --yes after it"
     );
     match &args.command {
         Some(TrustCommand::Tool(args)) => return tools::run(global, args),
@@ -90,6 +91,7 @@ fn find(path: Option<&Path>) -> anyhow::Result<ProjectFile> {
         None => project::find(Path::new(".")),
     };
     match found {
+        // Trust in a file of another name would have no effect, because no command reads it as a project file.
         Ok(file) if file.has_known_name() => Ok(file),
         Ok(_) => {
             bail!(
@@ -97,7 +99,9 @@ fn find(path: Option<&Path>) -> anyhow::Result<ProjectFile> {
                 project::FILE_NAME
             )
         }
-        Err((_, Refused::Absent)) if path.is_none() => bail!("there is no {} here", project::FILE_NAME),
+        Err((_, Refused::Absent)) if path.is_none() => {
+            bail!("there is no {} here: name the file, or change to its directory", project::FILE_NAME)
+        }
         Err((path, Refused::Absent)) => bail!("there is no {}", path.display()),
         Err((path, Refused::Because(why))) => bail!("{} cannot be trusted: {why}", path.display()),
     }

@@ -62,7 +62,7 @@ pub(crate) struct WrapArgs {
     /// Choose what happens to messages when the tape cannot be written [default: stop]
     #[arg(long, value_enum, value_name = "WHAT")]
     on_record_failure: Option<OnRecordFailure>,
-    /// Choose what a recorded message survives before it is passed on [default: process]
+    /// Choose what a recorded message must survive before it is passed on [default: process]
     #[arg(long, value_enum, value_name = "WHAT")]
     durability: Option<Durability>,
     /// Refuse messages longer than this [default: 16MiB]
@@ -202,7 +202,7 @@ fn settings(
         // Recording without the redaction and the rules that the user asked for would be worse than not starting.
         Err(e) if is_about_recorder(&e) => return Err(e),
         Err(e) => {
-            // A file that happens to lie in the working directory must neither keep a server from starting nor
+            // A file that happens to be in the working directory must neither keep a server from starting nor
             // disable the owner's own rules.
             let own = global.load_own()?;
             let wrong: Vec<String> = problems(&e).iter().map(ToString::to_string).collect();
@@ -288,7 +288,7 @@ fn expand(text: &str, variable: impl Fn(&str) -> Option<String>) -> anyhow::Resu
     let mut pieces = text.split("${");
     let mut expanded = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {
-        let (name, rest) = piece.split_once('}').context("a ${ is not closed by }")?;
+        let (name, rest) = piece.split_once('}').context("a ${ has no closing }")?;
         let value = variable(name).with_context(|| format!("the variable {name} is not set"))?;
         expanded.push_str(&value);
         expanded.push_str(rest);
@@ -405,7 +405,7 @@ pub(super) fn sweep(home: &Home) -> usize {
             count
         }
         Err(e) => {
-            say(&format!("cannot look for unsealed tapes: {e}"));
+            say(&format!("cannot list unsealed tapes: {e}"));
             0
         }
     }

@@ -94,7 +94,7 @@ impl LogWriter {
     }
 
     fn lost_line(&self) -> String {
-        let message = format!("{} missing here: nobody read them", counted(self.lost, "log line"));
+        let message = format!("{} dropped here: nobody read standard error", counted(self.lost, "log line"));
         match self.format {
             Format::Human => message,
             Format::Json => serde_json::json!({ "level": "WARN", "message": message }).to_string(),
@@ -164,7 +164,7 @@ pub(super) mod tests {
         *sink.pieces.lock().unwrap() = 2;
         writer.write("again");
         writer.write("and on");
-        let expected = "first\n2 log lines missing here: nobody read them\nagain\nand on\n";
+        let expected = "first\n2 log lines dropped here: nobody read standard error\nagain\nand on\n";
         assert_eq!(sink.text(), expected);
     }
 

@@ -1,4 +1,4 @@
-//! Another clock for the program (libfaketime): nothing is removed for its age, and what ran backwards is told.
+//! A wrong clock (libfaketime): no tape is removed for its age, and time that ran backwards is reported.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -6,14 +6,14 @@ use std::process::Command;
 use crate::harness::{BACKGROUND_VARIABLE, Lab, Running, SCRUBJAY, Wrap};
 use crate::needs::faketime;
 
-/// What a command printed, what it complained about, and how it ended.
+/// A command's standard output, its standard error, and whether it succeeded.
 struct Ran {
     code: i32,
     stdout: Vec<u8>,
     stderr: String,
 }
 
-/// Runs a command whose clock is off by so much; only the wall clock, as when somebody sets it.
+/// Runs a command whose wall clock is wrong by this much; the monotonic clock is right, as when somebody sets the time.
 fn run_at(lab: &Lab, offset: &str, arguments: &[&str]) -> Ran {
     let mut command = Command::new(SCRUBJAY);
     command.arg("--data").arg(lab.data()).args(arguments).env_remove("SCRUBJAY_DATA");
@@ -25,7 +25,7 @@ fn run_at(lab: &Lab, offset: &str, arguments: &[&str]) -> Ran {
     Ran { code, stdout: running.rest(), stderr: running.stderr_text() }
 }
 
-/// Records a line under another clock, in a session of its own; returns what it complained about.
+/// Records a line under a wrong clock, in a session of its own; returns its standard error.
 fn record_at(lab: &Lab, offset: &str, config: &str) -> String {
     let set = format!(
         "export LD_PRELOAD={} FAKETIME={offset} FAKETIME_DONT_FAKE_MONOTONIC=1 CLAUDE_CODE_SESSION_ID=a{offset}",
@@ -78,7 +78,7 @@ fn a_clock_ten_years_ahead_removes_nothing() {
     // With the right clock nothing is in doubt.
     let told = String::from_utf8(lab.run_well(&rm)).unwrap();
     assert!(told.contains("nothing to remove"), "{told}");
-    // Somebody says that it is right.
+    // The user confirms that the clock is right.
     let told = run_at(&lab, "+3650d", &[&rm[..], &["--trust-clock"]].concat());
     assert_eq!(told.code, 0, "{}", told.stderr);
     assert!(lab.tape_ids().is_disjoint(&before));
@@ -90,7 +90,7 @@ fn what_is_old_is_still_removed() {
     let config = config(&lab, "1s");
     record_five(&lab);
     let old = lab.tape_ids();
-    // The clock is as it should be: a start that comes later than that removes them.
+    // The clock is right: a later start removes them.
     let is_gone = (0..1000).any(|_| {
         let another =
             lab.wrap(&["cat"]).with(&["--config", &config]).after("export CLAUDE_CODE_SESSION_ID=b");
@@ -100,7 +100,7 @@ fn what_is_old_is_still_removed() {
     assert!(is_gone, "{old:?}");
 }
 
-/// A machine whose clock ran out of battery: what was recorded before the clock was set is not as old as it says.
+/// A machine whose clock lost its battery: recordings made before the clock was set are younger than their times say.
 #[test]
 #[ignore = "needs faketime"]
 fn what_was_recorded_while_the_clock_was_behind_stays() {
@@ -126,7 +126,7 @@ fn what_was_recorded_while_the_clock_was_behind_stays() {
     assert!(told.contains("left: 1 tape") && told.contains("nothing to remove"), "{told}");
     assert!(lab.tape_ids().is_superset(&behind));
     lab.run_well(&[&rm[..], &["--trust-clock"]].concat());
-    assert!(lab.tape_ids().is_disjoint(&behind), "somebody says that it is as old as it says");
+    assert!(lab.tape_ids().is_disjoint(&behind), "the user confirmed that its times are right");
     assert!(lab.tape_ids().is_superset(&before));
 }
 
@@ -142,7 +142,7 @@ fn a_clock_that_went_back_is_told() {
     assert!(told.contains("time ran backwards") && told.contains("5 tapes with times in the future"), "{told}");
 }
 
-/// Records three lines, each at the clock that a file says.
+/// Records three lines, each at the time that is in a file.
 fn record_while_set(lab: &Lab, offsets: [&str; 3]) {
     let file = lab.file("clock");
     let set = |offset: &str| std::fs::write(&file, offset).unwrap();

@@ -1,4 +1,4 @@
-//! What `serve` is told: by a file, by a client's options, by a project that is not trusted yet.
+//! The sources of `serve`'s configuration: a file, a client's options, a project that is not trusted yet.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Lab, Running, SCRUBJAY};
 
-/// Starts a command of a lab in a directory of its own, with no user's configuration.
+/// Starts a command of a lab in a directory of its own, without a user's configuration.
 fn start_in(lab: &Lab, directory: &Path, arguments: &[&str]) -> Running {
     let mut command = Command::new(SCRUBJAY);
     command.env(crate::harness::BACKGROUND_VARIABLE, "false");
@@ -82,7 +82,7 @@ fn a_project_starts_nothing_until_its_owner_trusts_it() {
     let file = project.path().join("scrubjay.yaml");
     std::fs::write(&file, json!({ "backends": [backend] }).to_string()).unwrap();
     let started = |lab: &Lab| {
-        // It was there only if something of the project ran.
+        // The file would exist only if a command of the project had run.
         let _ = std::fs::remove_file(&mark);
         let mut serving = start_in(lab, project.path(), &["serve"]);
         serving.ask(0, "initialize", &greeting(&Value::Null));

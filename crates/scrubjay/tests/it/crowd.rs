@@ -9,7 +9,7 @@ use crate::harness::{Lab, request};
 
 const WRAPS: u32 = 20;
 const CALLS: u64 = 300;
-/// So many calls are under way at once in each.
+/// How many calls each recorder has under way at once.
 const WINDOW: u64 = 25;
 
 fn converse(lab: &Lab, number: u32, gate: &Barrier) {
@@ -49,7 +49,7 @@ fn twenty_record_at_once() {
                 at_work.fetch_sub(1, Ordering::Relaxed);
             });
         }
-        // Looking at what is being written disturbs nobody, and finds nothing wrong.
+        // Reading a tape while it is written disturbs no recorder, and finds nothing wrong.
         while at_work.load(Ordering::Relaxed) > 0 {
             assert!(lab.verify().len() <= WRAPS as usize);
             lab.tapes();

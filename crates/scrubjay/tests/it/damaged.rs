@@ -1,4 +1,4 @@
-//! A tape that was altered: told as such, read as far as it goes, and never a reason to crash.
+//! A tape that was altered is reported as damaged and read as far as possible, and no command crashes.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ fn tape_file(lab: &Lab) -> PathBuf {
     files.next().expect("a tape").unwrap().path()
 }
 
-/// Runs everything that reads: whatever is wrong with the tape, it is told in words.
+/// Runs every command that reads tapes: each must end with a message, no matter what is wrong with the tape.
 fn look_at_everything(lab: &Lab, what: &str) {
     for arguments in [
         &["tape", "ls"][..],

@@ -1,7 +1,7 @@
-//! The tape tells what was delivered: as many messages stand on it unmarked as the receiver counts.
+//! The tape says what was delivered: it has as many messages without a mark as the receiver counts.
 //!
-//! Delivered means handed to the system. So a receiver that has paused still finds in its pipe what was written there
-//! before the sender ended, and counts that too; one that leaves does not, and may count as much less as fits in there.
+//! Delivered means handed to the system. So a receiver that paused still finds the messages in its pipe that were
+//! written before the sender ended, and counts them. One that leaves may count fewer, by as many as a pipe holds.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 
 use crate::harness::{DOWN, Lab, Recorded, Running, UP, kill, wait_for};
 
-/// What a pipe holds at most once it was widened.
+/// The most bytes that a pipe holds after it was enlarged.
 const PIPE_BYTES_MAX: usize = 256 * 1024;
 const STEPS: usize = 4000;
-/// Why a client that is there and does not read misses what is not written when the recorder stops.
+/// The mark of messages that were not written when the recorder stopped, because the client did not read.
 pub(crate) const STOPPED: &str = "recorder stopped";
 
-/// Counts the messages between client and gateway that went one way, those that are marked and those that are not.
+/// Counts the messages of one direction between client and gateway: those without a mark, and those with one.
 pub(crate) fn counted(tape: &Recorded, direction: &str, holds: &str) -> (usize, usize) {
     let of_client = tape.messages(direction).filter(|entry| entry.json["via"].is_null());
     let wanted = of_client.filter(|entry| entry.payload.windows(holds.len()).any(|w| w == holds.as_bytes()));
@@ -34,12 +34,12 @@ pub(crate) fn why_marked(tape: &Recorded) -> Vec<String> {
     why
 }
 
-/// Waits until the live tapes hold so many bytes in all.
+/// Waits until the live tapes together have this many bytes.
 pub(crate) fn await_recorded(lab: &Lab, bytes: u64) {
     wait_for("enough to be recorded", || (recorded_bytes(lab) >= bytes).then_some(()));
 }
 
-/// Waits until the live tapes hold something and have not grown for a second: everything behind is held up.
+/// Waits until the live tapes have entries and have not grown for a second: then the receiver blocks the sender.
 pub(crate) fn await_held_up(lab: &Lab) {
     let (mut before, mut since) = (0, clock::now().instant);
     wait_for("the recorder to be held up", || {
@@ -60,7 +60,7 @@ fn whole_lines(bytes: &[u8]) -> usize {
     bytes.iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// A server that says so many lines of so many bytes, and reads nothing.
+/// A server that writes this many lines of this many bytes, and reads nothing.
 fn talker(lines: usize) -> Vec<String> {
     let script = format!(
         "import sys\nfor n in range({lines}):\n print('{{\"n\":%06d,\"p\":\"%s\"}}' % (n, 'x' * 280), flush=False)"
@@ -88,7 +88,7 @@ fn a_recorder_that_is_stopped_while_its_client_pauses_marks_what_it_did_not_writ
     assert_eq!(unmarked, received, "{marked} are marked");
     assert!(marked > 0);
     assert_eq!(why_marked(&tape), [STOPPED]);
-    // Few notes tell of many messages.
+    // Few notes cover many messages.
     let notes = tape.of_kind("note").filter(|note| note.facts()["event"] == "undelivered").count();
     assert!((1..=20).contains(&notes), "{notes}");
     lab.verify();
@@ -117,7 +117,7 @@ fn a_client_that_leaves_in_the_middle_is_not_said_to_have_heard_the_rest() {
 fn a_server_that_dies_with_lines_unread_is_not_said_to_have_heard_them() {
     let lab = Lab::new();
     let (unread, line) = (lab.file("unread"), format!("{{\"p\":\"{}\"}}\n", "x".repeat(1000)));
-    // Reads a little, waits until no more comes, notes how much it leaves unread, and ends.
+    // Reads a little, waits until nothing more arrives, prints how much it leaves unread, and ends.
     let script = "import array, fcntl, os, sys, termios, time\nos.read(0, 100)\n\
                   def held():\n b = array.array('i', [0]); fcntl.ioctl(0, termios.FIONREAD, b); return b[0]\n\
                   before = -1\nwhile held() != before:\n before = held(); time.sleep(1)\n\
@@ -152,7 +152,7 @@ fn what_an_unreachable_server_was_to_hear_is_marked() {
     assert_eq!(counted(&tape, DOWN, "cannot be reached"), (0, 1));
 }
 
-/// A gateway on standard streams before a server that counts.
+/// A gateway on standard streams, with a server that counts as its backend.
 struct Counting {
     lab: Lab,
     gateway: Running,
@@ -175,7 +175,7 @@ impl Counting {
         Self { lab, gateway, is_modern }
     }
 
-    /// Calls a tool and does not wait for what comes of it.
+    /// Calls a tool and does not wait for the answer.
     fn call(&mut self, id: u64, tool: &str, arguments: &Value) {
         let mut params = json!({ "name": tool, "arguments": arguments, "_meta": { "progressToken": "p" } });
         if self.is_modern {
@@ -208,7 +208,7 @@ fn a_client_that_pauses_and_reads_on_loses_nothing() {
         let mut counting = Counting::start(era);
         counting.gateway.hears = false;
         counting.call(1, "count", &json!({ "steps": STEPS, "bytes": 100 }));
-        // More than waits anywhere by then: the server is held up.
+        // More than all buffers hold, so the server is blocked.
         await_recorded(&counting.lab, 150_000);
         counting.gateway.hears = true;
         let mut received = 0;
@@ -228,7 +228,7 @@ fn a_client_that_pauses_and_reads_on_loses_nothing() {
 
 #[test]
 fn what_belongs_to_no_call_reaches_a_client_that_pauses_and_reads_on() {
-    // More than the pipe, a write and the stream hold; the rest is kept until there is room.
+    // More than the pipe, one write and the stream hold; the rest waits in the gateway.
     const MESSAGES: usize = 700;
     let mut counting = Counting::start("legacy");
     counting.gateway.hears = false;
@@ -267,7 +267,7 @@ fn a_gateway_that_is_stopped_while_its_client_pauses_marks_what_it_did_not_write
     }
 }
 
-/// Looks at a tape with marks as a person does, and as a program does.
+/// Reads a tape with marks in text and in JSON.
 fn shown(lab: &Lab, tape: &Recorded, marked: usize) {
     let of = |why: Option<&str>| {
         let all = tape.of_kind("message").filter_map(|entry| entry.json["undelivered"].as_str());

@@ -1,4 +1,4 @@
-//! `scrubjay demo`: the first thing a person runs.
+//! `scrubjay demo`: the first command that a new user runs.
 
 use crate::harness::{Lab, text};
 
@@ -46,9 +46,9 @@ fn it_shows_every_conversation() {
 fn its_tapes_are_there_to_look_at() {
     let lab = Lab::new();
     let told = lab.json(&["demo", "--json"]);
-    // Four wrapped servers; of the gateway its client and what it said to a toolset, and then another client; of the
-    // work its client and what was said to four toolsets; of the look back its client and what was said to one; of
-    // two agents at one gateway both, and both at the gateway.
+    // Four wrapped servers; a client of the gateway and the leg to a toolset, then another client; the agent's
+    // client and the legs to four toolsets; the client that searches and the leg to one toolset; two agents of one
+    // gateway, once as `wrap` recorded them and once as the gateway did.
     assert_eq!(told["tapes"].as_array().map(Vec::len), Some(18), "{told}");
     let lab = lab.with_data(text(&told["data"]).into());
     assert_eq!(lab.verify().len(), 18);
@@ -60,7 +60,7 @@ fn its_tapes_are_there_to_look_at() {
     assert_eq!(folded, 6, "{listed:?}");
     let tapes = lab.tapes();
     assert!(tapes.iter().all(|tape| tape["state"] == "sealed" && tape["unanswered"] == 0), "{tapes:?}");
-    // What the look back found is on tape like everything else.
+    // The results of the search are on tape, too.
     let query = ["tape", "search", "tool:search_tapes", "result.structuredContent.total>0", "--json"];
     assert_eq!(lab.json(&query)["total"], 1);
 }

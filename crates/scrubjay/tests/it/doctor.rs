@@ -1,4 +1,4 @@
-//! `scrubjay doctor`: says what is wrong, and what to do about it.
+//! `scrubjay doctor` reports what is wrong, and how to fix it.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::harness::{Lab, text};
 
-/// Asks the doctor; returns the exit code and what was found.
+/// Runs `scrubjay doctor`; returns the exit code and the findings.
 fn ask(lab: &Lab, more: &[&str]) -> (i32, Vec<Value>) {
     let told = lab.run(&[&["doctor", "--json"], more].concat());
     let found: Value =
@@ -16,7 +16,7 @@ fn ask(lab: &Lab, more: &[&str]) -> (i32, Vec<Value>) {
     (told.code, found["findings"].as_array().unwrap().clone())
 }
 
-/// Checks that one thing is wrong, and that it says what to do.
+/// Checks that exactly one finding is wrong, and that it says what to do.
 fn check_wrong(lab: &Lab, more: &[&str], check: &str, what: &str) {
     let (code, found) = ask(lab, more);
     let wrong: Vec<&Value> = found.iter().filter(|one| one["level"] == "wrong").collect();

@@ -1,4 +1,4 @@
-//! The configurations in `examples/` can be used as they are, and change something.
+//! The configurations in `examples/` can be used without changes, and each changes a default.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::harness::{Lab, SCRUBJAY};
 fn every_example_can_be_used() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let lab = Lab::new();
-    // One of them names a file with tokens beside it.
+    // One of them names a file with tokens in the same directory.
     let tokens = lab.file("tokens");
     std::fs::write(&tokens, "anna: a-token-that-is-long-enough\n").unwrap();
     std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(0o600)).unwrap();

@@ -1,5 +1,5 @@
-//! Every read, write, sync, open and rename fails once, each at a time, in one process that goes on working: nothing
-//! that was acknowledged is lost, nothing stays wedged, and nobody restarts anything.
+//! Every read, write, sync, open and rename fails once, one at a time, in one process that continues to work: nothing
+//! that was acknowledged is lost, nothing stays broken, and no restart is needed.
 //!
 //! `SCRUBJAY_FAULTS_ALL=1` (`scripts/faults`) walks through every call of the story with every error; without it
 //! a sample is taken that is the same each time.
@@ -13,22 +13,22 @@ mod wrapped;
 
 use shim::{Fault, Kind, Mode};
 
-/// What the system says of a disk that fails, is full, or has given this user all it may.
+/// The errors of a disk that fails, is full, or has reached this user's quota.
 const ERRORS: [i32; 3] = [5, 28, 122];
 
-/// Tells whether everything is walked through.
+/// Tells whether every call fails once, not only a sample.
 fn is_whole_walk() -> bool {
     std::env::var_os("SCRUBJAY_FAULTS_ALL").is_some()
 }
 
-/// Lets the nth call of one kind fail for each n that a story comes to; `story` tells whether it came so far.
+/// Runs `story` for n = 1, 2, …, and lets the nth call of one kind fail. `story` tells whether it made n such calls.
 ///
-/// A sample takes the first calls and then ever larger strides, with another error each time.
+/// A sample takes the first calls, then every call at growing distances, each time with another error.
 fn walk(kind: Kind, texts: &'static str, story: impl FnMut(&Fault) -> bool) -> u32 {
     walk_by(kind, texts, |left| left + 1 + left / 2, story)
 }
 
-/// As [`walk`], where `next` says which call the sample takes after one.
+/// Like [`walk`], but `next` returns which call the sample takes after one.
 fn walk_by(
     kind: Kind,
     texts: &'static str,

@@ -9,7 +9,7 @@ mod wrapped;
 use std::time::{Duration, Instant};
 
 pub(crate) use chance::Chance;
-pub(crate) use lab::{DOWN, Entry, Lab, Recorded, Told, UP, text};
+pub(crate) use lab::{CommandOutput, DOWN, Entry, Lab, Recorded, UP, text};
 pub(crate) use processes::{Process, kill, tree_of};
 pub(crate) use running::{Running, request};
 pub(crate) use wrapped::{Wrap, Wrapped, standing_alone};
@@ -17,7 +17,7 @@ pub(crate) use wrapped::{Wrap, Wrapped, standing_alone};
 /// The binary under test.
 pub(crate) const SCRUBJAY: &str = env!("CARGO_BIN_EXE_scrubjay");
 
-/// Whether recorders start a process that keeps the index current: nothing is to outlive a test unasked.
+/// Whether recorders start a process that keeps the index current. Off, because no process may outlive its test.
 pub(crate) const BACKGROUND_VARIABLE: &str = "SCRUBJAY_INDEX_BACKGROUND";
 
 /// The root of the repository.
@@ -28,13 +28,13 @@ pub(crate) fn repository() -> std::path::PathBuf {
         .expect("the crate is in its repository")
 }
 
-/// How long anything may take on a busy machine; nothing that works comes near it.
+/// The longest wait on a busy machine. Code that works is far below it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long to pause before looking again at something that gives no notice.
+/// How long to pause between two checks of a condition that sends no event.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// The moment at which a wait has become a failure.
+/// The moment at which a wait counts as failed.
 #[derive(Clone, Copy)]
 pub(crate) struct Deadline(Instant);
 
@@ -57,7 +57,7 @@ impl Deadline {
     }
 }
 
-/// Looks until there is something to see.
+/// Repeats a check until it returns a value, or the deadline has passed.
 pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Deadline::new();
     loop {

@@ -1,11 +1,11 @@
-//! What the documents for contributors say of the repository: files are there, searches find, versions agree, crates use
-//! what the map draws, and tests that are ignored say what they need.
+//! Checks the documents for contributors against the repository: named files exist, searches find something, versions
+//! agree, crates depend on each other as ARCHITECTURE.md says, and ignored tests say what they need.
 
 use std::path::{Path, PathBuf};
 
 use regex::Regex;
 
-/// What a test may need of the machine, as `scripts/test --without` knows it.
+/// What a test may need from the machine, by the names that `scripts/test --without` uses.
 const NEEDS: [&str; 6] = ["peers", "postgres", "strace", "faketime", "go", "root"];
 
 fn repository() -> PathBuf {
@@ -31,7 +31,7 @@ fn sources(below: &str) -> Vec<String> {
     found
 }
 
-/// Returns what stands in backticks.
+/// Returns the texts in backticks.
 fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
@@ -84,7 +84,7 @@ fn the_map_names_files_that_are_there() {
 
 #[test]
 fn a_test_that_is_ignored_says_what_it_needs() {
-    // Spelled so that this file has none.
+    // Split in two, so that the search does not find this line.
     let attribute = Regex::new(concat!("#", r#"\[ignore(?: = "([^"]*)")?\]"#)).unwrap();
     let name = Regex::new(r"\bfn ([$\w]+)").unwrap();
     for file in sources("crates") {
@@ -113,7 +113,7 @@ fn the_changelog_begins_with_this_version() {
 /// A crate of the workspace, as `cargo metadata` describes it.
 struct Crate {
     name: String,
-    /// Names of crates that it needs to be built, but for its tests.
+    /// The names of its dependencies, except those of its tests.
     dependencies: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Kills and errors at chosen system calls, by `strace`: no instant is left to luck.
+//! Kills and errors at chosen system calls, by `strace`, so that each instant is tested on purpose and not by chance.
 
 use rustix::process::Pid;
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::harness::{DOWN, Entry, Lab, Recorded, Running, UP, Wrapped};
 use crate::needs::strace;
 
-/// Everything by which a worker changes the disk or passes a message on.
+/// All system calls with which a worker changes the disk or forwards a message.
 const CHANGES: [&str; 12] = [
     "mkdir",
     "fchmod",
@@ -22,17 +22,17 @@ const CHANGES: [&str; 12] = [
     "unlink",
 ];
 
-/// A conversation makes at least this many such calls.
+/// The least number of such calls in a conversation.
 const CALLS_MIN: u32 = 25;
-/// And never so many of one kind.
+/// More calls of one kind than a conversation makes.
 const CALLS_MAX: u32 = 100;
 
-/// Injects into the worker of a wrap from now on.
+/// Injects faults into the worker of a wrap from now on.
 pub(crate) fn inject(wrapped: &Wrapped, what: &[&str]) -> Running {
     inject_into(wrapped.worker(), &CHANGES, what)
 }
 
-/// Injects into a process from now on, where only these calls are looked at.
+/// Injects faults into a process from now on; only these calls are traced.
 pub(crate) fn inject_into(process: Pid, calls: &[&str], what: &[&str]) -> Running {
     let mut command = strace();
     command.args(["-f", "-o", "/dev/null", "-p", &process.to_string(), "-e"]);
@@ -46,7 +46,7 @@ pub(crate) fn inject_into(process: Pid, calls: &[&str], what: &[&str]) -> Runnin
     tracer
 }
 
-/// Says a few lines to `tee`, small ones, large ones and two at once; returns what came back.
+/// Sends a few lines to `tee`, small ones, large ones and two at once; returns what came back.
 fn converse(wrapped: &mut Wrapped) -> Vec<u8> {
     let large = "L".repeat(70_000);
     let mut heard = Vec::new();
@@ -62,11 +62,11 @@ fn converse(wrapped: &mut Wrapped) -> Vec<u8> {
     heard
 }
 
-/// Kills the worker as it enters its `number`th call of one kind; returns whether it came so far.
+/// Kills the worker as it enters its `number`th call of one kind; returns whether it made that many calls.
 fn kill_at(call: &str, number: u32) -> bool {
     let lab = Lab::new();
     let mut wrapped = lab.wrap(&["tee", &lab.file("log")]).start();
-    // The server is there, and nothing has been said: the next change is the first of the recording.
+    // The server has started and no message was sent, so the next change of the disk is the first of the recording.
     wrapped.server();
     let _tracer = inject(&wrapped, &[&format!("{call}:signal=KILL:when={number}")]);
     let client_received = converse(&mut wrapped);
@@ -112,8 +112,8 @@ fn the_worker_is_killed_at_every_call() {
     assert!(calls >= CALLS_MIN, "the worker was killed at {calls} calls only");
 }
 
-/// Lets system calls of the worker fail: some requests are answered by an error that says why, all others as
-/// if nothing had happened. Returns how many were refused.
+/// Lets system calls of the worker fail: some requests are answered with an error that says why, all others as
+/// without a fault. Returns how many were refused.
 fn check_failure(options: &[&str], injections: &[&str], why: &str) -> u64 {
     let lab = Lab::new();
     let mut wrapped = lab.wrap_logged_sample("log").with(options).start();
@@ -134,7 +134,7 @@ fn check_failure(options: &[&str], injections: &[&str], why: &str) -> u64 {
     wrapped.complaint("recording works again");
     assert_eq!(wrapped.leave(), 0);
     lab.verify();
-    // After a sync that failed it goes on on another tape.
+    // After a failed sync the recording continues on another tape.
     let recorded: Vec<Recorded> = lab.tape_ids().iter().map(|id| lab.export(id)).collect();
     let mut missing = 0;
     for gap in recorded.iter().flat_map(|tape| tape.of_kind("gap")).map(Entry::facts) {
@@ -155,7 +155,7 @@ fn check_failure(options: &[&str], injections: &[&str], why: &str) -> u64 {
 #[test]
 #[ignore = "needs strace"]
 fn a_write_fails() {
-    // The first is of the tape's header; each later one is of a request or an answer.
+    // The first sync is for the tape's header, each later one for a request or an answer.
     assert_eq!(check_failure(&[], &["pwrite64:error=EIO:when=1"], "Input/output error"), 1);
     for number in 1..=6 {
         let failure = format!("pwritev:error=EIO:when={number}");
@@ -175,7 +175,7 @@ fn even_the_clearing_up_fails() {
 #[test]
 #[ignore = "needs strace"]
 fn a_sync_fails() {
-    // The first of each thread that syncs, and there may be more than one.
+    // The first call of each thread that syncs; there may be more than one such thread.
     let refused =
         check_failure(&["--durability", "power"], &["fdatasync:error=EIO:when=1"], "Input/output error");
     assert!(refused > 0);

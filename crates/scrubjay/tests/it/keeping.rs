@@ -1,4 +1,4 @@
-//! The index keeps up by itself with what `wrap` and `serve` record, and lets go of what is removed.
+//! A background process adds what `wrap` and `serve` record to the index; words of removed tapes leave it.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::harness::{BACKGROUND_VARIABLE, Lab, Running, standing_alone, wait_for
 
 const CANARY: &str = "qzxjvkwpyhbf";
 
-/// Starts a server that says everything back, recorded with the index in the background.
+/// Starts a server that echoes everything, recorded with the index in the background.
 fn record_in_background(lab: &Lab) -> Running {
     let (mut command, _) = lab.wrap(&["cat"]).command();
     command.env(BACKGROUND_VARIABLE, "true");
@@ -24,7 +24,7 @@ fn leave(mut running: Running) {
     assert_eq!(running.exit_code(), 0);
 }
 
-/// How often the index has a word, as it is: nobody who asks this fills it.
+/// Counts a word in the index without filling the index first.
 fn indexed(lab: &Lab, word: &str) -> u64 {
     let home = Home::new(lab.data().to_owned());
     if !home.index().exists() {
@@ -40,7 +40,7 @@ fn indexed(lab: &Lab, word: &str) -> u64 {
     })
 }
 
-/// Waits until nobody keeps the index, so that nothing outlives the test.
+/// Waits until the background process has ended, so that nothing outlives the test.
 fn wait_for_the_keeper(lab: &Lab) {
     let home = Home::new(lab.data().to_owned());
     wait_for("the end of the process in the background", || KeeperLock::take(&home).unwrap());
@@ -54,7 +54,7 @@ fn what_was_recorded_is_indexed_when_the_recorder_is_gone() {
     leave(wrapped);
     wait_for("the index", || (indexed(&lab, CANARY) == 2).then_some(()));
     wait_for_the_keeper(&lab);
-    // Whoever asks then has nothing to wait for.
+    // So a search has nothing left to index.
     assert_eq!(lab.json(&["index", "catch-up", "--json"])["entries"], 0);
 }
 
@@ -96,7 +96,7 @@ fn many_who_record_at_once_share_one_keeper() {
     wait_for_the_keeper(&lab);
 }
 
-/// The files below a directory that hold a piece of the canary.
+/// The files below a directory that contain a piece of the canary.
 fn holding(directory: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).unwrap() {

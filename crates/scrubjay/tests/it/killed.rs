@@ -1,6 +1,6 @@
-//! `kill -9` at any instant: whatever reached either side is on the tape, and the tape is whole.
+//! `kill -9` at any instant: every message that reached either side is on the tape, and the tape is complete.
 //!
-//! The server is `tee`: what it received is in a file, whatever happened next.
+//! The server is `tee`: all that it received is in a file, even if it was killed afterwards.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,24 +9,24 @@ use rustix::process::{Pid, Signal};
 
 use crate::harness::{Chance, DOWN, Lab, Recorded, UP, Wrapped, kill};
 
-/// So many recorders are killed on one data directory, each cutting the next one's sealing short as well.
+/// How many recorders are killed on one data directory. A kill may also interrupt the sealing of earlier tapes.
 const ROUNDS: u64 = 10;
 const DIRECTORIES: u64 = 11;
 const WARDEN_ROUNDS: u64 = 12;
-/// A worker lives at most this long under load.
+/// The longest time that a worker runs under load before it is killed.
 const LIFE_US_MAX: u64 = 15_000;
 
-/// Far more than goes through in that time: a load that nobody ends must not fill the disk.
+/// Far more than is sent in that time. A limit is needed, because a load that never ends would fill the disk.
 const LOAD_BYTES_MAX: usize = 256 << 20;
 
-/// What was seen outside the recorder.
+/// The bytes that were seen outside the recorder.
 struct Evidence {
     name: String,
     server_received: Vec<u8>,
     client_received: Vec<u8>,
 }
 
-/// Talks without a pause until nobody listens; somebody is killed meanwhile, at a random instant.
+/// Sends without a pause until nothing reads any more; meanwhile a process is killed at a random instant.
 fn talk_until_killed(wrapped: &mut Wrapped, victim: Pid, chance: &mut Chance) -> Vec<u8> {
     let life = Duration::from_micros(chance.below(LIFE_US_MAX));
     std::thread::scope(|scope| {
@@ -46,7 +46,7 @@ fn talk_until_killed(wrapped: &mut Wrapped, victim: Pid, chance: &mut Chance) ->
     wrapped.rest()
 }
 
-/// Makes a few lines that are each told apart by their number, now and then a large one.
+/// Makes a few lines, each with a number of its own, and now and then a large one.
 fn some_lines(number: &mut u64, chance: &mut Chance) -> Vec<u8> {
     let mut lines = Vec::new();
     for _ in 0..=chance.below(12) {
@@ -65,7 +65,7 @@ fn read_in_order(lab: &Lab, ids: &BTreeSet<String>) -> Vec<Recorded> {
     tapes
 }
 
-/// Asserts that nothing was seen that is not on the tapes, in the order in which it was seen.
+/// Asserts that everything that was seen is on the tapes, in the same order.
 fn assert_on_tape(evidence: &Evidence, tapes: &[Recorded]) {
     for (direction, seen) in [(UP, &evidence.server_received), (DOWN, &evidence.client_received)] {
         let taped: Vec<u8> = tapes.iter().flat_map(|tape| tape.wire(direction)).collect();
@@ -92,7 +92,7 @@ fn kill_a_worker(lab: &Lab, round: u64, chance: &mut Chance) -> (Evidence, Vec<R
     let worker = wrapped.worker();
     let mut client_received = Vec::new();
     if round.is_multiple_of(2) {
-        // This one is killed at work; of the others, some while they start.
+        // This one is killed while it works; some of the others are killed while they start.
         wrapped.say("first");
         assert_eq!(wrapped.line().as_deref(), Some("first"));
         client_received.extend(b"first\n");
@@ -143,7 +143,7 @@ fn the_warden_is_killed_under_load() {
         let evidence = Evidence { name, server_received: lab.read("log"), client_received };
         let tapes = read_in_order(&lab, &lab.tape_ids());
         assert_on_tape(&evidence, &tapes);
-        // Nobody started anything since: the worker closed its tape itself.
+        // No process was started since, so the worker itself closed its tape.
         assert!(lab.tapes().iter().all(|tape| tape["state"] == "sealed"), "{:?}", lab.tapes());
         let end = tapes[0].of_kind("end").next().expect("the end is recorded").facts();
         assert_eq!(end["reason"], "the host killed the recorder");

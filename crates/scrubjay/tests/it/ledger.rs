@@ -1,5 +1,5 @@
-//! A ledger that cannot be used, as users meet it: named at once, with the cause, and left as it is; and the way back
-//! from encryption.
+//! A ledger that cannot be used: commands name it at once, with the cause, and do not change it. Also the decryption of
+//! redacted values.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-/// Prepares `scrubjay` in a home of its own. It would be ended long before a lock's patience is.
+/// Prepares `scrubjay` in a home of its own. `timeout` ends it long before a wait for a lock would end.
 fn scrubjay(home: &Path, args: &[&str]) -> Command {
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", "20"]).arg(env!("CARGO_BIN_EXE_scrubjay"));
@@ -163,7 +163,7 @@ fn what_is_logged_without_its_secrets_is_said() {
     assert_eq!(data["redacted"], json!(["content"]));
 }
 
-/// Runs the filter on a text.
+/// Runs `scrubjay redact` on a text.
 fn filtered(home: &Path, args: &[&str], input: &str) -> Output {
     let mut command = scrubjay(home, args);
     let mut child =
@@ -198,14 +198,14 @@ fn what_was_encrypted_comes_back_with_the_key() {
         scrubjay(home.path(), &["redact", "--decrypt", "--key", "MY_KEY", file.to_str().unwrap()]);
     let back = named.env("MY_KEY", "correct horse battery staple").output().unwrap();
     assert_eq!(String::from_utf8(back.stdout).unwrap(), text);
-    // What cannot be read is told, line by line, and stays.
+    // Values that cannot be decrypted are reported line by line, and stay.
     let mut other =
         scrubjay(home.path(), &["redact", "--decrypt", "--key", "MY_KEY", file.to_str().unwrap()]);
     let other = other.env("MY_KEY", "another key of some length").output().unwrap();
     let told = String::from_utf8(other.stderr).unwrap();
     assert_eq!((String::from_utf8(other.stdout).unwrap(), other.status.code()), (hidden.clone(), Some(1)));
     assert!(told.contains("line 2: a value of the key main was not encrypted with MY_KEY"), "{told}");
-    assert!(told.contains("2 encrypted values could not be read and stand as they were"), "{told}");
+    assert!(told.contains("2 encrypted values could not be decrypted and were left unchanged"), "{told}");
     let none = filtered(home.path(), &["redact", "--decrypt"], &hidden);
     let told = String::from_utf8(none.stderr).unwrap();
     assert!(told.contains("line 1: the key main names no key: give recorder.privacy.keys.main"), "{told}");

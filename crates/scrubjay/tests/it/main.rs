@@ -1,7 +1,7 @@
-//! The recorder as a user meets it: the real binary between real processes, and what is left on disk.
+//! Tests of the real binary between real processes, and of the files that it leaves on disk.
 //!
-//! Every test has a data directory of its own, every wait a deadline, and every process a mark by which it
-//! is found again; dropping a [`harness::Wrapped`] ends whatever still carries it.
+//! Every test has a data directory of its own, every wait a deadline, and every process a mark in its environment
+//! by which it is found again; dropping a [`harness::Wrapped`] ends all processes that still have its mark.
 
 #![expect(clippy::unwrap_used, reason = "clippy excuses unwraps in test functions but not in what they call")]
 

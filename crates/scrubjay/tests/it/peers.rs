@@ -1,8 +1,8 @@
 //! Real hosts and real servers, talking through `scrubjay wrap` and talking directly.
 //!
 //! Each conversation runs twice: host → tap a → server, and host → tap a → wrap → tap b → server.
-//! The relay must hand on every byte, the tape must hold every message, and the host must
-//! hold the same conversation either way. Needs `scripts/install-peers` and `SCRUBJAY_PEERS`,
+//! The relay must forward every byte, the tape must hold every message, and the host must
+//! have the same conversation either way. Needs `scripts/install-peers` and `SCRUBJAY_PEERS`,
 //! the path of `tests/peers`.
 
 mod rig;
@@ -12,10 +12,10 @@ mod transcript;
 use rig::{Host, Peers, Route, Run, Server};
 use transcript::{Era, assert_same_bytes, assert_same_lines, era, lines};
 
-/// How often a conversation is held again because a host's own timer changed its course.
+/// How often a conversation is repeated because a host's own timer changed its course.
 const ATTEMPTS_MAX: u32 = 3;
 
-/// Holds one conversation directly and through wrap, and proves that wrap made no difference.
+/// Runs one conversation directly and through wrap, and proves that wrap made no difference.
 fn prove(name: &str, host: Host, server: Server, expected: Era) {
     let peers = Peers::find();
     for attempt in 1..=ATTEMPTS_MAX {
@@ -35,7 +35,7 @@ fn prove(name: &str, host: Host, server: Server, expected: Era) {
     panic!("{name}: never {expected:?} on both routes in {ATTEMPTS_MAX} attempts");
 }
 
-/// Holds one conversation with rules in force: the same values pass, and nothing is refused.
+/// Runs one conversation with rules in force: the same values pass, and nothing is refused.
 fn prove_ruled(name: &str, host: Host, server: Server) {
     let peers = Peers::find();
     let run = peers.run(name, host, server, Route::Ruled);
@@ -54,7 +54,7 @@ fn relay_is_transparent(wrapped: &Run) {
     assert_same_bytes("server to client", &wrapped.tap("b.out"), &wrapped.tap("a.out"));
 }
 
-/// The host said, heard and reported the same things on both routes.
+/// The host sent, received and reported the same on both routes.
 fn same_conversation(direct: &Run, wrapped: &Run, host: Host, server: Server) {
     let [was, is] = [direct, wrapped].map(|run| {
         let said = transcript::mask(lines(&run.tap("a.in")), lines(&run.tap("a.out")), server);

@@ -1,10 +1,10 @@
-//! Who may change what Scrubjay goes by: a data directory open to others is closed or refused, loudly.
+//! Files that others could change: a data directory that is open to others is closed or refused, with a message.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use crate::harness::{BACKGROUND_VARIABLE, Lab, Running, SCRUBJAY, Told};
+use crate::harness::{BACKGROUND_VARIABLE, CommandOutput, Lab, Running, SCRUBJAY};
 use crate::needs;
 
 const STRANGER: u32 = 65534;
@@ -24,8 +24,8 @@ fn recorded() -> Lab {
     lab
 }
 
-/// Runs a command that must be refused without a change of what it names.
-fn refused(lab: &Lab, what: &Path, arguments: &[&str]) -> Told {
+/// Runs a command that must be refused, and must not change the files that it names.
+fn refused(lab: &Lab, what: &Path, arguments: &[&str]) -> CommandOutput {
     let before = (mode(what), what.symlink_metadata().unwrap().uid());
     let told = lab.run(arguments);
     assert_eq!(told.code, 1, "{arguments:?}: {}", told.stderr);
@@ -54,7 +54,7 @@ fn a_directory_that_others_may_write_is_closed_and_said() {
 #[test]
 fn files_that_others_may_write_are_closed_and_said() {
     let lab = recorded();
-    // An index, a ledger, a list of trusted files: all that is read before anything else.
+    // An index, a ledger, a list of trusted files: files that commands read first.
     lab.run(&["tape", "search", "ping"]);
     lab.run(&["progress", "log", "--project", "p", "t", "x"]);
     let project = tempfile::tempdir().unwrap();
@@ -76,7 +76,7 @@ fn files_that_others_may_write_are_closed_and_said() {
     }
 }
 
-/// A tape alone is closed by the next recorder; nobody could reach it through its directory.
+/// If only a tape is open to others, the next recorder closes it; its directory protects it until then.
 #[test]
 fn a_tape_that_others_may_write_is_closed_by_the_next_recorder() {
     let lab = recorded();
@@ -111,7 +111,7 @@ fn what_belongs_to_another_user_is_refused_and_left_alone() {
             );
         }
     }
-    // One tape of somebody else's in a directory of ours: the others are read, that one is not.
+    // One tape in our directory belongs to another user: the others are read, that one is not.
     let lab = recorded();
     let id = lab.tape_ids().into_iter().next().unwrap();
     let tape = std::fs::read_dir(lab.data().join("tapes")).unwrap().next().unwrap().unwrap().path();
@@ -130,10 +130,10 @@ fn a_directory_that_others_could_replace_is_refused() {
         let words = format!("{} can be written by others (its mode is {open:04o})", above.display());
         assert!(told.stderr.contains(&words) && told.stderr.contains("chmod go-w"), "{}", told.stderr);
     }
-    // As in /tmp, only owners can replace what is theirs.
+    // As in /tmp (sticky bit), only owners can replace their files.
     chmod(&above, 0o1777);
     assert_eq!(lab.run(&["tape", "ls"]).code, 0);
-    // The group that a new user has alone may write, another may not.
+    // The private group of a new user may write, another group may not.
     chmod(&above, 0o770);
     assert_eq!(lab.run(&["tape", "ls"]).code, 0);
     chmod(&above, 0o700);
@@ -168,7 +168,7 @@ fn a_link_is_judged_by_where_it_leads() {
     chmod(elsewhere.path(), 0o777);
     refused(&lab, elsewhere.path(), &["tape", "ls"]);
     chmod(elsewhere.path(), 0o700);
-    // A database that lies elsewhere, too.
+    // A database outside the data directory is protected, too.
     let shared = elsewhere.path().join("shared");
     std::fs::create_dir(&shared).unwrap();
     chmod(&shared, 0o777);
@@ -179,7 +179,7 @@ fn a_link_is_judged_by_where_it_leads() {
     assert_eq!(std::fs::read_dir(&shared).unwrap().count(), 0, "nothing was made there");
 }
 
-/// Somebody names a directory that is there for others, too: it is not locked to them.
+/// A data directory with other files in it keeps its mode; if others can write to it, it is refused.
 #[test]
 fn a_directory_with_other_things_in_it_is_not_closed() {
     let lab = Lab::new();
@@ -227,7 +227,7 @@ fn a_configuration_that_others_may_write_is_refused() {
     let config = lab.file("c.yaml");
     std::fs::write(&config, "log_level: info\n").unwrap();
     chmod(Path::new(&config), 0o666);
-    // Also by a command that needs nothing of it, because it was told where the data is.
+    // Also by a command that needs nothing from it, because --data names the directory.
     let commands: [&[&str]; 6] = [
         &["wrap", "--", "cat"],
         &["serve"],
@@ -240,7 +240,7 @@ fn a_configuration_that_others_may_write_is_refused() {
         let told = refused(&lab, Path::new(&config), &[&["--config", &config], command].concat());
         assert!(told.stderr.contains("others may write it (its mode is 0666)"), "{}", told.stderr);
     }
-    // It is closed, and its directory is not: others can put one of theirs there.
+    // The file is closed but its directory is not, so others could replace it.
     chmod(Path::new(&config), 0o600);
     let open = tempfile::tempdir().unwrap();
     let moved = open.path().join("c.yaml");
@@ -252,14 +252,14 @@ fn a_configuration_that_others_may_write_is_refused() {
         let words = format!("{} can be written by others (its mode is 0777)", open.path().display());
         assert!(told.stderr.contains(&words) && told.stderr.contains("chmod go-w"), "{}", told.stderr);
     }
-    // As in /tmp, only its owner can.
+    // As in /tmp (sticky bit), only the owner can replace it.
     for mode in [0o1777, 0o755] {
         chmod(open.path(), mode);
         assert_eq!(lab.run(&["--config", moved, "config", "show"]).code, 0);
     }
 }
 
-/// Its mode is as it should be, but whoever it belongs to may change that at any time.
+/// The mode of the file is right, but its owner is another user, who may change it at any time.
 #[test]
 #[ignore = "needs root"]
 fn a_file_of_another_users_is_not_obeyed() {
@@ -309,7 +309,7 @@ fn an_environment_file_that_others_may_write_is_refused() {
     assert_eq!(lab.run(&["--env-file", &file, "config", "show"]).code, 0);
 }
 
-/// Somebody gave a file of theirs the name of the ledger: it is told of, and not touched.
+/// A file with the ledger's name that is not a ledger is reported, and not touched.
 #[test]
 fn what_is_no_database_is_refused_and_left_as_it_is() {
     let lab = recorded();
@@ -320,13 +320,13 @@ fn what_is_no_database_is_refused_and_left_as_it_is() {
     assert!(!told.stderr.contains("its mode was"), "{}", told.stderr);
     assert!(told.stderr.contains("left as it is"), "{}", told.stderr);
     assert!(std::fs::read_to_string(&file).unwrap().starts_with("My shopping list"));
-    // Who needs nothing of it goes on; one that is empty becomes the ledger.
+    // Commands that do not need the ledger work; an empty file becomes the ledger.
     assert_eq!((lab.run(&["tape", "ls"]).code, mode(&file)), (0, 0o666));
     std::fs::write(&file, "").unwrap();
     assert_eq!((lab.run(&["session", "ls"]).code, mode(&file)), (0, 0o600));
 }
 
-/// A file that lies in the working directory cannot weaken a recorder, and the keys that tried are named.
+/// A project file in the working directory cannot weaken a recorder, and the keys that would are named.
 #[test]
 fn a_strangers_file_weakens_nothing_and_each_key_is_named() {
     let lab = Lab::new();

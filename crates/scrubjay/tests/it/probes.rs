@@ -1,4 +1,4 @@
-//! Connections that are no conversation, and who may read what is left of one.
+//! Probes: connections without a conversation, and the modes of the files that they leave.
 
 use std::os::unix::fs::PermissionsExt;
 

@@ -1,4 +1,4 @@
-//! The progress toolset as users meet it: served to agents, typed by people, in many processes at once.
+//! The progress toolset in the real binary: called by agents, used on the command line, in many processes at once.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 const KEY: &str = "sk-canary-0123456789";
 
-/// Prepares `scrubjay` in a home of its own, under a umask that hides nothing.
+/// Prepares `scrubjay` in a home of its own, with umask 0, so that only its own modes protect files.
 fn scrubjay(home: &Path, args: &[&str]) -> Command {
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", "60", "sh", "-c", "umask 000; exec \"$@\"", "sh"]);
@@ -30,7 +30,7 @@ fn data(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Holds a conversation with `serve`: sends each request when the one before was answered.
+/// Runs a conversation with `serve`: sends each request when the one before was answered.
 fn converse(mut command: Command, calls: &[(&str, Value)]) -> (Vec<Value>, String) {
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -54,12 +54,12 @@ fn converse(mut command: Command, calls: &[(&str, Value)]) -> (Vec<Value>, Strin
     (answers, String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Checks that everything below is its owner's alone and without the key; returns how many files there are.
+/// Checks that only their owner can read the files below, and that none has the key; returns how many there are.
 fn check_files(directory: &Path) -> usize {
     let mut files = 0;
     let mut waiting = vec![directory.to_owned()];
     while let Some(path) = waiting.pop() {
-        // The process that keeps the index current may be at work: what it has removed meanwhile holds nothing.
+        // The background process of the index may remove files meanwhile.
         let Ok(metadata) = std::fs::symlink_metadata(&path) else { continue };
         let mode = metadata.permissions().mode() & 0o7777;
         if metadata.is_dir() {
@@ -120,7 +120,7 @@ fn people_and_agents_share_what_was_logged() {
     assert_eq!(refused.status.code(), Some(1));
 }
 
-/// A model that answers, one that rejects the key aloud, and one that is not there.
+/// A model that answers, one that rejects the key and repeats it in the error, and one that cannot be reached.
 #[test]
 fn the_key_is_nowhere() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -153,7 +153,7 @@ fn the_key_is_nowhere() {
     }
 }
 
-/// What the older package was told still works: its variables name the file and the model.
+/// The configuration of the older package still works: its variables name the file and the model.
 #[test]
 fn the_older_variables_work() {
     let home = tempfile::tempdir().unwrap();
@@ -165,7 +165,7 @@ fn the_older_variables_work() {
     check_files(&home.path().join("old"));
 }
 
-/// So does its file in the working directory, once it is trusted; the environment is over it.
+/// So does its file in the working directory, once it is trusted; the environment has precedence over it.
 #[test]
 fn the_older_file_works_and_the_environment_is_over_it() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

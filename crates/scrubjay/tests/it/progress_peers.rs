@@ -21,7 +21,7 @@ fn launcher(directory: &Path) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Runs a host to its end; returns whether it was content, and what it printed.
+/// Runs a host to its end; returns whether it succeeded, and what it printed.
 fn run(directory: &Path, program: &Path, args: &[&str]) -> (bool, String) {
     let mut host = Command::new("timeout");
     host.args(["--kill-after=5", "60"]).arg(program).args(args).stdin(Stdio::null());

@@ -1,4 +1,4 @@
-//! Reading recordings as a person does: conversations, what was asked, what went wrong, and how much there is.
+//! The commands with which people read recordings: lists, conversations, errors, totals.
 
 mod listing;
 mod removing;

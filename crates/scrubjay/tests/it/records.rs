@@ -1,4 +1,4 @@
-//! Records behind the real binary: killed under load, and looked at by people.
+//! The records toolset in the real binary: killed under load, and shown by `scrubjay record`.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -13,9 +13,9 @@ use crate::harness::{Chance, kill, tree_of};
 
 /// How many gateways are killed on one data directory.
 const ROUNDS: u64 = 6;
-/// Each lives at most so long under load.
+/// The longest time that each gateway runs under load before it is killed.
 const LIFE_MS_MAX: u64 = 400;
-/// More than a gateway does in that time.
+/// More calls than a gateway answers in that time.
 const CALLS_MAX: u64 = 100_000;
 
 fn command(home: &Path) -> Command {
@@ -53,12 +53,12 @@ impl Gateway {
         gateway
     }
 
-    /// Returns whether anybody listens.
+    /// Returns whether the gateway still reads.
     fn say(&mut self, message: &Value) -> bool {
         self.stdin.write_all(format!("{message}\n").as_bytes()).is_ok()
     }
 
-    /// Returns the next answer; nothing once the gateway is gone. A line cut short was not said.
+    /// Returns the next answer; `None` when the gateway has ended. An incomplete line does not count.
     fn hear(&mut self) -> Option<Value> {
         let mut line = String::new();
         self.stdout.read_line(&mut line).ok().filter(|_| line.ends_with('\n'))?;
@@ -80,7 +80,7 @@ impl Gateway {
         }
     }
 
-    /// Returns every process of the gateway: the one that was started, and those below.
+    /// Returns every process of the gateway: the one that was started, and its descendants.
     fn processes(&self) -> Vec<Pid> {
         tree_of(Pid::from_child(&self.child))
     }
@@ -108,12 +108,12 @@ fn printed_json(home: &Path, args: &[&str]) -> Value {
         .unwrap()
 }
 
-/// `kill -9` at any instant: what was acknowledged is there, whole, and the numbers have no gap.
+/// `kill -9` at any instant: every acknowledged record is complete, and the numbers have no gap.
 #[test]
 fn what_was_acknowledged_survives_kills() {
     let home = tempfile::tempdir().unwrap();
     let mut chance = Chance::new();
-    // What each record says, by what its writer was told; and what may have been written without being told.
+    // The acknowledged content of each record, and content that may have been written without an acknowledgement.
     let mut acknowledged: BTreeMap<String, String> = BTreeMap::new();
     let mut asked: Vec<String> = Vec::new();
     for round in 0..ROUNDS {
@@ -162,7 +162,7 @@ fn what_was_acknowledged_survives_kills() {
     }
 }
 
-/// The same system sees the writes: memory of code that has changed says so by itself.
+/// The ledger sees the file changes: a record that cites changed code becomes suspect by itself.
 #[test]
 fn a_record_is_suspect_once_the_code_it_cites_has_changed() {
     let home = tempfile::tempdir().unwrap();
@@ -195,7 +195,7 @@ fn a_record_is_suspect_once_the_code_it_cites_has_changed() {
     assert_eq!(suspects(&call("list_records", json!({})), "records"), ["R001"]);
     assert_eq!(suspects(&call("get_project_overview", json!({})), "root_records"), ["R001"]);
 
-    // Someone else's change shows with the next look at the file.
+    // A change by another program is noticed when the file is read the next time.
     std::fs::write(home.path().join("nest.rs"), "one\ntwo\nthree\n4\n").unwrap();
     call("file_op", file("edit", "0\ntwo\nthree\n4\n"));
     assert_eq!(suspects(&call("list_records", json!({})), "records"), ["R002"]);
@@ -204,7 +204,7 @@ fn a_record_is_suspect_once_the_code_it_cites_has_changed() {
     assert!(shown.contains("nest.rs#L4-L4 has changed since") && shown.contains("-four\n"), "{shown}");
 }
 
-/// How far a session may fall behind before it is told is the user's to say.
+/// The user configures after how many changes by others a session counts as stale.
 #[test]
 fn a_session_is_stale_after_as_many_writes_as_configured() {
     let home = tempfile::tempdir().unwrap();
@@ -225,7 +225,7 @@ fn a_session_is_stale_after_as_many_writes_as_configured() {
     }
 }
 
-/// A modern client opens no session: each request says all there is to know.
+/// A modern client opens no session: each request has all that the toolset needs to know.
 #[test]
 fn modern_clients_keep_records_too() {
     let home = tempfile::tempdir().unwrap();
@@ -257,7 +257,7 @@ fn modern_clients_keep_records_too() {
     assert_eq!(missing["structuredContent"]["error"]["code"], "RECORD_NOT_FOUND", "{missing}");
 }
 
-/// People see what agents wrote, as text that cannot steer a terminal, and as JSON.
+/// People see what agents wrote, as text that cannot control a terminal, and as JSON.
 #[test]
 fn people_look_at_records() {
     let home = tempfile::tempdir().unwrap();

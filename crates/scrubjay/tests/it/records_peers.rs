@@ -1,6 +1,6 @@
 //! The four ways to work with records, by two real hosts at once on one data directory.
 //!
-//! Python speaks HTTP to one gateway, the Inspector starts another on standard streams for each of its calls.
+//! Python uses one gateway over HTTP, the Inspector starts another on standard streams for each of its calls.
 //! Needs `scripts/install-peers` and `SCRUBJAY_PEERS`.
 
 use std::io::{BufRead, BufReader, Write};
@@ -94,7 +94,7 @@ impl Drop for Python {
     }
 }
 
-/// The Inspector, which starts the gateway anew for each call: one conversation, by what its script says.
+/// The Inspector, which starts a new gateway for each call; its script names the conversation, so that it is one.
 struct Inspector {
     home: PathBuf,
     node: PathBuf,

@@ -1,4 +1,4 @@
-//! Canary secrets through every path of `wrap`: forwarded as they are, and in no file, log or export.
+//! Canary secrets through every path of `wrap`: they are forwarded unchanged, and are in no file, log or export.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::harness::Lab;
 
-/// What must be found nowhere.
+/// The secrets, which must not be found anywhere.
 const CANARIES: [&str; 5] = [
     "c4n4ry-pw",
     "aB3dE5fG7hI9jK1lM2nO4pQ6rS8tU0vW1xY3",
@@ -15,7 +15,7 @@ const CANARIES: [&str; 5] = [
     "\\u0063\\u0034n4ry",
 ];
 
-/// Lines with a secret each, in the clothes that messages come in.
+/// Lines with one secret each, in the forms that messages have.
 fn lines() -> Vec<String> {
     let token = format!("ghp_{}", CANARIES[1]);
     let call = |arguments: Value| {
@@ -152,12 +152,12 @@ fn the_filter_takes_out_what_recording_takes_out() {
     assert_clean("the explanation", told.stderr.as_bytes());
     assert!(told.stdout.ends_with(b"clean line\r\nlast"));
     assert!(
-        told.stderr.contains("line 1: password took out 11 bytes at $.params.arguments.password"),
+        told.stderr.contains("line 1: password removed 11 bytes at $.params.arguments.password"),
         "{}",
         told.stderr
     );
     assert!(
-        told.stderr.contains("line 2: github-token took out 40 bytes at $.params.arguments.text"),
+        told.stderr.contains("line 2: github-token removed 40 bytes at $.params.arguments.text"),
         "{}",
         told.stderr
     );

@@ -1,4 +1,4 @@
-//! Rules on the way through `wrap`: what each end hears, and what the tape tells of it.
+//! Rules in `wrap`: what each end receives, and what the tape says about it.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -105,7 +105,7 @@ fn a_changed_call_is_on_tape_as_it_came_and_as_it_went() {
         (&json!(5), &json!(1), &json!(0)),
         "{listed}"
     );
-    // What was exported is imported with all of it.
+    // An import has the same marks as the export.
     let other = Lab::new();
     let file = other.file("export.jsonl");
     std::fs::write(&file, lab.run_well(&["tape", "export", &tape.id(), "--format", "jsonl"])).unwrap();
@@ -162,7 +162,7 @@ fn answers_and_notifications_are_judged_too() {
     assert_eq!(hushed.json["interception"], json!(["blocked"]));
 }
 
-/// A rule that holds calls of `echo` back.
+/// A rule that delays calls of `echo`.
 fn slow(direction: &str, delay: &str) -> Value {
     json!([{ "name": "slow", "match": { "direction": direction, "tools": ["echo"] }, "action": "delay", "delay": delay }])
 }
@@ -188,7 +188,7 @@ fn what_waits_keeps_its_place() {
     let tape = lab.only_tape();
     let waited = tape.messages(UP).find(|entry| entry.json["name"] == "echo").unwrap();
     assert_eq!(waited.json["interception"], json!(["delayed"]));
-    // On tape when it came, at the server when it may go.
+    // It is on tape when it arrives, and reaches the server after the delay.
     let answered = tape.messages(DOWN).find(|entry| entry.json["name"] == "echo").unwrap();
     assert!(answered.json["response_time_ns"].as_u64() >= Some(50_000_000), "{}", answered.json);
 }
@@ -211,7 +211,7 @@ fn nobody_waits_for_a_host_that_left() {
 fn last_words_that_wait_are_heard() {
     let lab = Lab::new();
     let config = lab.file("rules.yaml");
-    // Longer than a server that has ended is listened to otherwise.
+    // Longer than the relay waits for the output of a server that has ended.
     let rules = json!([{ "name": "slow", "match": { "direction": "server_to_client" }, "action": "delay", "delay": "3s" }]);
     std::fs::write(&config, json!({ "recorder": { "rules": rules } }).to_string()).unwrap();
     let script = r#"read x; echo '{"jsonrpc":"2.0","id":1,"result":{}}'"#;
@@ -293,7 +293,7 @@ fn secrets_in_rules_and_in_what_they_touch_reach_no_file() {
     assert!(wrapped.call(1, "fail", &json!({ "password": CANARY })).to_string().contains(CANARY));
     assert_eq!(wrapped.call(2, "slow", &json!({ "secret": CANARY }))["result"]["password"], CANARY);
     let echoed = wrapped.call(3, "echo", &json!({ "text": format!("x token={CANARY}") }));
-    assert!(echoed.to_string().contains(&password), "what goes on is whole: {echoed}");
+    assert!(echoed.to_string().contains(&password), "the forwarded message is not redacted: {echoed}");
     let clean = |what: &str, bytes: &[u8]| {
         let found = bytes.windows(CANARY.len()).any(|window| window == CANARY.as_bytes());
         assert!(!found, "{what}: {}", String::from_utf8_lossy(bytes));

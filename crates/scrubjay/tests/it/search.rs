@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::harness::Lab;
 
-/// What is said to a server that repeats everything: each line is on tape twice.
+/// Messages to a server that repeats everything: each line is on tape twice.
 const LINES: &[u8] =
     b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"read_file\",\
     \"arguments\":{\"path\":\"/etc/hosts\"}}}\n\
@@ -44,7 +44,7 @@ fn what_was_recorded_is_found() {
         assert!(told.stderr.lines().last().unwrap().contains('^'), "{wrong}: {}", told.stderr);
     }
     assert!(lab.run(&["tape", "search", "needle", "--facts"]).stderr.contains("--facets"));
-    // A - is no flag, wherever it stands, and flags are flags.
+    // A word that begins with - is not a flag at any place, and flags still are.
     let count = |args: &[&str]| {
         let args = [&["tape", "search"][..], args, &["--json"]].concat();
         lab.json(&args)["total"].as_u64().unwrap()
@@ -91,10 +91,10 @@ fn a_tape_says_what_it_shows() {
     assert_eq!(shown["common_errors"][0]["shape"], "connection refused");
     assert_eq!(lab.json(&["tape", "stats", &first, "--json"])["compared_with"], 0);
     let text = String::from_utf8(lab.run_well(&["tape", "stats"])).unwrap();
-    assert!(text.contains("tools/call read_file") && text.contains("nothing unlike"), "{text}");
+    assert!(text.contains("tools/call read_file") && text.contains("no differences from"), "{text}");
 }
 
-/// What is said to a server that repeats everything: a request, then its answer.
+/// Messages to a server that repeats everything: a request, then its answer.
 fn exchange(lines: &mut Vec<u8>, method: &str, params: &Value, answer: &Value) {
     let id = lines.iter().filter(|b| **b == b'\n').count();
     let mut reply = json!({ "jsonrpc": "2.0", "id": id });
@@ -153,7 +153,7 @@ fn a_tape_says_who_is_stuck_what_changed_and_what_it_costs() {
     assert_eq!((&found["total"], &found["query"]["min_tokens"]), (&json!(1), &json!(2000)), "{found}");
     assert!(found["hits"][0]["tokens"].as_u64().unwrap() > 2900);
     assert_eq!(lab.run(&["tape", "search", "tokens:many"]).code, 2);
-    // An earlier tape: what changed since is told in the same words.
+    // Compared with an earlier tape, changes are reported in the same words.
     let mut first = Vec::new();
     exchange(&mut first, "tools/list", &json!({}), &list(json!([tool("read", "Reads a file.")])));
     lab.record("other", &first);
@@ -165,7 +165,7 @@ fn a_tape_says_who_is_stuck_what_changed_and_what_it_costs() {
     assert!(text.contains("changed tool: read: readOnlyHint none → false"), "{text}");
 }
 
-/// Where the ledger is in PostgreSQL, the index is there too, and finds the same.
+/// If the ledger is in PostgreSQL, the index is there too, and gives the same results.
 #[test]
 #[ignore = "needs postgres"]
 fn the_index_is_where_the_ledger_is() {
@@ -182,7 +182,7 @@ fn the_index_is_where_the_ledger_is() {
     assert_eq!((&rebuilt["tapes"], &rebuilt["index_bytes"]), (&json!(1), &Value::Null));
     assert_eq!(lab.json(&["--config", &config, "tape", "search", "needle", "--json"]), here);
     assert!(!lab.data().join("index.db").exists());
-    // A database that is not there is named, at once.
+    // A database that cannot be reached is named at once.
     std::fs::write(&config, "storage: postgres://nobody:secret@127.0.0.1:1/none\n").unwrap();
     let told = lab.run_badly(&["--config", &config, "tape", "search", "needle"]);
     assert!(told.contains("storage") && !told.contains("secret"), "{told}");

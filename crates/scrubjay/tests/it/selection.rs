@@ -1,4 +1,4 @@
-//! `recorder:` key by key, through `wrap` and `serve` alike: what is on tape, and what the tape says is not.
+//! Each key of `recorder:`, in `wrap` and in `serve`: what is on tape, and what the tape says was left out.
 
 use std::collections::BTreeSet;
 use std::ops::DerefMut;
@@ -18,13 +18,13 @@ enum Way {
 
 const WAYS: [Way; 2] = [Way::Wrap, Way::Serve];
 
-/// A lab whose recorders are told something.
-struct Told {
+/// A lab whose recorders have a configuration.
+struct ConfiguredLab {
     lab: Lab,
     config: String,
 }
 
-impl Told {
+impl ConfiguredLab {
     fn new(config: &str) -> Self {
         let lab = Lab::new();
         let file = lab.file("c.yaml");
@@ -52,12 +52,12 @@ impl Told {
         }
     }
 
-    /// Holds a conversation with one call of each kind, and returns what is left of it.
+    /// Runs a conversation with one call of each kind, and returns what was recorded of it.
     fn converse(&self, way: Way) -> Kept {
         self.converse_slowly(way, 1)
     }
 
-    /// The same, with one call that takes so long.
+    /// The same, with one call that takes this long.
     fn converse_slowly(&self, way: Way, slow_ms: u64) -> Kept {
         let mut running = self.start(way);
         converse(&mut running, slow_ms);
@@ -92,7 +92,7 @@ fn converse(running: &mut Running, slow_ms: u64) {
     running.ask(6, "tools/call", &json!({ "name": "fail", "arguments": {} }));
 }
 
-/// What is left of a conversation.
+/// What was recorded of a conversation.
 struct Kept {
     tapes: Vec<Recorded>,
 }
@@ -100,7 +100,7 @@ struct Kept {
 const GREETING: &str = "greeting";
 
 impl Kept {
-    /// Returns the calls on the client's leg of which something is there, and checks that all of it is.
+    /// Returns the calls that were recorded on the client's leg, and checks that each was recorded as a whole.
     fn calls(&self) -> BTreeSet<&'static str> {
         let ids = ["0", "1", "2", "3", "4", "5", "6"];
         let names = [GREETING, "list", "ping", "echo", "slow", "count", "fail"];
@@ -113,7 +113,7 @@ impl Kept {
             }
         }
         let progress = self.of_type("notification").any(|entry| entry["method"] == "notifications/progress");
-        assert_eq!(progress, calls.contains("count"), "progress goes with its call");
+        assert_eq!(progress, calls.contains("count"), "progress is kept or left out with its call");
         calls
     }
 
@@ -137,10 +137,10 @@ fn check(recorder: &str, expected: &[&str]) {
     check_slowly(recorder, 1, expected);
 }
 
-/// The same, with a call that takes so long: the others must be a good deal quicker on any machine.
+/// The same, with a call that takes this long, so that the other calls are quicker on any machine.
 fn check_slowly(recorder: &str, slow_ms: u64, expected: &[&str]) {
     for way in WAYS {
-        let told = Told::new(&format!("recorder: {recorder}"));
+        let told = ConfiguredLab::new(&format!("recorder: {recorder}"));
         let kept = told.converse_slowly(way, slow_ms);
         let calls: BTreeSet<&str> = kept.calls();
         let expected: BTreeSet<&str> = expected.iter().copied().chain([GREETING]).collect();
@@ -164,7 +164,7 @@ fn check_slowly(recorder: &str, slow_ms: u64, expected: &[&str]) {
 #[test]
 fn by_default_everything_is_kept_and_nothing_is_noted() {
     for way in WAYS {
-        let kept = Told::new("").converse(way);
+        let kept = ConfiguredLab::new("").converse(way);
         assert_eq!(kept.calls().len(), 7, "{way:?}");
         assert!(kept.notes("selection").is_empty() && kept.notes("left_out").is_empty());
     }
@@ -186,7 +186,7 @@ fn samplings_keep_their_share() {
     let rules = "{ sampling: { strategy: priority, rate: 0, rules: [{ tools: [ec*], rate: 1 }, { methods: [ping], rate: 1 }] } }";
     check(rules, &["echo", "ping"]);
     for way in WAYS {
-        let told = Told::new(
+        let told = ConfiguredLab::new(
             "recorder: { sampling: { strategy: systematic, interval: 1000 }, filters: { exclude_methods: ['notifications/*'] } }",
         );
         let kept = told.converse(way);
@@ -216,7 +216,7 @@ fn strategies_go_by_what_becomes_of_a_call() {
 #[test]
 fn a_failure_brings_what_was_before_it() {
     for way in WAYS {
-        let told = Told::new("recorder: { strategy: { kind: error_focused, before: 5, after: 0 } }");
+        let told = ConfiguredLab::new("recorder: { strategy: { kind: error_focused, before: 5, after: 0 } }");
         let calls = told.converse(way).calls();
         assert!(
             calls.contains("fail") && calls.contains("count") && !calls.contains("ping"),
@@ -228,7 +228,7 @@ fn a_failure_brings_what_was_before_it() {
 #[test]
 fn parts_of_calls_can_be_left_out() {
     let kept = |flag: &str, way: Way| {
-        Told::new(&format!("recorder: {{ capture: {{ {flag}: false }} }}")).converse(way)
+        ConfiguredLab::new(&format!("recorder: {{ capture: {{ {flag}: false }} }}")).converse(way)
     };
     for way in WAYS {
         let requests = kept("requests", way);
@@ -253,7 +253,7 @@ fn parts_of_calls_can_be_left_out() {
 #[test]
 fn what_is_switched_off_is_relayed_and_not_recorded() {
     for way in WAYS {
-        let told = Told::new("recorder: { enabled: false }");
+        let told = ConfiguredLab::new("recorder: { enabled: false }");
         let mut running = told.start(way);
         converse(&mut running, 1);
         running.close_stdin();
@@ -272,7 +272,7 @@ fn what_is_switched_off_is_relayed_and_not_recorded() {
 fn tapes_are_full_where_storage_says() {
     for (storage, ms) in [("max_tape_size: 1KiB", 1), ("max_tape_duration: 1s", 1100)] {
         for way in WAYS {
-            let told = Told::new(&format!("recorder: {{ storage: {{ {storage} }} }}"));
+            let told = ConfiguredLab::new(&format!("recorder: {{ storage: {{ {storage} }} }}"));
             let mut running = told.start(way);
             greet(&mut running);
             for id in 1..4 {
@@ -291,7 +291,8 @@ fn tapes_are_full_where_storage_says() {
 fn a_tape_can_be_sealed_as_it_is() {
     for way in WAYS {
         for (compression, is_plain) in [("zstd", false), ("none", true)] {
-            let told = Told::new(&format!("recorder: {{ storage: {{ compression: {compression} }} }}"));
+            let told =
+                ConfiguredLab::new(&format!("recorder: {{ storage: {{ compression: {compression} }} }}"));
             assert_eq!(told.converse(way).calls().len(), 7);
             let files =
                 std::fs::read_dir(told.lab.data().join("tapes")).unwrap().map(|file| file.unwrap().path());
@@ -326,7 +327,7 @@ fn the_path_of_the_storage_is_where_recordings_are() {
 #[test]
 fn old_tapes_go_when_they_are_too_old() {
     for way in WAYS {
-        let told = Told::new("recorder: { storage: { retention: 1s } }");
+        let told = ConfiguredLab::new("recorder: { storage: { retention: 1s } }");
         let old = told.lab.record("old", b"{\"jsonrpc\":\"2.0\",\"method\":\"x\"}\n");
         wait_for("the old tape to go", || {
             let mut running = told.start(way);
@@ -350,13 +351,13 @@ fn is_on_disk(lab: &Lab, wanted: &str) -> bool {
 fn a_buffer_is_written_when_it_is_full_or_due() {
     let call = json!({ "name": "echo", "arguments": { "text": "c4n4ry" } });
     for way in WAYS {
-        // The usual: on tape before anyone hears of it.
+        // The default: a message is on tape before it is forwarded.
         for (performance, at_once) in [
             ("{ async_storage: false, flush_interval: 10d }", true),
             ("{ async_storage: true, flush_interval: 10d }", false),
             ("{ async_storage: true, flush_interval: 10d, buffer_size: 1 }", true),
         ] {
-            let told = Told::new(&format!("recorder: {{ performance: {performance} }}"));
+            let told = ConfiguredLab::new(&format!("recorder: {{ performance: {performance} }}"));
             let mut running = told.start(way);
             greet(&mut running);
             running.ask(1, "tools/call", &call);
@@ -372,7 +373,8 @@ fn a_buffer_is_written_when_it_is_full_or_due() {
                 .filter(|entry| String::from_utf8_lossy(&entry.payload).contains("c4n4ry"));
             assert!(said.count() >= 2, "the end writes what waits: {way:?} {performance}");
         }
-        let told = Told::new("recorder: { performance: { async_storage: true, flush_interval: 20ms } }");
+        let told =
+            ConfiguredLab::new("recorder: { performance: { async_storage: true, flush_interval: 20ms } }");
         let mut running = told.start(way);
         greet(&mut running);
         running.ask(1, "tools/call", &call);
@@ -383,7 +385,7 @@ fn a_buffer_is_written_when_it_is_full_or_due() {
 
 #[test]
 fn a_crash_loses_what_waited_and_the_tape_says_so() {
-    let told = Told::new("recorder: { performance: { async_storage: true, flush_interval: 20ms } }");
+    let told = ConfiguredLab::new("recorder: { performance: { async_storage: true, flush_interval: 20ms } }");
     let mut wrapped = told.lab.wrap(&["cat"]).with(&["--config", &told.config]).start();
     wrapped.say(r#"{"jsonrpc":"2.0","method":"first"}"#);
     wait_for("the buffer to be written", || is_on_disk(&told.lab, "first").then_some(()));
@@ -400,7 +402,7 @@ fn a_crash_loses_what_waited_and_the_tape_says_so() {
 
 #[test]
 fn what_is_left_out_is_told_wherever_a_tape_is_looked_at() {
-    let told = Told::new("recorder: { sampling: { strategy: random, rate: 0 } }");
+    let told = ConfiguredLab::new("recorder: { sampling: { strategy: random, rate: 0 } }");
     told.converse(Way::Wrap);
     let listed = &told.lab.tapes()[0];
     let left_out = listed["left_out"]["sample"]["messages"].as_u64().unwrap();
@@ -425,7 +427,7 @@ fn the_seeds_configuration_is_understood_word_for_word() {
         privacy:\n    redact_sensitive: true\n    sensitive_fields: [password, api_key, token, secret]\n    hash_ids: true\n    \
         encryption: { enabled: false, key_id: \"default\" }\n  performance: { buffer_size: 1000, flush_interval: 5s, async_storage: true }\n";
     for way in WAYS {
-        let told = Told::new(seed);
+        let told = ConfiguredLab::new(seed);
         let mut running = told.start(way);
         converse(&mut running, 1);
         running.close_stdin();
@@ -460,7 +462,7 @@ fn a_wrong_value_is_told_at_start_with_its_place() {
         ("performance: { sync: true }", "performance.sync is not a known key"),
     ];
     for (line, message) in wrong {
-        let told = Told::new(&format!("recorder:\n  {line}\n"));
+        let told = ConfiguredLab::new(&format!("recorder:\n  {line}\n"));
         for command in [&["wrap", "--", "cat"][..], &["serve", "--", "cat"]] {
             let answer = told.lab.run(&[&["--config", &told.config], command].concat());
             assert_ne!(answer.code, 0, "{command:?} {line}");

@@ -1,4 +1,4 @@
-//! `scrubjay serve` from outside: what clients of both eras meet at its fronts, and what is on its tapes.
+//! `scrubjay serve` from outside: what clients of both eras get from its fronts, and what is on its tapes.
 
 mod answered;
 mod canary;

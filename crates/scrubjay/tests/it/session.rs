@@ -1,4 +1,4 @@
-//! `scrubjay session`: what an agent did through the recorder, as a person looks at it and takes it back.
+//! `scrubjay session`: shows and undoes what an agent did through the recorder.
 
 use std::sync::Arc;
 
@@ -102,7 +102,7 @@ fn files_go_back_only_when_asked_to() {
     lab.run_well(&[&back[..], &["--yes", "--force"]].concat());
     assert_eq!((read("a.txt").as_deref(), read("b.txt")), (Some("one\n"), None));
 
-    // Taking back is recorded, so it can be taken back: what nobody had recorded is there too.
+    // A rewind is recorded, so it can be undone, too. The changes that it overwrote were recorded first.
     let events = lab.json(&["session", "timeline", "s1", "--json"]);
     let found = events["events"].as_array().unwrap().iter().find(|e| e["type"] == "file_observed").unwrap();
     lab.run_well(&["session", "rewind", "s1", "--to", &found["id"].to_string(), "--file", "a.txt", "--yes"]);
@@ -137,14 +137,14 @@ fn any_content_is_written_byte_for_byte() {
     let wrong = lab.run(&["session", "cat", "s1", "a.txt", "--at", "yesterday"]);
     assert!(wrong.code == 2 && wrong.stderr.contains("event:N"), "{}", wrong.stderr);
 
-    // What is no text comes out as it is; what was there before is the beginning of the evolution.
+    // Bytes that are not text are printed unchanged; the evolution begins with the content before the session.
     std::fs::write(format!("{workspace}/old.bin"), [0, 159, 255]).unwrap();
     std::fs::write(format!("{workspace}/old.txt"), "was here\n").unwrap();
     let mut agent =
         lab.start(&["serve", "--toolsets", "recorder", "--workspace", &workspace, "--project", "birds"]);
     let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
     agent.ask(0, "initialize", &hello);
-    // It ended with the agent before.
+    // The session ended with the earlier agent's connection.
     let again = json!({ "name": "record_session_start", "arguments": { "id": "s1" } });
     agent.ask(9, "tools/call", &again);
     for (id, path) in [(1, "old.bin"), (2, "old.txt")] {
@@ -161,7 +161,7 @@ fn any_content_is_written_byte_for_byte() {
     assert!(evolution.contains("9 B, 1 line\n") || evolution.contains("9 B, 1 line "), "{evolution}");
 }
 
-/// Does something with the ledger of a lab, as another process does.
+/// Uses the ledger of a lab as another process would.
 fn with_ledger<T>(lab: &Lab, work: impl AsyncFnOnce(&Ledger) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -173,7 +173,7 @@ fn with_ledger<T>(lab: &Lab, work: impl AsyncFnOnce(&Ledger) -> T) -> T {
     })
 }
 
-/// Records that a file is about to be created, as a process does that is killed then.
+/// Records the intent to create a file, like a process that is killed right after that.
 fn leave_open(lab: &Lab, workspace: &str, event_id: i64, path: &str) {
     with_ledger(lab, async |ledger| {
         let mut write = ledger.write(Survives::Power).await.unwrap();
@@ -219,7 +219,7 @@ fn what_a_crash_left_open_is_settled_by_the_next_start_and_by_who_looks() {
         lab.start(&["serve", "--toolsets", "recorder", "--workspace", &workspace, "--project", "birds"]);
     let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
     agent.ask(0, "initialize", &hello);
-    // Nobody calls a tool.
+    // This agent calls no tool.
     let root = std::fs::canonicalize(&workspace).unwrap();
     with_ledger(&lab, async |ledger| {
         loop {
@@ -255,7 +255,7 @@ fn a_workspace_that_moved_can_be_named() {
         planned.contains("the workspace moved from") && planned.contains("2 files would change"),
         "{planned}"
     );
-    // Named once, it is known.
+    // After it was named once, it is known.
     lab.run_well(&["session", "rewind", "s1", "--to", &created, "--yes"]);
     assert_eq!(std::fs::read_to_string(format!("{new}/a.txt")).unwrap(), "one\n");
     let evolution = lab.json(&["session", "evolution", "s1", "a.txt", "--json"]);

@@ -1,4 +1,4 @@
-//! One meaning of session, with the real binary: whose work is whose, under which id, and when it is over.
+//! Sessions in the real binary: which work belongs to which session, under which id, and when a session ends.
 
 use std::process::Command;
 
@@ -14,7 +14,7 @@ struct Agent {
 }
 
 impl Agent {
-    /// Starts a gateway in a workspace, as a host does that gives these variables.
+    /// Starts a gateway in a workspace, like a host that sets these variables.
     fn start(lab: &Lab, workspace: &str, variables: &[(&str, &str)], name: &str) -> Self {
         let mut command = Command::new(SCRUBJAY);
         command.arg("--data").arg(lab.data()).args(["serve", "--toolsets", "recorder,records,progress"]);
@@ -67,7 +67,7 @@ fn files(lab: &Lab, session: &str) -> Vec<String> {
     files["files"].as_array().unwrap().iter().map(|file| text(&file["path"]).to_owned()).collect()
 }
 
-/// Two agents of one parent process in one workspace keep their work apart, and see that they work on one record.
+/// Two agents of one parent process in one workspace have sessions of their own, and see that they use one record.
 #[test]
 fn two_agents_of_one_process_are_not_booked_to_each_other() {
     let lab = Lab::new();
@@ -97,7 +97,7 @@ fn two_agents_of_one_process_are_not_booked_to_each_other() {
     assert!(of_tapes.contains(&json!(first)) && of_tapes.contains(&json!(second)), "{of_tapes:?}");
 }
 
-/// A session has one id: on the tape, in the ledger, with the host's own id beside it, and each is taken as its name.
+/// A session has one id on the tape and in the ledger, with the host's own id stored next to it; commands take both.
 #[test]
 fn a_session_has_one_id_and_answers_to_the_hosts() {
     let lab = Lab::new();
@@ -151,7 +151,7 @@ fn a_session_has_one_id_and_answers_to_the_hosts() {
     }
 }
 
-/// A session that an agent names in the middle of a conversation is what its tape and the search know it by.
+/// If an agent names a session in the middle of a conversation, its tape and the search use that session.
 #[test]
 fn a_tape_follows_its_connection_to_another_session() {
     let lab = Lab::new();
@@ -168,7 +168,7 @@ fn a_tape_follows_its_connection_to_another_session() {
     assert!(found["total"].as_u64().unwrap() > 0, "{found}");
 }
 
-/// A session ends and its tape is sealed when the host leaves: by closing the stream, by a signal, or killed itself.
+/// A session ends and its tape is sealed when the host closes the stream, sends a signal, or kills the gateway.
 #[test]
 fn the_end_of_the_host_is_the_end_of_the_session() {
     for signal in [None, Some(Signal::TERM), Some(Signal::INT), Some(Signal::KILL)] {
@@ -179,14 +179,14 @@ fn the_end_of_the_host_is_the_end_of_the_session() {
         assert_eq!(session(&lab, &id)["status"], "active");
         match signal {
             None => agent.leave(),
-            // The process that a host knows; killed, its other half is told by the kernel.
+            // The process that a host knows. If it is killed, the kernel signals its other process.
             Some(signal) => {
                 kill(agent.gateway.pid(), signal);
                 agent.gateway.rest();
                 agent.gateway.wait();
             }
         }
-        // Nothing else is started in between: what is seen is what the gateway itself left.
+        // No other process is started in between, so this is what the gateway itself left.
         let names = std::fs::read_dir(lab.data().join("tapes")).unwrap();
         let live =
             names.filter(|name| name.as_ref().unwrap().path().extension().is_some_and(|e| e == "live"));
@@ -195,7 +195,7 @@ fn the_end_of_the_host_is_the_end_of_the_session() {
     }
 }
 
-/// Whoever is killed with everything at once holds no record, and the next to look says that it is gone.
+/// If all processes of a gateway are killed at once, its session holds no record after the next process reads sessions.
 #[test]
 fn a_killed_gateway_holds_no_records() {
     let lab = Lab::new();
@@ -221,7 +221,7 @@ fn a_killed_gateway_holds_no_records() {
     assert_eq!((of("one"), of("two")), (json!("closed"), json!("active")));
 }
 
-/// What ended takes no more work, and says what to do.
+/// A session that ended accepts no more work, and the error says what to do.
 #[test]
 fn a_closed_session_refuses_work() {
     let lab = Lab::new();

@@ -1,4 +1,4 @@
-//! What a server says on standard error: passed on as it comes, recorded by lines, never in the way.
+//! A server's standard error: forwarded unchanged, recorded line by line, and never a reason to block.
 
 use serde_json::json;
 
@@ -25,7 +25,7 @@ fn it_passes_as_it_comes_and_is_recorded_by_lines() {
 #[test]
 fn a_host_that_never_reads_it_does_not_stop_the_messages() {
     let lab = Lab::new();
-    // Each answer comes with a little on standard error: 25 kB in all.
+    // With each answer the server writes a little on standard error: 25 kB in all.
     let script = "while read -r line; do echo \"$line\"; echo 'a line of a log, of fifty bytes or nearly so' >&2; done";
     let mut wrapped = lab.wrap(&["sh", "-c", script]).start();
     wrapped.hears_complaints = false;
@@ -40,12 +40,12 @@ fn a_host_that_never_reads_it_does_not_stop_the_messages() {
 #[test]
 fn a_full_stderr_does_not_stop_the_recorder_itself() {
     let lab = Lab::new();
-    // A child of the server fills every pipe on the way, and waits in vain.
+    // A child of the server fills every pipe up to the host, and then blocks.
     let script = "(while :; do echo 'noise, noise, noise' >&2; done) & exec cat";
     let mut wrapped = lab.wrap(&["sh", "-c", script]).with(&["--max-message-size", "64KiB"]).start();
     wrapped.hears_complaints = false;
     for id in 0..200 {
-        // Each of these makes the recorder say something on standard error.
+        // Each of these makes the recorder write a message on standard error.
         wrapped.say(&json!({ "jsonrpc": "2.0", "id": id, "method": "x".repeat(65_536) }).to_string());
         assert_eq!(wrapped.message()["id"], id);
         wrapped.say("and on");

@@ -1,4 +1,4 @@
-//! No room left: a full disk, a file-size limit. Messages are refused with a reason or, if so wished,
+//! A full disk or a file-size limit: messages are refused with a reason or, if configured,
 //! forwarded; recordings stay readable, and recording resumes by itself.
 
 use std::io::Write;
@@ -12,10 +12,10 @@ use tempfile::TempDir;
 use crate::harness::{Chance, Entry, Lab, UP, Wrapped, kill, request, standing_alone};
 use crate::needs;
 
-/// A call this large finds no room in what a full disk may have left.
+/// A call of this size does not fit into the few bytes that a full disk may have left.
 const LARGE: usize = 20_000;
 
-/// A small disk of its own, for as long as it is held.
+/// A small disk, mounted as long as this value exists.
 pub(crate) struct SmallDisk(TempDir);
 
 impl SmallDisk {
@@ -23,7 +23,7 @@ impl SmallDisk {
         Self::mount_of("1m")
     }
 
-    /// Mounts one of this size, which only root may.
+    /// Mounts a disk of this size, which needs root.
     pub(crate) fn mount_of(size: &str) -> Self {
         needs::root();
         let place = tempfile::tempdir().unwrap();
@@ -34,7 +34,7 @@ impl SmallDisk {
         Self(place)
     }
 
-    /// Makes a lab that keeps its recordings here.
+    /// Makes a lab whose recordings are on this disk.
     pub(crate) fn lab(&self) -> Lab {
         Lab::new().with_data(self.0.path().join("data"))
     }
@@ -43,13 +43,13 @@ impl SmallDisk {
         self.0.path().join("filler")
     }
 
-    /// Leaves no room.
+    /// Fills the disk.
     pub(crate) fn fill(&self) {
         let mut file = std::fs::File::create(self.filler()).unwrap();
         while file.write_all(&[0; 4096]).is_ok() {}
     }
 
-    /// Makes room again.
+    /// Frees the disk.
     pub(crate) fn clear(&self) {
         std::fs::remove_file(self.filler()).unwrap();
     }
@@ -57,12 +57,12 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily: a process that is being ended may still have a file open there.
+        // A lazy unmount, because a process that is ending may still have a file open there.
         let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
     }
 }
 
-/// Makes a call; returns its text, or the words of the error.
+/// Makes a call; returns its text, or the error message.
 fn call(wrapped: &mut Wrapped, id: u64, text: &str) -> Result<String, String> {
     let answer = wrapped.call_alone(id, "echo", &json!({ "text": text }));
     match answer["error"]["message"].as_str() {
@@ -71,7 +71,7 @@ fn call(wrapped: &mut Wrapped, id: u64, text: &str) -> Result<String, String> {
     }
 }
 
-/// Asserts that everything that only reads still works.
+/// Asserts that all commands that only read still work.
 fn assert_readable(lab: &Lab) {
     lab.verify();
     let tape = lab.only_tape();
@@ -83,7 +83,7 @@ fn gaps(lab: &Lab) -> Vec<Value> {
     lab.only_tape().of_kind("gap").map(Entry::facts).collect()
 }
 
-/// Makes calls while there is no room, and again when there is; none but the first kind fails.
+/// Makes calls while the disk is full, and again when it is not; only the first fail.
 fn check_refusal(
     lab: &Lab,
     mut wrapped: Wrapped,
@@ -152,7 +152,7 @@ fn a_full_disk_at_the_end_leaves_a_whole_tape() {
     assert_eq!(call(&mut wrapped, 1, "fine").as_deref(), Ok("fine"));
     disk.fill();
     wrapped.close_stdin();
-    assert_eq!(wrapped.exit_code(), 0, "the server's own exit code, whatever became of the tape");
+    assert_eq!(wrapped.exit_code(), 0, "the server's own exit code, even if the tape could not be written");
     let told = wrapped.stderr_text();
     assert!(told.contains("No space left") && told.contains("the next start seals it"), "{told}");
     assert_readable(&lab);
@@ -232,12 +232,12 @@ fn a_file_size_limit_from_the_start() {
 fn what_is_too_large_to_seal_waits() {
     let lab = Lab::new();
     let mut wrapped = lab.wrap(&["cat"]).start();
-    // Noise, that sealing does not make smaller.
+    // Random bytes, which sealing cannot compress.
     let mut chance = Chance::new();
     let noise: Vec<u8> = (0..LARGE).map(|_| b'!' + u8::try_from(chance.below(90)).unwrap()).collect();
     wrapped.send(&[noise.as_slice(), b"\n"].concat());
     wrapped.line();
-    // Both at once: the one that is left would seal the tape.
+    // Both are killed at once, because the one that is left would seal the tape.
     let (warden, worker) = (wrapped.pid(), wrapped.worker());
     kill(warden, Signal::STOP);
     kill(worker, Signal::KILL);

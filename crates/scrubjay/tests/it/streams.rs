@@ -1,4 +1,4 @@
-//! Whatever a host hands us as standard input and output: pipes, sockets, files, nothing; read fast or slowly.
+//! All kinds of standard input and output that a host may use: pipes, sockets, files, nothing; read fast or slowly.
 
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
@@ -16,7 +16,7 @@ use crate::harness::{Lab, Running, SCRUBJAY, UP, Wrap, Wrapped, kill, wait_for};
 /// More than any pipe or socket holds.
 const MUCH: usize = 1 << 20;
 
-/// Makes lines of a given length in all.
+/// Makes lines with a given total length.
 fn lines(bytes: usize) -> Vec<u8> {
     let line = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"{}\"}}\n", "m".repeat(900));
     line.bytes().cycle().take(bytes / line.len() * line.len()).collect()
@@ -26,7 +26,7 @@ fn socket_pair() -> (OwnedFd, OwnedFd) {
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap()
 }
 
-/// Starts `cat` behind these ends of somebody's streams.
+/// Starts a wrapped `cat` with these ends of streams.
 fn start_cat(lab: &Lab, theirs: [OwnedFd; 2], ours: [OwnedFd; 2]) -> Wrapped {
     start(&lab.wrap(&["cat"]), theirs, ours.map(Some))
 }
@@ -36,13 +36,13 @@ fn start(wrap: &Wrap, theirs: [OwnedFd; 2], ours: [Option<OwnedFd>; 2]) -> Wrapp
     let (mut command, mark) = wrap.command();
     let [stdin, stdout] = theirs.map(Stdio::from);
     let child = command.stdin(stdin).stdout(stdout).stderr(Stdio::inherit()).spawn().unwrap();
-    // The command still holds the ends that it gave to the child.
+    // Dropped, because the command still holds the ends that it gave to the child.
     drop(command);
     let [stdin, stdout] = ours;
     Wrapped::around(Running::around(child, stdin, stdout), mark)
 }
 
-/// Checks that much passes, and that the tape has all of it.
+/// Checks that many bytes pass, and that the tape has all of them.
 fn check_much(lab: &Lab, mut wrapped: Wrapped, hang_up: impl FnOnce(&mut Wrapped)) {
     let sent = lines(MUCH);
     wrapped.send(&sent);
@@ -93,7 +93,7 @@ fn nothing() {
     assert_eq!(wrap.start().leave(), 3);
 }
 
-/// Makes a terminal that hands bytes on as they are: our side, and the side of a program.
+/// Makes a raw terminal, which does not change bytes; returns our side and the program's side.
 fn terminal() -> (OwnedFd, OwnedFd) {
     let ours = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     rustix::pty::grantpt(&ours).unwrap();
@@ -111,7 +111,7 @@ fn terminal() -> (OwnedFd, OwnedFd) {
 fn a_terminal_that_is_read_late() {
     let lab = Lab::new();
     let ((ours, theirs), (from_nobody, _)) = (terminal(), socket_pair());
-    // Little enough to be out of the relay's hands at once, and more than a terminal holds.
+    // Few enough bytes for the relay to write at once, and more than a terminal holds.
     let said = lines(60_000);
     std::fs::write(lab.file("said"), &said).unwrap();
     let mut wrapped =
@@ -139,7 +139,10 @@ fn shared_descriptions_stay_blocking() {
     assert_eq!(wrapped.line().as_deref(), Some("there and back"));
     for description in &shared {
         let flags = rustix::fs::fcntl_getfl(description).unwrap();
-        assert!(!flags.contains(OFlags::NONBLOCK), "whoever shares it would be surprised");
+        assert!(
+            !flags.contains(OFlags::NONBLOCK),
+            "another process that shares the file would get a non-blocking one"
+        );
     }
     drop(shared);
     assert_eq!(wrapped.leave(), 0);
@@ -158,7 +161,7 @@ fn a_shell_goes_on_after_it() {
     assert_eq!(shell.exit_code(), 0);
 }
 
-/// Starts a server that says more than one (widened) pipe holds and exits, to a client that does not read.
+/// Starts a server that writes more than one (enlarged) pipe holds and exits; its client does not read.
 fn start_unheard(lab: &Lab, said: &[u8]) -> Wrapped {
     std::fs::write(lab.file("said"), said).unwrap();
     let mut wrapped = lab.wrap(&["cat", &lab.file("said")]).start();
@@ -175,7 +178,7 @@ fn a_slow_client_gets_everything() {
     let lab = Lab::new();
     let said = lines(450_000);
     let mut wrapped = start_unheard(&lab, &said);
-    // Not to wait for anything: to be slow. A pipe of the server's own would have waited too.
+    // This sleep waits for nothing, it makes the reader slow. A pipe straight to the server would have waited, too.
     std::thread::sleep(Duration::from_secs(5));
     wrapped.hears = true;
     let heard = wrapped.rest();

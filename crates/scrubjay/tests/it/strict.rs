@@ -1,4 +1,4 @@
-//! Rules make a connection strict: what each end hears of lines that readers differ on, and what the tape tells.
+//! Rules make a connection strict: what each end gets for lines that parsers read differently, and what the tape says.
 
 use serde_json::{Value, json};
 
@@ -50,7 +50,7 @@ fn only_what_every_reader_reads_alike_reaches_the_server() {
     let changed = tape.messages(UP).find(|entry| entry.json["interception"] == json!(["changed"])).unwrap();
     assert_eq!(changed.json["applied_rules"], json!(["strict/line-separator"]));
     assert_eq!(changed.json["original_message"], sent[4].trim_end());
-    // As they came, with their line ends.
+    // The original lines, with their line ends.
     assert_eq!(tape.entries[0].json["terminator"], "crlf");
     let shown = String::from_utf8(lab.run_well(&["tape", "show", &tape.id()])).unwrap();
     assert!(shown.contains("refused by strict/line-end"), "{shown}");
@@ -65,7 +65,7 @@ fn what_a_server_says_is_held_to_the_same() {
         r#"echo 'listening on 8080'; read x; printf '{"jsonrpc":"2.0","id":1,"result":{"x":Infinity}}\n'"#;
     let mut wrapped = start(&lab, &rules, &["sh", "-c", script]);
     let answer = wrapped.ask(1, "ping", &json!({}));
-    assert_eq!(answer["error"]["data"]["rule"], "strict/json", "the stray line reached nobody: {answer}");
+    assert_eq!(answer["error"]["data"]["rule"], "strict/json", "the stray line was not forwarded: {answer}");
     assert_eq!(wrapped.leave(), 0);
     let tape = lab.only_tape();
     assert!(tape.entries.iter().any(|entry| entry.payload == b"listening on 8080"));

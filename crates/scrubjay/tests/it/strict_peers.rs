@@ -31,7 +31,7 @@ fn no_deletes() -> Value {
     json!([{ "name": "no-deletes", "match": { "tools": ["delete_*"] }, "action": "block" }])
 }
 
-/// Starts the server behind `wrap` or `serve`, and greets it.
+/// Starts the server behind `wrap` or `serve`, and sends the greeting.
 fn start(lab: &Lab, verb: &str, rules: &Value, command: &[String]) -> Running {
     let config = configured(lab, rules, command);
     let mut arguments = vec!["--config", &config, verb];
@@ -49,7 +49,7 @@ fn start(lab: &Lab, verb: &str, rules: &Value, command: &[String]) -> Running {
         &json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client }),
     );
     running.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
-    // A gateway answers before its backends are there.
+    // A gateway answers before its backends have started.
     let mut asked = 0;
     wait_for("the server's tools", || {
         asked += 1;
@@ -65,7 +65,7 @@ fn echo(id: u64, x: &str) -> String {
     )
 }
 
-/// Lines that some reader takes for a call of `delete_all`, and why each is refused.
+/// Lines that some parser reads as a call of `delete_all`, and the reason for which each is refused.
 fn attacks() -> Vec<(Vec<u8>, &'static str)> {
     let evil = EVIL.replace(":99,", ":41,");
     let text: Vec<(String, &'static str)> = vec![
@@ -91,7 +91,7 @@ fn attacks() -> Vec<(Vec<u8>, &'static str)> {
     all
 }
 
-/// Returns the next message that answers something.
+/// Returns the next response.
 fn answer(running: &mut Running) -> Value {
     loop {
         let message = running.message();
@@ -110,7 +110,7 @@ fn nothing_runs(verb: &str) {
         running.send(&[line.as_slice(), b"\n"].concat());
         let told = answer(&mut running);
         assert_eq!(told["error"]["data"]["rule"], why, "{verb}: {} {told}", line.escape_ascii());
-        // The server has read everything before this when it answers.
+        // When the server answers this, it has read everything before.
         let id = 1000 + n as u64;
         let still =
             running.ask(id, "tools/call", &json!({ "name": "echo", "arguments": { "text": "still" } }));
@@ -122,7 +122,7 @@ fn nothing_runs(verb: &str) {
     tape_tells(&lab, verb);
 }
 
-/// Every refusal is on the tape with its reason, where people and programs look.
+/// Every refusal is on the tape with its reason, in text and in JSON.
 fn tape_tells(lab: &Lab, verb: &str) {
     let name = if verb == "wrap" { "python" } else { "serve" };
     let tape = lab.tapes().into_iter().find(|tape| text(&tape["name"]).starts_with(name)).expect("a tape");

@@ -1,4 +1,4 @@
-//! Recordings that somebody changed, as a user finds out: `tape verify`, checkpoints, and imports that say so.
+//! How a user detects that recordings were changed: `tape verify`, checkpoints, and the mark of imports.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ fn file_of(lab: &Lab, id: &str) -> PathBuf {
     paths.find(|path| path.to_str().unwrap().contains(id)).unwrap()
 }
 
-/// What somebody does who wants another story to have been recorded: export, edit, import.
+/// Forges a recording with the product's own commands: export, edit, import.
 fn re_import_edited(lab: &Lab, id: &str) {
     let exported = String::from_utf8(lab.run_well(&["tape", "export", id])).unwrap();
     assert!(exported.contains("xxx"));
@@ -61,13 +61,13 @@ fn an_edit_that_was_imported_again_is_noticed_and_says_that_it_was_imported() {
     assert!(line.contains("BROKEN LINK") && line.contains("is not what it was"), "{shown}");
     assert!(line.contains(&tapes[2]) && line.contains("it was imported"), "{shown}");
     assert!(shown.contains("note: imported ") && shown.contains("from jsonl"), "{shown}");
-    // By its id alone it is noticed too, and as data.
+    // It is also noticed if only this tape is verified, and in JSON.
     let told = lab.run(&["tape", "verify", &tapes[1], "--json"]);
     let checked: Value = serde_json::from_slice(&told.stdout).unwrap();
     assert_eq!((told.code, &checked[0]["sound"]), (1, &Value::Bool(false)));
     assert_eq!(checked[0]["links"][0]["problem"], "changed");
     assert_eq!(checked[0]["imported"]["format"], "jsonl");
-    // The others are as they were.
+    // The others did not change.
     assert_eq!(lab.run(&["tape", "verify", &tapes[0]]).code, 0);
 }
 
@@ -88,7 +88,7 @@ fn neighbours_that_were_imported_again_do_not_excuse_a_missing_tape() {
         let shown = String::from_utf8(told.stdout).unwrap();
         assert_eq!(told.code, 1, "{shown}");
         assert_eq!(shown.matches(&format!("tape {}, which is missing", tapes[1])).count(), 2, "{shown}");
-        // Alone in another place, it is somebody else's.
+        // Alone in another data directory, it looks like a recording of somebody else.
         let other = Lab::new();
         other.run_well(&["tape", "import", &files[1]]);
         let shown = String::from_utf8(other.run_well(&["tape", "verify"])).unwrap();
@@ -124,7 +124,7 @@ fn a_checkpoint_proves_that_nothing_before_it_changed() {
         let shown = String::from_utf8(shown).unwrap();
         assert!(shown.contains("nothing that was recorded before it was changed"), "{shown}");
     }
-    // What goes on is no tampering, what is removed is told.
+    // A tape that grew is not reported as tampering, and a removed one is reported as removed.
     let later = lab.record("later", b"{\"jsonrpc\":\"2.0\",\"method\":\"m\"}\n");
     lab.run_well(&["tape", "rm", &tapes[0], "--yes"]);
     let verify = ["tape", "verify", "--checkpoint", &file, "--public-key", public, "--json"];
@@ -159,7 +159,7 @@ fn a_checkpoint_that_is_not_the_one_that_was_made_proves_nothing() {
     let refused = lab.run_badly(&["tape", "verify", "--checkpoint", &file, "--public-key", foreign]);
     assert!(refused.contains("did not sign it"), "{refused}");
     let refused = lab.run_badly(&["tape", "verify", "--checkpoint", &file, "--root", "00"]);
-    assert!(refused.contains("not the checkpoint that was noted down"), "{refused}");
+    assert!(refused.contains("not the checkpoint that you noted down"), "{refused}");
     let whole = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, whole.replacen("\"sealed\":true", "\"sealed\":false", 1)).unwrap();
     let refused = lab.run_badly(&["tape", "verify", "--checkpoint", &file]);
@@ -176,7 +176,7 @@ fn a_checkpoint_that_is_not_the_one_that_was_made_proves_nothing() {
     assert!(refused.contains("others may use it") && refused.contains("chmod 600"), "{refused}");
 }
 
-/// What somebody does who wants a conversation not to be listed: the same entries behind another header.
+/// Hides a conversation from lists: writes the same entries with another header.
 fn hide(lab: &Lab, id: &str) {
     let path = file_of(lab, id);
     let tape = Tape::open(&path).unwrap();
@@ -200,7 +200,7 @@ fn a_checkpoint_names_a_header_that_was_changed_and_tells_of_an_import() {
         "{shown}"
     );
     hide(&lab, &hidden);
-    assert_eq!(lab.run(&["tape", "verify"]).code, 0, "nothing but a checkpoint tells");
+    assert_eq!(lab.run(&["tape", "verify"]).code, 0, "only a checkpoint detects it");
     let told = lab.run(&verify);
     let shown = String::from_utf8(told.stdout).unwrap();
     let line = format!("  {hidden}  CHANGED: its entries are what they were, but its header is not (kind)");
@@ -221,6 +221,6 @@ fn a_checkpoint_of_an_earlier_version_says_what_it_does_not_cover() {
     std::fs::write(&file, serde_json::to_vec(&old).unwrap()).unwrap();
     hide(&lab, &id);
     let shown = String::from_utf8(lab.run_well(&["tape", "verify", "--checkpoint", &file])).unwrap();
-    assert!(shown.contains("an earlier version made it: it says nothing of what headers tell"), "{shown}");
+    assert!(shown.contains("an earlier version made it: it does not cover footers"), "{shown}");
     assert!(shown.contains("no entry that was recorded before it was changed"), "{shown}");
 }

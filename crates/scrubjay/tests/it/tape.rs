@@ -1,4 +1,4 @@
-//! `scrubjay tape …` as a user types it: what it prints, what it refuses, what it exits with.
+//! `scrubjay tape …` on the command line: its output, its errors and its exit codes.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ const LINES: &[u8] =
     not \xff\xfe JSON\n\n\
     {\"jsonrpc\":\"2.0\",\"method\":\"the last, without an ending\"}";
 
-/// Makes many lines: more than a pipe holds of any output.
+/// Makes many lines, so that the output of any command is more than a pipe holds.
 fn many_lines() -> Vec<u8> {
     (0..1500)
         .flat_map(|n| format!("{{\"jsonrpc\":\"2.0\",\"id\":{n},\"method\":\"m\"}}\n").into_bytes())
@@ -72,14 +72,14 @@ fn an_export_comes_back_as_it_was() {
         let (theirs, mut ours) = (there.export(&id), here.export(&id));
         let links = ours.header.as_object_mut().unwrap().remove("links").unwrap();
         assert!(ours == theirs, "{format}: other entries");
-        // But it says that it was imported.
+        // But it is marked as imported.
         assert_eq!(links["imported"]["format"], format);
         assert!(text(&links["imported"]["by"]).contains("tape import"), "{links}");
         let told = String::from_utf8(here.run_well(&["tape", "verify"])).unwrap();
         assert!(told.contains("note: imported ") && told.contains(&format!("from {format}")), "{told}");
         here.verify();
         let told = here.run_badly(&["tape", "import", &file]);
-        assert!(told.contains("here already") && told.contains("tape rm"), "{told}");
+        assert!(told.contains("already in this data directory") && told.contains("tape rm"), "{told}");
     }
 }
 
@@ -134,7 +134,7 @@ fn wrong_names_are_told() {
     let told = lab.run_badly(&["tape", "show"]);
     assert!(told.contains("scrubjay wrap"), "nothing is there yet: {told}");
     let first = lab.record("n", LINES);
-    // A second one whose id begins alike.
+    // A second tape whose id has the same prefix.
     let exported = String::from_utf8_lossy(&lab.run_well(&["tape", "export", &first])).into_owned();
     let last = if first.ends_with('0') { "1" } else { "0" };
     let second = format!("{}{last}", &first[..first.len() - 1]);
@@ -188,12 +188,12 @@ fn following_ends_with_the_connection() {
     // Both follow the first tape before there is another.
     let head = reader.line().expect("a head, once there is something to show");
     let mut followed = vec![follower.message()];
-    // Far enough for the connection to go on on other tapes.
+    // Enough messages for the connection to continue on other tapes.
     for number in 0..30 {
         let said = format!("{number} {}", "x".repeat(500));
         wrapped.say(&said);
         wrapped.line();
-        // Each entry shows while the connection goes on.
+        // Each entry is shown while the connection continues.
         while !followed.iter().any(|entry: &Value| entry["raw"] == said.as_str()) {
             followed.push(follower.message());
         }
@@ -246,7 +246,7 @@ fn a_reader_that_has_seen_enough_is_no_error() {
         running.heard(1);
         running.close_stdout();
         assert_eq!((running.exit_code(), running.stderr_text().as_str()), (0, ""), "{arguments:?}");
-        // Gone before the first byte.
+        // The reader has left before the first byte.
         let mut running = lab.start(arguments);
         running.close_stdout();
         assert_eq!((running.exit_code(), running.stderr_text().as_str()), (0, ""), "{arguments:?}");

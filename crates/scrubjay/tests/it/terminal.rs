@@ -1,13 +1,13 @@
-//! Nothing that was recorded can steer the terminal of whoever looks at it.
+//! No recorded text can control the terminal of the person who shows it.
 
 use std::process::Command;
 
 use crate::harness::{BACKGROUND_VARIABLE, Lab, Running, SCRUBJAY, UP, text};
 
-/// What steers a terminal: ESC, CSI and OSC as C1 characters, bell, carriage return, delete, and what hides.
+/// Characters that control a terminal: ESC, CSI and OSC as C1 characters, bell, carriage return, delete, hidden ones.
 const EVIL: &str = "\u{1b}[31m\u{9b}2J\u{9d}0;title\u{7}\u{8}\r\u{7f}\u{202e}\u{200b}";
 
-/// The same as JSON writes it: harmless on the wire, and evil once it is read.
+/// The same as JSON escapes: harmless in the message, and dangerous once a program decodes them.
 const ESCAPED: &str = r"\u001b[31m\u009b2J\u009d0;title\u0007\b\r\u007f\u202e\u200b";
 
 fn evil_lines() -> Vec<u8> {
@@ -76,7 +76,7 @@ fn names_in_errors_are_inert() {
     assert_harmless(&["tape", "import"], told.as_bytes());
 }
 
-/// A stranger's project file is told of before anything in it counts: by name and key, whatever those are.
+/// The notice about an untrusted project file prints its name and keys, which may contain control characters.
 #[test]
 fn a_strangers_file_is_told_of_in_inert_words() {
     let lab = Lab::new();

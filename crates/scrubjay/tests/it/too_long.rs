@@ -7,10 +7,10 @@ use crate::harness::{DOWN, Lab, Process, UP};
 const LIMIT: usize = 64 * 1024;
 const LIMIT_OPTION: [&str; 2] = ["--max-message-size", "64KiB"];
 
-/// The most memory a worker may have used, however long a line was.
+/// The most memory that a worker may use, regardless of the length of a line.
 const MEMORY_KB_MAX: u64 = 40 * 1024;
 
-/// Asserts that the only line on record as too long is this one.
+/// Asserts that this is the only line that was recorded as too long.
 fn assert_measured(facts: &Value, line: &str) {
     assert_eq!(facts["bytes"], line.len());
     assert_eq!(facts["hash"], blake3::hash(line.as_bytes()).to_hex().as_str());
@@ -23,7 +23,7 @@ fn check_request(line: &str, id: &Value) {
         [r#"{"jsonrpc":"2.0","id":1,"method":"before"}"#, r#"{"jsonrpc":"2.0","method":"after"}"#];
     wrapped.say(&format!("{}\n{line}\n{}", neighbours[0], neighbours[1]));
     let mut heard: Vec<String> = (0..3).map(|_| wrapped.line().expect("three lines come back")).collect();
-    let refusal = heard.iter().position(|line| line.contains("error")).expect("the client is told");
+    let refusal = heard.iter().position(|line| line.contains("error")).expect("the client gets an error");
     let refusal = heard.remove(refusal);
     assert_eq!(heard, neighbours);
     assert_eq!(wrapped.leave(), 0);

@@ -1,4 +1,4 @@
-//! No process outlives its connection, whoever ends it and however; exit codes and signals pass through.
+//! No process outlives its connection, regardless of who ends it and how; exit codes and signals pass through.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -13,10 +13,10 @@ const BROOD: &str = r#"
     sh -c 'trap "" TERM; echo ready; while :; do sleep 1000; done' &
 "#;
 
-/// Starts a server with a brood, and waits until all of it lives.
+/// Starts a server with child processes, and waits until all of them run.
 fn start(lab: &Lab, server: &str) -> Wrapped {
     let script = format!("{BROOD}\necho ready\n{server}");
-    // In a session of its own, as some hosts start their servers, to be able to signal all of it at once.
+    // In a session of its own, as some hosts start their servers, so that one signal reaches all its processes.
     let mut wrapped = lab.wrap(&["sh", "-c", &script]).by(&["setsid"]).start();
     let mut ready = 0;
     while ready < 3 {
@@ -25,14 +25,14 @@ fn start(lab: &Lab, server: &str) -> Wrapped {
     wrapped
 }
 
-/// Leaves when its stream ends.
+/// Exits when its input ends.
 const OBEDIENT: &str = "exec cat";
-/// Does not care.
+/// Ignores the end of its input.
 const STUBBORN: &str = "trap '' TERM HUP INT; while :; do sleep 1000; done";
-/// Goes on talking to nobody.
+/// Continues to write although nothing reads.
 const TALKATIVE: &str = "trap '' TERM HUP INT PIPE; while :; do echo more 2>/dev/null; sleep 0.05; done";
 
-/// Ends connections to servers of different characters in one way; everything must be gone.
+/// Ends connections to servers of each kind in one way; no process may be left.
 fn check(servers: &[&str], end: impl Fn(&mut Wrapped) + Sync) {
     std::thread::scope(|scope| {
         for server in servers {
@@ -85,7 +85,7 @@ fn the_worker_is_killed() {
     });
 }
 
-/// A host may kill the warden before its worker has looked for it.
+/// A host may kill the warden before the worker has checked that its parent exists.
 #[test]
 fn a_worker_whose_warden_is_gone_starts_no_server() {
     let lab = Lab::new();
@@ -141,7 +141,7 @@ fn a_command_that_does_not_start_is_named() {
         assert_eq!(wrapped.exit_code(), 1);
         let told = wrapped.stderr_text();
         assert!(told.contains(command) && told.contains(why), "{told}");
-        assert_eq!(told.matches(why).count(), 1, "said once is enough: {told}");
+        assert_eq!(told.matches(why).count(), 1, "it is reported once: {told}");
     }
     let told = lab.run(&["wrap"]);
     assert_eq!(told.code, 2);
@@ -149,7 +149,7 @@ fn a_command_that_does_not_start_is_named() {
     assert!(lab.tapes().is_empty());
 }
 
-/// Says which signals reach it.
+/// Prints which signals reach it.
 const EAR: &str = "for s in INT TERM HUP QUIT USR1 USR2; do trap \"echo $s\" $s; done; echo ready
     while :; do sleep 1000 & wait; done";
 

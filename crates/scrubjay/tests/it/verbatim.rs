@@ -1,6 +1,6 @@
-//! Bytes out are bytes in, both ways, and on the tape: whatever a peer may say.
+//! The forwarded bytes and those on the tape are the received bytes, in both directions, for all kinds of input.
 //!
-//! The server is `tee`: what it received is in a file, and comes back as its answer.
+//! The server is `tee`: all that it receives is in a file, and is also its answer.
 
 use proptest::prelude::*;
 
@@ -8,18 +8,18 @@ use crate::harness::{DOWN, Lab, Recorded, UP};
 
 const MIB: usize = 1 << 20;
 
-/// A line that a careful program would trip over, and what the recorder has to say about it.
-struct Odd {
+/// A line that other programs would reject or change, and the defects that the recorder reports for it.
+struct OddLine {
     line: Vec<u8>,
     ending: &'static str,
     defects: &'static [&'static str],
 }
 
-fn odd(line: impl Into<Vec<u8>>, defects: &'static [&'static str]) -> Odd {
-    Odd { line: line.into(), ending: "\n", defects }
+fn odd(line: impl Into<Vec<u8>>, defects: &'static [&'static str]) -> OddLine {
+    OddLine { line: line.into(), ending: "\n", defects }
 }
 
-fn odd_lines() -> Vec<Odd> {
+fn odd_lines() -> Vec<OddLine> {
     let long = format!(r#"{{"jsonrpc":"2.0","id":1,"result":"{}"}}"#, "é".repeat(5 * MIB));
     let deep = 100_000;
     let params = format!("{}1{}", r#"{"a":"#.repeat(deep), "}".repeat(deep));
@@ -42,15 +42,15 @@ fn odd_lines() -> Vec<Odd> {
         odd("17", &["not_a_message"]),
         odd("\u{feff}{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"m\"}", &["byte_order_mark"]),
         odd("", &["empty"]),
-        Odd { ending: "\r\n", ..odd("", &["empty"]) },
-        Odd { ending: "\r\n", ..odd(r#"{"jsonrpc":"2.0","id":8,"method":"m"}"#, &[]) },
-        Odd { ending: "\r\n", ..odd("\r", &["empty"]) },
+        OddLine { ending: "\r\n", ..odd("", &["empty"]) },
+        OddLine { ending: "\r\n", ..odd(r#"{"jsonrpc":"2.0","id":8,"method":"m"}"#, &[]) },
+        OddLine { ending: "\r\n", ..odd("\r", &["empty"]) },
         odd("{\r\"jsonrpc\":\"2.0\",\"id\":9,\r\r\"method\":\"m\"}", &[]),
         odd(every_byte, &["invalid_utf8", "invalid_json"]),
         odd(format!(r#"{{"jsonrpc":"2.0","id":10,"method":"m","params":{params}}}"#), &["too_deep"]),
         odd("[".repeat(deep), &["too_deep", "invalid_json"]),
         odd(long, &[]),
-        Odd { ending: "", ..odd(r#"{"jsonrpc":"2.0","id":11,"method":"the last"}"#, &[]) },
+        OddLine { ending: "", ..odd(r#"{"jsonrpc":"2.0","id":11,"method":"the last"}"#, &[]) },
     ]
 }
 
@@ -99,7 +99,7 @@ fn odd_lines_pass_and_are_flagged() {
     let odd_lines = odd_lines();
     let sent: Vec<u8> =
         odd_lines.iter().flat_map(|odd| [&odd.line, odd.ending.as_bytes()].concat()).collect();
-    // Cut where no line ends: the first small pieces split every kind of line, the later ones save time.
+    // Pieces do not end where lines end: the first, small ones split every kind of line, the later ones save time.
     let mut sizes = [1, 2, 3, 5, 7, 11, 13].into_iter().cycle();
     let (mut pieces, mut rest) = (Vec::new(), sent.as_slice());
     while !rest.is_empty() {
@@ -129,7 +129,7 @@ fn an_id_is_no_number() {
     assert_eq!(recorded.entries[0].json["jsonrpc_id"], "123456789012345678901234567890");
 }
 
-/// Bytes in which everything that frames or quotes is likely.
+/// Random bytes with many line ends, quotes, brackets and backslashes.
 fn stream() -> impl Strategy<Value = Vec<u8>> {
     let telling = prop::sample::select(b"\n\n\n\r\r{}[]\",:\\ \xef\xbb\xbf\x00\x1b1e".to_vec());
     prop::collection::vec(prop_oneof![3 => telling, 1 => any::<u8>()], 0..3000)

@@ -40,7 +40,7 @@ const RULED: [&str; 6] = [
     r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"text":"the weather"}}}"#,
     r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"count","arguments":{"to":9000}}}"#,
     r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"echo","arguments":{"text":"my diary"}}}"#,
-    // A reader that takes a carriage return for the end of a line reads three lines, one of which is a second call.
+    // A parser that ends a line at a carriage return reads three lines, one of which is a second call.
     "{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"tools/call\",\"params\":{\"name\":\"echo\",\"arguments\":{\"text\":[\r{\"jsonrpc\":\"2.0\",\"id\":6,\"method\":\"tools/call\",\"params\":{\"name\":\"echo\",\"arguments\":{\"text\":\"my diary\"}}}\r]}}}",
 ];
 
@@ -91,7 +91,7 @@ const SEARCH: [&str; 4] = [
 pub(super) struct Scene {
     pub(super) title: &'static str,
     pub(super) name: &'static str,
-    /// The command; `{workspace}` stands for a directory of the demo's own.
+    /// The command, in which `{workspace}` is replaced by the directory that the demo made for the agent.
     pub(super) command: &'static [&'static str],
     /// Whether the command gets the sample server as its own command.
     pub(super) has_server: bool,
@@ -124,7 +124,7 @@ pub(super) const SCENES: [Scene; 8] = [
         shown: SceneView::Tape,
     },
     Scene {
-        title: "An agent whose every request stands alone (2026-07-28)",
+        title: "An agent without a handshake: every request names its protocol version (2026-07-28)",
         name: "demo-modern",
         command: &["wrap", "--name", "demo-modern"],
         has_server: true,
@@ -133,7 +133,7 @@ pub(super) const SCENES: [Scene; 8] = [
         shown: SceneView::Tape,
     },
     Scene {
-        title: "The first one again, with only what is around failures kept; the tape says what it left out",
+        title: "The first agent again, with only failures and the calls around them recorded; the tape says what it left out",
         name: "demo-errors",
         command: &["wrap", "--name", "demo-errors"],
         has_server: true,
@@ -142,7 +142,7 @@ pub(super) const SCENES: [Scene; 8] = [
         shown: SceneView::Tape,
     },
     Scene {
-        title: "Rules on the way: a message is changed, one is blocked, and one that hides a second call is refused",
+        title: "With rules: one message is changed, one is blocked, and one that hides a second call is refused",
         name: "demo-rules",
         command: &["wrap", "--name", "demo-rules"],
         has_server: true,
@@ -151,7 +151,7 @@ pub(super) const SCENES: [Scene; 8] = [
         shown: SceneView::Tape,
     },
     Scene {
-        title: "One gateway in front of several servers; VIA tells the gateway's time from the backend's",
+        title: "One gateway in front of several servers; VIA separates the gateway's time from the backend's",
         name: "serve",
         command: &["serve", "--log-level", "warn", "--toolsets", "sample"],
         has_server: true,
@@ -169,7 +169,7 @@ pub(super) const SCENES: [Scene; 8] = [
         shown: SceneView::FoundTools,
     },
     Scene {
-        title: "An agent that works through Scrubjay's own tools: recorded first, then done",
+        title: "An agent that uses Scrubjay's own tools: each change is recorded first, then made",
         name: "serve",
         command: &["serve", "--log-level", "warn", "--project", "default", "--workspace", "{workspace}"],
         has_server: false,
@@ -178,7 +178,7 @@ pub(super) const SCENES: [Scene; 8] = [
         shown: SceneView::Story("demo"),
     },
     Scene {
-        title: "An agent that looks back: what was said and what failed, in all recordings",
+        title: "An agent that searches all recordings for a failure, and analyses its own",
         name: "serve",
         command: &["serve", "--log-level", "warn", "--toolsets", "tapes"],
         has_server: false,

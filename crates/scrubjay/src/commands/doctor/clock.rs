@@ -23,6 +23,7 @@ pub(super) fn check(installation: &Installation, findings: &mut Findings) {
         return findings.ok("there are no recordings to compare it with yet");
     }
     let now = ClockReading::take(home);
+    // The retention decides how far the clock may be ahead, so this judges as the next start of `wrap` or `serve` will.
     let retention = installation.loaded.as_ref().ok().and_then(|loaded| loaded.retention());
     if let Some(clock) = home.trusted_clock() {
         if let Some(back) = clock.went_back_ns(&now) {

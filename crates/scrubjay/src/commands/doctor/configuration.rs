@@ -9,6 +9,7 @@ pub(super) fn check(installation: &Installation, findings: &mut Findings) {
         Ok(loaded) => loaded,
         Err(error) => return tell(error, findings),
     };
+    // `serve` checks more than loading does.
     if let Err(error) = loaded.serve_config() {
         tell(&error, findings);
     }

@@ -14,6 +14,7 @@ pub(super) fn check_ledger(installation: &Installation, findings: &mut Findings)
     };
     let opened = || -> anyhow::Result<Option<String>> {
         let storage = loaded.storage()?;
+        // Opening would create the file, and this command changes nothing.
         if let Storage::File(path) = &storage
             && !path.exists()
         {
@@ -49,6 +50,7 @@ pub(super) fn check_index(installation: &Installation, findings: &mut Findings) 
     };
     let opened = || -> anyhow::Result<Option<u64>> {
         let storage = loaded.storage()?;
+        // Here, too, opening would create the file.
         if matches!(storage, Storage::File(_)) && !installation.home.index().exists() {
             return Ok(None);
         }

@@ -25,6 +25,7 @@ pub(super) fn check(installation: &Installation, findings: &mut Findings) {
         );
     }
     let abandoned = all.iter().filter(|tape| tape.state == TapeState::Abandoned).count();
+    // A note, not an error, because nothing is lost and nobody needs to do anything.
     if abandoned > 0 {
         let what = format!("{} left by a crash and not sealed yet", counted(abandoned as u64, "tape"));
         findings.note(what, "the next start of `scrubjay wrap` or `scrubjay serve` seals them");

@@ -1,4 +1,4 @@
-//! Records as JSON.
+//! Converts records and their versions to JSON.
 
 use scrubjay_core::export::iso_time;
 use scrubjay_store::ledger::records::history::Version;

@@ -38,6 +38,7 @@ pub(crate) struct LsArgs {
 }
 
 fn parse_state(text: &str) -> anyhow::Result<RecordState> {
+    // The names are in capitals in tools and the ledger; on a command line small letters are easier to type.
     RecordState::from_name(&text.to_uppercase()).context("the states are open, later, resolved and discarded")
 }
 

@@ -47,9 +47,11 @@ pub(super) fn run(global: &Global, args: &TreeArgs) -> anyhow::Result<ExitCode> 
     let mut text = String::new();
     for now in &records {
         let indent = "  ".repeat(usize::try_from(now.depth - first).unwrap_or(0));
+        // On the last level that was read, the records below are only counted.
         let hidden = now.children > 0 && now.depth - first + i64::from(top.is_none()) >= args.depth;
         let more = if hidden { format!(" (+{})", now.children) } else { String::new() };
         text += &format!("{indent}{} [{}] {}: ", now.id, now.state.name(), now.kind);
+        // On one line, because the indentation shows where a record belongs.
         text += &format!("{}{more}\n", now.title.replace('\n', " "));
     }
     if total > records.len() as i64 {

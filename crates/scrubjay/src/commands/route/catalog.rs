@@ -45,6 +45,7 @@ impl Catalog {
             for (i, tool) in tools.iter().enumerate() {
                 let name = catalog.add(backend, tool);
                 ensure!(name.len() > backend.len() + 1, "tools[{i}] of the backend `{backend}` has no name");
+                // Cases name the expected tool, so a name that means two tools could not be graded.
                 if !seen.insert(name.clone()) {
                     bail!("`{name}` occurs twice: give each backend a name of its own");
                 }
@@ -79,6 +80,7 @@ impl Catalog {
 
 /// Estimates the tokens of a tool as a function of a model.
 fn tokens(tool: &Value) -> usize {
+    // In the form that endpoints get, because its frame costs tokens for each tool, too.
     let function = json!({"type": "function", "function": {
         "name": tool["name"], "description": tool["description"], "parameters": tool["inputSchema"],
     }});
@@ -88,6 +90,7 @@ fn tokens(tool: &Value) -> usize {
 /// Reads a file that is not too long.
 pub(super) fn read_text(path: &Path) -> anyhow::Result<String> {
     let what = || format!("cannot read {}", path.display());
+    // Checked before reading, because all of the file is read into memory.
     let bytes = std::fs::metadata(path).with_context(what)?.len();
     ensure!(bytes <= FILE_BYTES_MAX, "{} is longer than 64 MiB", path.display());
     std::fs::read_to_string(path).with_context(what)

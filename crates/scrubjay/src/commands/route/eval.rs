@@ -20,7 +20,7 @@ use crate::render::{Align, Table, print_json};
 /// Measure how well the right tools are found for tasks, without a model
 ///
 /// The catalog is `[{"backend": …, "tools": [{"name", "description", "inputSchema"}]}]`, with tools as servers list
-/// them. A case is a line `{"query": …, "expected": ["backend/tool", …]}`; an empty list means that no tool serves the
+/// them. A case is a line `{"query": …, "expected": ["backend/tool", …]}`; an empty list means that no tool fits the
 /// task, so that none should be chosen. --from-tapes takes both from this installation's recordings: the tasks, and the
 /// calls that carried them out.
 #[derive(Debug, Args)]
@@ -130,6 +130,7 @@ fn grade(catalog: &Catalog, cases: &[GradedCase], setting: Setting, limit: usize
     let mut times = Vec::with_capacity(cases.len());
     let mut answers = Vec::with_capacity(cases.len());
     let mut tokens = 0;
+    // The measures are taken at fixed depths, even if the shortlist is shorter.
     let depth = limit.max(DEPTHS.into_iter().max().unwrap_or_default());
     for case in cases {
         let begun = clock::now().instant;
@@ -167,7 +168,7 @@ fn print(report: &Report) -> anyhow::Result<()> {
         ))?;
     }
     note.line(&format!(
-        "{} of {}; {} that some tool serves, {} that none does",
+        "{} of {}; {} with a tool that fits, {} without",
         counted(report.tools, "tool"),
         counted(report.backends, "backend"),
         counted(first.served, "case"),
@@ -188,8 +189,8 @@ fn print(report: &Report) -> anyhow::Result<()> {
     }
     row("MRR", &|graded| format!("{:.3}", graded.measures.mrr));
     row("NDCG@10", &|graded| format!("{:.3}", graded.measures.ndcg10));
-    row("acts where a tool serves", &|graded| share(graded.measures.acts, graded.measures.served));
-    row("abstains where none does", &|graded| share(graded.measures.abstains, graded.measures.unserved));
+    row("acts if a tool fits", &|graded| share(graded.measures.acts, graded.measures.served));
+    row("abstains if none fits", &|graded| share(graded.measures.abstains, graded.measures.unserved));
     row("time of a query, p50", &|graded| format!("{} µs", graded.query_us_p50));
     row("time of a query, p99", &|graded| format!("{} µs", graded.query_us_p99));
     row("time to read the catalog", &|graded| format!("{} µs", graded.build_us));

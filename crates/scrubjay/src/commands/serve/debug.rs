@@ -1,7 +1,7 @@
 //! Starts the debug endpoints if they are configured: on a loopback port, with a token that only the user can read.
 //!
-//! A client's options may ask for them after the gateway has started. If they cannot be started, the user is told, and the
-//! gateway continues without them.
+//! A client's options may ask for them after the gateway has started. If they cannot be started, a message says
+//! so, and the gateway continues without them.
 
 mod token;
 
@@ -65,7 +65,9 @@ impl Debug {
                 *running = Some(token);
             }
             Err(e) => {
-                super::super::wrap::say(&format!("there are no debug endpoints on 127.0.0.1:{port}: {e}"));
+                super::super::wrap::say(&format!(
+                    "cannot start the debug endpoints on 127.0.0.1:{port}: {e}"
+                ));
             }
         }
     }

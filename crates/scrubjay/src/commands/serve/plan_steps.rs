@@ -29,7 +29,7 @@ pub(super) fn recorder(shared: Arc<Shared>) -> PlanRecorder {
             let shared = shared.clone();
             async move {
                 if let Err(e) = mark(&shared, &plan, step, progress).await {
-                    tracing::warn!(error = %e, "how far a plan is, is not in the ledger");
+                    tracing::warn!(error = %e, "the progress of a plan is not in the ledger");
                 }
             }
         },
@@ -38,6 +38,7 @@ pub(super) fn recorder(shared: Arc<Shared>) -> PlanRecorder {
 
 async fn add(shared: &Shared, caller: &Value, steps: &[String]) -> anyhow::Result<Vec<i64>> {
     let caller = shared.caller_of_meta(caller);
+    // One transaction, so that the ledger never has only a part of a plan.
     let mut write = shared.ledger().await?.write(Survives::Power).await?;
     let mut session = session::current(&mut write, &caller, None).await?;
     let mut ids = Vec::with_capacity(steps.len());

@@ -134,6 +134,7 @@ impl ActiveConfig {
     fn load(&self) -> anyhow::Result<Loaded> {
         let loaded = self.global.load_with(all_flags(&self.args))?;
         let now = self.now();
+        // Otherwise saving a trusted file would end all of its backends.
         if let Some((path, why)) = lost_trust(&now.loaded, &loaded) {
             anyhow::bail!("{} {why}: check it, then run `scrubjay trust`", path.display());
         }

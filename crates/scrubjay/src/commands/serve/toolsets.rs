@@ -18,6 +18,7 @@ const DUPLEX_BYTES: usize = 256 * 1024;
 pub(super) fn parse(text: &str) -> anyhow::Result<Option<Toolset>> {
     let known = Toolset::value_variants();
     match text {
+        // Empty is what `--toolsets ""` gives, and means the same.
         "none" | "" => Ok(None),
         name => match known.iter().find(|toolset| toolset.name() == name) {
             Some(toolset) => Ok(Some(*toolset)),

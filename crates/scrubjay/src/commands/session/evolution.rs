@@ -74,7 +74,8 @@ fn show_revisions(global: &Global, page: &evolution::Evolution) -> anyhow::Resul
     for revision in &page.revisions {
         print_lines(&heading(revision))?;
         if let Some(content) = &revision.initial_content {
-            print_lines("what was there before:")?;
+            // Without it the first difference could not be understood: the file existed before the session.
+            print_lines("the content before:")?;
             print_lines(content)?;
         }
         if !revision.diff.is_empty() {

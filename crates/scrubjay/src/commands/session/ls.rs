@@ -1,4 +1,4 @@
-//! `scrubjay session ls`: all sessions, those of the ledger and those that were only recorded on tapes.
+//! `scrubjay session ls`: lists sessions, those in the ledger and those that are only on tapes.
 
 use std::process::ExitCode;
 

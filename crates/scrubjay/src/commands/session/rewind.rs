@@ -46,7 +46,7 @@ pub(crate) fn run(global: &Global, args: &RewindArgs) -> anyhow::Result<ExitCode
     ledger::within(global, async |ledger, loaded| {
         let mut read = ledger.read().await?;
         let session = views::find_session(&mut read, &args.session).await?;
-        // Where it was moved to, if that was recorded, else where the session began.
+        // The recorded new place of a workspace that moved, else the place where the session began.
         let known = moved::workspace_of(&mut read, &session.id).await?.or_else(|| session.workspace.clone());
         drop(read);
         let root = match &args.workspace {

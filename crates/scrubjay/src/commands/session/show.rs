@@ -20,6 +20,7 @@ pub(crate) struct ShowArgs {
 }
 
 pub(crate) fn run(global: &Global, args: &ShowArgs) -> anyhow::Result<ExitCode> {
+    // Not looked up in the ledger alone: a session that called no toolset is only on tapes.
     let (all, _) = ls::matching(global, |session| may_be_meant(session, &args.session), usize::MAX)?;
     let session = find(all, &args.session)?;
     let home = global.home()?;
@@ -38,6 +39,7 @@ pub(crate) fn run(global: &Global, args: &ShowArgs) -> anyhow::Result<ExitCode> 
     } else {
         list(&tapes)?;
     }
+    // A session without a project is only on tapes, so it has no events.
     if session.project_id.is_some() {
         Table::note().line(&format!("what was done: scrubjay session timeline {}", session.id))?;
     }
@@ -53,6 +55,7 @@ fn may_be_meant(session: &SessionSummary, name: &str) -> bool {
 
 /// Chooses the session that a name means among those that it may mean: an exact match before a prefix.
 fn find(all: Vec<SessionSummary>, name: &str) -> anyhow::Result<SessionSummary> {
+    // The list begins with the session that was active last.
     if name == scrubjay_store::views::LATEST
         && let Some(newest) = all.first()
     {

@@ -51,6 +51,7 @@ pub(crate) fn run(global: &Global, args: &TimelineArgs) -> anyhow::Result<ExitCo
     for event in &timeline.events {
         let is_open = event.outcome.is_some_and(|outcome| outcome != RevisionState::Done);
         let bad = event.kind == EventKind::FileRefused || is_open;
+        // The time of day in `2026-11-17T08:00:00Z`; the date would take the room of the description.
         let time = event.at.get(11..19).unwrap_or(&event.at);
         let step = event.step.as_ref().map(|step| cut(&step.to_string(), STEP_CHARS_MAX).into_owned());
         table.row(

@@ -44,6 +44,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &CheckpointArgs) -> anyhow
         None => None,
     };
     let mut checkpoint = Checkpoint::make(home, clock::now().wall_ns)?;
+    // Only the root is signed, because it covers the time and all tapes.
     checkpoint.signature = key.map(|key| key.sign(&checkpoint.signed_bytes()));
     if let Some(path) = &args.output {
         let mut file = super::export::create(path)?;

@@ -99,10 +99,11 @@ fn measure(home: &Home, tapes: &[Overview], by: GroupBy) -> DiskUsage {
     }
 }
 
-/// Returns the size of a database with its companions: `index.db`, `index.db-wal`.
+/// Returns the size of a database with the files that belong to it: `index.db`, `index.db-wal`.
 fn with_companions(path: &Path) -> u64 {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return 0 };
     let name = name.to_string_lossy();
+    // SQLite keeps its log and its shared memory in files whose names begin with that of the database.
     let beside = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let beside = beside.filter(|entry| entry.file_name().to_string_lossy().starts_with(&*name));
     beside.map(|entry| size_of(&entry.path())).sum()

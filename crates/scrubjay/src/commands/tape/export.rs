@@ -90,10 +90,11 @@ fn write_native(tape: &Tape, output: Option<&Path>) -> anyhow::Result<Vec<String
     let scratch = tempfile::tempdir()?;
     let sealed = scratch.path().join("export.tape");
     let damaged = write_sealed(tape, &sealed).context("cannot seal the tape for export")?;
+    // Copied, not moved: the output may be on another file system, or standard output.
     let mut from = std::fs::File::open(&sealed)?;
     match output {
         Some(path) => std::io::copy(&mut from, &mut create(path)?)?,
         None => std::io::copy(&mut from, &mut std::io::stdout().lock())?,
     };
-    Ok(if damaged { vec!["what `scrubjay tape verify` names".to_owned()] } else { Vec::new() })
+    Ok(if damaged { vec!["the parts that `scrubjay tape verify` names".to_owned()] } else { Vec::new() })
 }

@@ -51,7 +51,7 @@ fn newest_live(home: &Home) -> anyhow::Result<TapeId> {
         .into_iter()
         .find(|file| home.open(file).is_ok_and(|tape| goes_on(&tape)))
         .map(|file| file.id)
-        .context("no conversation is being recorded right now: `scrubjay tape ls` lists what was")
+        .context("no conversation is being recorded right now: `scrubjay tape ls` lists the earlier ones")
 }
 
 fn follow(global: &Global, home: &Home, id: &str, first: bool) -> anyhow::Result<Option<TapeId>> {
@@ -60,6 +60,7 @@ fn follow(global: &Global, home: &Home, id: &str, first: bool) -> anyhow::Result
     let mut reader = home.reader(&tape)?;
     let mut rows = show::Rows::new();
     let widths = show::fixed_widths();
+    // One heading for the whole connection, even if it continues on other tapes.
     let mut with_head = first && !global.json;
     let mut continues = None;
     loop {

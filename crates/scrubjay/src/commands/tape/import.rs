@@ -46,6 +46,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &ImportArgs) -> anyhow::Re
     let id = if start == MAGIC {
         import_native(home, args, &redactor)?
     } else {
+        // Opened again, because the beginning was read above.
         let file = BufReader::new(std::fs::File::open(&args.file)?);
         import_lines(home, file, &args.file.display().to_string(), &redactor)?
     };
@@ -71,6 +72,7 @@ fn import_native(home: &Home, args: &ImportArgs, redactor: &Redactor) -> anyhow:
     let header = tape.header().context("the tape's header is damaged")?;
     let target = vacant(home, header)?;
     let marked = marked(header.clone(), "native");
+    // A tape without secrets keeps its entries and so its digest, which other tapes name. One with secrets gets another.
     if is_clean(&tape, header, redactor)? {
         write_sealed_as(&tape, &marked, &target.with_extension("tape"))?;
     } else {
@@ -114,6 +116,7 @@ fn rewrite(tape: &Tape, header: &Header, live: PathBuf, redactor: &Redactor) -> 
 
 fn redacted<'a>(redactor: &Redactor, lines: &mut LineContext, entry: &Entry<'a>) -> Redacted<'a> {
     match entry.kind {
+        // A private key on standard error has many lines, and only its first one says what they are.
         EntryKind::Stderr => lines.redact(redactor, entry.payload),
         _ => redactor.redact(entry.payload),
     }
@@ -145,7 +148,7 @@ pub(super) fn import_lines(
         Ok(writer.append(std::iter::once(entry.with_payload(redacted.payload())))?)
     });
     if let Err(e) = copied {
-        // All or nothing: half a tape would look like the whole.
+        // After an error nothing is imported, because half a tape would look like a complete one.
         std::fs::remove_file(&live)?;
         return Err(e);
     }
@@ -157,7 +160,7 @@ pub(super) fn import_lines(
 fn vacant(home: &Home, header: &Header) -> anyhow::Result<PathBuf> {
     if home.list()?.iter().any(|file| file.id == header.id) {
         anyhow::bail!(
-            "tape {} is here already: remove it first with `scrubjay tape rm {}`",
+            "tape {} is already in this data directory: remove it first with `scrubjay tape rm {}`",
             header.id,
             header.id
         );

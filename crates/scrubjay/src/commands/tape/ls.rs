@@ -1,4 +1,4 @@
-//! `scrubjay tape ls`: the conversations, newest first, and what they add up to.
+//! `scrubjay tape ls`: the conversations, newest first, and their totals.
 
 use std::process::ExitCode;
 
@@ -25,7 +25,7 @@ use crate::render::{Align, Table, local_time, print_json, zone};
 /// conversation they belong to, not listed. `latest` means the first of the list.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LsArgs {
-    /// Only tapes with this name: a part of it, or a pattern in which * stands for anything
+    /// Only tapes with this name: a part of it, or a pattern in which * matches any text
     #[arg(long, value_name = "PATTERN")]
     name: Option<String>,
     /// Only conversations of this host: the client's name, the host's program, or its own id of the conversation
@@ -85,7 +85,7 @@ struct Host<'a> {
     session: Option<&'a str>,
 }
 
-/// What tapes add up to that are counted with another.
+/// The totals of tapes that are counted with a conversation instead of being listed.
 #[derive(Clone, Copy, Default, Serialize)]
 struct Folded {
     tapes: u64,
@@ -104,6 +104,7 @@ impl Folded {
 pub(crate) fn run(global: &Global, home: &Home, args: &LsArgs) -> anyhow::Result<ExitCode> {
     let tapes = catalog::read_all(home, &home.list()?);
     let args = &args.with_id(&tapes);
+    // Before the list is narrowed: the tapes of backends have other names and hosts than their conversation.
     let mut folded = vec![Folded::default(); tapes.len()];
     if !args.all {
         for (tape, owner) in tapes.iter().zip(catalog::owners(&tapes)) {
@@ -173,14 +174,14 @@ fn short(id: &str) -> String {
     id.chars().take(6).collect()
 }
 
-/// Tells whether a name is what a person typed: a pattern where that has a `*`, else a part of it. Case does not
+/// Tells whether a name matches what a person typed: a pattern if it has a `*`, else a part of the name. Case does not
 /// matter.
 fn fits(wanted: &str, name: &str) -> bool {
     let (wanted, name) = (wanted.to_lowercase(), name.to_lowercase());
     if wanted.contains('*') { Glob::new(&wanted).matches(&name) } else { name.contains(&wanted) }
 }
 
-/// Returns what a tape adds up to.
+/// Returns the totals of a tape.
 pub(super) fn metadata(home: &Home, file: &TapeFile) -> TapeMetadata {
     Overview::read(home, file).metadata
 }
@@ -252,6 +253,7 @@ fn print(rows: &[(&Overview, Folded)], with_host_ids: bool) -> anyhow::Result<()
 
 fn state(tape: &Overview) -> &'static str {
     match (tape.state, tape.kind()) {
+        // First, because damage matters more than the kind of a tape.
         _ if tape.damage.is_some() => "damaged",
         (TapeState::Live, _) => "live",
         (TapeState::Abandoned, _) => "not sealed",
@@ -263,7 +265,7 @@ fn state(tape: &Overview) -> &'static str {
     }
 }
 
-/// Adds up what was asked for, and says what was cut and what is not listed.
+/// Describes the totals of the chosen tapes, how many of them are shown, and how many others are not listed.
 fn totals(all: &[Overview], chosen: &[(&Overview, Folded)], shown: usize, lists_all: bool) -> String {
     let sum = |of: fn(&Overview) -> u64| chosen.iter().map(|(tape, _)| of(tape)).sum::<u64>();
     let folded: u64 = chosen.iter().map(|(_, folded)| folded.file_bytes).sum();
@@ -284,12 +286,13 @@ fn totals(all: &[Overview], chosen: &[(&Overview, Folded)], shown: usize, lists_
     text
 }
 
-/// Counts what is no conversation; nothing where everything is one.
+/// Counts the tapes that are no conversations, by kind; `None` if there are none.
 fn hidden(all: &[Overview]) -> Option<String> {
     let count =
         |kind: TapeKind| all.iter().filter(|tape| !tape.is_conversation() && tape.kind() == kind).count();
     let words = [
         (count(TapeKind::Backend), "of backends"),
+        // A client's tape that is not a conversation has nothing but a greeting or a probe on it.
         (count(TapeKind::Conversation), "of greetings and probes"),
         (count(TapeKind::Refused), "of refusals"),
         (count(TapeKind::Late), "of what came late"),
@@ -302,7 +305,7 @@ fn hidden(all: &[Overview]) -> Option<String> {
 fn nothing(home: &Home, all: &[Overview], args: &LsArgs) -> String {
     let root = home.root().display();
     if args.is_narrow() && !all.is_empty() {
-        return format!("none of the {} tapes in {root} is like that", all.len());
+        return format!("none of the {} tapes in {root} matches", all.len());
     }
     match hidden(all) {
         Some(hidden) => format!("no conversations in {root}; not listed: {hidden} (--all)"),

@@ -94,6 +94,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &RmArgs) -> anyhow::Result
 fn check_clock(home: &Home, args: &RmArgs, age: Duration) -> anyhow::Result<()> {
     let now = ClockReading::take(home);
     if args.trust_clock {
+        // A dry run changes nothing, the stored time included.
         if !args.dry_run {
             home.trust_clock(&now)?;
         }
@@ -109,8 +110,8 @@ fn check_clock(home: &Home, args: &RmArgs, age: Duration) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Finds the tapes that ended so long ago, and those that say so and may be younger; one that is being written, or waits
-/// to be sealed, has not ended, and what belongs to a conversation that goes on is kept with it.
+/// Finds the tapes that ended longer ago than `age`, and separately those whose times say so but cannot be trusted. A tape
+/// that is being written, or waits to be sealed, has not ended; tapes of a conversation that goes on are kept with it.
 fn ended_before(all: &[Overview], age: Duration, trust_clock: bool) -> (Vec<&Overview>, Vec<&Overview>) {
     let age_ns = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
     let before = clock::now().wall_ns.saturating_sub(age_ns);
@@ -142,7 +143,7 @@ fn is_dated_before(tape: &Overview, wall_ns: u64) -> bool {
 
 /// Finds the tapes with these names, and those that belong to nothing else.
 fn named<'a>(home: &Home, all: &'a [Overview], names: &[String]) -> anyhow::Result<Vec<&'a Overview>> {
-    // All names are looked up first: a wrong one removes nothing.
+    // All names are looked up before anything is removed, so that after a wrong one nothing is missing.
     let named = names.iter().map(|name| home.find(name).map(|file| file.id));
     let named: HashSet<TapeId> = named.collect::<Result<_, _>>()?;
     if let Some(live) = all.iter().find(|tape| named.contains(&tape.file.id) && tape.state == TapeState::Live)
@@ -154,6 +155,7 @@ fn named<'a>(home: &Home, all: &'a [Overview], names: &[String]) -> anyhow::Resu
     }
     let shared = catalog::shared_by(all);
     let goes = |at: usize, tape: &Overview| {
+        // A backend's tape may belong to several conversations: it is removed with the last of them.
         let is_left_alone = || {
             let of = &shared[at];
             !of.is_empty() && of.iter().all(|conversation| named.contains(&all[*conversation].file.id))
@@ -173,14 +175,15 @@ fn amount(tapes: usize, bytes: u64) -> String {
     format!("{}, {}", counted(tapes as u64, "tape"), units::size(bytes))
 }
 
-/// Asks whether they may go.
+/// Asks whether the tapes may be removed.
 fn agreed(tapes: &[&Overview], bytes: u64) -> anyhow::Result<bool> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         anyhow::bail!(
-            "this would remove {}: say --yes to do it, or --dry-run to see which; nothing was removed",
+            "this would remove {}: add --yes to do it, or --dry-run to see which; nothing was removed",
             amount(tapes.len(), bytes)
         );
     }
+    // On standard error, because standard output is for the result.
     let mut out = std::io::stderr();
     for tape in tapes.iter().take(10) {
         writeln!(out, "{}", inert(&describe(tape)))?;

@@ -19,22 +19,24 @@ use crate::render::{Align, Table, local_time, print_json};
 
 /// Search all recordings
 ///
-/// Words are text to find, "quoted" ones in that order, rea* by prefix. These filter:
+/// A query has words to find: "quoted words" must follow each other, rea* is a prefix. It can have filters:
 ///
 ///   tool:read_file method:tools/* name:file:///a type:stderr via:BACKEND rule:NAME tag:NAME
+///                                           what a message is about
 ///   server:NAME session:ID tape:ID tape:latest
-///                                           what they are about, and where they are
-///   error:true code:-32601 >0.5ms <2s       how they ended, and after how long
-///   'tokens:>5000' 'tokens:<200'            what request and answer cost a model, estimated
+///                                           where it was recorded
+///   error:true code:-32601 >0.5ms <2s       how the request ended, and after how long
+///   'tokens:>5000' 'tokens:<200'            how many tokens request and answer have (estimated)
 ///   since:2d since:yesterday until:2026-11-01 until:2026-11-01T14:30
-///                                           when; until a day is the whole of it
+///                                           when it was; until:DAY includes the whole day
 ///   arg.path=/etc/hosts arg.files[0].size>2 param.name result.content.*.text~refused error.message~denied
-///                                           fields: = is, ~ holds, > above, < below, alone: is there
+///                                           fields: = equals, ~ contains, > above, < below, alone: exists
 ///   -word -"a phrase" -tool:ping -arg.path=/x
-///                                           a - in front: what must not be so
+///                                           a - in front negates
 ///   tool:read_file refused OR denied, (tool:a x) OR (tool:b y)
-///                                           OR joins what stands beside it; parentheses group
+///                                           OR joins its two neighbours; parentheses group
 ///   sort:took sort:size sort:tokens sort:-time limit:50 offset:20
+///                                           order and page
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct SearchArgs {
@@ -46,15 +48,17 @@ pub(crate) struct SearchArgs {
     facets: bool,
 }
 
-/// Put before a word of a query that begins with `-`, so that clap does not take it for a flag: a control character that nobody types.
+/// Put before a word of a query that begins with `-`, so that clap does not treat it as a flag. A control character,
+/// because nobody types one in a query.
 const MARK: char = '\u{1}';
 
-/// Returns the command line with the words of a query marked that begin with a `-` and are no flags: `-tool:ping`.
+/// Returns the command line, in which words of a query that begin with `-` and are no flags (`-tool:ping`) are marked.
 pub(crate) fn marked_words(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut marked: Vec<OsString> = Vec::new();
     let (mut is_search, mut is_over) = (false, false);
     for arg in args {
         is_over |= arg == "--";
+        // `-q` and `--json` are flags; a longer word behind a single `-` is a negated word of the query.
         let is_word = arg
             .to_str()
             .is_some_and(|text| text.starts_with('-') && !text.starts_with("--") && text.chars().count() > 2);
@@ -74,6 +78,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &SearchArgs) -> anyhow::Re
     let query = match query::parse(&typed, clock::now().wall_ns, crate::render::zone()) {
         Ok(query) => query,
         Err(error) => {
+            // Not returned as an error: that would exit with 1, the code of a search that failed.
             tell(&error.to_string());
             pointed(&typed, error.at).iter().for_each(|line| tell(line));
             return Ok(ExitCode::from(WRONG_USAGE));
@@ -94,7 +99,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &SearchArgs) -> anyhow::Re
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes an answer, with the question as it was understood.
+/// Returns the results as JSON, together with the query as it was parsed.
 pub(crate) fn found_json(query: &SearchQuery, found: &SearchResults) -> serde_json::Value {
     serde_json::json!({
         "query": query,
@@ -107,10 +112,10 @@ pub(crate) fn found_json(query: &SearchQuery, found: &SearchResults) -> serde_js
     })
 }
 
-/// So many characters of a query are shown before and behind what is wrong with it.
+/// How many characters of a query are shown before and after the wrong part, so that the line fits on a screen.
 const AROUND: usize = 60;
 
-/// Shows a place in what was typed, with a line beneath that points at it; nothing where it is about all of it.
+/// Returns the typed query around a wrong part, and a line of marks below it; nothing if the error is about all of it.
 fn pointed(typed: &str, at: Range<usize>) -> Vec<String> {
     let parts = [typed.get(..at.start), typed.get(at.clone()), typed.get(at.end..)];
     let [Some(before), Some(place), Some(behind)] = parts else { return Vec::new() };
@@ -130,7 +135,8 @@ fn print(found: &SearchResults, facets: bool) -> anyhow::Result<()> {
     let bounded = found.why_bounded.zip(found.looked_at_only);
     let bounded = bounded.map(|(why, count)| format!("; only {count} {}", why.words())).unwrap_or_default();
     if found.hits.is_empty() {
-        let said = if found.total == 0 { "nothing found" } else { "nothing so far down: lower the offset" };
+        let said =
+            if found.total == 0 { "nothing found" } else { "no results at this offset: use a smaller one" };
         return note.line(&format!("{said}{bounded}"));
     }
     for hit in &found.hits {
@@ -167,10 +173,11 @@ fn headline(hit: &TapeHit) -> String {
     words.join("  ")
 }
 
-/// Puts marks that need no colour around what was looked for.
+/// Returns the text of a hit with «» around the matches: marks that need no colour.
 fn marked(snippet: &Snippet) -> String {
     let mut out = String::new();
     for (at, c) in snippet.text.chars().enumerate() {
+        // An end before a beginning at the same place, so that neighbouring matches become «a»«b».
         out.extend(snippet.marks.iter().filter(|(_, end)| *end == at).map(|_| '»'));
         out.extend(snippet.marks.iter().filter(|(begin, _)| *begin == at).map(|_| '«'));
         out.push(c);

@@ -49,7 +49,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &ShowArgs) -> anyhow::Resu
     let tape = &source.tape;
     if let Some(number) = args.entry {
         let form = if args.raw { Form::Raw } else { Form::Read };
-        // Bytes are for programs.
+        // No pager for --raw, because bytes are for programs.
         let _pager = if args.raw { None } else { Pager::start(global) };
         one::show(global, home, tape, number, form)?;
     } else if global.json {
@@ -66,6 +66,7 @@ fn print_json_entries(home: &Home, tape: &Tape, args: &ShowArgs) -> anyhow::Resu
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut reader = home.reader(tape)?;
     let mut entries = tape.entries()?;
+    // Written entry by entry, so that memory does not grow with the tape.
     write!(out, "[")?;
     let mut shown = 0;
     while shown < args.limit.unwrap_or(u64::MAX)
@@ -82,7 +83,7 @@ fn print_json_entries(home: &Home, tape: &Tape, args: &ShowArgs) -> anyhow::Resu
     Ok(out.flush()?)
 }
 
-/// Says which tape this is, and when it began: the times of the rows are counted from there.
+/// Prints which tape this is, and when it began: the times of the rows count from then.
 fn print_heading(tape: &Tape) -> anyhow::Result<()> {
     let Some(header) = tape.header() else { return Ok(()) };
     let state = match tape.state() {
@@ -109,6 +110,7 @@ pub(crate) fn print_tape(home: &Home, tape: &Tape, from: u64, limit: u64) -> any
             rows.add(number, &entry, &reading);
             shown += 1;
         } else {
+            // Read all the same: it may answer an entry that is shown, and the totals are about the whole tape.
             rows.pass(&reading);
             more += u64::from(number >= from);
         }
@@ -159,5 +161,5 @@ fn totals(sums: &TapeMetadata, undelivered: u64) -> String {
 
 /// Opens a tape again, under its new name once it is sealed.
 pub(super) fn reopen(home: &Home, id: &str) -> anyhow::Result<Tape> {
-    super::open(home, id).context("the tape is gone")
+    super::open(home, id).context("the tape was removed")
 }

@@ -53,6 +53,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &StatsArgs) -> anyhow::Res
     })?;
     let now = now.with_context(|| format!("tape {} was removed", tape.id))?;
     let analysis = analyse(&now, &past);
+    // From the tape: the index, from which the analysis is made, does not have these totals.
     let TapeMetadata { left_out, backends_ended, .. } = super::ls::metadata(home, &tape);
     let opened = home.open(&tape).with_context(|| format!("tape {}", tape.id))?;
     let undelivered = home.undelivered(&opened)?.messages;
@@ -303,12 +304,12 @@ fn print_anomalies(analysis: &Analysis) -> anyhow::Result<()> {
     }
     let before = match analysis.compared_with {
         1 => "the tape before".to_owned(),
-        count => format!("the {count} tapes before"),
+        count => format!("the {count} tapes before it"),
     };
     if analysis.anomalies.is_empty() {
-        return note.line(&format!("nothing unlike {before}"));
+        return note.line(&format!("no differences from {before}"));
     }
-    note.line(&format!("unlike {before}:"))?;
+    note.line(&format!("differences from {before}:"))?;
     for anomaly in &analysis.anomalies {
         note.line(&format!(
             "  {}: {}: {} ({})",

@@ -49,12 +49,14 @@ struct Verified {
 }
 
 pub(crate) fn run(global: &Global, home: &Home, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
+    // First, so that a checkpoint that is not genuine is refused before all tapes are read.
     let checkpoint =
         args.checkpoint.as_deref().map(|path| vouched_checkpoint::read(path, args)).transpose()?;
     let tapes = match &args.id {
         Some(name) => vec![home.find(name)?],
         None => home.list()?,
     };
+    // Of all tapes, even if one is named: only other tapes show that it was cut or exchanged.
     let chain = Chain::read(home)?;
     let verified: Vec<Verified> = tapes.iter().map(|file| verify(home, &chain, file)).collect();
     let compared = checkpoint.as_ref().map(|checkpoint| checkpoint.compare(home)).transpose()?;
@@ -104,6 +106,7 @@ fn describe(one: &Verified) -> Vec<String> {
         return vec![format!("{}  DAMAGED  {}", one.id, one.error.as_deref().unwrap_or_default())];
     };
     let mut lines = vec![format!("{}  {}", one.id, state(one, checked))];
+    // The first finding is in the line above.
     lines.extend(checked.links.iter().skip(1).map(|finding| format!("  also: {}", finding.what)));
     if let Some(imported) = &checked.imported {
         let when = local_time(imported.wall_ns);

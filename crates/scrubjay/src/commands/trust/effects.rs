@@ -100,7 +100,7 @@ fn written(node: &Node) -> String {
     }
 }
 
-/// Quotes a word with characters that are invisible or could be taken for its end.
+/// Quotes a word if it has characters that are invisible or look like the end of the word.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./:@=,+%*${}[]?&".contains(c);
     if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("{word:?}") }

@@ -21,7 +21,7 @@ use crate::cli::Global;
 use crate::render;
 
 /// The beginning of a line about a part of a definition that was redacted, because it looked like a secret.
-const REMOVED: &str = "not shown, taken for a secret: ";
+const REMOVED: &str = "not shown, because it looks like a secret: ";
 
 /// Approve a tool that changed, or that is new
 ///
@@ -64,9 +64,9 @@ pub(super) fn run(global: &Global, args: &ToolArgs) -> anyhow::Result<ExitCode> 
     let meant: Vec<WaitingDefinition> = waiting(&loaded, &store)?.into_iter().filter(is_meant).collect();
     if meant.is_empty() {
         let what = name.map_or_else(|| backend.to_owned(), |name| format!("{backend}/{name}"));
-        bail!("nothing called {what} waits for approval: `scrubjay trust ls` lists what does");
+        bail!("nothing called {what} waits for approval: `scrubjay trust ls` lists what waits");
     }
-    // All are shown before any is approved, so that a no to one of them changes nothing.
+    // All are shown before any is approved, so that if the user refuses one of them, nothing changes.
     let mut approved = Vec::new();
     for waiting in &meant {
         show(waiting)?;
@@ -156,7 +156,7 @@ impl WaitingDefinition {
     }
 
     fn why(&self) -> &'static str {
-        if self.pending.is_change { "its definition changed" } else { "nobody approved it yet" }
+        if self.pending.is_change { "its definition changed" } else { "it is not approved yet" }
     }
 
     fn changes(&self) -> Vec<String> {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::harness::{BACKGROUND_VARIABLE, Lab, Running, SCRUBJAY};
 use crate::storage::SmallDisk;
 
-/// Starts a gateway with its ledger here, by way of a shell that runs a script first.
+/// Starts a gateway with its ledger here, from a shell that runs a script first.
 fn serve(lab: &Lab, ledger: &Path, first: &str) -> Running {
     let workspace = lab.file("workspace");
     std::fs::create_dir_all(&workspace).unwrap();
@@ -26,7 +26,7 @@ fn serve(lab: &Lab, ledger: &Path, first: &str) -> Running {
     gateway
 }
 
-/// Calls a tool; whether it did what it should.
+/// Calls a tool; returns whether it succeeded.
 fn call(gateway: &mut Running, id: u64, tool: &str, arguments: &Value) -> Result<Value, Value> {
     let answer = gateway.ask(id, "tools/call", &json!({ "name": tool, "arguments": arguments }));
     let is_well = answer["error"].is_null() && answer["result"]["isError"] != true;
@@ -43,7 +43,7 @@ fn change(gateway: &mut Running, id: u64, length: usize) -> Result<Value, Value>
     )
 }
 
-/// Everything works; the ids from this one on are used.
+/// Checks that every tool works; its requests use the ids from this one on.
 fn everything_works(gateway: &mut Running, id: u64) {
     change(gateway, id, 100).unwrap();
     let entry = json!({ "projectId": "birds", "title": format!("t{id}"), "content": "c" });
@@ -53,7 +53,7 @@ fn everything_works(gateway: &mut Running, id: u64) {
     assert_eq!(found["total"], 1, "{found}");
 }
 
-/// Fills a disk and makes room again, several times, while one gateway goes on.
+/// Fills a disk and frees it again, several times, while one gateway runs.
 fn check(disk: &SmallDisk, lab: &Lab, ledger: &Path) {
     let mut gateway = serve(lab, ledger, "");
     for round in 0..3 {

@@ -1,4 +1,4 @@
-//! What a loss of power must not take: a tape's name as little as what is on it. Seen in the system calls.
+//! A loss of power must take neither a tape's content nor its name. The tests check the order of system calls.
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::harness::{Lab, Running, kill};
 use crate::needs::strace;
 
-/// Watches the calls of a relay's worker that bring something to the disk, and those that pass a message on.
+/// Traces the calls with which a relay's worker writes to the disk, and those that forward a message.
 fn watch(lab: &Lab, worker: rustix::process::Pid) -> Running {
     let mut command = strace();
     command.args(["-f", "-y", "-s", "40", "-o", &lab.file("trace"), "-p", &worker.to_string(), "-e"]);
@@ -17,7 +17,7 @@ fn watch(lab: &Lab, worker: rustix::process::Pid) -> Running {
     tracer
 }
 
-/// Returns the number of the first line from `from` on that holds all of these.
+/// Returns the number of the first line from `from` on that contains all of these.
 fn find(lines: &[&str], from: usize, texts: &[&str]) -> usize {
     let found = lines.iter().skip(from).position(|line| texts.iter().all(|text| line.contains(text)));
     from + found.unwrap_or_else(|| panic!("no {texts:?} from line {from} on:\n{}", lines.join("\n")))
@@ -42,18 +42,18 @@ fn the_name_of_a_tape_is_synced_as_well() {
     let lines: Vec<&str> = trace.lines().collect();
     let tapes = format!("{}>", lab.data().join("tapes").display());
     let home = format!("{}>", lab.data().display());
-    // Made: the content, then the name, and only then the message goes on.
+    // A new tape: its content is synced, then its name, and only then is the message forwarded.
     let made = find(&lines, 0, &["rename(", ".live\""]);
     let content = find(&lines, made, &["fdatasync(", ".live>"]);
     let name = find(&lines, content, &["fsync(", &tapes]);
     let outside = find(&lines, name, &["fsync(", &home]);
     let first = lines.iter().position(|line| line.contains("write(") && line.contains("pipe:")).unwrap();
     assert!(outside < first, "{trace}");
-    // The next one: the full one is on the disk before it is left.
+    // The next tape: the full one is on the disk before the recording leaves it.
     let next = find(&lines, first, &["rename(", ".live\""]);
     let content = find(&lines, next, &["fdatasync(", ".live>"]);
     find(&lines, content, &["fsync(", &tapes]);
-    // Sealed: its name is on the disk before the live one goes.
+    // A sealed tape: its name is on the disk before the live file is removed.
     let sealed = find(&lines, 0, &["rename(", ".tape\""]);
     let name = find(&lines, sealed, &["fsync(", &tapes]);
     let gone = find(&lines, sealed, &["unlink(", ".live\""]);

@@ -1,10 +1,10 @@
-//! Calls that pass the C library by: a workspace's files are changed with them. `strace` makes those fail.
+//! System calls that bypass the C library, with which a workspace's files are changed. `strace` makes them fail.
 
 use super::served::Served;
 use crate::harness::tree_of;
 use crate::injected::inject_into;
 
-/// Everything by which a workspace is looked at and changed.
+/// All system calls with which a workspace is read and changed.
 const CALLS: [&str; 7] = ["openat2", "openat", "renameat2", "unlinkat", "fchmod", "fsync", "flock"];
 const ERRORS: [&str; 3] = ["EIO", "ENOSPC", "EDQUOT"];
 
@@ -19,7 +19,7 @@ fn a_workspace_whose_calls_fail_leaves_files_whole() {
     for (at, call) in CALLS.iter().enumerate() {
         for number in 1..=most {
             let error = ERRORS[(at + number) % ERRORS.len()];
-            // Counted for each thread: several may fail.
+            // `strace` counts for each thread, so several calls may fail.
             let injection = format!("{call}:error={error}:when={number}");
             let tracer = inject_into(worker, &[call], &[&injection]);
             served.story(&format!("{call}-{number}"));

@@ -1,5 +1,5 @@
-//! One gateway with its toolsets, through all of it: what it acknowledged is in the ledger and on the disk, what it
-//! said is on tape, and its searches find what a new index would.
+//! One gateway with its toolsets, through all faults: what it acknowledged is in the ledger and on the disk, its
+//! messages are on tape, and its searches give the same results as a new index.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -10,11 +10,11 @@ use super::shim::{Fault, KINDS, Kind, Mode, Shim};
 use super::{is_whole_walk, walk, walk_by};
 use crate::harness::{BACKGROUND_VARIABLE, Entry, Lab, Running, SCRUBJAY, UP, text};
 
-/// What is looked at: paths that hold one of these.
+/// Faults are injected on paths that contain one of these.
 const TAPES: &str = "/data/tapes";
 const LEDGER: &str = "/data/ledger.db";
 const INDEX: &str = "/data/index.";
-/// The workspace's own changes mostly go by calls that pass the C library by; `strace` is for those.
+/// Changes of the workspace mostly use calls that bypass the C library; for those there is `strace`.
 const WORKSPACE: &str = "/workspace/";
 const OTHERS: &str = "/data/locks\n/data/processes\n/data/conversations";
 
@@ -24,9 +24,9 @@ pub(super) struct Served {
     shim: Shim,
     gateway: Running,
     next_id: u64,
-    /// What each file may hold; one thing where that is known.
+    /// The possible contents of each file; a single one if it is known.
     files: BTreeMap<String, BTreeSet<Option<String>>>,
-    /// Titles of progress entries and records that were acknowledged.
+    /// The titles of progress entries and records that were acknowledged.
     acknowledged: BTreeSet<String>,
     /// Requests that were answered with a result: both are on tape.
     answered: BTreeSet<u64>,
@@ -71,7 +71,7 @@ impl Served {
         self.gateway.pid()
     }
 
-    /// Calls a tool; what went wrong, where it did. It is answered in any case.
+    /// Calls a tool, which must answer in any case; returns the error, if there is one.
     fn call(&mut self, tool: &str, arguments: &Value) -> Result<Value, String> {
         let id = self.next_id;
         self.next_id += 1;
@@ -86,7 +86,7 @@ impl Served {
         }
     }
 
-    /// Changes a file, and keeps what it may hold from then on.
+    /// Changes a file, and remembers its possible contents.
     fn change(&mut self, name: &str, action: &str, content: Option<&str>) -> Result<(), String> {
         let done = self.call("file_op", &json!({ "path": name, "action": action, "content": content }));
         let wanted = content.map(str::to_owned);
@@ -112,7 +112,7 @@ impl Served {
         Ok(())
     }
 
-    /// Does a little of everything; some of it may fail.
+    /// Uses each toolset once; some calls may fail.
     pub(super) fn story(&mut self, name: &str) {
         let file = format!("{name}.txt");
         // Long enough for several pages.
@@ -139,11 +139,11 @@ impl Served {
         works(echoed.map(drop), "echo");
         let found = self.call("search_tapes", &json!({ "query": format!("needle{number}") }));
         let found = found.unwrap_or_else(|e| panic!("{when}: search_tapes: {e}"));
-        // Where a tape ends between a request and its answer, they are found apart.
+        // If a tape ends between a request and its answer, a search finds them separately.
         assert!(found["total"].as_u64() >= Some(1), "{when}: {found}");
     }
 
-    /// Lets one call fail; tells whether the story came so far.
+    /// Lets one call fail; returns whether that call was reached.
     fn strike(&mut self, fault: &Fault) -> bool {
         let name =
             format!("{:?}-{}-{:?}-{}-{}", fault.kind, fault.left, fault.mode, fault.error, self.next_id);
@@ -152,7 +152,7 @@ impl Served {
         self.recovers(fault)
     }
 
-    /// Lets everything work again, and checks that it does; tells whether a call failed before.
+    /// Ends the fault, and checks that everything works again; returns whether a call had failed.
     fn recovers(&mut self, fault: &Fault) -> bool {
         let Some(place) = self.shim.disarm() else { return false };
         let when = format!("after {fault:?} at {place}");
@@ -169,7 +169,7 @@ impl Served {
         }
     }
 
-    /// Ends it, and looks at all that it left.
+    /// Ends the gateway, and checks everything that it left.
     pub(super) fn finish(mut self) {
         self.gateway.close_stdin();
         assert_eq!(self.gateway.exit_code(), 0, "{}", self.gateway.stderr_text());
@@ -201,7 +201,7 @@ impl Served {
 
     fn ledger_holds_what_was_acknowledged(&self) {
         let lab = &self.lab;
-        // State and the event that tells of it are one transaction.
+        // State and the event that reports it are one transaction.
         let told = lab.run_well(&["--json", "session", "timeline", "latest", "--limit", "100000"]);
         let told = String::from_utf8(told).unwrap();
         for title in &self.acknowledged {
@@ -234,7 +234,7 @@ fn is_of_client(entry: &Entry) -> bool {
     entry.json["via"].is_null()
 }
 
-/// Walks through all kinds of calls on some files, in one gateway.
+/// Lets each kind of call on some files fail, one after the other, in one gateway.
 fn walk_through(texts: &'static str, at_least: u32) {
     walk_through_with("{}", texts, at_least);
 }
@@ -279,7 +279,7 @@ fn a_workspace_that_fails_leaves_files_whole() {
     walk_through(WORKSPACE, 1);
 }
 
-/// The one that was met first: a full disk while a file's change is recorded, then everything else.
+/// A regression test: a full disk while a file's change is recorded; afterwards everything must work.
 #[test]
 fn one_full_disk_in_a_commit_does_not_wedge_the_ledger() {
     let mut served = Served::start();
@@ -291,7 +291,7 @@ fn one_full_disk_in_a_commit_does_not_wedge_the_ledger() {
     served.finish();
 }
 
-/// The very first use, when the databases are being made: each time in a gateway of its own.
+/// Faults during the first use, while the databases are created; each in a gateway of its own.
 #[test]
 fn databases_that_could_not_be_made_are_made_later() {
     for texts in [LEDGER, INDEX] {

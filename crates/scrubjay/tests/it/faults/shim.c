@@ -51,7 +51,7 @@ static int is_meant(const char *path) {
     return 0;
 }
 
-// Tells whether this is the call that fails.
+// Returns whether this is the call that fails.
 static int strikes_at(int kind, const char *path) {
     if (!control || !control->armed || control->kind != kind || !path || !is_meant(path)) return 0;
     if (__atomic_sub_fetch(&control->left, 1, __ATOMIC_SEQ_CST) != 0) return 0;
@@ -79,7 +79,7 @@ static int fails(void) {
     static __typeof__(&name) real; \
     if (!real) real = (__typeof__(&name))dlsym(RTLD_NEXT, #name)
 
-// Returns how much is written of `length` bytes; less than nothing where the call fails.
+// Returns how many of `length` bytes are written; a negative number if the call fails.
 static ssize_t cut(size_t length) {
     if (control->mode == FAILS || length < 2) return -1;
     if (control->mode == SHORT_THEN_FAILS) {

@@ -1,4 +1,4 @@
-//! The library that makes calls fail, built with the C compiler that Rust needs anyway, and the page that steers it.
+//! The library that makes calls fail, built with the C compiler that Rust needs anyway, and the page that controls it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ const TEXTS: u64 = 6 * 4;
 const PLACE: u64 = TEXTS + TEXT_BYTES as u64;
 const PAGE_BYTES: u64 = PLACE + TEXT_BYTES as u64;
 
-/// Which calls; as `shim.c` numbers them.
+/// The kinds of calls, with the numbers that `shim.c` uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Open = 1,
@@ -43,7 +43,7 @@ pub(super) const KINDS: [Kind; 10] = [
     Kind::Map,
 ];
 
-/// What becomes of the call.
+/// What happens to the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     Fails,
@@ -53,7 +53,7 @@ pub(super) enum Mode {
     ShortThenFails,
 }
 
-/// The call that fails: the one after so many of its kind, on a path that holds one of these texts, a line each.
+/// The call that fails: number `left` of its kind among those on a path that contains one of these texts, a line each.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) kind: Kind,
@@ -63,7 +63,7 @@ pub(super) struct Fault {
     pub(super) texts: &'static str,
 }
 
-/// The page that steers the library in all processes that have it.
+/// The shared page that controls the library in all processes that load it.
 pub(super) struct Shim {
     scratch: TempDir,
     page: File,
@@ -83,7 +83,7 @@ impl Shim {
         Self { scratch, page }
     }
 
-    /// Lets a command and what it starts have the library.
+    /// Loads the library into a command and the processes that it starts.
     pub(super) fn load_into(&self, command: &mut Command) {
         command.env("LD_PRELOAD", library()).env("SCRUBJAY_FAULTS", self.scratch.path().join("page"));
     }
@@ -103,7 +103,7 @@ impl Shim {
         self.page.write_all_at(&1_i32.to_ne_bytes(), 0).unwrap();
     }
 
-    /// Lets everything work again; returns where a call failed, if one did.
+    /// Ends the fault; returns the path at which a call failed, if one did.
     pub(super) fn disarm(&self) -> Option<String> {
         self.page.write_all_at(&[0; 4], 0).unwrap();
         let mut struck = [0; 4];

@@ -1,4 +1,4 @@
-//! One relay through all of it: the tapes hold what the server and the client received, and nothing else.
+//! One relay through all faults: the tapes have exactly the messages that the server and the client received.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::harness::{DOWN, Lab, Recorded, Running, UP, Wrapped, text};
 
 const TAPES: &str = "/data/tapes";
 
-/// A relay before the sample server, and what came of it.
+/// A relay in front of the sample server, and the results of its calls.
 struct Relay {
     lab: Lab,
     shim: Shim,
@@ -30,7 +30,7 @@ impl Relay {
         Self { lab, shim, wrapped, next_id: 1, answered: BTreeSet::new(), refused: 0 }
     }
 
-    /// Makes a call; tells whether it was answered as it should be.
+    /// Makes a call; returns whether the answer is right.
     fn call(&mut self, length: usize) -> Result<(), Value> {
         let id = self.next_id;
         self.next_id += 1;
@@ -44,7 +44,7 @@ impl Relay {
         Err(answer)
     }
 
-    /// Lets one call fail; tells whether it came so far. Afterwards everything works.
+    /// Lets one call fail; returns whether that call was reached. Afterwards everything works again.
     fn strike(&mut self, fault: &Fault) -> bool {
         self.shim.arm(fault);
         for length in [10, 20_000, 10] {
@@ -57,7 +57,7 @@ impl Relay {
         true
     }
 
-    /// Ends it, and compares the tapes with what its peers received.
+    /// Ends the relay, and compares the tapes with what its peers received.
     fn finish(self) -> Vec<Recorded> {
         let Self { lab, wrapped, answered, refused, .. } = self;
         assert_eq!(wrapped.leave(), 0);
@@ -82,12 +82,12 @@ impl Relay {
         let gaps = tapes.iter().flat_map(|tape| tape.of_kind("gap")).map(|entry| entry.facts());
         let missing: u64 =
             gaps.filter(|gap| gap["forwarded"] == false).map(|gap| gap["messages"].as_u64().unwrap()).sum();
-        assert_eq!(missing, refused, "what was refused is told of");
+        assert_eq!(missing, refused, "a gap entry reports the refused messages");
         tapes
     }
 }
 
-/// Walks through all kinds of calls on the tapes of one relay.
+/// Lets each kind of call on the tapes of one relay fail, one after the other.
 fn walk_through(options: &[&str], at_least: u32) {
     let mut relay = Relay::start(options);
     let mut struck = 0;
@@ -118,7 +118,7 @@ fn a_relay_that_syncs_and_rotates_goes_on_after_every_fault() {
     walk_through(&["--durability", "power", "--max-tape-size", "2KiB"], 15);
 }
 
-/// Refused for want of a sync: on no tape. The recording goes on in another file than the one that failed.
+/// A message that is refused because a sync failed is on no tape. The recording continues in another file.
 #[test]
 fn what_could_not_be_synced_is_not_on_the_tape() {
     for (left, tapes) in [(1, 1), (4, 2)] {
@@ -131,7 +131,7 @@ fn what_could_not_be_synced_is_not_on_the_tape() {
     }
 }
 
-/// Where even that fails, nothing is recorded until it has been done.
+/// If the unsynced entries cannot be taken off the tape either, nothing is recorded until they are.
 #[test]
 #[ignore = "needs strace"]
 fn what_cannot_be_taken_off_the_tape_is_first() {

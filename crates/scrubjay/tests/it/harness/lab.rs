@@ -1,4 +1,4 @@
-//! A data directory of its own, looked at through the command line as a user would.
+//! A data directory for one test, read with the command line as a user would.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -22,21 +22,21 @@ pub(crate) struct Lab {
     data: PathBuf,
 }
 
-/// What a command said, and how it ended.
-pub(crate) struct Told {
+/// The output of a command, and how it ended.
+pub(crate) struct CommandOutput {
     pub(crate) code: i32,
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: String,
 }
 
-/// A tape as its export tells it.
+/// A tape, read from its export.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Recorded {
     pub(crate) header: Value,
     pub(crate) entries: Vec<Entry>,
 }
 
-/// One entry of it.
+/// One entry of a tape.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Entry {
     pub(crate) json: Value,
@@ -84,7 +84,7 @@ impl Lab {
         self.wrap(&["sh", "-c", "tee \"$0\" | \"$1\" sample-server", &self.file(log), SCRUBJAY])
     }
 
-    /// Records what `cat` makes of some lines, and returns the tape's id.
+    /// Records some lines to `cat` and back, and returns the tape's id.
     pub(crate) fn record(&self, name: &str, lines: &[u8]) -> String {
         let earlier = self.tape_ids();
         let mut wrapped = self.wrap(&["cat"]).with(&["--name", name]).start();
@@ -98,21 +98,21 @@ impl Lab {
     pub(crate) fn start(&self, arguments: &[&str]) -> Running {
         let mut command = Command::new(SCRUBJAY);
         command.arg("--data").arg(&self.data).args(arguments).env_remove("SCRUBJAY_DATA");
-        // Where a command leaves something on purpose, it goes with the lab.
+        // Files that a command keeps in the temporary directory are removed with the lab.
         command.env("TMPDIR", self.scratch.path());
         command.env(BACKGROUND_VARIABLE, "false");
         Running::start(&mut command)
     }
 
     /// Runs a command to its end, with nothing to read.
-    pub(crate) fn run(&self, arguments: &[&str]) -> Told {
+    pub(crate) fn run(&self, arguments: &[&str]) -> CommandOutput {
         let mut running = self.start(arguments);
         running.close_stdin();
         let code = running.exit_code();
-        Told { code, stdout: running.rest(), stderr: running.stderr_text() }
+        CommandOutput { code, stdout: running.rest(), stderr: running.stderr_text() }
     }
 
-    /// Runs a command that must succeed without a complaint.
+    /// Runs a command that must succeed and print nothing on standard error.
     pub(crate) fn run_well(&self, arguments: &[&str]) -> Vec<u8> {
         let told = self.run(arguments);
         assert_eq!((told.code, told.stderr.as_str()), (0, ""), "{arguments:?}");
@@ -130,7 +130,7 @@ impl Lab {
         listed.as_array().expect("a list").clone()
     }
 
-    /// Returns the ids of all tapes, told by their files: for the many, reading each takes long.
+    /// Returns the ids of all tapes from the names of their files, because reading many tapes takes long.
     pub(crate) fn tape_ids(&self) -> BTreeSet<String> {
         let names = std::fs::read_dir(self.data.join("tapes")).into_iter().flatten();
         let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -155,7 +155,7 @@ impl Lab {
         Recorded::parse(&exported)
     }
 
-    /// Checks every tape; all must be sound.
+    /// Runs `tape verify` on every tape; all must be undamaged.
     pub(crate) fn verify(&self) -> Vec<Value> {
         let checked = self.json(&["tape", "verify", "--json"]);
         let checked = checked.as_array().expect("a list").clone();
@@ -163,13 +163,13 @@ impl Lab {
         checked
     }
 
-    /// Starts and ends a recorder on which nothing is said: it seals what a crash has left.
+    /// Starts and ends a recorder without messages, which seals the tapes that a crash left.
     pub(crate) fn start_again(&self) {
         let wrapped = self.wrap(&["true"]).start();
         assert_eq!(wrapped.leave(), 0);
     }
 
-    /// Runs a command that must fail, and returns what it complains about.
+    /// Runs a command that must fail, and returns its standard error.
     pub(crate) fn run_badly(&self, arguments: &[&str]) -> String {
         let told = self.run(arguments);
         assert_eq!((told.code, told.stdout.as_slice()), (1, &b""[..]), "{arguments:?}: {}", told.stderr);

@@ -1,4 +1,4 @@
-//! Finds the processes of one test by a mark in their environment, however they left their family.
+//! Finds the processes of one test by a mark in their environment, even if they have another parent or session now.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,7 +9,7 @@ use super::{Deadline, LOOK_AGAIN};
 /// The variable that carries the mark.
 pub(super) const MARK_VARIABLE: &str = "SCRUBJAY_TEST_MARK";
 
-/// What tells the processes of one test from all others.
+/// The mark that identifies the processes of one test.
 #[derive(Clone, Debug)]
 pub(crate) struct Mark(pub(super) String);
 
@@ -22,16 +22,16 @@ pub(crate) struct Process {
 }
 
 impl Mark {
-    /// Makes a mark that no other process carries.
+    /// Makes a mark that no other process has.
     pub(crate) fn new() -> Self {
         static MADE: AtomicU64 = AtomicU64::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
-        // The time tells this run from an earlier one whose process had the same number.
+        // With the time, because an earlier run may have had the same process id.
         let now = scrubjay_tape::clock::now().wall_ns;
         Self(format!("{}-{number}-{now}", rustix::process::getpid()))
     }
 
-    /// Returns the living processes that carry the mark.
+    /// Returns the running processes that have the mark.
     pub(crate) fn living(&self) -> Vec<Process> {
         let wanted = format!("{MARK_VARIABLE}={}", self.0);
         let all = std::fs::read_dir("/proc").expect("/proc is there");
@@ -40,7 +40,7 @@ impl Mark {
             .collect()
     }
 
-    /// Waits until nobody carries the mark any more.
+    /// Waits until no process has the mark any more.
     pub(crate) fn await_gone(&self) {
         let mut left = Vec::new();
         let deadline = Deadline::new();
@@ -54,7 +54,7 @@ impl Mark {
         panic!("still there: {left:?}");
     }
 
-    /// Ends whoever carries the mark.
+    /// Kills all processes that have the mark.
     pub(crate) fn end_all(&self) {
         while let living = self.living()
             && !living.is_empty()
@@ -73,7 +73,7 @@ impl std::fmt::Debug for Process {
 
 impl Process {
     fn read(pid: i32) -> Option<Self> {
-        // A zombie has ended: its environment is empty, and it carries no mark.
+        // A zombie has ended: its environment is empty, so it has no mark.
         let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let (before, after) = stat.rsplit_once(") ")?;
@@ -96,12 +96,12 @@ impl Process {
     }
 }
 
-/// Sends a signal to one process; that it may be gone by now is no news.
+/// Sends a signal to one process, which may have ended already.
 pub(crate) fn kill(pid: Pid, signal: Signal) {
     let _ = rustix::process::kill_process(pid, signal);
 }
 
-/// Returns a process and all below it, those that are deepest first.
+/// Returns a process and its descendants, the deepest first.
 pub(crate) fn tree_of(pid: Pid) -> Vec<Pid> {
     let mut all = vec![pid];
     let mut at = 0;

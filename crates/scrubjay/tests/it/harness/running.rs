@@ -1,4 +1,4 @@
-//! A process with its standard streams in hand: written and read without blocking, under a deadline.
+//! A process whose standard streams are written and read without blocking, with a deadline.
 
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -12,7 +12,7 @@ use super::{Deadline, kill};
 /// How much is read at once.
 const READ_BYTES: usize = 256 * 1024;
 
-/// A running process and what it has said so far.
+/// A running process and its output so far.
 pub(crate) struct Running {
     child: Child,
     pidfd: OwnedFd,
@@ -20,7 +20,7 @@ pub(crate) struct Running {
     stdin: Option<OwnedFd>,
     stdout: Option<OwnedFd>,
     stderr: Option<OwnedFd>,
-    /// What came on standard output and was not taken yet.
+    /// The part of standard output that no method returned yet.
     inbox: Vec<u8>,
     complaints: Vec<u8>,
     /// Whether standard output and error are read as they come.
@@ -40,7 +40,7 @@ impl Running {
         running
     }
 
-    /// Takes over a process whose streams were made elsewhere; these are our ends of them.
+    /// Wraps a process whose streams were made elsewhere; these are our ends of them.
     pub(crate) fn around(child: Child, stdin: Option<OwnedFd>, stdout: Option<OwnedFd>) -> Self {
         stdin.iter().chain(&stdout).for_each(stop_blocking);
         let pid = Pid::from_raw(child.id().cast_signed()).expect("a process has a number");
@@ -62,7 +62,7 @@ impl Running {
         Pid::from_raw(self.child.id().cast_signed()).expect("a process has a number")
     }
 
-    /// Sends bytes, hearing meanwhile; what cannot be sent because nobody reads is left.
+    /// Sends bytes, and reads its output meanwhile; if the process no longer reads, the rest is dropped.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         self.turn_until("to send", |me, deadline| {
@@ -74,7 +74,7 @@ impl Running {
         });
     }
 
-    /// Returns whether anybody still reads what is sent.
+    /// Returns whether the process still reads its input.
     pub(crate) fn is_heard(&self) -> bool {
         self.stdin.is_some()
     }
@@ -105,7 +105,7 @@ impl Running {
         serde_json::from_str(&line).expect("a message is JSON")
     }
 
-    /// Asks, and returns the answer; whatever else comes meanwhile is dropped.
+    /// Sends a request and returns its answer; other messages are dropped.
     pub(crate) fn ask(&mut self, id: u64, method: &str, params: &serde_json::Value) -> serde_json::Value {
         self.say(&request(id, method, params));
         loop {
@@ -116,7 +116,7 @@ impl Running {
         }
     }
 
-    /// Hears standard output to its end, and returns what was not taken yet.
+    /// Reads standard output to its end, and returns the part that no method returned yet.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         self.turn_until("the end of standard output", |me, deadline| {
             if me.stdout.is_some() {
@@ -127,7 +127,7 @@ impl Running {
         std::mem::take(&mut self.inbox)
     }
 
-    /// Waits until so many bytes have come, and returns all that have.
+    /// Waits until this many bytes have arrived, and returns all that have.
     pub(crate) fn heard(&mut self, bytes: usize) -> &[u8] {
         self.turn_until("more bytes", |me, deadline| {
             if me.inbox.len() < bytes && me.stdout.is_some() {
@@ -138,7 +138,7 @@ impl Running {
         &self.inbox
     }
 
-    /// Waits until standard error holds a text, and returns all of it.
+    /// Waits until standard error contains a text, and returns all of it.
     pub(crate) fn complaint(&mut self, wanted: &str) -> String {
         self.turn_until(wanted, |me, deadline| {
             let text = String::from_utf8_lossy(&me.complaints).into_owned();
@@ -151,12 +151,12 @@ impl Running {
         })
     }
 
-    /// Says no more.
+    /// Closes the process's input.
     pub(crate) fn close_stdin(&mut self) {
         self.stdin = None;
     }
 
-    /// Hears no more.
+    /// Closes our ends of its output.
     pub(crate) fn close_stdout(&mut self) {
         self.stdout = None;
     }
@@ -165,7 +165,7 @@ impl Running {
         self.stderr = None;
     }
 
-    /// Waits for the process to exit, hearing to the end.
+    /// Waits for the process to exit, and reads all of its output.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         self.turn_until("the process to exit", |me, deadline| {
             let silent = me.stdout.is_none() || !me.hears;
@@ -260,7 +260,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         if self.status.is_none() {
             kill(self.pid(), Signal::KILL);
-            // Reaped, whatever it makes of it.
+            // Waited for, so that no zombie is left; its exit code does not matter.
             let _ = self.child.wait();
         }
     }
@@ -271,7 +271,7 @@ pub(crate) fn request(id: u64, method: &str, params: &serde_json::Value) -> Stri
     format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
 }
 
-/// Reads what has come; closes the stream at its end.
+/// Reads what has arrived; closes the stream at its end.
 fn hear(stream: &mut Option<OwnedFd>, into: &mut Vec<u8>) {
     let Some(fd) = stream else { return };
     let before = into.len();
@@ -280,7 +280,7 @@ fn hear(stream: &mut Option<OwnedFd>, into: &mut Vec<u8>) {
     into.truncate(before + read.unwrap_or(0));
     match read {
         Ok(1..) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
-        // A socket whose other end died says so; a pipe just ends.
+        // A socket whose peer was killed returns an error; a pipe only ends.
         Ok(0) | Err(_) => *stream = None,
     }
 }

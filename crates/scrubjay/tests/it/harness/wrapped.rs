@@ -12,15 +12,15 @@ use super::processes::{MARK_VARIABLE, Mark, Process};
 use super::running::Running;
 use super::{BACKGROUND_VARIABLE, SCRUBJAY, wait_for};
 
-/// A wrap that is yet to be started.
+/// The command line of a `wrap` that is not started yet.
 pub(crate) struct Wrap {
-    /// What is put before `scrubjay`: a shell that sets limits.
+    /// Words before `scrubjay`: a shell that sets limits.
     before: Vec<OsString>,
     arguments: Vec<OsString>,
     command: Vec<OsString>,
 }
 
-/// A running pair of recorder processes and whatever they started.
+/// A running pair of recorder processes and the processes that they started.
 pub(crate) struct Wrapped {
     running: Running,
     mark: Mark,
@@ -38,7 +38,7 @@ impl Wrap {
         self
     }
 
-    /// Starts it by way of another program, which becomes it.
+    /// Starts it with another program, which then executes it.
     pub(crate) fn by(mut self, words: &[&str]) -> Self {
         self.before = words.iter().map(OsString::from).collect();
         self
@@ -68,7 +68,7 @@ impl Wrap {
 }
 
 impl Wrapped {
-    /// Takes over a wrap whose streams were made elsewhere.
+    /// Wraps a running `wrap` whose streams were made elsewhere.
     pub(crate) fn around(running: Running, mark: Mark) -> Self {
         Self { running, mark }
     }
@@ -77,7 +77,7 @@ impl Wrapped {
         &self.mark
     }
 
-    /// Waits for the worker: the warden's child, once it is no mere copy of the warden.
+    /// Waits for the worker: the warden's child, after its exec.
     pub(crate) fn worker(&self) -> Pid {
         let warden = self.running.pid();
         let variable = format!("SCRUBJAY_WARDEN={warden}");
@@ -86,7 +86,7 @@ impl Wrapped {
         })
     }
 
-    /// Waits for the server: the worker's child, once it is no mere copy of the worker.
+    /// Waits for the server: the worker's child, after its exec.
     pub(crate) fn server(&self) -> Pid {
         let (warden, worker) = (self.running.pid(), self.worker());
         let variable = format!("SCRUBJAY_WARDEN={warden}");
@@ -99,7 +99,7 @@ impl Wrapped {
         wait_for(what, || self.mark.living().into_iter().find(&is_it).map(|process| process.pid))
     }
 
-    /// Shakes hands as a client of the sample server.
+    /// Sends the greeting of a legacy client to the sample server.
     pub(crate) fn initialize(&mut self) {
         let client = json!({ "name": "it", "version": "1" });
         let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client });
@@ -113,12 +113,12 @@ impl Wrapped {
         self.ask(id, "tools/call", &json!({ "name": tool, "arguments": arguments }))
     }
 
-    /// Calls a tool of the sample server without having shaken hands, as clients of the second era do.
+    /// Calls a tool of the sample server without a greeting before it, as modern clients do.
     pub(crate) fn call_alone(&mut self, id: u64, tool: &str, arguments: &Value) -> Value {
         self.ask(id, "tools/call", &standing_alone(tool, arguments))
     }
 
-    /// Closes both streams, and waits until everything is gone; returns the exit code.
+    /// Closes both streams, and waits until all processes have ended; returns the exit code.
     pub(crate) fn leave(mut self) -> i32 {
         self.running.close_stdin();
         let code = self.running.exit_code();

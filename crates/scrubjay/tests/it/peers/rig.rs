@@ -1,8 +1,8 @@
 //! Starts a real host with a real server behind it, with byte taps in between.
 //!
-//! A run has a directory of its own under the build's scratch space, kept for a look after a failure:
+//! A run has a directory of its own under the build's scratch space, which is kept after a failure:
 //! `launch` is what the host starts, `a.*` is what tap a saw at the host, `b.*` what tap b saw at the server.
-//! Knows how to start each peer; knows nothing of what they say.
+//! Knows how to start each peer; does not know their messages.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -22,7 +22,7 @@ pub(super) struct Peers {
     root: PathBuf,
 }
 
-/// An MCP host, with what it is told to do.
+/// An MCP host and its task.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Host {
     /// The Inspector's command line with these arguments.
@@ -42,12 +42,12 @@ pub(super) enum Server {
     Python,
 }
 
-/// What stands between host and server.
+/// What is between host and server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     Direct,
     Wrapped,
-    /// Behind `wrap` with rules in force, none of which is about anything that is said.
+    /// Behind `wrap` with rules in force, none of which matches any message.
     Ruled,
 }
 
@@ -74,7 +74,7 @@ impl Peers {
         Self { root: peers() }
     }
 
-    /// Runs the host to its end and waits until everything it started is gone.
+    /// Runs the host to its end and waits until every process that it started has ended.
     pub(super) fn run(&self, name: &str, host: Host, server: Server, route: Route) -> Run {
         let run = Run::new(name, route);
         self.write_launcher(&run, server, route);
@@ -144,7 +144,7 @@ impl Peers {
         }
         let path = std::env::var_os("PATH").expect("a test runs with a PATH");
         command.env_clear().env("PATH", path).env("HOME", run.home()).current_dir(&run.dir);
-        // Claude Code would otherwise try to reach its maker, which slows it down where there is no way out.
+        // Otherwise Claude Code tries to reach its vendor, which slows it down on a machine without a network.
         command.env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
         command.stdin(Stdio::null()).stdout(run.create("host.out")).stderr(run.create("host.err"));
         command
@@ -189,7 +189,7 @@ impl Run {
         bytes
     }
 
-    /// What the host made of it all.
+    /// The host's own log of the conversation.
     pub(super) fn host_view(&self, host: Host) -> Vec<u8> {
         match host {
             Host::Inspector(_) => self.tap("host.out"),
@@ -206,7 +206,7 @@ impl Run {
         self.dir.join("data")
     }
 
-    /// Writes rules that look at everything and are about nothing that these peers say.
+    /// Writes rules that examine every message and match none of these peers' messages.
     fn rules(&self) -> String {
         let looks = serde_json::json!([{ "path": "$.arguments.message", "matches": "^nobody says this$" }]);
         let rules = serde_json::json!([
@@ -214,7 +214,7 @@ impl Run {
             { "name": "looks", "match": { "methods": ["*"], "where": looks }, "action": "block" },
         ]);
         let file = self.dir.join("rules.json");
-        // What indexes in the background outlives the conversation.
+        // The background process of the index would outlive the conversation.
         let settings =
             serde_json::json!({ "recorder": { "rules": rules }, "index": { "background": false } });
         fs::write(&file, settings.to_string()).expect("scratch is writable");
@@ -237,7 +237,7 @@ impl Run {
         fs::read_to_string(self.dir.join(name)).unwrap_or_default()
     }
 
-    /// Waits until everything behind the taps is gone: only then are their files complete.
+    /// Waits until all processes behind the taps have ended: only then are their files complete.
     fn await_quiet(&self) {
         let mut wait = Command::new("flock");
         wait.args(["--exclusive", "--wait", LINGER_LIMIT_S]).arg(self.dir.join("running")).arg("true");
@@ -245,7 +245,7 @@ impl Run {
             return;
         }
         let pids = self.text("a.pid") + &self.text("b.pid");
-        // Those that did leave are no longer there to be killed; that is no news.
+        // It fails for processes that have ended meanwhile.
         let _ =
             Command::new("kill").arg("-KILL").args(pids.split_whitespace()).stderr(Stdio::null()).status();
         panic!("still running {LINGER_LIMIT_S} s after its host: see {}", self.dir.display());

@@ -5,7 +5,7 @@ use super::transcript::{assert_same_lines, lines};
 use serde_json::Value;
 use std::process::Command;
 
-/// Asserts that the latest tape holds exactly the messages that passed, each way in order, in their own words.
+/// Asserts that the latest tape has exactly the messages that passed, in order for each direction, byte for byte.
 ///
 /// Nothing in these conversations looks like a secret, so redaction leaves them as they are.
 pub(super) fn tape_matches(run: &Run) {
@@ -20,7 +20,7 @@ pub(super) fn tape_matches(run: &Run) {
     }
 }
 
-/// Asserts that rules refused nothing of what real peers said.
+/// Asserts that rules refused no message of the real peers.
 pub(super) fn nothing_was_refused(run: &Run) {
     let entries = export_latest(run);
     let refused: Vec<&Value> =

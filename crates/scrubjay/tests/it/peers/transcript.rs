@@ -52,7 +52,7 @@ pub(super) fn era(client_bytes: &[u8]) -> Era {
 ///
 /// - `requestState` of `python_server.py`: sealed with a key of the process and a nonce.
 /// - The roots exchange of server-everything: it asks for the client's roots 350 ms after `initialized`,
-///   wherever the conversation is by then, if it is not over.
+///   at whatever point the conversation then is, if it is not over.
 ///
 /// Nothing else differed in a dozen direct runs, idle and under load.
 pub(super) fn mask(client: Vec<String>, server: Vec<String>, peer: Server) -> Said {

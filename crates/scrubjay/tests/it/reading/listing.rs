@@ -1,4 +1,4 @@
-//! `tape ls`, `latest` and `tape follow`: the conversations of clients, and what belongs to them.
+//! `tape ls`, `latest` and `tape follow`: the conversations of clients, and the tapes that belong to them.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ fn gateway(lab: &Lab) -> Running {
     lab.start(&serve)
 }
 
-/// Greets, and calls a tool of the toolset and one of the program.
+/// Sends the greeting, and calls a tool of the toolset and one of the program.
 fn converse(host: &mut Running) {
     host.say(INITIALIZE);
     host.message();
@@ -35,7 +35,7 @@ fn what_belongs_to_a_conversation_is_counted_with_it() {
     let lab = Lab::new();
     let mut host = gateway(&lab);
     converse(&mut host);
-    // While it runs, the newest tape is not the client's: the toolset was greeted after it had spoken.
+    // While it runs, the newest tape is not the client's: the connection to the toolset was opened after the client's.
     let mut follower = lab.start(&["tape", "follow", "--json"]);
     let first = follower.message();
     assert_eq!((&first["method"], &first["via"]), (&json!("initialize"), &Value::Null), "{first}");
@@ -57,7 +57,7 @@ fn what_belongs_to_a_conversation_is_counted_with_it() {
     let gateway = &conversation["gateway"];
     assert!(gateway.is_string() && all.iter().all(|row| row["gateway"] == *gateway), "{all:?}");
     assert!(conversation["total_messages"].as_u64() > Some(8), "{conversation}");
-    // The greeting of the toolset is on a tape of its own, and counted here.
+    // The toolset's greeting is on a tape of its own, which is counted here.
     let said = String::from_utf8(lab.run_well(&["tape", "ls"])).unwrap();
     let counted = conversation["backend_messages"].as_u64().unwrap()
         + conversation["folded"]["backend_messages"].as_u64().unwrap();
@@ -87,7 +87,7 @@ fn a_client_that_only_greeted_is_counted_unless_it_was_not_answered() {
     assert_eq!(rows(&lab, &[]), [Value::Null; 0]);
     let told = String::from_utf8(lab.run_well(&["tape", "ls"])).unwrap();
     assert!(told.contains("1 of greetings and probes (--all)"), "{told}");
-    // With nothing better to show, it is what latest means.
+    // If there is no conversation, `latest` means this tape.
     assert_eq!(lab.export("latest").header["name"], "scrubjay");
     greet(&["true"]);
     let listed = rows(&lab, &[]);

@@ -1,4 +1,4 @@
-//! `tape rm`: only what was meant, and only when it was meant.
+//! `tape rm` removes only the named tapes, and only after a confirmation.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! `tape show`: what was asked, what went wrong, one entry in full, and tapes that are elsewhere.
+//! `tape show`: requests, errors, one entry in full, and tapes outside the data directory.
 
 use std::process::{Command, Stdio};
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::harness::{Lab, SCRUBJAY};
 
-/// A call that is answered, one that fails, and one that nobody answers; `cat` sends it all back.
+/// A call that is answered, one that fails, and one without an answer; `cat` sends all of it back.
 const LINES: &str = concat!(
     r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read","arguments":{"zebra":1.0e2,"apple":"b"}}}"#,
     "\n",
@@ -14,7 +14,7 @@ const LINES: &str = concat!(
     "\n",
 );
 
-/// Records a server that answers with these lines, whatever it is asked.
+/// Records a server that answers with these lines, regardless of the requests.
 fn recorded(lab: &Lab, asked: &str, answers: &[&str]) -> String {
     let script = answers.iter().fold("cat >/dev/null".to_owned(), |script, answer| {
         format!("IFS= read -r line; printf '%s\\n' '{answer}'; {script}")
@@ -99,7 +99,7 @@ fn one_entry_is_told_in_full() {
     assert!(!told.contains(secret), "{told}");
     let told = shown(&lab, "160", &["--entry", &answer.json["entry"].to_string()]);
     assert!(fact(&told, "pair").starts_with(&format!("answers entry {burn} after")), "{told}");
-    // As it was said: keys in their order, numbers in their spelling.
+    // In the original spelling: the order of keys and the digits of numbers stay.
     assert!(
         told.ends_with("\"result\": {\n    \"z\": {},\n    \"a\": [\n      1.50\n    ]\n  }\n}\n"),
         "{told}"

@@ -1,4 +1,4 @@
-//! On a terminal: a pager as `git` has it, and questions before anything is removed.
+//! Commands on a terminal: a pager like that of `git`, and questions before anything is removed.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -25,13 +25,13 @@ fn on_terminal(lab: &Lab, arguments: &[&str], pager: Option<&str>, typed: &str) 
     command.env_remove("COLUMNS").env_remove("PAGER").env_remove("SCRUBJAY_PAGER").env("NO_COLOR", "1");
     command.envs(pager.map(|pager| ("SCRUBJAY_PAGER", pager)));
     let mut child = command.stdin(stream()).stdout(stream()).stderr(stream()).spawn().unwrap();
-    // Ours must be closed, or the screen never ends.
+    // Our copy must be closed, or reading the screen never ends.
     drop(command);
     drop(terminal);
     let mut master = File::from(master);
     master.write_all(typed.as_bytes()).unwrap();
     let mut screen = Vec::new();
-    // Linux ends a terminal that nobody has open with an error.
+    // Linux returns an error, not an end, from a terminal that no process has open.
     let _ = master.read_to_end(&mut screen);
     let code = child.wait().unwrap().code().unwrap_or(-1);
     (String::from_utf8(screen).unwrap().replace('\r', ""), code)
@@ -61,11 +61,11 @@ fn long_output_is_shown_in_a_pager() {
         let (screen, code) = on_terminal(&lab, never, mark, "");
         assert!(code == 0 && !screen.contains("paged:"), "{never:?}");
     }
-    // It is no setting that is misspelt. Indexed before, it shows no bar meanwhile.
+    // Not reported as a misspelt variable. The index is filled before, so that no progress bar is shown.
     lab.run_well(&["tape", "search", "m"]);
     let (screen, _) = on_terminal(&lab, &["tape", "search", "m"], mark, "");
     assert!(screen.lines().all(|line| line.starts_with("paged:")), "{screen}");
-    // One that is not there, and none at all, are no reason to show nothing.
+    // Without a pager, or with one that does not exist, the output is printed directly.
     for pager in ["", "cat", "/nowhere/pager"] {
         let (screen, code) = on_terminal(&lab, &["tape", "ls"], Some(pager), "");
         assert!(code == 0 && screen.contains("1 conversation"), "{pager}: {screen}");

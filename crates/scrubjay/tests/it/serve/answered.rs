@@ -1,7 +1,7 @@
-//! Every request is answered: exactly once, under its own id, whatever is in it.
+//! Every request is answered exactly once, under its own id, regardless of its content.
 //!
-//! Requests come out of a grammar of what is valid to one parser and not to another: lone surrogates, numbers beyond any
-//! range, nesting, repeated keys, odd ids, odd methods. They go to every tool of every toolset and to every method, many
+//! Requests are generated from a grammar of JSON that only some parsers accept: lone surrogates, numbers beyond any
+//! range, nesting, repeated keys, odd ids, odd methods. They go to every tool of all toolsets and to all methods, many
 //! at a time, on standard streams and on HTTP, in both eras.
 
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use crate::harness::Chance;
 const TOOLSETS: &str = "recorder,progress,records,tapes,sample,router";
 /// How many requests are under way at once.
 const AT_ONCE: usize = 48;
-/// Methods that answer; `subscriptions/listen` does not, for as long as it listens.
+/// Methods that answer; `subscriptions/listen` does not answer while it listens.
 const METHODS: [&str; 20] = [
     "tools/list",
     "tools/call",
@@ -40,7 +40,7 @@ const METHODS: [&str; 20] = [
     "",
 ];
 
-/// Values that are JSON to a lenient reader.
+/// Values that a lenient parser accepts as JSON.
 fn values() -> Vec<String> {
     let nested =
         |open: &str, close: &str, levels: usize| format!("{}1{}", open.repeat(levels), close.repeat(levels));
@@ -71,7 +71,7 @@ fn values() -> Vec<String> {
     ]
 }
 
-/// Ids in all the forms that are told apart as they are spelled.
+/// Ids that differ in their spelling and must be kept apart.
 fn id(number: usize) -> String {
     match number % 7 {
         0 => format!("{number}.5"),
@@ -84,10 +84,10 @@ fn id(number: usize) -> String {
     }
 }
 
-/// What is sent: the id under which an answer must come, and the line.
+/// A request: the id that its answer must have, and the line.
 type Sent = (String, String);
 
-/// Returns requests for a tool: something odd in place of an argument, of all arguments, of the name, beside them.
+/// Returns requests for a tool, with an odd value instead of an argument, all arguments or the name, or in addition.
 fn calls(tool: &Value, chance: &mut Chance, numbers: &mut impl Iterator<Item = usize>) -> Vec<Sent> {
     let name = &tool["name"];
     let properties: Vec<&String> =
@@ -139,7 +139,7 @@ fn odd_requests(numbers: &mut impl Iterator<Item = usize>) -> Vec<Sent> {
         add(&|id| format!(r#"{{"jsonrpc":{value},"id":{id},"method":"ping"}}"#));
         add(&|id| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping","odd":{value}}}"#));
     }
-    // No JSON at all, but plainly a request.
+    // Not JSON, but recognisable as a request.
     for value in
         ["NaN", "Infinity", "-Infinity", "01", "+1", "'x'", "undefined", "\"\\x\"", "\"\t\"", "[1,]", "0x10"]
     {
@@ -156,7 +156,7 @@ fn odd_requests(numbers: &mut impl Iterator<Item = usize>) -> Vec<Sent> {
     all
 }
 
-/// Hears answers until every request has one, and no more than one.
+/// Reads answers until every request has exactly one.
 fn hear_all(piped: &mut Piped, sent: &[Sent]) {
     let mut open: HashMap<&str, &str> = sent.iter().map(|(id, line)| (id.as_str(), line.as_str())).collect();
     while !open.is_empty() {
@@ -203,7 +203,7 @@ fn every_request_on_standard_streams_is_answered_once() {
         hear_all(&mut piped, some);
         said += some.len();
     }
-    // Bytes that are no UTF-8, and a batch: each request in it is answered.
+    // Bytes that are not UTF-8, and a batch, in which each request is answered.
     piped.say_bytes(
         b"{\"jsonrpc\":\"2.0\",\"id\":\"bytes\",\"method\":\"ping\",\"params\":{\"x\":\"\xff\xfe\"}}\n",
     );
@@ -223,7 +223,7 @@ fn every_request_on_standard_streams_is_answered_once() {
     assert!(on_tape.count() >= said, "what was refused is on tape too");
 }
 
-/// Returns the id of an answer on HTTP, as it is spelled.
+/// Returns the id of an answer over HTTP, in its original spelling.
 fn answered(target: &Target, line: &str) -> Option<String> {
     let said = target.post(line).said();
     Parts::of(&said).unwrap_or_else(|e| panic!("{e}: {said} to {line}")).id.map(|id| id.get().to_owned())

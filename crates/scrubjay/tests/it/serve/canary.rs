@@ -1,8 +1,8 @@
-//! A canary secret of every form, in every place where text comes in: afterwards it is in no file and no log.
+//! A canary secret of every format, in every place where text enters Scrubjay: afterwards it is in no file and no log.
 //!
-//! What the run leaves behind is searched whole: every byte of every file below the data directory (databases and their
-//! logs among them), every tape as our own reader tells it, every export, every log line, and the temporary directory.
-//! The one exception are the contents of files that an agent wrote, which must come back byte for byte.
+//! The test searches everything that the run leaves: every byte of all files below the data directory (databases and
+//! their logs included), every tape as our reader prints it, all exports and log lines, and the temporary directory.
+//! The only exception is the content of files that an agent wrote, which must come back byte for byte.
 
 mod backends;
 mod ledger;
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use every_form::Canary;
 
-/// Where a secret may come in; each is used with secrets of every form that fits there.
+/// The places where a secret may enter; each is tried with all formats of secrets that fit there.
 const PLACES: [&str; 74] = [
     "arguments of a call",
     "key of an argument",
@@ -100,20 +100,20 @@ const PLACES: [&str; 74] = [
     "file paths",
 ];
 
-/// What stands for a form that only the user knows.
+/// A secret of a format that only a rule of the user describes.
 const USERS_RULE: &str = "a rule of the user";
 
-/// One run: what it is given, what it leaves, and which places it has used.
-struct Hunt {
+/// One run: its inputs, its outputs, and the places that it has tried.
+struct CanaryRun {
     directory: tempfile::TempDir,
     canaries: Vec<Canary>,
     covered: BTreeSet<&'static str>,
     uses: usize,
-    /// What was heard that must hold no secret, by what it is.
+    /// Output that must not contain a secret, by its source.
     heard: Vec<(String, Vec<u8>)>,
 }
 
-impl Hunt {
+impl CanaryRun {
     fn new() -> Self {
         let directory = tempfile::tempdir().expect("there is a temporary directory");
         for name in ["inputs", "tmp", "exports", "workspace"] {
@@ -133,14 +133,14 @@ impl Hunt {
         self.path("data")
     }
 
-    /// Notes that a place was used with so many secrets.
+    /// Notes that a place was tried with this many secrets.
     fn cover(&mut self, place: &'static str, uses: usize) {
         assert!(PLACES.contains(&place), "{place} is not in the table");
         self.covered.insert(place);
         self.uses += uses;
     }
 
-    /// Returns the secrets that can stand in a name: no white space, slashes or quotes.
+    /// Returns the secrets that can be part of a name: no white space, slashes or quotes.
     fn words(&self) -> Vec<String> {
         let is_word = |text: &str| !text.contains(|c: char| c.is_whitespace() || "/\\\"'{}%?#&$".contains(c));
         self.canaries.iter().map(|canary| canary.text.clone()).filter(|text| is_word(text)).collect()
@@ -155,7 +155,7 @@ impl Hunt {
         self.texts().join("\n\n")
     }
 
-    /// Returns settings with a rule of the user's, and these.
+    /// Returns these settings together with a rule of the user.
     fn settings(&self, more: &Value) -> Value {
         let mut settings = json!({
             "log_level": "trace",
@@ -169,7 +169,7 @@ impl Hunt {
         settings
     }
 
-    /// Prepares `scrubjay` with settings; its log is kept.
+    /// Prepares `scrubjay` with settings; its log goes to a file.
     fn command(&self, name: &str, settings: &Value) -> Command {
         let config = self.path("inputs").join(format!("{name}.json"));
         std::fs::write(&config, self.settings(settings).to_string()).expect("it is ours");
@@ -190,7 +190,7 @@ impl Hunt {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Looks at everything in every way: the index, listings, exports.
+    /// Runs every command that reads: index, lists, exports.
     fn look_at_everything(&mut self) {
         self.look(&["index", "rebuild"]);
         let listed: Value =
@@ -220,9 +220,9 @@ impl Hunt {
         }
     }
 
-    /// Returns what is found of which secret, and where.
+    /// Returns which secrets were found, and where.
     fn search(&self) -> (usize, Vec<String>) {
-        // By their first two bytes: all are looked for in one pass.
+        // Found by their first two bytes, so that one pass searches for all of them.
         let mut needles: HashMap<usize, Vec<(&str, Vec<u8>)>> = HashMap::new();
         let mut begins = vec![false; 1 << 16];
         for canary in &self.canaries {
@@ -261,14 +261,14 @@ impl Hunt {
     }
 }
 
-/// Returns a secret as it may stand in a file, in small letters: as words are kept to be searched for, and in base64.
+/// Returns the forms in which a secret may be in a file, in small letters: plain, as words of the index, and in base64.
 fn spelled(canary: &Canary) -> Vec<Vec<u8>> {
     let plain = canary.needle.to_ascii_lowercase().into_bytes();
     if canary.name == USERS_RULE {
-        // The expressions of users are not looked for in base64, as the manual says.
+        // User rules are not applied to base64, as docs/REDACTION.md says.
         return vec![plain];
     }
-    // What is certain of it, wherever it stands in the data.
+    // The part of the base64 text that does not depend on its offset in the data.
     let coded = (0..3).map(|before| {
         let digits = BASE64_STANDARD_NO_PAD.encode(format!("{}{}", &"xxx"[..before], canary.needle));
         let certain = (before + canary.needle.len()) * 8 / 6;
@@ -293,7 +293,7 @@ fn files_below(directory: &Path) -> Vec<PathBuf> {
 #[test]
 #[expect(clippy::print_stderr, reason = "the figures are wanted")]
 fn no_secret_reaches_a_file_from_any_place() {
-    let mut hunt = Hunt::new();
+    let mut hunt = CanaryRun::new();
     messages::pass(&mut hunt);
     backends::pass(&mut hunt);
     backends::pass_with_prefixes(&mut hunt);

@@ -20,6 +20,6 @@ fn both_requirement_sets_pass() {
     for revision in ["2025-11-25", "2026-07-28"] {
         assert!(report.contains(&format!("{revision}: all required scenarios pass")), "{report}");
     }
-    // Not only the required ones: this fixture leaves no excuse.
+    // All checks, not only the required ones, because this fixture supports all of them.
     assert!(!report.contains("  FAILURE "), "{report}");
 }

@@ -1,7 +1,7 @@
 //! The official conformance suite against the SDKs' own servers, direct and through `serve` and `wrap`.
 //!
-//! Whatever passes direct passes through us: every check of every server scenario, in both revisions, on each
-//! [`Door`]. What differs by nature, or is not built yet, is in [`differences`] with its reason. Needs
+//! A check that passes directly must pass through Scrubjay: every check of every server scenario, in both revisions, on
+//! each [`Door`]. Differences that are intended, or not implemented yet, are in [`differences`] with reasons. Needs
 //! `scripts/install-peers` and `SCRUBJAY_PEERS`.
 
 mod differences;
@@ -16,7 +16,7 @@ use serde_json::json;
 use super::peers::{everything, peers};
 use super::rig::{Served, scratch, text, until};
 use differences::unexplained;
-use suite::{Checks, Lost};
+use suite::{Checks, LostCheck};
 
 /// The revisions the suite knows.
 const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
@@ -33,7 +33,7 @@ enum Door {
 impl Door {
     const ALL: [Self; 4] = [Self::ServeStdio, Self::ServeHttp, Self::WrapStdio, Self::WrapUrl];
 
-    /// Starts Scrubjay before this server; `None` when the server has not the transport this door needs.
+    /// Starts Scrubjay in front of this server; `None` if the server does not have the transport that this door needs.
     fn open(self, directory: &Path, server: &Server, url: &str) -> Option<Served> {
         let directory = directory.join(format!("{self:?}"));
         std::fs::create_dir_all(&directory).expect("it is ours");
@@ -86,7 +86,7 @@ impl Server {
     }
 
     pub(super) fn start(&self) -> HttpServer {
-        // None of them can say which port it was given, so a free one is chosen for it.
+        // None of them can report a port that the system chose, so a free one is chosen before.
         let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         let address = port.expect("a port is free");
         let mut command = Command::new(&self.http[0]);
@@ -116,13 +116,13 @@ pub(super) struct HttpServer {
 
 impl Drop for HttpServer {
     fn drop(&mut self) {
-        // It may be gone by now.
+        // It fails if the server has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Runs the suite direct and through every door, and compares.
+/// Runs the suite directly and through every door, and compares the results.
 fn whatever_passes_direct_passes_through(peers: &Path, server: &Server) {
     let scratch = scratch();
     let direct = server.start();
@@ -136,7 +136,7 @@ fn whatever_passes_direct_passes_through(peers: &Path, server: &Server) {
         for door in Door::ALL {
             let Some(served) = door.open(scratch.path(), server, &direct.url) else { continue };
             let checks = run(&format!("http://{}/mcp", served.address), &format!("{door:?}"));
-            let lost: Vec<Lost> = expected.lost_in(&checks);
+            let lost: Vec<LostCheck> = expected.lost_in(&checks);
             complaints.extend(
                 unexplained(server.name, revision, door, &lost)
                     .into_iter()

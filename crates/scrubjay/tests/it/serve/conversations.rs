@@ -1,4 +1,4 @@
-//! Modern clients on HTTP name no session: each conversation has a tape all the same.
+//! Modern clients over HTTP name no session, but each conversation still has a tape of its own.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ use super::rig::{
     scrubjay, text, write_private,
 };
 
-/// Returns, for each tape of a client, the methods of its requests in order and how it was told.
+/// Returns, for each tape of a client, the methods of its requests in order, and how its session was identified.
 fn tapes(data: &Path) -> Vec<(Vec<String>, String)> {
     let listed: Value =
         serde_json::from_str(&scrubjay(data, &["--json", "tape", "ls", "--all"])).expect("JSON");
@@ -52,11 +52,11 @@ fn conversations_of_one_program_are_told_apart_by_their_connections() {
     ask(&mut two, 1, "server/discover");
     ask(&mut one, 2, "tools/list");
     ask(&mut two, 2, "prompts/list");
-    // Another connection of the same program goes on with the newest.
+    // Another connection of the same program continues the newest conversation.
     let mut three = served.target().connect();
     ask(&mut three, 3, "resources/list");
     ask(&mut one, 3, "tools/list");
-    // On a connection that has one, it begins none.
+    // On a connection that has a conversation, it begins no new one.
     ask(&mut two, 4, "server/discover");
     drop(served);
     let how = "by its connection, which began with server/discover".to_owned();
@@ -81,10 +81,10 @@ fn conversations_are_told_apart_by_traces_and_processes() {
     traced(1, "aaaa");
     traced(2, "bbbb");
     traced(3, "aaaa");
-    // Without one: by its program, whatever its connection.
+    // Without a trace: identified by its program, on any connection.
     let plain = modern(4, "prompts/list", &json!({}));
     assert_eq!(post_modern(&served.target(), &plain).status, 200);
-    // Another program that shows the same name is another client.
+    // Another program with the same name is another client.
     let sent = Command::new("curl")
         .args(["--silent", "--fail", "--header", "Content-Type: application/json"])
         .args([
@@ -142,7 +142,7 @@ fn clients_of_different_tokens_are_never_one() {
     let (anna, bob) = (pid("token-of-anna"), pid("token-of-bob"));
     assert_ne!(anna, bob);
     assert_eq!((anna, bob), (pid("token-of-anna"), pid("token-of-bob")));
-    // A session is of the token that opened it.
+    // A session belongs to the token that opened it.
     let anna = served.target().with("Authorization", "Bearer token-of-anna");
     let session = open_session(&anna);
     let list = json!({ "jsonrpc": "2.0", "id": 5, "method": "tools/list" }).to_string();
@@ -174,7 +174,7 @@ fn clients_that_cannot_be_told_apart_share_no_state_of_a_server() {
         let why = refused["error"]["message"].as_str().unwrap_or_default();
         assert!(why.contains("serve.auth_token_file") && why.contains("shared: true"), "{refused}");
     }
-    // With a session, or where the process is known, each has its own.
+    // With a session, or if the process is known, each client has its own server.
     let call = json!({ "jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": { "name": "pid", "arguments": {} } });
     let legacy = open_session(&target().with("Via", "x")).post(&call.to_string());
     assert!(answer_text(&legacy.json()).parse::<u32>().is_ok());

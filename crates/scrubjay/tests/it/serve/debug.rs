@@ -1,11 +1,11 @@
-//! The debug endpoints of a running gateway: what they show, to whom, and what never shows.
+//! The debug endpoints of a running gateway: what they show, who has access, and what they never show.
 
 mod rig;
 
 use serde_json::{Value, json};
 
 use super::rig::{PATIENCE, until};
-use rig::{Looking, looking, looking_at, with_options};
+use rig::{FollowerSocket, start, start_with_backends, with_options};
 
 const KEY: &str = "sk-canary-0123456789abcdefghij";
 const SECRET: &str = "c4n4ry-53cr3t";
@@ -14,7 +14,7 @@ fn names<'v>(entries: &'v [Value], key: &str) -> Vec<&'v str> {
     entries.iter().map(|entry| entry[key].as_str().unwrap_or_default()).collect()
 }
 
-/// Returns what was traced of calls.
+/// Returns the traced messages of calls.
 fn calls(trace: Value) -> Vec<Value> {
     let Value::Array(trace) = trace else { panic!("no list: {trace}") };
     trace.into_iter().filter(|entry| entry["method"] == "tools/call").collect()
@@ -22,7 +22,7 @@ fn calls(trace: Value) -> Vec<Value> {
 
 #[test]
 fn every_endpoint_says_what_it_should() {
-    let mut gateway = looking(&[]);
+    let mut gateway = start(&[]);
     gateway.open();
     gateway.call("echo", &json!({ "text": "hello" }));
     let status = gateway.get("/api/status");
@@ -44,7 +44,7 @@ fn every_endpoint_says_what_it_should() {
     let ready = logs.iter().find(|entry| entry["message"] == "backend ready").unwrap();
     assert_eq!((&ready["level"], &ready["details"]["backend"]), (&json!("INFO"), &json!("sample")));
     assert!(ready["timestamp"].is_u64());
-    // What was said is traced beside the conversation: a moment later it is there.
+    // Messages are traced on another thread, so they appear a moment later.
     let mut trace = Vec::new();
     until("the call is traced", || {
         trace = calls(gateway.get("/api/mcptrace?limit=1000"));
@@ -70,7 +70,7 @@ fn every_endpoint_says_what_it_should() {
 
 #[test]
 fn recordings_are_searched_while_it_runs() {
-    let mut gateway = looking(&[]);
+    let mut gateway = start(&[]);
     gateway.open();
     gateway.call("echo", &json!({ "text": "a needle \u{1b}[31m" }));
     gateway.call("fail", &json!({ "message": "no" }));
@@ -87,7 +87,7 @@ fn recordings_are_searched_while_it_runs() {
 
 #[test]
 fn both_sockets_tell_what_happens_while_it_does() {
-    let mut gateway = looking(&[]);
+    let mut gateway = start(&[]);
     gateway.open();
     let (mut logs, mut trace) = (gateway.follow("/ws/logs"), gateway.follow("/ws/mcptrace"));
     assert_eq!(gateway.get("/api/status")["mcptrace"]["followers"], 1);
@@ -104,7 +104,7 @@ fn both_sockets_tell_what_happens_while_it_does() {
         }
     }
     drop((logs, trace));
-    // Who left makes no difference to those who stay.
+    // A follower that left does not affect the others.
     gateway.call("echo", &json!({ "text": "again" }));
     until("they are forgotten", || gateway.get("/api/status")["mcptrace"]["followers"] == 0);
 }
@@ -120,7 +120,7 @@ const PATHS: [&str; 8] = [
     "/ws/mcptrace",
 ];
 
-/// Headers with which a request is welcome but for those that a test adds, and the status it has then.
+/// Returns the other headers that a request to this path needs to be accepted, and the status that it then gets.
 fn welcome(path: &str) -> (&'static [(&'static str, &'static str)], u16) {
     if path.starts_with("/ws/") {
         let upgrade = &[
@@ -137,7 +137,7 @@ fn welcome(path: &str) -> (&'static [(&'static str, &'static str)], u16) {
 
 #[test]
 fn a_foreign_host_is_refused() {
-    let gateway = looking(&[]);
+    let gateway = start(&[]);
     let bearer = format!("Bearer {}", gateway.token);
     let port = gateway.address.rsplit_once(':').unwrap().1;
     for path in PATHS {
@@ -160,7 +160,7 @@ fn a_foreign_host_is_refused() {
 
 #[test]
 fn a_page_of_another_origin_is_refused() {
-    let gateway = looking(&[]);
+    let gateway = start(&[]);
     let bearer = format!("Bearer {}", gateway.token);
     let own = format!("http://{}", gateway.address);
     for path in PATHS {
@@ -182,7 +182,7 @@ fn a_page_of_another_origin_is_refused() {
 
 #[test]
 fn without_the_token_nothing_is_told() {
-    let mut gateway = looking(&[]);
+    let mut gateway = start(&[]);
     gateway.open();
     let (host, token) = (("Host", gateway.address.as_str()), gateway.token.as_str());
     let wrong = format!("Bearer {token}x");
@@ -203,10 +203,11 @@ fn without_the_token_nothing_is_told() {
 
 #[test]
 fn no_secret_shows_anywhere() {
-    // One more server, which tells its secrets before it dies.
+    // One more server, which prints its secrets before it ends.
     let dying = json!({ "id": "dying", "type": "stdio", "command": "sh",
         "args": ["-c", format!("echo password={SECRET} {KEY} >&2; exit 3")] });
-    let mut gateway = looking_at(&[dying], &[("OPENAI_API_KEY", KEY), ("SCRUBJAY_LOG_LEVEL", "trace")]);
+    let mut gateway =
+        start_with_backends(&[dying], &[("OPENAI_API_KEY", KEY), ("SCRUBJAY_LOG_LEVEL", "trace")]);
     let mut trace = gateway.follow("/ws/mcptrace");
     gateway.open_with(&json!({ "OPENAI_API_KEY": KEY, "logLevel": "trace" }));
     gateway.call(
@@ -234,11 +235,11 @@ fn no_secret_shows_anywhere() {
 
 #[test]
 fn who_reads_too_slowly_is_let_go_and_nobody_waits() {
-    let mut gateway = looking(&[]);
+    let mut gateway = start(&[]);
     gateway.open();
     let deaf = gateway.follow("/ws/mcptrace");
     let text = "x".repeat(30_000);
-    // More than what waits here and in the sockets between; every call is answered as ever.
+    // More than fits into the queue and the sockets; every call is still answered.
     until("it is let go", || {
         assert_eq!(gateway.call("echo", &json!({ "text": text }))["result"]["isError"], false);
         gateway.get("/api/status")["mcptrace"]["followers"] == 0
@@ -253,13 +254,13 @@ fn who_reads_too_slowly_is_let_go_and_nobody_waits() {
 
 #[test]
 fn only_so_many_follow_and_connect_at_once() {
-    let mut gateway = looking(&[]);
+    let mut gateway = start(&[]);
     gateway.open();
-    let sockets: Vec<Looking> = (0..16).map(|_| gateway.follow("/ws/logs")).collect();
+    let sockets: Vec<FollowerSocket> = (0..16).map(|_| gateway.follow("/ws/logs")).collect();
     assert_eq!(gateway.follow_refused("/ws/logs"), 503);
     drop(sockets);
     let idle: Vec<_> = (0..200).map(|_| std::net::TcpStream::connect(&gateway.address).unwrap()).collect();
-    // One too many is closed at once, unread; it would otherwise wait for what is asked.
+    // A connection beyond the limit is closed at once and not read; otherwise it would wait for a request.
     let mut last = idle.last().unwrap();
     last.set_read_timeout(Some(PATIENCE)).unwrap();
     assert!(matches!(std::io::Read::read(&mut last, &mut [0]), Ok(0)), "there is an end to it");
@@ -271,7 +272,7 @@ fn only_so_many_follow_and_connect_at_once() {
 
 #[test]
 fn who_asks_without_end_is_told_to_wait() {
-    let gateway = looking(&[]);
+    let gateway = start(&[]);
     let status = || gateway.try_status("/api/status");
     until("nobody asks without end", || (0..500).any(|_| status() == Some(429)));
 }
@@ -281,20 +282,20 @@ fn a_client_may_ask_for_them_with_its_options() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let mut gateway = with_options(&json!({ "DEBUG_PORT": port }));
-    assert!(gateway.said("there are no debug endpoints on 127.0.0.1"), "a port in use is told");
+    assert!(gateway.said("cannot start the debug endpoints on 127.0.0.1"), "a port in use is reported");
     assert_eq!(gateway.call("echo", &json!({ "text": "all the same" }))["result"]["isError"], false);
     drop(taken);
     let mut gateway = with_options(&json!({ "DEBUG_PORT": port }));
     gateway.find();
     assert!(gateway.address.ends_with(&format!(":{port}")));
     assert_eq!(gateway.get("/api/config")["DEBUG_PORT"], port);
-    // What came before anybody asked for a trace is on tape only.
+    // Messages from before the endpoints were enabled are only on tape.
     gateway.call("echo", &json!({ "text": "traced" }));
     until("it is traced", || gateway.get("/api/mcptrace").to_string().contains("traced"));
     let token = gateway.token_file.clone();
     assert!(token.exists());
     gateway.finish();
-    assert!(!token.exists(), "the token goes with the gateway");
+    assert!(!token.exists(), "the token's file is removed with the gateway");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The tape tells what was delivered, on HTTP: as many messages stand on it unmarked as the client counts.
+//! The tape says what was delivered over HTTP: it has as many messages without a mark as the client counts.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -19,7 +19,7 @@ fn handles(era: &str) -> Vec<String> {
     ["python3", "-B", &script, "--era", era].map(str::to_owned).to_vec()
 }
 
-/// Begins a call that makes progress, and reads nothing of it.
+/// Begins a call with progress, and reads nothing of it.
 fn begin(served: &Served, era: &str, bytes: usize) -> TcpStream {
     let arguments = json!({ "steps": STEPS, "bytes": bytes });
     if era == "modern" {
@@ -38,7 +38,7 @@ fn begin_in(target: &Target, tool: &str, arguments: &Value) -> TcpStream {
     target.begin("POST", &request.to_string())
 }
 
-/// Counts the events that are there to their end and hold something.
+/// Counts the events that are complete and have data.
 fn whole_events(heard: &[u8], wanted: &str) -> usize {
     let mut events: Vec<&[u8]> = Vec::new();
     let mut rest = heard;
@@ -57,7 +57,7 @@ fn occurrences(bytes: &[u8], wanted: &str) -> usize {
 fn leave(stream: TcpStream) {
     let port = format!(":{:04X} ", stream.local_addr().expect("it is connected").port());
     drop(stream);
-    // State 05: we have said that we left, and the other end has not.
+    // State 05 (FIN-WAIT-2): we have closed our side, and the other end has not.
     until("the gateway notices", || {
         let sockets = std::fs::read_to_string("/proc/net/tcp").expect("there is /proc");
         let ours =
@@ -94,15 +94,15 @@ fn a_client_that_leaves_in_the_middle_is_not_said_to_have_heard_the_rest() {
     for era in ["legacy", "modern"] {
         let lab = Lab::new();
         let served = Served::start(lab.data(), &[], &handles(era));
-        // More than all buffers of the system hold.
+        // More than all buffers of the operating system hold.
         let mut stream = begin(&served, era, 5000);
         let mut heard = vec![0; 300_000];
         stream.read_exact(&mut heard).expect("it says that much");
         let received = occurrences(&heard, PROGRESS);
-        // It pauses until everything behind is held up, and leaves.
+        // It pauses until the sender is blocked, and leaves.
         await_held_up(&lab);
         leave(stream);
-        // Its call goes on where it may come back; it must not be stopped in the middle.
+        // If the client may come back, its call continues; the test must not stop it in the middle.
         await_held_up(&lab);
         let tape = ended(&lab, served);
         let (marked, unmarked) = counted(&tape, DOWN, PROGRESS);
@@ -136,7 +136,7 @@ fn a_gateway_that_is_stopped_while_its_client_pauses_marks_exactly_what_it_did_n
     }
 }
 
-/// An answer that no buffers of the system hold; its client reads the beginning and leaves.
+/// An answer larger than the buffers of the operating system; its client reads the beginning and leaves.
 fn leaves_in_a_long_answer(lab: &Lab, served: Served) {
     let target = open_session(&served.target());
     let mut stream = begin_in(&target, "long", &json!({ "bytes": 12_000_000 }));
@@ -167,7 +167,7 @@ fn a_long_answer_of_which_a_client_reads_the_beginning_is_marked() {
 
 #[test]
 fn what_is_lost_with_a_connection_and_read_on_the_next_is_not_marked() {
-    // More than the system's buffers hold, and less than is kept for a client that comes back.
+    // More than the system's buffers hold, and less than the gateway keeps for a client that comes back.
     const EVENTS: usize = 180;
     let lab = Lab::new();
     let served = Served::start(lab.data(), &[], &handles("legacy"));
@@ -210,7 +210,7 @@ fn an_answer_that_a_client_did_not_wait_for_is_marked() {
     };
     let mut left = target.begin("POST", &call(5, "wait", &json!({})));
     let mut heard = Vec::new();
-    // What is slow is answered on a stream, which begins with an event without data.
+    // A slow request is answered on a stream, which begins with an event without data.
     while !heard.ends_with(b"\n\n\r\n") {
         let mut byte = [0];
         left.read_exact(&mut byte).expect("the stream begins");

@@ -8,7 +8,7 @@ use super::rig::{
     tapped, until,
 };
 
-/// A client's answer to something it is asked, in either era.
+/// A client's answer to a request of the server, in either era.
 fn given(demand: &Value) -> Value {
     match demand["method"].as_str().expect("a method") {
         "sampling/createMessage" => json!({
@@ -32,7 +32,7 @@ fn given(demand: &Value) -> Value {
     }
 }
 
-/// Calls a tool as a modern client does, as often as input is demanded; returns the answer and the rounds.
+/// Calls a tool as a modern client does, again for each request for input; returns the answer and the rounds.
 fn call_modern(target: &Target, tool: &str, arguments: &Value) -> (Value, usize) {
     let mut params = json!({ "name": tool, "arguments": arguments });
     for round in 1..10 {
@@ -51,7 +51,7 @@ fn call_modern(target: &Target, tool: &str, arguments: &Value) -> (Value, usize)
     panic!("{tool} demands input again and again")
 }
 
-/// What each asking tool answers, given the answers above.
+/// What each tool that asks for input returns after the answers above.
 const ASKING: [(&str, &str); 6] = [
     ("test_sampling", "LLM response: a word"),
     ("test_elicitation", r#"content: {"email":"my email","username":"my username"}"#),
@@ -82,15 +82,15 @@ fn a_modern_client_is_asked_by_results() {
         let least = if tool.ends_with("multi_round") { 3 } else { 2 };
         assert!(rounds >= least, "{tool} took {rounds} rounds");
     }
-    // A legacy backend is not bothered with what only modern requests carry; some refuse it.
+    // Members that only modern requests have are not sent to a legacy backend, because some refuse them.
     for line in backend_heard(scratch.path()).lines().filter(|line| line.contains("tools/")) {
         assert!(!line.contains("io.modelcontextprotocol/"), "{line}");
     }
-    // What the client cannot do it is not asked.
+    // A client is not asked for input of a kind that it does not support.
     let params = json!({ "name": "test_sampling", "arguments": { "prompt": "x" } });
     let answer = post_modern(&target, &modern_as(1, "tools/call", &params, &json!({}), None)).json();
     assert_eq!(answer["result"]["isError"], true, "{answer}");
-    // A state nobody gave out is not taken up.
+    // A `requestState` that the gateway did not issue is refused.
     let params =
         json!({ "name": "test_sampling", "arguments": { "prompt": "x" }, "requestState": "made up" });
     let answer = post_modern(&target, &modern(2, "tools/call", &params)).json();
@@ -110,7 +110,7 @@ fn a_call_that_waits_for_input_is_taken_up_by_its_own_client() {
     stranger["params"]["_meta"]["io.modelcontextprotocol/clientInfo"]["name"] = json!("stranger");
     let refused = post_modern(&target, &stranger).json();
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
-    // Its own client may go by another trace by now.
+    // The client that it was issued to may have another trace meanwhile.
     params["_meta"] = json!({ "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" });
     let answer = post_modern(&target, &modern(2, "tools/call", &params)).json();
     assert!(answer_text(&answer).contains("my username"), "{answer}");
@@ -125,7 +125,7 @@ fn a_question_that_may_be_another_clients_is_put_to_nobody() {
         "serve: {{ toolsets: [] }}\nbackends:\n  - {{ id: one, type: stdio, command: {command}, args: {args}, shared: true }}\n"
     );
     let served = Served::configured(scratch.path(), &config, None);
-    // Two clients of the same name and with the same ids, as two windows of one program are.
+    // Two clients with the same name and the same ids, like two windows of one program.
     let target = served.target().with("MCP-Protocol-Version", "2026-07-28");
     let target = target.with("Mcp-Method", "tools/call").with("Mcp-Name", "test_reconnection");
     let slow = json!({ "name": "test_reconnection", "arguments": { "seconds": 60 } });
@@ -184,7 +184,7 @@ fn a_backend_that_dies_of_the_probe_is_started_again() {
     assert_eq!(answer_text(&answer), "LLM response: a word");
 }
 
-/// Answers what the gateway asks until the answer to `id` comes; returns all that was heard.
+/// Answers the gateway's requests until the answer to `id` arrives; returns all messages.
 fn converse(piped: &mut Piped, request: &Value) -> Vec<Value> {
     piped.say(request);
     let mut heard = Vec::new();
@@ -227,7 +227,7 @@ fn a_legacy_client_on_stdio_is_asked_by_requests() {
     assert_eq!(piped.ask(&level).last().expect("an answer")["result"], json!({}));
     let heard = piped.ask(&call(22, "test_tool_with_logging", &json!({})));
     assert_eq!(heard.iter().filter(|m| m["method"] == "notifications/message").count(), 3, "{heard:?}");
-    // Called off: the backend hears of it, and no answer comes.
+    // Cancelled: the backend gets the cancellation, and no answer comes.
     piped.say(&call(23, "test_reconnection", &json!({ "seconds": 60 })));
     until("the backend is asked", || backend_heard(scratch.path()).contains("test_reconnection"));
     piped.say(
@@ -296,16 +296,16 @@ fn a_watched_resource_is_told_of_once_to_each_who_watches() {
         assert!(heard.last().expect("an answer")["result"]["content"].is_array(), "{heard:?}");
     };
     trigger(42, "test_trigger_resource_update");
-    // Then something else, so that a second telling of the first would be seen before it.
+    // Then another event, so that a repetition of the first would be seen before it.
     trigger(43, "test_trigger_tool_change");
     for stream in &mut streams {
         let methods: Vec<Value> =
             (0..2).map(|_| stream.event().expect("an event").message["method"].clone()).collect();
         assert_eq!(methods, ["notifications/resources/updated", "notifications/tools/list_changed"]);
     }
-    // The last to let go ends it.
+    // The last unsubscription ends it.
     for session in &sessions {
-        assert!(!heard().contains("notifications/cancelled"), "somebody still watches");
+        assert!(!heard().contains("notifications/cancelled"), "another session is still subscribed");
         assert_eq!(session.post(&legacy("resources/unsubscribe", 44)).json()["result"], json!({}));
     }
     until("the backend is let go of", || heard().contains("notifications/cancelled"));

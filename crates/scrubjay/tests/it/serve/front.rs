@@ -1,4 +1,4 @@
-//! Who may speak to the HTTP front, and how its sessions and streams live and end.
+//! Who may use the HTTP front, and how its sessions and streams begin and end.
 
 use std::process::Command;
 
@@ -98,10 +98,10 @@ fn pages_of_allowed_origins_may_call_and_read() {
     let foreign = served.target().with("Origin", "https://evil.example");
     let foreign = foreign.with("Access-Control-Request-Method", "POST").options();
     assert_eq!((foreign.status, foreign.header("access-control-allow-origin")), (403, None));
-    // Who is no page is told nothing of pages.
+    // A client that is not a page gets no CORS headers.
     let plain = served.target().with("Authorization", "Bearer a-token").post(&hello);
     assert_eq!((plain.status, plain.header("access-control-allow-origin")), (200, None));
-    // A question that is no preflight is a request like any other.
+    // An OPTIONS request that is not a preflight is treated like any other request.
     assert_eq!(served.target().options().status, 401);
 }
 
@@ -115,7 +115,7 @@ fn a_session_ends_soon_after_its_time() {
     });
     let served = Served::configured(directory.path(), &config.to_string(), None);
     let session = open_session(&served.target());
-    // Its standing stream ends with it; nobody waits for that longer than the rig's patience.
+    // Its open stream ends with it, within the time limit of these tests.
     let mut standing = session.get();
     while standing.event().is_some() {}
     let list = json!({ "jsonrpc": "2.0", "id": 5, "method": "tools/list" }).to_string();
@@ -167,12 +167,12 @@ fn a_session_lives_until_it_is_ended() {
     assert_eq!(session.clone().with("MCP-Protocol-Version", "1999-01-01").post(&list).status, 400);
     assert_eq!(session.clone().with("Accept", "application/json").get().status, 406);
     assert_eq!(target.get().status, 400);
-    // What is under way when a session ends is called off with it, and its stream ends.
+    // When a session ends, calls under way are cancelled and their streams end.
     let mut busy = session.post(&call(6, "test_streaming_elicitation", &json!({})));
     assert!(busy.event().is_some());
     assert_eq!(session.delete().status, 200);
     while let Some(event) = busy.event() {
-        assert_ne!(event.message["id"], 6, "nobody is answered after the end");
+        assert_ne!(event.message["id"], 6, "no answer comes after the end of the session");
     }
     assert_eq!(session.post(&list).status, 404);
     assert_eq!(session.delete().status, 404);
@@ -187,13 +187,13 @@ fn a_broken_stream_is_taken_up_where_it_broke() {
         let content = json!({ "action": "accept", "content": { "name": "Jay" } });
         json!({ "jsonrpc": "2.0", "id": message["id"], "result": content }).to_string()
     };
-    // Progress, a question, and the rest only after the answer to it.
+    // Progress, a request to the client, and the rest only after its answer.
     let mut stream = session.post(&call(7, "test_streaming_elicitation", &json!({})));
     let first = stream.event().expect("progress");
     assert_eq!(first.message["params"]["progress"], 0);
     let seen = first.id.expect("events of legacy streams have ids");
     drop(stream);
-    // Leaving is not calling off: the question is still there, and so is everything after it.
+    // A client that disconnects cancels nothing: the request is still there, and so is everything after it.
     let mut stream = session.clone().with("Last-Event-ID", &seen).get();
     assert_eq!(stream.status, 200);
     let question = stream.event().expect("the question");
@@ -206,7 +206,7 @@ fn a_broken_stream_is_taken_up_where_it_broke() {
     assert_eq!(rest.len(), 2, "the rest comes exactly once: {rest:?}");
     assert_eq!(rest[0].message["params"]["progress"], 1);
     assert_eq!(answer_text(&rest[1].message), "Hello, Jay!");
-    // From the question on once more: the same two; after the last: nothing, and no way to wait for it.
+    // Resumed after the request: the same two events. Resumed after the last event: refused, as nothing can follow.
     let again = session.clone().with("Last-Event-ID", question.id.as_deref().expect("an id")).get();
     assert_eq!(again.messages(), [rest[0].message.clone(), rest[1].message.clone()]);
     let last = rest[1].id.as_deref().expect("an id");
@@ -224,10 +224,10 @@ fn the_standing_stream_hears_of_changes() {
     assert!(standing.is_stream());
     let changed = session.post(&call(8, "test_trigger_tool_change", &json!({}))).messages();
     assert_eq!(answer_text(changed.last().expect("an answer")), "Tool list changed");
-    let event = standing.event().expect("the change is told");
+    let event = standing.event().expect("a notification of the change");
     assert_eq!(event.message["method"], "notifications/tools/list_changed");
     drop(standing);
-    // Told while nobody listens, it waits for whoever takes the stream up again.
+    // An event without a connected client waits for the client that resumes the stream.
     session.post(&call(9, "test_trigger_prompt_change", &json!({}))).messages();
     let mut standing = session.clone().with("Last-Event-ID", event.id.as_deref().expect("an id")).get();
     assert_eq!(standing.event().expect("the change").message["method"], "notifications/prompts/list_changed");
@@ -241,19 +241,19 @@ fn leaving_calls_off_in_the_modern_era_only() {
     let heard = || std::fs::read_to_string(scratch.path().join("backend.in")).unwrap_or_default();
     let target = served.target().with("MCP-Protocol-Version", "2026-07-28");
     let target = target.with("Mcp-Method", "tools/call").with("Mcp-Name", "test_reconnection");
-    // Before anything came back.
+    // The client leaves before the first byte of the answer.
     let slow = json!({ "name": "test_reconnection", "arguments": { "seconds": 60 } });
     let leaving = target.begin("POST", &modern(1, "tools/call", &slow).to_string());
     until("the backend is asked", || heard().contains("test_reconnection"));
     drop(leaving);
     until("the backend is called off", || heard().matches("notifications/cancelled").count() == 1);
-    // In the middle of a stream: a listener leaves, and the gateway still answers.
+    // A listener leaves in the middle of a stream, and the gateway still answers.
     let listen = modern(2, "subscriptions/listen", &json!({ "notifications": { "toolsListChanged": true } }));
     let mut listening = post_modern(&served.target(), &listen);
     let acknowledged = listening.event().expect("an acknowledgement").message;
     assert_eq!(acknowledged["method"], "notifications/subscriptions/acknowledged");
     drop(listening);
-    // A legacy client that leaves has called nothing off.
+    // A legacy client that disconnects has cancelled nothing.
     let session = open_session(&served.target());
     let leaving = session.begin("POST", &call(3, "test_reconnection", &json!({ "seconds": 1.25 })));
     until("the backend is asked", || heard().contains("1.25"));
@@ -261,7 +261,7 @@ fn leaving_calls_off_in_the_modern_era_only() {
     let answered = || std::fs::read_to_string(scratch.path().join("backend.out")).unwrap_or_default();
     until("the backend answers", || answered().contains("Reconnection test completed"));
     assert_eq!(heard().matches("notifications/cancelled").count(), 1, "only the modern call was called off");
-    // With a client that ends its session its server ends.
+    // If a client ends its session, its server ends.
     let _leaving = session.begin("POST", &call(4, "test_reconnection", &json!({ "seconds": 61.5 })));
     until("the backend is asked", || heard().contains("61.5"));
     let pids = std::fs::read_to_string(scratch.path().join("backend.pid")).expect("servers were started");
@@ -304,7 +304,7 @@ fn headers_that_tell_another_story_are_refused() {
     };
     assert_eq!(answer_text(&with("eu", "7").json()), "region=eu, count=7");
     assert_eq!(with("=?base64?ZXU=?=", "7.0").status, 200);
-    // Wrapped, white space counts.
+    // In an encoded value, white space counts.
     let params = json!({ "name": "test_custom_header", "arguments": { "region": " us-west1", "count": 7 } });
     let spaced = target.clone().with("Mcp-Param-Count", "7");
     let spaced = |region: &str| {
@@ -318,7 +318,7 @@ fn headers_that_tell_another_story_are_refused() {
         assert_eq!(reply.status, 400, "{region} {count}");
         assert_eq!(reply.json()["error"]["code"], -32020, "{region} {count}");
     }
-    // An argument that is not given is not repeated.
+    // An argument that is missing is not repeated in a header.
     let params = json!({ "name": "test_custom_header", "arguments": { "region": "eu" } });
     let target = target.with("Mcp-Param-Region", "eu");
     assert_eq!(post_modern(&target, &modern(3, "tools/call", &params)).status, 200);

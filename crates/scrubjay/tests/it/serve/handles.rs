@@ -1,4 +1,4 @@
-//! Handles on HTTP are their client's alone: sessions, streams, tokens; another client with them is refused.
+//! Handles over HTTP belong to one client: another client that uses a session, stream or token is refused.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ fn call(id: u64, tool: &str, arguments: &Value) -> String {
     json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }).to_string()
 }
 
-/// The same session as somebody else would name it who shows other credentials, or none.
+/// The same session, named with other credentials or none.
 fn others(target: &Target) -> [Target; 2] {
     [target.clone().with("Authorization", "Bearer other"), target.clone().with("Authorization", "")]
 }
@@ -30,7 +30,7 @@ fn a_session_is_spoken_in_by_whoever_opened_it() {
         let scratch = scratch();
         let served = start(&scratch.path().join("data"));
         let own = open_session(&served.target().with("Authorization", "Bearer own"));
-        // A stream with events that could be taken up again.
+        // A stream with events that could be resumed.
         let mut counted = own.post(&call(2, "count", &json!({ "steps": 3 })));
         let last = counted.event().and_then(|event| event.id).expect("events have ids");
         drop(counted);
@@ -40,12 +40,12 @@ fn a_session_is_spoken_in_by_whoever_opened_it() {
             assert_eq!(other.clone().with("Last-Event-ID", &last).get().status, 404);
             assert_eq!(other.delete().status, 404);
         }
-        // The scheme of a token is written in any case.
+        // The scheme of a token may be in any case.
         let own = own.with("Authorization", "bearer own");
         let again = own.clone().with("Last-Event-ID", &last).get();
         assert_eq!(again.status, 200);
         assert_eq!(answer_text(&own.post(&call(4, "echo", &json!({ "nonce": "n" }))).json()), "n");
-        // A session of one's own does not open another's streams.
+        // A client with its own session cannot open another session's streams.
         let stranger = open_session(&served.target());
         assert_eq!(stranger.clone().with("Last-Event-ID", &last).get().status, 404);
         assert_eq!(own.delete().status, 200);
@@ -74,10 +74,10 @@ fn what_a_shared_server_gives_one_client_is_no_use_to_another() {
         let task = ask(&a, 1, "tools/call", &begin)["result"]["taskId"].clone();
         for method in ["tasks/get", "tasks/cancel"] {
             let refused = ask(&b, 2, method, &json!({ "taskId": task }));
-            // A gateway says first that the extension was not declared; a server of its own would.
+            // A gateway first reports that the client did not declare the extension (-32021).
             assert!([-32021, -32602].map(Value::from).contains(&refused["error"]["code"]), "{refused}");
         }
-        // Servers read these as they like.
+        // Servers read these values differently.
         for params in [json!({ "taskId": [task] }), json!({ "TaskId": task }), json!({})] {
             let refused = ask(&b, 2, "tasks/get", &params);
             assert!([-32021, -32602].map(Value::from).contains(&refused["error"]["code"]), "{refused}");

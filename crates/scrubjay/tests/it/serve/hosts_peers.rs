@@ -1,4 +1,4 @@
-//! Real hosts at work: each asks its model, is told to call a tool, and calls it through `wrap` and `serve`.
+//! Real hosts: each asks its model, which answers with a tool call, and makes the call through `wrap` and `serve`.
 //!
 //! The hosts are the programs people use, from the npm registry; only the model is a stand-in. One prompt makes
 //! a call through each [`Door`], on standard streams and over HTTP, to real servers. Nothing leaves the machine.
@@ -18,20 +18,20 @@ use super::rig::{Served, scratch, scrubjay, text};
 use model::Model;
 use programs::Host;
 
-/// What is called; both servers have it.
+/// The tool that is called; both servers have it.
 const TOOL: &str = "echo";
 
-/// Longest a host may take for its whole conversation; `timeout` ends it then.
+/// The longest time for a host's whole conversation; then `timeout` ends it.
 const CONVERSATION_LIMIT_S: &str = "120";
 
-/// A proxy that is not there: what a host sends to anything but this machine goes nowhere.
+/// A proxy that does not exist, so that a host's requests to other machines fail.
 const NO_PROXY_THERE: &str = "http://127.0.0.1:9";
 
-/// Where a host finds a server.
+/// How a host reaches a server.
 enum Place {
     /// The host starts it.
     Stdio(Vec<String>),
-    /// It is there.
+    /// It runs at this address.
     Http(String),
 }
 
@@ -42,7 +42,7 @@ struct Door {
 }
 
 impl Door {
-    /// What the tool behind this door is given, and returns.
+    /// The argument and the result of the tool behind this door.
     fn message(&self) -> String {
         format!("héllo 鳥 through {}", self.name)
     }
@@ -93,7 +93,7 @@ struct Said {
     stderr: String,
 }
 
-/// Lets a host answer one prompt, to a good end.
+/// Lets a host answer one prompt, and checks that it succeeds.
 fn converse(host: Host, peers: &Path, directory: &Path, doors: &[Door]) -> Said {
     let home = directory.join("home");
     std::fs::create_dir(&home).expect("it is ours");
@@ -115,9 +115,9 @@ fn converse(host: Host, peers: &Path, directory: &Path, doors: &[Door]) -> Said 
     said
 }
 
-/// Finds a call by what was said in it, and returns the answer as it was delivered.
+/// Finds a call by a text in it, and returns the answer that was delivered.
 fn recorded_answer(data: &Path, message: &str) -> String {
-    // A modern host may be asked for its roots first: then the call comes back as another request.
+    // A modern host may be asked for its roots first; then it repeats the call as another request.
     let query = format!("tool:{TOOL} \"{message}\" -result.resultType=input_required");
     let found = scrubjay(data, &["--json", "tape", "search", &query]);
     let found: Value = serde_json::from_str(&found).expect("JSON");
@@ -143,7 +143,7 @@ fn calls_through_every_door(host: Host) {
     for message in &messages {
         assert!(said.stdout.contains(message), "{message}: {}\n{}", said.stdout, said.stderr);
     }
-    // What serves over HTTP ends, so that its tapes are whole.
+    // The HTTP servers are ended, so that their tapes are complete.
     drop(doors);
     for message in &messages {
         let answer = recorded_answer(&data, message);
@@ -152,7 +152,7 @@ fn calls_through_every_door(host: Host) {
     scrubjay(&data, &["tape", "verify"]);
 }
 
-/// A host reads the schemas of all our own tools and finds nothing to warn about.
+/// A host reads the schemas of all our own tools and prints no warning about them.
 fn takes_our_schemas_without_a_warning(host: Host) {
     let peers = peers();
     let scratch = scratch();

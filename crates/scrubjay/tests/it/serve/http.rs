@@ -1,4 +1,4 @@
-//! As much of HTTP/1.1 as a test needs, by hand: every header is the test's own, and a stream can be left.
+//! A small HTTP/1.1 client: a test controls every header, and can disconnect in the middle of a stream.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -79,7 +79,7 @@ impl Target {
         self
     }
 
-    /// Sends a header beside others of its name.
+    /// Sends a header in addition to others with its name.
     pub(super) fn also(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
@@ -122,7 +122,7 @@ impl Target {
             head += &format!("{name}: {value}\r\n");
         }
         stream.write_all(format!("{head}\r\n").as_bytes()).expect("the gateway reads");
-        // A body that is refused unread may not be taken to its end.
+        // If the server refuses a body without reading it, the rest cannot be sent.
         let _ = stream.write_all(body);
     }
 
@@ -169,7 +169,7 @@ impl Reply {
         self.header("content-type") == Some("text/event-stream")
     }
 
-    /// Reads the answer, whether it comes alone or as the last of a stream.
+    /// Reads the answer: the only message, or the last one of a stream.
     pub(super) fn json(self) -> Value {
         let status = self.status;
         if self.is_stream() {
@@ -179,7 +179,7 @@ impl Reply {
         serde_json::from_str(&text).unwrap_or_else(|e| panic!("{status}: {e}: {text:?}"))
     }
 
-    /// Reads the answer as it was said, whether it comes alone or, being slow, as the last of a stream.
+    /// Reads the answer in its original spelling: the only message, or, if it was slow, the last one of a stream.
     pub(super) fn said(self) -> String {
         let is_stream = self.is_stream();
         let body = self.text();
@@ -207,14 +207,14 @@ impl Reply {
         String::from_utf8(body).expect("a body is text")
     }
 
-    /// Reads the next event; none when the stream has ended.
+    /// Reads the next event; `None` when the stream has ended.
     pub(super) fn event(&mut self) -> Option<Event> {
         loop {
             if let Some(end) = self.chunk.windows(2).position(|w| w == b"\n\n") {
                 let event: Vec<u8> = self.chunk.drain(..end + 2).collect();
                 let event = String::from_utf8(event).expect("events are text");
                 let field = |name: &str| event.lines().find_map(|l| l.strip_prefix(name).map(str::to_owned));
-                // One without data only gives an id to come back with.
+                // An event without data only has an id to resume from.
                 let Some(data) = field("data: ").filter(|data| !data.is_empty()) else { continue };
                 let message = serde_json::from_str(&data).expect("an event holds a message");
                 return Some(Event { id: field("id: "), message });
@@ -225,7 +225,7 @@ impl Reply {
         }
     }
 
-    /// Reads all messages to the end, whether they come as a stream or alone.
+    /// Reads all messages to the end, of a stream or a single one.
     pub(super) fn messages(mut self) -> Vec<Value> {
         if !self.is_stream() {
             return vec![self.json()];

@@ -1,4 +1,4 @@
-//! What the configuration says of recording holds for the gateway as it does for `wrap`.
+//! The configuration of recording has the same effect in the gateway as in `wrap`.
 
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ fn what_cannot_be_recorded_moves_on_only_if_so_wished() {
     for (config, moves_on) in [("on_record_failure: stop\n", false), ("on_record_failure: forward\n", true)] {
         let lab = Lab::new();
         std::fs::create_dir(lab.data()).unwrap();
-        // Where the tapes should be is something else.
+        // A file is where the directory of tapes should be.
         std::fs::write(lab.data().join("tapes"), "").unwrap();
         let mut gateway = start(&lab, config);
         let greeted = greet(&mut gateway);

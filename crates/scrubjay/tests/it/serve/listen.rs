@@ -1,4 +1,4 @@
-//! `scrubjay wrap --listen`: hosts on HTTP hear what the server said, each with a server of its own.
+//! `scrubjay wrap --listen`: hosts over HTTP get the server's messages unchanged, each from a server of its own.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::rig::{
     Served, entries, initialize, modern, open_session, post_modern, repository, scratch, text, until,
 };
 
-/// The server that spells as no library would; what it reads goes to `server.log`.
+/// A server with unusual JSON spelling, which no library writes; its input goes to `server.log`.
 pub(super) fn odd_server(directory: &Path) -> Vec<String> {
     let script = repository().join("tests/backends/verbatim_server.py");
     let log = directory.join("server.log");
@@ -45,11 +45,11 @@ pub(super) fn error(id: u64, what: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#)
 }
 
-/// What hosts of both eras hear, word for word.
+/// What hosts of both eras receive, byte for byte.
 fn hears_the_server(target: &Target) {
     assert_eq!(target.post(&initialize(1).to_string()).said(), result(1, GREETING));
     let legacy = open_session(target);
-    // A cursor and all: nothing is put together here.
+    // With its cursor, because nothing is aggregated here.
     let list = legacy.post(&request(2, "tools/list", &json!({ "cursor": "x" }))).said();
     assert_eq!(list, result(2, LIST));
     assert_eq!(
@@ -72,7 +72,7 @@ fn hosts_hear_what_the_server_said() {
     let served = Served::wrap(directory.path(), &[], &odd_server(directory.path()));
     hears_the_server(&served.target());
     let log = log(directory.path());
-    // The host's own greeting, not ours.
+    // The server got the host's own greeting, not one from Scrubjay.
     assert!(log.contains(r#""clientInfo":{"name":"test","version":"1"}"#), "{log}");
     assert!(!log.contains("scrubjay"), "{log}");
 }
@@ -80,7 +80,7 @@ fn hosts_hear_what_the_server_said() {
 #[test]
 fn a_server_elsewhere_is_heard_too() {
     let directory = scratch();
-    // A server on HTTP: the same one, behind another.
+    // A server on HTTP: the same server, behind another `wrap --listen`.
     let behind = Served::wrap(&directory.path().join("behind"), &[], &odd_server(directory.path()));
     let url = format!("http://{}/mcp", behind.address);
     let served = Served::wrap(&directory.path().join("front"), &["--url", &url], &[]);
@@ -106,7 +106,7 @@ fn each_session_has_a_server_and_modern_requests_share_one() {
     assert_eq!(modern_pid("a"), modern_pid("b"));
     assert!(![said(&first), said(&second)].contains(&modern_pid("a").as_str()));
 
-    // A session that ends takes its server along; a server that ends, its session.
+    // If a session ends, its server ends, and the other way round.
     let gone = |pid: &str| !Path::new("/proc").join(pid).exists();
     assert_eq!(one.delete().status, 200);
     until("its server is gone", || gone(said(&first)));
@@ -199,12 +199,12 @@ fn versions_are_for_the_server_to_judge_and_headers_for_us() {
         target.with("Mcp-Method", "tools/call").with("Mcp-Name", "nobody")
     };
     assert_eq!(said("2026-07-28").post(&call.to_string()).text(), error(3, "nobody"));
-    // A program sees no headers: that they say what the body says is for us to see to.
+    // A program sees no headers, so Scrubjay must check that they agree with the body.
     for (name, value) in [("Mcp-Name", "other"), ("Mcp-Method", "other"), ("Mcp-Param-X", "=?base64?!?=")] {
         let refused = said("2026-07-28").with(name, value).post(&call.to_string());
         assert_eq!((refused.status, &refused.json()["error"]["code"]), (400, &json!(-32020)), "{name}");
     }
-    // A version nobody here knows may be one the server does.
+    // The server may know a protocol version that Scrubjay does not.
     let mut unknown = call.clone();
     unknown["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("2099-01-01");
     assert_eq!(said("2099-01-01").post(&unknown.to_string()).text(), error(3, "nobody"));
@@ -222,7 +222,7 @@ fn messages_that_are_too_long_are_refused() {
     drop(served);
     let entries = entries(directory.path(), "odd");
     assert!(entries.iter().any(|e| e["method"] == "initialize"), "{entries:?}");
-    // On the tape of the session that it was meant for.
+    // The refusal is on the tape of the session that the request named.
     let refused = entries.iter().find(|e| e["kind"] == "note" && e.to_string().contains("too long"));
     assert!(refused.is_some_and(|e| e.to_string().contains(&long.len().to_string())), "{entries:?}");
 }
@@ -231,7 +231,7 @@ fn messages_that_are_too_long_are_refused() {
 fn hosts_are_served_though_nothing_can_be_recorded_where_that_is_wanted() {
     for (options, is_served) in [(&["--on-record-failure", "forward"][..], true), (&[][..], false)] {
         let directory = scratch();
-        // Tapes cannot be made where a file stands in the way.
+        // Tapes cannot be made because a file has the name of their directory.
         let data = directory.path().join("data");
         std::fs::create_dir(&data).expect("the directory is ours");
         std::fs::write(data.join("tapes"), "in the way").expect("the directory is ours");

@@ -1,7 +1,7 @@
 //! Attacks on the gateway's memory and connections: its peak, who else is served meanwhile, and what is on tape.
 //!
-//! The bombs themselves are in `tests/bombs`, which also runs them at full size; here the limits are lowered by
-//! configuration, and the bombs with them.
+//! The attacks are in `tests/bombs`, which also runs them at full size; here the configuration lowers the limits,
+//! and the attacks are smaller accordingly.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! A client's `initializationOptions` over HTTP: nothing there can change a gateway, and nothing is ignored silently.
+//! A client's `initializationOptions` over HTTP: they cannot change a gateway, and none is ignored silently.
 
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ fn options_that_would_change_a_gateway_are_refused_by_name() {
     );
     assert!(!error.to_string().contains("sk-0123456789"));
     assert!(!marker.exists());
-    // What changes nothing is no reason to refuse.
+    // Options that would change nothing are accepted.
     for options in
         [json!({ "logLevel": "warn", "backends": [backend], "theirOwn": 1 }), json!({}), json!(null)]
     {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::rig::{repository, scratch, scrubjay, text};
 pub(super) use crate::needs::peers;
 
-/// Longest a host may take; `timeout` ends it then.
+/// The longest time for a host; then `timeout` ends it.
 const HOST_LIMIT_S: &str = "60";
 
 /// Writes the script that a host starts: the gateway with a server behind it.
@@ -20,7 +20,7 @@ fn launcher(directory: &Path, server: &[String]) -> String {
     launcher_of(directory, &format!("serve -- {}", quoted.join(" ")))
 }
 
-/// Writes the script that a host starts: the gateway with three servers behind it, and one that is not there.
+/// Writes the script that a host starts: the gateway with three servers behind it, and one that does not exist.
 fn launcher_of_three(directory: &Path, peers: &Path) -> String {
     let backend = |id: &str, command: &[String]| json!({ "id": id, "type": "stdio", "command": command[0], "args": command[1..] });
     let files = [
@@ -50,12 +50,12 @@ pub(super) fn launcher_of(directory: &Path, command: &str) -> String {
     text(&path)
 }
 
-/// Runs a host to its end, which must be a good one, and returns what it printed.
+/// Runs a host to its end, checks that it succeeded, and returns its output.
 pub(super) fn run(directory: &Path, program: &Path, args: &[&str]) -> String {
     run_to(0, directory, program, args)
 }
 
-/// Runs a host to an end of this exit code.
+/// Runs a host, which must end with this exit code.
 pub(super) fn run_to(code: i32, directory: &Path, program: &Path, args: &[&str]) -> String {
     let mut host = Command::new("timeout");
     host.args(["--kill-after=5", HOST_LIMIT_S]).arg(program).args(args).stdin(Stdio::null());

@@ -5,14 +5,14 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::rig::{Served, initialize, modern, scratch, scrubjay, text};
-use super::upstream::{Asked, Upstream, events, json as answer, whole};
+use super::upstream::{Upstream, UpstreamRequest, events, json as answer, whole};
 
 fn wrap(directory: &Path, upstream: &Upstream, options: &[&str]) -> Served {
     let options = [&["--url", upstream.url.as_str()], options].concat();
     Served::wrap(&directory.join("data"), &options, &[])
 }
 
-/// Returns everything in the data directory, as it lies there and as it is shown.
+/// Returns everything in the data directory: the bytes of the files, and the output of commands.
 fn recorded(directory: &Path) -> String {
     let data = directory.join("data");
     let listed: Value =
@@ -71,7 +71,7 @@ fn a_token_for_us_goes_no_further() {
     let served = wrap(directory.path(), &upstream, &["--auth-token-file", &text(&file)]);
     let hello = initialize(1).to_string();
     assert_eq!(served.target().post(&hello).status, 401);
-    assert!(upstream.asked().is_empty(), "whoever may not come in reaches nobody");
+    assert!(upstream.asked().is_empty(), "a refused client's request does not reach the server");
     let host = served.target().with("Authorization", "bearer canary-of-ours");
     assert_eq!(host.post(&hello).status, 200);
     drop(served);
@@ -91,7 +91,7 @@ fn a_session_is_its_tokens_alone() {
     let file = directory.path().join("tokens");
     super::rig::write_private(&file, "anna: the-token-of-anna-1\nbob: the-token-of-bob-2\n");
     let upstream = Upstream::start(|asked| {
-        // To whoever asks so, it gives a session that it gave before.
+        // On this request the server gives out a session id that it gave out before.
         let session = if asked.header("x-again").is_some() { "s-anna" } else { "s-bob" };
         let session = asked.header("x-give").unwrap_or(session);
         answer(&format!("Mcp-Session-Id: {session}\r\n"), r#"{"jsonrpc":"2.0","id":1,"result":{}}"#)
@@ -115,7 +115,7 @@ fn a_session_is_its_tokens_alone() {
             assert_eq!(reply.status, 404, "{thief:?}");
         }
     }
-    assert_eq!(upstream.asked().len(), asked, "the server hears nothing of it");
+    assert_eq!(upstream.asked().len(), asked, "the request does not reach the server");
     assert_eq!(bob.clone().with("X-Again", "1").post(&hello).status, 502, "the session is another's");
     let anna = anna.with("Mcp-Session-Id", "s-anna");
     assert_eq!(anna.post(&list).status, 200);
@@ -159,10 +159,10 @@ fn headers_follow_what_rules_change() {
     };
     assert_eq!(call("get", json!({ "region": "eu" }), "eu"), 200);
     assert_eq!(call("evil", json!({ "region": "eu" }), "eu"), 200);
-    // Nobody can tell which of the two the header repeats.
+    // It is unknown which of the two arguments the header repeats.
     assert_eq!(call("get", json!({ "region": "eu", "lang": "eu" }), "eu"), 400);
     assert_eq!(call("put", json!({ "region": "us" }), "eu"), 400);
-    let said = |asked: &Asked| {
+    let said = |asked: &UpstreamRequest| {
         ["mcp-method", "mcp-name", "mcp-param-region"].map(|name| asked.header(name).map(str::to_owned))
     };
     let said: Vec<_> = upstream.asked().iter().map(said).collect();
@@ -193,11 +193,11 @@ fn nothing_is_checked_or_answered_here() {
     assert_eq!(target.get().status, 418);
     assert_eq!(target.clone().with("Mcp-Session-Id", "made-up").delete().status, 418);
     let asked = upstream.asked();
-    let sent: Vec<String> = asked.iter().take(bodies.len()).map(Asked::text).collect();
+    let sent: Vec<String> = asked.iter().take(bodies.len()).map(UpstreamRequest::text).collect();
     assert_eq!(sent, bodies);
     assert!(asked.iter().all(|asked| asked.header("mcp-protocol-version") == Some("1999-01-01")));
     assert_eq!(asked[bodies.len() + 1].method, "DELETE");
-    // What cannot be reached is told from what answers.
+    // An unreachable server gets another status than one that answers.
     drop(served);
     let data = directory.path().join("gone");
     let served = Served::wrap(&data, &["--url", "http://127.0.0.1:1/mcp"], &[]);
@@ -262,7 +262,7 @@ fn rules_hold_for_what_passes() {
         |tool: &str| served.target().post(&modern(2, "tools/call", &json!({ "name": tool })).to_string());
     let blocked = call("rm").json();
     assert!(blocked["error"]["message"].is_string() && blocked["id"] == 2, "{blocked}");
-    // What rules cannot read, and a server might, does not pass.
+    // Messages that rules cannot read, and a server might, do not pass.
     let packed = served.target().with("Content-Encoding", "gzip").post("{}");
     assert_eq!(packed.status, 415);
     for (first, second) in [("identity", "deflate"), ("identity, gzip", "identity"), ("Identity", "x\u{e9}")]

@@ -1,4 +1,4 @@
-//! Real hosts that work as an agent does: a session with a plan, file changes and notes, then a look at it.
+//! Real hosts that work like an agent: a session with a plan, file changes and notes, which is then read back.
 //!
 //! Needs `scripts/install-peers` and `SCRUBJAY_PEERS`.
 
@@ -12,11 +12,11 @@ use super::rig::{Served, repository, scratch, scrubjay, text};
 /// How the Inspector ends when a tool says that it failed.
 const TOOL_FAILED: i32 = 5;
 
-/// Where a host finds the gateway.
+/// How a host reaches the gateway.
 enum Way {
     /// It starts the program itself.
     Stdio(String),
-    /// It is there.
+    /// It runs at this address.
     Http(Served),
 }
 
@@ -122,14 +122,14 @@ fn uris(session: &str) -> [String; 4] {
         .map(|view| format!("scrubjay://sessions/{session}/{view}"))
 }
 
-/// Checks what the resources tell of the work, and that the disk agrees.
+/// Checks the resources about the work, and that the files on disk agree.
 fn check(directory: &Path, session: &str, told: &[String]) {
     let parsed = |number: usize| -> Value {
         serde_json::from_str(&told[number]).unwrap_or_else(|e| panic!("{e}: {}", told[number]))
     };
     let timeline = parsed(0);
     let events = timeline["events"].as_array().expect("events");
-    // Where each call is a connection of its own, the session is left and taken up again between them.
+    // If each call is a connection of its own, the session is left and continued between them.
     let is_between =
         |event: &&Value| event["type"] == "session_resumed" || event["details"]["deserted"] == true;
     let events: Vec<&Value> = events.iter().filter(|event| !is_between(event)).collect();
@@ -190,7 +190,7 @@ fn python_works_through_a_session() {
     scrubjay(&scratch.path().join("data"), &["tape", "verify"]);
 }
 
-/// Each call of the Inspector is a connection of its own: the session's id holds them together.
+/// Each call of the Inspector is a connection of its own; the session's id connects them.
 #[test]
 #[ignore = "needs peers"]
 fn the_inspector_works_through_a_session() {

@@ -1,4 +1,4 @@
-//! What the HTTP front turns away is on a tape: how long it was, its hash and why, and no header.
+//! Requests that the HTTP front refuses are on a tape: length, hash and reason, without headers.
 
 use std::path::Path;
 
@@ -90,15 +90,15 @@ fn a_flood_of_refusals_is_counted() {
     for _ in 0..FLOOD {
         assert_eq!(stranger.post("{}").status, 401);
     }
-    // A client's own mistake is on its own tape.
+    // A mistake of a known client is on that client's tape.
     let session = open_session(&target);
     assert_eq!(session.with("MCP-Protocol-Version", "1999-01-01").post("{}").status, 400);
     drop(served);
     let data = directory.path().join("data");
     let refused = refusals(&data, "refused");
     let counted: u64 = refused.iter().map(|note| note["count"].as_u64().unwrap_or(1)).sum();
-    assert_eq!(counted, FLOOD, "none is forgotten: {refused:?}");
-    // One at once, one at the end, and one for each second in between, ever more rarely.
+    assert_eq!(counted, FLOOD, "all refusals are counted: {refused:?}");
+    // One note at once, one at the end, and some in between, at growing distances.
     assert!(refused.len() < 20, "{refused:?}");
     let own = refusals(&data, "http");
     assert_eq!(own.iter().map(|note| &note["reason"]).collect::<Vec<_>>(), ["unsupported version"]);

@@ -1,4 +1,4 @@
-//! Another configuration while clients are served: on SIGHUP, and when a file changes.
+//! Reloading the configuration while clients are served: on SIGHUP, and when a file changes.
 
 use std::path::Path;
 use std::process::Command;
@@ -96,7 +96,7 @@ fn a_hangup_reloads_and_the_session_goes_on() {
     assert_eq!(names(piped.ask(&request(2, "tools/list", &json!({}))).last().unwrap()), ["g", "o", "s"]);
     let pid = answer_text(piped.ask(&call(3, "s_pid", &json!({}))).last().unwrap()).to_owned();
     assert_eq!(answer_text(piped.ask(&call(4, "s_echo", &json!({ "text": "x" }))).last().unwrap()), "x");
-    // Under way on each while the configuration changes.
+    // On each backend a call is under way while the configuration changes.
     let waits = json!({ "how": "never_answer" });
     for (id, tool) in [(5, "g_misbehave"), (6, "o_misbehave"), (7, "s_misbehave")] {
         piped.say(&call(id, tool, &waits));
@@ -127,7 +127,7 @@ fn a_hangup_reloads_and_the_session_goes_on() {
     for tool in ["g_echo", "o_echo"] {
         assert!(piped.ask(&call(12, tool, &json!({}))).last().unwrap()["error"].is_object(), "{tool}");
     }
-    // And back again: a backend that was removed returns, a rule goes.
+    // The first configuration again: a removed backend returns, a rule is removed.
     write(scratch.path(), &before());
     piped.signal(Signal::HUP);
     hear_until(&mut piped, |heard| heard["method"] == LIST_CHANGED);
@@ -284,7 +284,7 @@ fn a_projects_file_is_reloaded_as_far_as_it_is_trusted() {
     let mut piped = greeted(Piped::started(scrubjay(&["serve", "--toolsets", "none", "--reload"])));
     let list = request(2, "tools/list", &json!({}));
     assert_eq!(names(piped.ask(&list).last().unwrap()), ["g", "o", "s"]);
-    // Whoever else may have changed it: nothing of it is used, and nothing ends.
+    // Somebody else may have changed the file: nothing of it is used, and no backend ends.
     std::fs::write(&file, after().to_string()).unwrap();
     until("it is refused", || log(scratch.path()).contains("is not trusted as it is now"));
     assert_eq!(names(piped.ask(&list).last().unwrap()), ["g", "o", "s"]);
@@ -293,7 +293,7 @@ fn a_projects_file_is_reloaded_as_far_as_it_is_trusted() {
     assert_eq!(names(piped.ask(&list).last().unwrap()), ["n", "p", "s"]);
 }
 
-/// Runs a command on a terminal of its own, hangs up once it serves, and prints how it ended.
+/// Runs a command on a terminal of its own, closes the terminal once it serves, and prints how it ended.
 const ON_TERMINAL: &str = "
 import os, pty, signal, sys
 pid, terminal = pty.fork()

@@ -1,4 +1,4 @@
-//! Servers elsewhere: `wrap --url` and backends on HTTP, over TLS, through a network that trickles, called off.
+//! Remote servers: `wrap --url` and backends on HTTP, over TLS, over a slow network, and with cancelled calls.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ use super::rig::{
     Piped, Served, initialize, modern, open_session, post_modern, repository, scratch, text, until,
 };
 
-/// Something between a client and a server.
-struct Between {
+/// A TCP forwarder between a client and a server.
+struct TcpForwarder {
     child: Child,
     port: u16,
 }
 
-impl Between {
+impl TcpForwarder {
     fn start(server: &Served, options: &[&str]) -> Self {
         let script = repository().join("tests/backends/tcp_front.py");
         let mut command = Command::new("python3");
@@ -33,7 +33,7 @@ impl Between {
     }
 }
 
-impl Drop for Between {
+impl Drop for TcpForwarder {
     fn drop(&mut self) {
         // It may be gone by now.
         let _ = self.child.kill();
@@ -47,7 +47,7 @@ fn openssl(directory: &Path, args: &[&str]) {
     assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// Makes an authority, and a certificate of it for this machine; returns the authority, certificate and key.
+/// Makes a certificate authority and a certificate for this machine; returns authority, certificate and key.
 fn certificates(directory: &Path) -> [PathBuf; 3] {
     const KEY: [&str; 6] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-batch"];
     let authority =
@@ -61,7 +61,7 @@ fn certificates(directory: &Path) -> [PathBuf; 3] {
     ["ca.pem", "leaf.pem", "leaf.key"].map(|name| directory.join(name))
 }
 
-/// What a host on standard streams hears of the odd server, word for word.
+/// What a host on standard streams receives from the server with unusual spelling, byte for byte.
 fn hears_the_server(mut host: Piped) {
     host.ask(&initialize(1));
     host.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
@@ -83,7 +83,7 @@ fn a_host_on_standard_streams_hears_a_server_on_http() {
     let server = Served::wrap(&directory.path().join("behind"), &[], &odd_server(directory.path()));
     let url = format!("http://{}/mcp", server.address);
     hears_the_server(Piped::wrap_url(&directory.path().join("plain"), &url, None));
-    let slow = Between::start(&server, &["--trickle"]);
+    let slow = TcpForwarder::start(&server, &["--trickle"]);
     let url = format!("http://127.0.0.1:{}/mcp", slow.port);
     hears_the_server(Piped::wrap_url(&directory.path().join("slow"), &url, None));
 }
@@ -93,11 +93,11 @@ fn tls_is_spoken_where_the_certificate_is_trusted() {
     let directory = scratch();
     let server = Served::wrap(&directory.path().join("behind"), &[], &odd_server(directory.path()));
     let [authority, certificate, key] = certificates(directory.path());
-    let tls = Between::start(&server, &["--tls", &text(&certificate), &text(&key)]);
+    let tls = TcpForwarder::start(&server, &["--tls", &text(&certificate), &text(&key)]);
     let url = format!("https://localhost:{}/mcp", tls.port);
     hears_the_server(Piped::wrap_url(&directory.path().join("trusted"), &url, Some(&authority)));
 
-    // An authority that did not sign it: the host is told, and the server hears nothing.
+    // With another authority, the host gets an error, and the server receives nothing.
     let before = log(directory.path());
     let other = scratch();
     let [stranger, ..] = certificates(other.path());
@@ -107,11 +107,11 @@ fn tls_is_spoken_where_the_certificate_is_trusted() {
     assert!(why.contains("certificate"), "{answer}");
     assert_eq!(log(directory.path()), before);
 
-    // A gateway's backend likewise.
+    // The same for a gateway's backend.
     let config = format!("backends:\n  - {{ id: far, type: http, url: \"{url}\" }}\n");
     let gateway = Served::configured(directory.path(), &config, Some(&authority));
     let session = open_session(&gateway.target());
-    // A list does not wait long for a backend that is slow to start; it is named as missing until it is there.
+    // A list does not wait long for a backend that starts slowly; it is named as missing until then.
     let mut lists = (2..200).map(|id| session.post(&request(id, "tools/list", &json!({}))).json());
     let listed = lists.find(|listed| listed["result"]["_meta"]["scrubjay/incomplete"].is_null());
     let listed = listed.expect("the backend is listed in time");
@@ -122,7 +122,7 @@ fn tls_is_spoken_where_the_certificate_is_trusted() {
 fn a_gateway_serves_a_backend_on_http_to_both_eras() {
     let directory = scratch();
     let server = Served::wrap(&directory.path().join("behind"), &[], &odd_server(directory.path()));
-    let slow = Between::start(&server, &["--trickle"]);
+    let slow = TcpForwarder::start(&server, &["--trickle"]);
     let config =
         format!("backends:\n  - {{ id: far, type: http, url: \"http://127.0.0.1:{}/mcp\" }}\n", slow.port);
     let gateway = Served::configured(directory.path(), &config, None);
@@ -130,9 +130,9 @@ fn a_gateway_serves_a_backend_on_http_to_both_eras() {
     let call = json!({ "name": "pid" });
     let legacy = open_session(&target).post(&request(2, "tools/call", &call)).json();
     let modern = post_modern(&target, &modern(2, "tools/call", &call)).json();
-    // Each in its own era: a session of its own for one, none for the other.
+    // Each client in its own era: a session for the legacy one, none for the modern one.
     assert_ne!(said(&legacy), said(&modern));
-    // And each legacy client its own.
+    // And each legacy client has its own session.
     let count = json!({ "name": "far__pid" });
     let other = open_session(&target).post(&request(3, "tools/call", &count)).json();
     assert!(said(&other) != said(&legacy) && said(&other) != said(&modern), "{other}");

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::http::{Reply, Target};
 
-/// Nothing here may take longer, on a machine with other work to do.
+/// The longest time that anything may take here, on a busy machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn repository() -> PathBuf {
@@ -29,7 +29,7 @@ pub(super) fn fixture(args: &[&str]) -> Vec<String> {
     command
 }
 
-/// The server that misbehaves when told to.
+/// The server that misbehaves on request.
 pub(super) fn bad_server(prefix: &str) -> Vec<String> {
     let script = repository().join("tests/backends/bad_server.py");
     vec!["python3".to_owned(), "-B".to_owned(), text(&script), prefix.to_owned()]
@@ -73,7 +73,7 @@ fn serve(data: &Path, options: &[&str], backend: &[String]) -> Command {
     command.env(crate::harness::BACKGROUND_VARIABLE, "false");
     command.arg("--data").arg(data).arg("serve");
     if !options.contains(&"--toolsets") {
-        // What is looked at are the backends.
+        // These tests are about backends, so the own toolsets are off.
         command.args(["--toolsets", "none"]);
     }
     command.args(options).arg("--").args(backend);
@@ -101,7 +101,7 @@ pub(super) fn scrubjay(data: &Path, args: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("scrubjay prints text")
 }
 
-/// Returns the entries of the tape with this name; there is one on which more was said than a greeting.
+/// Returns the entries of the tape with this name that has more than a greeting; there is exactly one.
 pub(super) fn entries(data: &Path, name: &str) -> Vec<Value> {
     let listed: Value =
         serde_json::from_str(&scrubjay(data, &["--json", "tape", "ls", "--all"])).expect("JSON");
@@ -264,7 +264,7 @@ pub(super) fn initialize(id: u64) -> Value {
     }})
 }
 
-/// Opens a legacy session; the target returned names it.
+/// Opens a legacy session; the returned target has its id.
 pub(super) fn open_session(target: &Target) -> Target {
     let reply = target.post(&initialize(1).to_string());
     assert_eq!(reply.status, 200);
@@ -275,7 +275,7 @@ pub(super) fn open_session(target: &Target) -> Target {
     target
 }
 
-/// A gateway on standard streams, and everything that crossed them.
+/// A gateway on standard streams, and all messages on them.
 pub(super) struct Piped {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -289,7 +289,7 @@ impl Piped {
         Self::started(serve(data, &[], backend))
     }
 
-    /// Starts `scrubjay wrap --url`; where there is an authority, only what that vouches for is trusted.
+    /// Starts `scrubjay wrap --url`; if there is a certificate authority, only its certificates are trusted.
     pub(super) fn wrap_url(data: &Path, url: &str, authority: Option<&Path>) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_scrubjay"));
         command.env(crate::harness::BACKGROUND_VARIABLE, "false");
@@ -310,14 +310,14 @@ impl Piped {
         self.say_line(&message.to_string());
     }
 
-    /// Says a line as it is spelled.
+    /// Sends a line in this spelling.
     pub(super) fn say_line(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("it is open");
         stdin.write_all(format!("{line}\n").as_bytes()).expect("the gateway reads");
         self.said.push(line.to_owned());
     }
 
-    /// Says lines as they are, each with its end.
+    /// Sends lines unchanged, each with its own line end.
     pub(super) fn say_bytes(&mut self, lines: &[u8]) {
         self.stdin.as_mut().expect("it is open").write_all(lines).expect("the gateway reads");
     }
@@ -326,14 +326,14 @@ impl Piped {
         serde_json::from_str(&self.hear_line()).expect("a line of JSON")
     }
 
-    /// Hears a line as it is spelled.
+    /// Reads a line in its original spelling.
     pub(super) fn hear_line(&mut self) -> String {
         let line = self.lines.recv_timeout(PATIENCE).expect("the gateway says something in time");
         self.heard.push(line.clone());
         line
     }
 
-    /// Says something and returns everything up to its answer, the answer last.
+    /// Sends a request and returns all messages up to its answer, the answer last.
     pub(super) fn ask(&mut self, request: &Value) -> Vec<Value> {
         self.say(request);
         self.hear_answer(&request["id"])
@@ -356,7 +356,7 @@ impl Piped {
         send(&self.child, signal);
     }
 
-    /// Waits for the gateway to leave by itself, and returns its exit code.
+    /// Waits for the gateway to exit by itself, and returns its exit code.
     pub(super) fn exit_code(&mut self) -> Option<i32> {
         let mut status = None;
         until("the gateway leaves", || {
@@ -366,7 +366,7 @@ impl Piped {
         status.and_then(|status| status.code())
     }
 
-    /// Closes the stream and waits for the gateway to leave.
+    /// Closes the stream and waits for the gateway to exit.
     pub(super) fn finish(mut self) -> (Vec<String>, Vec<String>) {
         self.stdin = None;
         until("the gateway leaves", || self.child.try_wait().expect("it is ours").is_some());

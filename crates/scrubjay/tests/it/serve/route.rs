@@ -1,4 +1,4 @@
-//! Tasks in plain words through a running gateway: what is called, what is asked, what is refused and how.
+//! Tasks in plain words through a running gateway: which calls are made, what the user is asked, what is refused.
 
 mod flow;
 mod forms;
@@ -84,7 +84,7 @@ fn a_routed_call_is_found_and_counted_once() {
     let counts: Vec<(&Value, &Value)> = calls.iter().map(|p| (&p["subject"], &p["count"])).collect();
     assert!(counts.contains(&(&json!("tools/call echo"), &json!(2))), "{counts:?}");
     assert!(counts.contains(&(&json!("agentify/orchestrateTask"), &json!(1))), "{counts:?}");
-    // For the task the gateway may also have asked which tools there are.
+    // For the task the gateway may also have requested the lists of tools.
     assert!(stats["message_flow"]["gateway_requests"].as_u64() >= Some(1), "{stats}");
     assert_eq!(stats["message_flow"]["client_requests"], 3, "{stats}");
 }
@@ -206,7 +206,7 @@ fn what_the_gateway_answers_itself_passes_the_rules_too() {
     let data = routing.data();
     let (log, _directory) = routing.finish();
     assert!(log.contains("applies to nothing") && log.contains("idle-rule"), "{log}");
-    // On tape it is told of the client's own request, as it is of one to a backend.
+    // On tape the rule is noted at the client's own request, as it is at a request to a backend.
     let tape = entries(&data, "serve");
     let mut told = Vec::new();
     for entry in tape.iter().filter(|entry| entry["intercepted"] == true) {
@@ -266,10 +266,10 @@ fn what_a_backend_says_of_a_failure_is_passed_on() {
         (&error["data"]["backend"], &error["data"]["error"]["code"]),
         (&json!("sample"), &json!(-32601))
     );
-    // A tool that fails has a result, which says so.
+    // A tool that fails has a result that says so.
     let answer = routing.task("fail");
     assert_eq!((answer_text(&answer), &answer["result"]["isError"]), ("no luck", &json!(true)));
-    // Any method may be meant; to a tool's caller its result is text.
+    // A task may mean any method; the caller of a tool gets its result as text.
     let answer = routing.call("orchestrate_task", &json!({ "query": "what is there?" }));
     assert!(answer_text(&answer).contains("sample://"), "{answer}");
     assert_eq!(answer["result"]["_meta"]["scrubjay/route"]["plan"]["mcpMethod"], "resources/list");

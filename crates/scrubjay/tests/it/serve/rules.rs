@@ -1,4 +1,4 @@
-//! Rules on the way to the backends of the gateway: nothing that is said to them goes round.
+//! Rules between the gateway and its backends: no message bypasses them.
 
 use std::path::Path;
 use std::process::Command;
@@ -22,7 +22,7 @@ fn config(directory: &Path, rules: &Value, backends: &Value) -> String {
     text(&file)
 }
 
-/// A gateway on standard streams before these backends, greeted.
+/// A gateway on standard streams in front of these backends, after the greeting.
 fn start(directory: &Path, rules: &Value, backends: &Value) -> Piped {
     let mut command = Command::new(env!("CARGO_BIN_EXE_scrubjay"));
     command.env(crate::harness::BACKGROUND_VARIABLE, "false");
@@ -92,7 +92,7 @@ fn each_action_does_what_it_says() {
     let waited = tape.iter().find(|e| message(e)["id"] == 14 && e["role"] == "answer").expect("answered");
     assert!(waited["response_time_ns"].as_u64() >= Some(40_000_000), "both wait: {waited}");
     assert!(of("note").iter().all(|entry| entry["tags"] == json!(["seen"])));
-    // What rules did on the way to a backend is told of the client's own call, once.
+    // The effects of rules between gateway and backend are reported once, at the client's own call.
     let data = scratch.path().join("data");
     let search = |query: &str| -> Value {
         serde_json::from_str(&scrubjay(&data, &["--json", "tape", "search", query])).expect("JSON")
@@ -128,7 +128,7 @@ fn a_backend_that_a_client_brings_is_ruled_too() {
     assert_eq!(answer_text(&call(&mut piped, 11, "one__echo", &json!({ "text": "x" }))), "x");
 }
 
-/// Answers one call, and leaves.
+/// A server that answers one call, and exits.
 const BRIEF: &str = r#"
 import json, sys
 for line in sys.stdin:
@@ -157,7 +157,7 @@ fn an_answer_that_waits_outlives_the_one_who_gave_it() {
     assert_eq!(answer_text(&call(&mut piped, 10, "last", &json!({}))), "last words");
 }
 
-/// Asks its client for words, tells it something, and answers with the words.
+/// A server that asks its client for words, sends a notification, and answers with the words.
 const ASKER: &str = r#"
 import json, sys
 def say(**members):
@@ -245,7 +245,7 @@ fn lists_and_greetings_are_judged_like_calls() {
 #[test]
 fn what_a_rule_hides_does_not_come_back_from_an_earlier_run() {
     let scratch = scratch();
-    // A server that is there the first time, and hangs from then on.
+    // A server that answers the first time, and then hangs.
     let (flag, server) = (scratch.path().join("seen"), env!("CARGO_BIN_EXE_scrubjay"));
     let script =
         format!("[ -e {0} ] && exec sleep 1000; touch {0}; exec {server} sample-server", flag.display());
@@ -258,7 +258,7 @@ fn what_a_rule_hides_does_not_come_back_from_an_earlier_run() {
         listed.contains("\"fail\"")
     };
     assert!(lists_fail(&json!([])), "it is there");
-    assert!(lists_fail(&json!([])), "what it listed last stands in for it");
+    assert!(lists_fail(&json!([])), "its last list is used");
     assert!(!lists_fail(
         &json!([{ "name": "hide", "match": { "methods": ["tools/*"] }, "action": "block" }])
     ));

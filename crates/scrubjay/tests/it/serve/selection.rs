@@ -1,4 +1,4 @@
-//! What is kept of conversations over HTTP: of the gateway's clients, and of `wrap --listen` and `--url`.
+//! Selection for conversations over HTTP: those of the gateway's clients, and of `wrap --listen` and `--url`.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::rig::{Piped, Served, entries, initialize, open_session, scratch, text
 
 const FOCUSED: &str = "recorder: { strategy: { kind: error_focused, before: 0, after: 0 } }";
 
-/// Returns the ids of requests and answers on one of the legs.
+/// Returns the ids of the recorded requests and answers of one leg.
 fn ids(entries: &[Value], on_backend: bool) -> Vec<&str> {
     let of_leg = entries.iter().filter(|entry| entry["via"].is_string() == on_backend);
     of_leg

@@ -1,4 +1,4 @@
-//! Many clients that come and go: with each goes its server, and nothing of either stays.
+//! Many clients that connect and leave: the server of each ends with it, and no memory, process or descriptor is left.
 
 use std::path::Path;
 
@@ -11,13 +11,13 @@ use super::rig::{Served, answer_text, open_session, scratch, until};
 const SESSIONS: usize = 1000;
 /// How many are open at the same time.
 const AT_ONCE: usize = 25;
-/// How much memory may come on top after the first quarter, because allocators keep some: a tenth of what sessions
+/// How much memory may be added after the first quarter, because allocators keep some: a tenth of what sessions
 /// with a list of tools and a server each would take.
 const GROWTH_KB_MAX: u64 = 16 * 1024;
 
 /// Everything the gateway holds: descriptors, memory in KiB, processes below it.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct GatewayResources {
     descriptors: usize,
     memory_kb: u64,
     servers: usize,
@@ -28,7 +28,7 @@ fn children_of(pid: i32) -> Vec<i32> {
     children.split_whitespace().filter_map(|child| child.parse().ok()).collect()
 }
 
-fn held(worker: i32) -> Held {
+fn held(worker: i32) -> GatewayResources {
     let of = Path::new("/proc").join(worker.to_string());
     let descriptors = std::fs::read_dir(of.join("fd")).map(Iterator::count).unwrap_or_default();
     let status = std::fs::read_to_string(of.join("status")).expect("it runs");
@@ -40,10 +40,10 @@ fn held(worker: i32) -> Held {
         let status = std::fs::read_to_string(entry.path().join("status")).unwrap_or_default();
         status.lines().any(|line| line == parent) && !status.contains("State:\tZ")
     };
-    Held { descriptors, memory_kb, servers: all.filter(is_below).count() }
+    GatewayResources { descriptors, memory_kb, servers: all.filter(is_below).count() }
 }
 
-/// Opens sessions that each call their own server; half of them say goodbye, the others just leave.
+/// Opens sessions that each call their own server; half of them end their session, the others only disconnect.
 fn come_and_go(target: &Target) {
     let sessions: Vec<Target> = (0..AT_ONCE).map(|_| open_session(target)).collect();
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! `shutdown` and `exit`: taken from the client that owns the gateway, refused to clients of a shared one.
+//! `shutdown` and `exit`: accepted from the client that owns the gateway, refused for clients of a shared one.
 
 use std::path::Path;
 use std::process::Command;
@@ -39,7 +39,7 @@ fn shutdown_ends_the_backends_and_exit_the_process() {
     assert_eq!(answer_text(piped.ask(&echo(2)).last().unwrap()), "still here");
     let answer = piped.ask(&request(3, "shutdown")).pop().unwrap();
     assert_eq!(answer, json!({ "jsonrpc": "2.0", "id": 3, "result": null }));
-    // A tapped server holds this lock for as long as any of its processes is there.
+    // A tapped server holds this lock as long as any of its processes runs.
     let gone =
         Command::new("flock").arg("--nonblock").arg(scratch.path().join("running")).arg("true").status();
     assert!(gone.expect("flock starts").success(), "the backend is still there");

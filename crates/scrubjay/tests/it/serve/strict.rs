@@ -1,4 +1,4 @@
-//! Rules make HTTP strict, too: in front of a server elsewhere, and in front of the gateway's backends.
+//! Rules make HTTP strict, too: in front of a remote server, and in front of the gateway's backends.
 
 use serde_json::{Value, json};
 
@@ -49,7 +49,7 @@ fn a_body_that_readers_differ_on_reaches_no_server() {
     let liar = served.target().with("Mcp-Method", "tools/call").with("Mcp-Name", "rm").post(&call);
     assert_eq!(liar.status, 400, "the header says other than the body");
     assert!(upstream.asked().is_empty());
-    // Line breaks between tokens are no line ends of HTTP; they go no further all the same.
+    // Line breaks between tokens end no message over HTTP, but they are still removed.
     let pretty = call.replace("\"arguments\"", "\r\n\t\"arguments\"");
     assert_eq!(served.target().post(&pretty).json()["result"], json!({}));
     assert!(!upstream.asked()[0].body.iter().any(|b| matches!(b, b'\r' | b'\n')));
@@ -100,7 +100,7 @@ fn a_client_of_the_gateway_is_held_to_the_same() {
         let told = session.post(&body).json();
         assert_eq!((&told["id"], &told["error"]["data"]["rule"]), (&json!(5), &json!(why)), "{body}: {told}");
     }
-    // A line break within a string is no JSON, and is not mended.
+    // A line break within a string is not JSON, and is not repaired.
     let broken = session.post(&call.replace("\"echo\"", "\"ec\nho\""));
     assert_eq!((broken.status, &broken.json()["error"]["code"]), (400, &json!(-32700)));
     assert_eq!(session.post(&call.replace(',', ",\r\n")).json()["result"]["content"][0]["text"], "x");

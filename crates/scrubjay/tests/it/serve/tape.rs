@@ -1,4 +1,4 @@
-//! Everything that crossed either leg is on tape, in order, and what a backend was asked names who asked.
+//! All messages of both legs are on tape, in order, and a request to a backend names the client that caused it.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -30,7 +30,7 @@ fn call(id: u64, tool: &str) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params })
 }
 
-/// Holds a conversation with many calls at once, and questions in between.
+/// Runs a conversation with many calls at once, and requests to the client in between.
 fn converse(piped: &mut Piped) {
     piped.ask(&initialize(1));
     piped.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));

@@ -1,4 +1,4 @@
-//! An agent that looks at recordings through the gateway that makes them.
+//! An agent that searches recordings through the gateway that makes them.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ fn what_was_called_through_the_gateway_is_found_there() {
     for round in 0..2 {
         let found = call(&served, 2 + round, "search_tapes", &json!({ "query": "needle" }));
         let data = &found["result"]["structuredContent"];
-        // Both legs are on tape, and one is shown; searches for it are not.
+        // Both legs are on tape, and only one is found; the searches themselves are not.
         assert_eq!((&data["total"], &data["hits"][0]["name"]), (&json!(1), &json!("echo")), "{found}");
         assert!(answer_text(&found).contains("«needle»"), "{found}");
     }

@@ -1,4 +1,4 @@
-//! Real hosts that look at recordings, in both eras.
+//! Real hosts that search recordings, in both eras.
 //!
 //! Needs `scripts/install-peers` and `SCRUBJAY_PEERS`.
 

@@ -1,4 +1,4 @@
-//! Which of Scrubjay's own tools a client is shown, and in what words they are described.
+//! Which of Scrubjay's own tools a client gets, and the schemas that describe them.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ const LISTS: [(&str, &str); 4] = [
     ("resources/templates/list", "resourceTemplates"),
 ];
 
-/// What model APIs take in a schema; the rest is for validators.
+/// The keywords that model APIs accept in a schema; the others are only for validators.
 const KEYWORDS: [&str; 14] = [
     "anyOf",
     "default",
@@ -58,7 +58,7 @@ fn none_adds_nothing_of_its_own() {
         assert_eq!(greeting.get("instructions"), None);
         let call = json!({ "name": "find_tools", "arguments": { "query": "x" } });
         assert_eq!(ask(&mut piped, 8, "tools/call", &call)["error"]["code"], -32602);
-        // The method is no tool: it answers, though nothing serves the task.
+        // The method is not a tool: it answers although no tool fits the task.
         let task = ask(&mut piped, 9, "agentify/orchestrateTask", &json!({ "query": "count to three" }));
         assert_eq!(task["error"]["code"], -32000, "{task}");
     }

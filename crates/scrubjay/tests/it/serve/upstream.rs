@@ -1,19 +1,19 @@
-//! A server on HTTP that keeps what it was sent, and answers with the bytes a test gives.
+//! A server on HTTP that stores the requests it gets, and answers with the bytes that a test chooses.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// A request as it came.
+/// A received request.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct UpstreamRequest {
     pub(super) method: String,
     /// Lower-case names.
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
 }
 
-impl Asked {
+impl UpstreamRequest {
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
@@ -25,15 +25,15 @@ impl Asked {
 
 pub(super) struct Upstream {
     pub(super) url: String,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<UpstreamRequest>>>,
 }
 
 impl Upstream {
     /// Starts one; it lives as long as the test does.
-    pub(super) fn start(answer: impl Fn(&Asked) -> String + Send + Sync + 'static) -> Self {
+    pub(super) fn start(answer: impl Fn(&UpstreamRequest) -> String + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let url = format!("http://{}/mcp", listener.local_addr().expect("it is bound"));
-        let asked = Arc::<Mutex<Vec<Asked>>>::default();
+        let asked = Arc::<Mutex<Vec<UpstreamRequest>>>::default();
         let (log, answer) = (asked.clone(), Arc::new(answer));
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -42,7 +42,7 @@ impl Upstream {
                     let Some(asked) = read(&stream) else { return };
                     let answer = answer(&asked);
                     log.lock().expect("no test panics with it").push(asked);
-                    // Whoever asked may have left.
+                    // The client may have left.
                     let _ = (&stream).write_all(answer.as_bytes());
                 });
             }
@@ -50,12 +50,12 @@ impl Upstream {
         Self { url, asked }
     }
 
-    pub(super) fn asked(&self) -> Vec<Asked> {
+    pub(super) fn asked(&self) -> Vec<UpstreamRequest> {
         self.asked.lock().expect("no test panics with it").clone()
     }
 }
 
-fn read(stream: &TcpStream) -> Option<Asked> {
+fn read(stream: &TcpStream) -> Option<UpstreamRequest> {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
@@ -70,7 +70,7 @@ fn read(stream: &TcpStream) -> Option<Asked> {
     let length = headers.iter().find(|(name, _)| name == "content-length");
     let mut body = vec![0; length.and_then(|(_, length)| length.parse().ok()).unwrap_or(0)];
     reader.read_exact(&mut body).ok()?;
-    Some(Asked { method, headers, body })
+    Some(UpstreamRequest { method, headers, body })
 }
 
 /// An answer that is complete.

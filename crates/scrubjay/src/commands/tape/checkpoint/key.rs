@@ -33,8 +33,9 @@ impl SigningKey {
 /// Makes a key in a file that is not there yet.
 pub(super) fn create(path: &Path) -> anyhow::Result<SigningKey> {
     let mut seed = [0; SEED_BYTES];
-    getrandom::fill(&mut seed).context("the system gives no random numbers")?;
+    getrandom::fill(&mut seed).context("cannot get random numbers from the system")?;
     let key = SigningKey::of_seed(&seed)?;
+    // `create_new`, because an existing file may be a key that is in use.
     let mut file = std::fs::OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -42,6 +43,7 @@ pub(super) fn create(path: &Path) -> anyhow::Result<SigningKey> {
         .open(path)
         .with_context(|| format!("cannot make a new key in {}", path.display()))?;
     file.write_all(format!("{MARK}{}\n", hex(&seed)).as_bytes())?;
+    // So that no checkpoint is signed with a key that a loss of power takes away.
     file.sync_all()?;
     Ok(key)
 }

@@ -29,6 +29,7 @@ pub(super) fn show(global: &Global, home: &Home, tape: &Tape, number: u64, form:
     let mut reader = home.reader(tape)?;
     let mut entries = tape.entries()?;
     while let Some((at, entry)) = entries.next()? {
+        // Also the entries before it: what an answer means depends on its request.
         let reading = reader.read_numbered(at, &entry);
         if at != number {
             continue;
@@ -49,12 +50,13 @@ pub(super) fn show(global: &Global, home: &Home, tape: &Tape, number: u64, form:
     anyhow::bail!("the tape has no entry {number}: `scrubjay tape show` lists them")
 }
 
-/// Writes the bytes; on a terminal, which they could steer, as harmless text.
+/// Writes the bytes; on a terminal, which they could control, with control characters escaped.
 fn raw(payload: &[u8]) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     if out.is_terminal() {
         writeln!(out, "{}", inert_bytes(payload))?;
     } else {
+        // Without a line feed, which is not part of the recorded bytes.
         out.write_all(payload)?;
     }
     Ok(out.flush()?)
@@ -65,6 +67,7 @@ fn answer(tape: &Tape, number: u64, reading: &EntryReading) -> anyhow::Result<Op
     if !asks(reading) {
         return Ok(None);
     }
+    // From the beginning, with a reader of its own, because the answer comes after the entry that is shown.
     let mut reader = scrubjay_core::reading::EntryReader::default();
     let mut entries = tape.entries()?;
     while let Some((at, entry)) = entries.next()? {
@@ -112,7 +115,7 @@ fn facts(
         fact("rules", &judged)?;
     }
     if reading.original.is_some() {
-        fact("original", &format!("as it came: entry {}", number.saturating_sub(1)))?;
+        fact("original", &format!("entry {}, before rules changed it", number.saturating_sub(1)))?;
     }
     let marks = redact::marks(entry.payload);
     if !marks.is_empty() {
@@ -130,6 +133,7 @@ fn way(entry: &Entry<'_>) -> String {
         Transport::Memory => "memory",
     };
     let (from, to) = match entry.via {
+        // Connections count from 1; an entry without the field has 0.
         Some(backend) if entry.connection > 0 => {
             ("gateway", format!("backend {backend} (connection {})", entry.connection))
         }
@@ -161,7 +165,7 @@ fn pair(tape: &Tape, reading: &EntryReading, answer: Option<(u64, Option<u64>)>)
     }
 }
 
-/// Writes a message as it was said: keys in their order, numbers in their spelling.
+/// Writes a message in its original spelling, indented: the order of keys and the digits of numbers stay.
 fn message(out: &mut impl Write, payload: &[u8]) -> anyhow::Result<()> {
     match std::str::from_utf8(payload).ok().and_then(pretty_json::pretty) {
         // Line breaks belong to the layout: a JSON string contains none.

@@ -1,4 +1,4 @@
-//! The rows of a tape: the content of each entry, its request, its failure.
+//! The table rows of a tape: what each entry is, how its request ended, what rules did to it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,10 +15,10 @@ use serde_json::Value;
 
 use crate::render::{Align, Table, columns, fit_last};
 
-/// Stands behind the size of a message from which secrets were taken.
+/// Marks the size of a message from which secrets were removed.
 const REDACTED: &str = "*";
 
-/// The table of a tape's entries, and what is still open among them.
+/// The table of a tape's entries, and the requests that have no answer yet.
 pub(crate) struct Rows {
     pub(crate) table: Table,
     /// The rows of requests without an answer, by their entries, and how many messages of each are open.
@@ -75,7 +75,7 @@ impl Rows {
         );
     }
 
-    /// Takes note of an entry that is not shown: it may answer one that is.
+    /// Reads an entry that is not shown: it may answer one that is.
     pub(crate) fn pass(&mut self, reading: &EntryReading) {
         for link in &reading.links {
             if let Some(asked) = link.answers {
@@ -93,6 +93,7 @@ impl Rows {
         let messages = if reading.envelope.batch.is_empty() { alone } else { &reading.envelope.batch };
         let asks = |message: &&Envelope| message.kind == MessageKind::Request && message.id.is_some();
         let asked = messages.iter().filter(asks).count();
+        // A batch is one row with several requests, which stays open until all of them are answered.
         if asked > 0 {
             self.open.insert(number, (self.table.rows(), asked));
         }
@@ -119,15 +120,15 @@ impl Rows {
         }
     }
 
-    /// Explains the mark at sizes, where one was used.
+    /// Explains the mark at sizes, if one was used.
     pub(crate) fn footnote(&self) -> Option<&'static str> {
-        self.has_redacted
-            .then_some("* the size after redaction: secrets were taken out before it was recorded")
+        self.has_redacted.then_some("* the size after redaction: secrets were removed before it was recorded")
     }
 }
 
 /// Returns widths for a table that is printed row by row.
 pub(crate) fn fixed_widths() -> [usize; 9] {
+    // In the order of the columns in `Rows::new`; the last one is computed.
     let mut widths = [6, 9, 1, 8, 8, 40, 9, 8, 0];
     fit_last(&mut widths);
     widths
@@ -175,9 +176,11 @@ pub(super) fn subject(entry: &Entry<'_>, reading: &EntryReading) -> String {
                 .flatten()
                 .collect::<Vec<_>>()
                 .join(" "),
+            // 64 bytes: a little more than a cell of the table shows.
             _ => inert_bytes(&entry.payload[..entry.payload.len().min(64)]),
         },
         EntryKind::Original => {
+            // The reader pairs only the forwarded message, so this one has no link to take the names from.
             let came = Envelope::parse(entry.payload);
             [came.method, came.name].into_iter().flatten().collect::<Vec<_>>().join(" ")
         }
@@ -195,7 +198,7 @@ pub(super) fn subject(entry: &Entry<'_>, reading: &EntryReading) -> String {
     }
 }
 
-/// Says a note in words, where it is one of those that tell what is not on the tape or how a backend ended.
+/// Describes a note in words if it says what is not on the tape, or how a backend ended; else returns its text.
 fn note(payload: &[u8]) -> String {
     if let Some(left_out) = LeftOut::from_note(payload) {
         return left_out.describe();
@@ -212,7 +215,7 @@ fn note(payload: &[u8]) -> String {
     }
 }
 
-/// Names the settings because of which a tape does not hold everything, or not at once.
+/// Names the settings because of which a tape does not hold everything, or was written later.
 fn selected_by(note: &Value) -> String {
     let settings = note["settings"].as_object().into_iter().flatten();
     let names: Vec<String> = settings
@@ -230,7 +233,7 @@ fn selected_by(note: &Value) -> String {
     }
 }
 
-/// Says how an entry ended, what rules did to it, what is odd about it, and what it asks or complains about.
+/// Describes how an entry ended, what rules did to it, its defects, and what it asks for.
 fn what(entry: &Entry<'_>, reading: &EntryReading) -> String {
     let mut text = status(entry, reading).join(", ");
     if let Some(said) = said(entry, &reading.envelope) {
@@ -240,7 +243,7 @@ fn what(entry: &Entry<'_>, reading: &EntryReading) -> String {
     text
 }
 
-/// Returns what a request or notification asks for, as far as there is room for it.
+/// Returns what a request or notification asks for, cut to the width of a line.
 fn said<'a>(entry: &Entry<'a>, envelope: &Envelope) -> Option<&'a str> {
     let asks = matches!(envelope.kind, MessageKind::Request | MessageKind::Notification);
     let is_message = entry.kind == EntryKind::Original || (entry.kind == EntryKind::Message && asks);
@@ -289,7 +292,7 @@ fn status(entry: &Entry<'_>, reading: &EntryReading) -> Vec<String> {
     words
 }
 
-/// Says what rules did to a message, and which.
+/// Describes what rules did to a message, and names them.
 pub(super) fn judged(entry: &Entry<'_>) -> Option<String> {
     let (rules, tags) = (entry.rule_marks.rule_names(), entry.rule_marks.tag_names());
     if rules.is_empty() {

@@ -1,4 +1,4 @@
-//! Which tape is shown: one of the data directory, a file, or what comes on standard input.
+//! Finds the tape to show: a tape of the data directory, a file, or standard input.
 //!
 //! An export is converted to a tape in a private temporary directory.
 
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use super::super::import;
 use crate::cli::Global;
 
-/// An open tape, and what has to stay for as long as it is read.
+/// An open tape, and the temporary directory that must exist while it is read.
 pub(super) struct Source {
     pub(super) tape: Tape,
     _scratch: Option<TempDir>,
@@ -60,7 +60,7 @@ fn of_file(global: &Global, path: &Path) -> anyhow::Result<Source> {
     copied(global, file, &path.display().to_string())
 }
 
-/// Opens a copy of what is read: a tape as it is, an export as `tape import` would take it in.
+/// Opens a copy of the input: a tape unchanged, an export converted as `tape import` does it.
 fn copied(global: &Global, mut from: impl Read, name: &str) -> anyhow::Result<Source> {
     let cannot = || format!("cannot read {name}");
     let scratch = tempfile::tempdir().context("cannot make a temporary directory")?;

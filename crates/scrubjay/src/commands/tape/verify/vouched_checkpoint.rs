@@ -12,11 +12,11 @@ use super::VerifyArgs;
 use crate::commands::tape::checkpoint::PublicKey;
 use crate::render::local_time;
 
-/// A checkpoint, and what vouches for it.
+/// A checkpoint, and the evidence that it is genuine.
 pub(super) struct VouchedCheckpoint {
     checkpoint: Checkpoint,
     vouched: String,
-    /// Whether something that was not in the file vouches for it.
+    /// Whether the evidence includes something from outside the file: a root or a key that the user gave.
     is_proved: bool,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct CheckpointReport {
     pub(super) is_fine: bool,
     root: String,
     made_wall_ns: u64,
-    /// What vouches for the checkpoint itself.
+    /// The evidence that the checkpoint is genuine.
     vouched: String,
     is_proved: bool,
     #[serde(flatten)]
@@ -38,11 +38,12 @@ pub(super) fn read(path: &Path, args: &VerifyArgs) -> anyhow::Result<VouchedChec
     let named = || path.display().to_string();
     let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let checkpoint = Checkpoint::parse(&text).with_context(named)?;
+    // Case and blanks do not count, because a person copied the root.
     if let Some(root) = &args.root
         && !root.trim().eq_ignore_ascii_case(&checkpoint.root)
     {
         anyhow::bail!(
-            "{}: this is not the checkpoint that was noted down: its root is {}",
+            "{}: this is not the checkpoint that you noted down: its root is {}",
             path.display(),
             checkpoint.root
         );
@@ -50,10 +51,12 @@ pub(super) fn read(path: &Path, args: &VerifyArgs) -> anyhow::Result<VouchedChec
     let signed = checkpoint.signed_bytes();
     let vouched = match (&args.public_key, &checkpoint.signature) {
         (Some(key), Some(signature)) if key.has_signed(&signed, signature) => {
-            "signed by the key that was given".to_owned()
+            "signed by the key of --public-key".to_owned()
         }
-        (Some(_), Some(_)) => anyhow::bail!("{}: the key that was given did not sign it", path.display()),
-        (Some(_), None) => anyhow::bail!("{}: it is not signed", path.display()),
+        (Some(_), Some(_)) => anyhow::bail!("{}: the key of --public-key did not sign it", path.display()),
+        (Some(_), None) => {
+            anyhow::bail!("{}: it is not signed: check its root with --root instead", path.display())
+        }
         (None, Some(signature)) => {
             let key = PublicKey::parse(&signature.public_key).with_context(named)?;
             if !key.has_signed(&signed, signature) {
@@ -61,10 +64,10 @@ pub(super) fn read(path: &Path, args: &VerifyArgs) -> anyhow::Result<VouchedChec
             }
             format!("signed by {}: give --public-key to check that this is your key", signature.public_key)
         }
-        (None, None) => "nothing but the place where the file was kept: give --root".to_owned(),
+        (None, None) => "only the place where you kept the file: give --root to check more".to_owned(),
     };
     let is_proved = args.root.is_some() || args.public_key.is_some();
-    let vouched = if args.root.is_some() { "it has the root that was given".to_owned() } else { vouched };
+    let vouched = if args.root.is_some() { "it has the root of --root".to_owned() } else { vouched };
     Ok(VouchedCheckpoint { checkpoint, vouched, is_proved })
 }
 
@@ -86,17 +89,17 @@ impl VouchedCheckpoint {
 impl CheckpointReport {
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!("checkpoint {} of {}", self.root, local_time(self.made_wall_ns))];
-        lines.push(format!("  what vouches for it: {}", self.vouched));
+        lines.push(format!("  evidence that the checkpoint is genuine: {}", self.vouched));
         let told = self.compared.tapes.iter();
         lines.extend(told.map(|tape| format!("  {}  {}", tape.tape, tape.words)));
         if !self.compared.new_tapes.is_empty() {
             let new = counted(self.compared.new_tapes.len() as u64, "tape");
-            lines.push(format!("  {new} came since, and nothing is said of them"));
+            lines.push(format!("  {new} came since; the checkpoint does not cover them"));
         }
         if !self.compared.covers_facts {
             lines.push(
-                "  an earlier version made it: it says nothing of what headers tell beside the identity of a tape, nor \
-                 of footers; make a new one"
+                "  an earlier version made it: it does not cover footers, or facts of headers that do not identify a \
+                 tape; make a new one"
                     .to_owned(),
             );
         }
@@ -105,7 +108,7 @@ impl CheckpointReport {
         } else if self.is_fine {
             "  no entry that was recorded before it was changed".to_owned()
         } else {
-            "  what was recorded before it is NOT what is here now".to_owned()
+            "  recordings that it covers were CHANGED or removed".to_owned()
         });
         lines
     }

@@ -1,11 +1,11 @@
-//! Secrets in everything a backend of the gateway says, is told and is started with.
+//! Secrets in everything that a backend of the gateway sends, receives and is started with.
 
 use serde_json::{Value, json};
 
 use super::super::rig::{Piped, text, until};
-use super::Hunt;
+use super::CanaryRun;
 
-/// A server that says the secrets of a file wherever it can say something.
+/// A server that puts the secrets of a file into every text that it sends.
 const SERVER: &str = r#"
 import json, os, sys
 texts = open(sys.argv[1]).read().split("\x1e")
@@ -63,7 +63,7 @@ impl Client {
     }
 }
 
-pub(super) fn pass(hunt: &mut Hunt) {
+pub(super) fn pass(hunt: &mut CanaryRun) {
     let inputs = hunt.path("inputs");
     let (texts, words) = (hunt.texts(), hunt.words());
     std::fs::write(inputs.join("server.py"), SERVER).expect("it is ours");
@@ -77,7 +77,7 @@ pub(super) fn pass(hunt: &mut Hunt) {
         words.iter().enumerate().map(|(n, word)| (format!("CANARY_{n}"), json!(word))).collect();
     let backend = json!({ "id": id, "displayName": texts[0], "type": "stdio", "command": "python3", "args": args, "env": environment });
     let settings = json!({ "backends": [backend], "llm": { "base_url": "http://127.0.0.1:9/" } });
-    // The second run begins with what the first remembered.
+    // The second run begins with the lists that the first one stored.
     for run in 0..2 {
         let mut command = hunt.command("backends", &settings);
         command.args(["serve", "--toolsets", "none", "--debug-port", "0"]);
@@ -101,8 +101,8 @@ pub(super) fn pass(hunt: &mut Hunt) {
     hunt.cover("debug endpoints", texts.len());
 }
 
-/// Two backends have tools and prompts of the same names, so the gateway puts theirs before each: `files__ghp_…`.
-pub(super) fn pass_with_prefixes(hunt: &mut Hunt) {
+/// Two backends have tools and prompts of the same names, so the gateway puts the id before each: `files__ghp_…`.
+pub(super) fn pass_with_prefixes(hunt: &mut CanaryRun) {
     let inputs = hunt.path("inputs");
     let args = ["server.py", "texts", "words"].map(|name| text(&inputs.join(name)));
     let backend = |id: &str| json!({ "id": id, "type": "stdio", "command": "python3", "args": args });
@@ -133,7 +133,7 @@ pub(super) fn pass_with_prefixes(hunt: &mut Hunt) {
     client.piped.finish();
 }
 
-fn converse(hunt: &mut Hunt, client: &mut Client, words: &[String], id: &str) {
+fn converse(hunt: &mut CanaryRun, client: &mut Client, words: &[String], id: &str) {
     let everything = hunt.all_in_one();
     let info = json!({ "name": everything, "version": "1" });
     let params = json!({ "protocolVersion": "2025-11-25", "capabilities": { "experimental": { "x": { "y": everything } } }, "clientInfo": info });
@@ -156,14 +156,14 @@ fn converse(hunt: &mut Hunt, client: &mut Client, words: &[String], id: &str) {
     assert!(died["error"]["message"].as_str().is_some_and(|why| why.contains("it said")), "{died}");
     let again = client.ask("tools/call", &json!({ "name": "die" }));
     for (what, answer) in [("dying", died), ("dead", again)] {
-        // Its id is how a client names it.
+        // A client addresses it by its id.
         let answer = answer.to_string().replace(id, "it");
         hunt.heard.push((format!("what the client hears of a {what} backend"), answer.into_bytes()));
     }
 }
 
 /// Reads everything that the debug endpoints show.
-fn look_at_debug(hunt: &mut Hunt) {
+fn look_at_debug(hunt: &mut CanaryRun) {
     let log = hunt.path("backends.log");
     let mut found = None;
     until("it says where the debug endpoints are", || {

@@ -1,9 +1,9 @@
-//! Secrets in everything that agents have our own tools write down.
+//! Secrets in everything that agents store with our own tools.
 
 use serde_json::{Value, json};
 
 use super::super::rig::{Piped, initialize};
-use super::Hunt;
+use super::CanaryRun;
 
 struct Agent {
     piped: Piped,
@@ -20,7 +20,7 @@ impl Agent {
     }
 }
 
-pub(super) fn pass(hunt: &mut Hunt) {
+pub(super) fn pass(hunt: &mut CanaryRun) {
     let mut command = hunt.command("ledger", &json!({}));
     command
         .args(["serve", "--toolsets", "recorder,progress,records,tapes", "--workspace"])
@@ -61,7 +61,7 @@ fn projects(agent: &mut Agent, texts: &[String], words: &[String]) {
     for word in words {
         let made = agent.call("create_project", &json!({ "id": word, "name": "a project" }));
         assert_eq!(made["isError"], true, "an id that holds a secret is refused: {word}: {made}");
-        // Others begin with their first use.
+        // Other sessions begin with their first call.
         agent.call("log_progress", &json!({ "projectId": word, "title": "t", "content": "c" }));
         agent.call(
             "create_record",

@@ -1,13 +1,13 @@
-//! Secrets in messages, as `wrap` passes them: forwarded as they are, recorded without.
+//! Secrets in messages through `wrap`: forwarded unchanged, recorded without the secrets.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
-use super::Hunt;
+use super::CanaryRun;
 use crate::harness::Lab;
 
-/// How a message holds a text.
+/// The form in which a message contains a text.
 type Template = (&'static str, fn(&str) -> Value);
 
 fn request(method: &str, params: Value) -> Value {
@@ -115,7 +115,7 @@ fn coloured(text: &str) -> String {
     format!("found\x1b[m\x1b[K:\x1b[01;31m\x1b[K{}\x1b[32m{}\x1b[m\x1b[K", &text[..middle], &text[middle..])
 }
 
-pub(super) fn pass(hunt: &mut Hunt) {
+pub(super) fn pass(hunt: &mut CanaryRun) {
     let config = hunt.path("inputs").join("wrap.json");
     std::fs::write(&config, hunt.settings(&json!({})).to_string()).expect("it is ours");
     let config = config.to_str().expect("a path in UTF-8").to_owned();
@@ -154,7 +154,7 @@ pub(super) fn pass(hunt: &mut Hunt) {
     standard_error(hunt, &lab, &config);
 }
 
-fn too_long(hunt: &mut Hunt, lab: &Lab, config: &str, texts: &[String]) {
+fn too_long(hunt: &mut CanaryRun, lab: &Lab, config: &str, texts: &[String]) {
     let options = ["--config", config, "--max-message-size", "64KiB"];
     let mut wrapped = lab.wrap(&["cat"]).with(&options).start();
     for text in texts {
@@ -166,7 +166,7 @@ fn too_long(hunt: &mut Hunt, lab: &Lab, config: &str, texts: &[String]) {
     hunt.cover("message that is too long", texts.len());
 }
 
-fn standard_error(hunt: &mut Hunt, lab: &Lab, config: &str) {
+fn standard_error(hunt: &mut CanaryRun, lab: &Lab, config: &str) {
     let (texts, words) = (hunt.texts(), hunt.words());
     let script = "printf '%s\\n' \"$@\" >&2; env >&2; printf '\\033[31m%s\\033[0m\\n' \"$@\" >&2; echo done";
     let mut command = vec!["sh", "-c", script, "sh"];
@@ -174,7 +174,7 @@ fn standard_error(hunt: &mut Hunt, lab: &Lab, config: &str) {
     let exports: Vec<String> =
         words.iter().enumerate().map(|(n, word)| format!("export CANARY_{n}='{word}'")).collect();
     let wrapped = lab.wrap(&command).with(&["--config", config]).after(&exports.join("\n")).start();
-    // The host reads its standard error as it is.
+    // The host gets the standard error unchanged.
     wrapped.leave();
     hunt.cover("command line of a wrapped server", texts.len());
     hunt.cover("environment of a wrapped server", words.len());

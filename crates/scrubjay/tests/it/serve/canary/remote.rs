@@ -1,4 +1,4 @@
-//! Secrets on HTTP: in addresses, headers and bodies, on the way to backends, to the model, and from clients.
+//! Secrets over HTTP: in addresses, headers and bodies, to backends, to the model, and from clients.
 
 use std::sync::{Arc, mpsc};
 
@@ -8,20 +8,20 @@ use serde_json::{Value, json};
 use super::super::http::Target;
 use super::super::rig::{PATIENCE, Piped, Served, initialize, open_session, text};
 use super::super::upstream::{Upstream, whole};
-use super::Hunt;
+use super::CanaryRun;
 
-pub(super) fn pass(hunt: &mut Hunt) {
+pub(super) fn pass(hunt: &mut CanaryRun) {
     behind(hunt);
     before(hunt);
     routed(hunt);
 }
 
-/// Puts secrets where an HTTP backend is named, what it is sent, and what it answers.
-fn behind(hunt: &mut Hunt) {
+/// Puts secrets into the address of an HTTP backend, the requests to it, and its answers.
+fn behind(hunt: &mut CanaryRun) {
     let (words, everything) = (hunt.words(), hunt.all_in_one());
     let answer = {
         let (words, everything) = (words.clone(), everything.clone());
-        move |asked: &super::super::upstream::Asked| {
+        move |asked: &super::super::upstream::UpstreamRequest| {
             let headers: String = words
                 .iter()
                 .enumerate()
@@ -74,8 +74,8 @@ fn behind(hunt: &mut Hunt) {
     hunt.cover("error body of an HTTP backend", hunt.canaries.len());
 }
 
-/// Puts secrets where clients on HTTP can: headers, sessions, bodies that are refused.
-fn before(hunt: &mut Hunt) {
+/// Puts secrets into all that clients send over HTTP: headers, sessions, bodies that are refused.
+fn before(hunt: &mut CanaryRun) {
     let (texts, words) = (hunt.texts(), hunt.words());
     let config = hunt.path("inputs").join("front.yaml");
     std::fs::write(&config, hunt.settings(&json!({})).to_string()).expect("it is ours");
@@ -113,8 +113,8 @@ fn post_with(target: &Target, header: &str, value: &str) -> u16 {
     target.clone().with(header, value).post(&call.to_string()).status
 }
 
-/// Puts secrets in a task, in what a model answers, and in its errors.
-fn routed(hunt: &mut Hunt) {
+/// Puts secrets into a task, into a model's answers, and into its errors.
+fn routed(hunt: &mut CanaryRun) {
     let everything = hunt.all_in_one();
     let answers = [
         ScriptedAnswer::text(&everything),
@@ -128,13 +128,13 @@ fn routed(hunt: &mut Hunt) {
     command.args(["serve", "--toolsets", "router"]);
     command.env("OPENAI_BASE_URL", url).env("OPENAI_API_KEY", &hunt.canaries[30].text);
     let mut piped = Piped::started(command);
-    // One that cannot be asked anything: nobody is there to answer.
+    // A model that cannot be reached.
     let mut greeting = initialize(1);
     greeting["params"]["capabilities"] = json!({});
     piped.ask(&greeting);
     piped.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
     for id in 2..8 {
-        // A long task is refused before a model hears it, a short one is not.
+        // A long task is refused before a model gets it, a short one is not.
         let task = if id % 2 == 0 {
             format!("say this: {everything}")
         } else {
@@ -149,7 +149,7 @@ fn routed(hunt: &mut Hunt) {
     hunt.cover("error body of the model", hunt.canaries.len());
 }
 
-/// Starts a model that gives these answers, and then its last one for ever.
+/// Starts a model that gives these answers, and then always the last one.
 fn model(answers: Vec<ScriptedAnswer>) -> String {
     let (made, url) = mpsc::channel();
     std::thread::spawn(move || {

@@ -1,27 +1,27 @@
-//! The checks that pass direct and not through us, each with its reason. One that no longer differs must go.
+//! The checks that pass directly and not through Scrubjay, with reasons. An entry without a difference must be removed.
 
 use super::Door;
-use super::suite::Lost;
+use super::suite::LostCheck;
 
 /// A check that is known to end differently.
-struct Known {
+struct KnownDifference {
     servers: &'static [&'static str],
     revision: &'static str,
     doors: &'static [Door],
     /// The suite's id of the check.
     check: &'static str,
     why: &'static str,
-    /// Whether it may also end the same: it depends on how long an answer takes.
+    /// Whether it may also end the same way, because it depends on how long an answer takes.
     varies: bool,
 }
 
 const EVERY_SERVER: &[&str] = &["python", "everything", "example"];
-/// Where the streams a client sees are ours, not the server's.
+/// The reason for checks about streams: a client sees Scrubjay's streams, not the server's.
 const OUR_STREAMS: &[Door] = &[Door::ServeStdio, Door::ServeHttp, Door::WrapStdio];
 const SERVE: &[Door] = &[Door::ServeStdio, Door::ServeHttp];
 
-const KNOWN_DIFFERENCES: &[Known] = &[
-    Known {
+const KNOWN_DIFFERENCES: &[KnownDifference] = &[
+    KnownDifference {
         servers: EVERY_SERVER,
         revision: "2025-11-25",
         doors: OUR_STREAMS,
@@ -29,7 +29,7 @@ const KNOWN_DIFFERENCES: &[Known] = &[
         why: "an answer that comes at once is sent as JSON, so there is no stream to look at",
         varies: true,
     },
-    Known {
+    KnownDifference {
         servers: &["everything", "example"],
         revision: "2025-11-25",
         doors: OUR_STREAMS,
@@ -37,7 +37,7 @@ const KNOWN_DIFFERENCES: &[Known] = &[
         why: "an answer that comes at once is sent as JSON, so there is no stream to begin",
         varies: true,
     },
-    Known {
+    KnownDifference {
         servers: &["python"],
         revision: "2025-11-25",
         doors: &Door::ALL,
@@ -45,7 +45,7 @@ const KNOWN_DIFFERENCES: &[Known] = &[
         why: "a stream the server closes early is resumed by us; the client's stays open",
         varies: true,
     },
-    Known {
+    KnownDifference {
         servers: &["everything", "example"],
         revision: "2025-11-25",
         doors: SERVE,
@@ -53,7 +53,7 @@ const KNOWN_DIFFERENCES: &[Known] = &[
         why: "the server has no such tool: its text that says so passes for an answer, our error does not",
         varies: false,
     },
-    Known {
+    KnownDifference {
         servers: &["everything", "example"],
         revision: "2025-11-25",
         doors: SERVE,
@@ -61,7 +61,7 @@ const KNOWN_DIFFERENCES: &[Known] = &[
         why: "the server has no such tool: its text that says so passes for the error, our error does not",
         varies: false,
     },
-    Known {
+    KnownDifference {
         servers: &["python"],
         revision: "2026-07-28",
         doors: &[Door::WrapStdio],
@@ -69,7 +69,7 @@ const KNOWN_DIFFERENCES: &[Known] = &[
         why: "a server on standard streams sees no headers, and wrap does not read its tools' schemas",
         varies: false,
     },
-    Known {
+    KnownDifference {
         servers: &["python"],
         revision: "2026-07-28",
         doors: &[Door::WrapStdio],
@@ -77,7 +77,7 @@ const KNOWN_DIFFERENCES: &[Known] = &[
         why: "a server on standard streams sees no headers, and wrap does not read its tools' schemas",
         varies: false,
     },
-    Known {
+    KnownDifference {
         servers: &["python"],
         revision: "2026-07-28",
         doors: &[Door::WrapStdio],
@@ -85,9 +85,9 @@ const KNOWN_DIFFERENCES: &[Known] = &[
         why: "on standard streams this server refuses a modern initialize with another error, which we hand on",
         varies: false,
     },
-    // This server is of the old era. On HTTP it refuses whatever has no session, which passes for a judgement
-    // of what was sent; on standard streams it has no session to miss, and answers.
-    Known {
+    // A server of the older era. Over HTTP it refuses all requests without a session, which the suite counts as a check
+    // of the request. On standard streams there are no sessions, and it answers.
+    KnownDifference {
         servers: &["everything"],
         revision: "2026-07-28",
         doors: &[Door::WrapStdio],
@@ -95,7 +95,7 @@ const KNOWN_DIFFERENCES: &[Known] = &[
         why: "an old server answers a modern request on standard streams",
         varies: false,
     },
-    Known {
+    KnownDifference {
         servers: &["everything"],
         revision: "2026-07-28",
         doors: &[Door::WrapStdio],
@@ -103,7 +103,7 @@ const KNOWN_DIFFERENCES: &[Known] = &[
         why: "an old server answers a modern request on standard streams",
         varies: false,
     },
-    Known {
+    KnownDifference {
         servers: &["everything"],
         revision: "2026-07-28",
         doors: &[Door::WrapStdio],
@@ -111,7 +111,7 @@ const KNOWN_DIFFERENCES: &[Known] = &[
         why: "an old server answers a modern request on standard streams, without a resultType",
         varies: false,
     },
-    Known {
+    KnownDifference {
         servers: &["everything"],
         revision: "2026-07-28",
         doors: &[Door::WrapStdio],
@@ -119,7 +119,7 @@ const KNOWN_DIFFERENCES: &[Known] = &[
         why: "an old server does not know server/discover, and on standard streams says so",
         varies: false,
     },
-    Known {
+    KnownDifference {
         servers: &["everything"],
         revision: "2026-07-28",
         doors: &[Door::WrapStdio],
@@ -129,12 +129,12 @@ const KNOWN_DIFFERENCES: &[Known] = &[
     },
 ];
 
-/// Returns a line for each loss that nothing here explains, and for each entry that explains nothing.
-pub(super) fn unexplained(server: &str, revision: &str, door: Door, lost: &[Lost]) -> Vec<String> {
-    let applies = |known: &&Known| {
+/// Returns a line for each failure without an entry here, and for each entry without a failure.
+pub(super) fn unexplained(server: &str, revision: &str, door: Door, lost: &[LostCheck]) -> Vec<String> {
+    let applies = |known: &&KnownDifference| {
         known.servers.contains(&server) && known.revision == revision && known.doors.contains(&door)
     };
-    let known: Vec<&Known> = KNOWN_DIFFERENCES.iter().filter(applies).collect();
+    let known: Vec<&KnownDifference> = KNOWN_DIFFERENCES.iter().filter(applies).collect();
     let bad = lost.iter().filter(|lost| known.iter().all(|known| known.check != lost.id));
     let settled = known.iter().filter(|known| !known.varies);
     let stale = settled.filter(|known| lost.iter().all(|lost| known.check != lost.id));

@@ -6,11 +6,11 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// Longest one run may take; `timeout` ends it then. A server that is started anew for each of about forty
+/// The longest time for one run; then `timeout` ends it. A server that is started again for each of about forty
 /// sessions needs most of it on a busy machine.
 const RUN_LIMIT_S: &str = "240";
 
-/// What names a check: its scenario, its id and its own name.
+/// What identifies a check: its scenario, its id and its own name.
 type Key = (String, String, String);
 
 /// The checks of one run, with how each ended. A check may run several times in its scenario.
@@ -22,8 +22,8 @@ struct Ending {
 }
 
 /// A check that passed less often than it should.
-pub(super) struct Lost {
-    /// The suite's id for what is required.
+pub(super) struct LostCheck {
+    /// The suite's id of the requirement.
     pub(super) id: String,
     pub(super) what: String,
 }
@@ -48,7 +48,7 @@ impl Checks {
         checks
     }
 
-    /// Reads what was found in one scenario, whose directory is `server-NAME-2026-11-16T…`.
+    /// Reads the results of one scenario, whose directory is `server-NAME-2026-11-16T…`.
     fn read(&mut self, directory: &Path) {
         let Ok(checks) = std::fs::read(directory.join("checks.json")) else { return };
         let name = directory.file_name().and_then(|name| name.to_str()).expect("a name");
@@ -66,8 +66,8 @@ impl Checks {
         self.0.values().map(|endings| passes(endings)).sum()
     }
 
-    /// Returns what passes here and not there.
-    pub(super) fn lost_in(&self, there: &Self) -> Vec<Lost> {
+    /// Returns the checks that pass in this run and not in the other.
+    pub(super) fn lost_in(&self, there: &Self) -> Vec<LostCheck> {
         let mut lost = Vec::new();
         for (key, endings) in &self.0 {
             let other = there.0.get(key).map_or(&[][..], Vec::as_slice);
@@ -75,7 +75,7 @@ impl Checks {
                 let failed = other.iter().find(|ending| ending.status != "SUCCESS");
                 let ending =
                     failed.map_or("it did not run".to_owned(), |e| format!("{} {}", e.status, e.message));
-                lost.push(Lost { id: key.1.clone(), what: format!("{} {}: {ending}", key.0, key.2) });
+                lost.push(LostCheck { id: key.1.clone(), what: format!("{} {}: {ending}", key.0, key.2) });
             }
         }
         lost

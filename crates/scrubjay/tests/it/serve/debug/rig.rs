@@ -1,4 +1,4 @@
-//! A gateway with debug endpoints, and clients that look at them.
+//! A gateway with debug endpoints, and clients of these.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,8 +10,8 @@ use tokio_tungstenite::tungstenite::{self, Message, WebSocket};
 
 use super::super::rig::{PATIENCE, Piped, logged, scratch, until};
 
-/// A gateway on standard streams whose endpoints somebody looks at.
-pub(super) struct Looked {
+/// A gateway on standard streams with debug endpoints.
+pub(super) struct DebuggedGateway {
     piped: Piped,
     directory: tempfile::TempDir,
     next: u64,
@@ -21,13 +21,13 @@ pub(super) struct Looked {
 }
 
 /// An answer of an endpoint.
-pub(super) struct Told {
+pub(super) struct DebugAnswer {
     pub(super) status: u16,
     head: String,
     body: String,
 }
 
-impl Told {
+impl DebugAnswer {
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| {
             let (key, value) = line.split_once(':')?;
@@ -36,26 +36,26 @@ impl Told {
     }
 }
 
-/// Starts one with its endpoints on any port.
-pub(super) fn looking(variables: &[(&str, &str)]) -> Looked {
-    looking_at(&[], variables)
+/// Starts a gateway with endpoints on any port.
+pub(super) fn start(variables: &[(&str, &str)]) -> DebuggedGateway {
+    start_with_backends(&[], variables)
 }
 
-/// Starts one with more backends.
-pub(super) fn looking_at(more: &[Value], variables: &[(&str, &str)]) -> Looked {
-    let mut gateway = Looked::start(more, variables, &["--debug-port", "0"]);
+/// Starts a gateway with more backends.
+pub(super) fn start_with_backends(more: &[Value], variables: &[(&str, &str)]) -> DebuggedGateway {
+    let mut gateway = DebuggedGateway::start(more, variables, &["--debug-port", "0"]);
     gateway.find();
     gateway
 }
 
-/// Starts one without, and opens it with these options.
-pub(super) fn with_options(options: &Value) -> Looked {
-    let mut gateway = Looked::start(&[], &[], &[]);
+/// Starts a gateway without endpoints, and initializes it with these options.
+pub(super) fn with_options(options: &Value) -> DebuggedGateway {
+    let mut gateway = DebuggedGateway::start(&[], &[], &[]);
     gateway.open_with(options);
     gateway
 }
 
-impl Looked {
+impl DebuggedGateway {
     fn start(more: &[Value], variables: &[(&str, &str)], flags: &[&str]) -> Self {
         let directory = scratch();
         let sample = json!({ "id": "sample", "displayName": "The sample", "type": "stdio",
@@ -71,7 +71,7 @@ impl Looked {
         Self { piped: Piped::started(command), directory, next: 0, address, token, token_file }
     }
 
-    /// Waits until it says where the endpoints are.
+    /// Waits until it prints where the endpoints are.
     pub(super) fn find(&mut self) {
         let said = |log: &str| {
             let (_, rest) = log.split_once("debug endpoints on http://")?;
@@ -110,7 +110,7 @@ impl Looked {
             "clientInfo": { "name": "test", "version": "1" }, "initializationOptions": options });
         let greeted = self.request("initialize", &params);
         assert!(greeted["result"].is_object(), "{greeted}");
-        // A backend that is listed is up.
+        // A backend that is listed has started.
         self.request("tools/list", &json!({}));
     }
 
@@ -133,12 +133,12 @@ impl Looked {
         self.piped.finish();
     }
 
-    /// Asks with exactly these headers.
-    pub(super) fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Told {
+    /// Sends a request with exactly these headers.
+    pub(super) fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> DebugAnswer {
         self.try_ask(method, path, headers).expect("it answers")
     }
 
-    fn try_ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Option<Told> {
+    fn try_ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Option<DebugAnswer> {
         let mut stream = TcpStream::connect(&self.address).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).ok()?;
         let mut head = format!("{method} {path} HTTP/1.1\r\n");
@@ -154,7 +154,7 @@ impl Looked {
         }
         let head = String::from_utf8(head).ok()?;
         let status = head.split(' ').nth(1)?.parse().ok()?;
-        let mut told = Told { status, head, body: String::new() };
+        let mut told = DebugAnswer { status, head, body: String::new() };
         let length = told.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
         let mut body = vec![0; length];
         stream.read_exact(&mut body).ok()?;
@@ -177,7 +177,7 @@ impl Looked {
         self.try_status(path).expect("it answers")
     }
 
-    /// Asks as somebody who may; waits where it was asked too often.
+    /// Sends a request with the token; waits if there were too many requests.
     pub(super) fn get(&self, path: &str) -> Value {
         let allowed = self.allowed();
         let headers: Vec<(&str, &str)> =
@@ -193,7 +193,7 @@ impl Looked {
         serde_json::from_str(&told.body).unwrap_or_else(|e| panic!("{path}: {e}: {}", told.body))
     }
 
-    fn upgrade(&self, path: &str, with_token: bool) -> Result<Looking, tungstenite::Error> {
+    fn upgrade(&self, path: &str, with_token: bool) -> Result<FollowerSocket, tungstenite::Error> {
         let mut request = format!("ws://{}{path}", self.address).into_client_request()?;
         if with_token {
             let bearer = format!("Bearer {}", self.token).parse().expect("a header");
@@ -202,18 +202,18 @@ impl Looked {
         let stream = TcpStream::connect(&self.address).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
         match tungstenite::client::client(request, stream) {
-            Ok((socket, _)) => Ok(Looking(socket)),
+            Ok((socket, _)) => Ok(FollowerSocket(socket)),
             Err(tungstenite::HandshakeError::Failure(e)) => Err(e),
             Err(tungstenite::HandshakeError::Interrupted(_)) => panic!("it answers in time"),
         }
     }
 
-    pub(super) fn follow(&self, path: &str) -> Looking {
+    pub(super) fn follow(&self, path: &str) -> FollowerSocket {
         self.upgrade(path, true).expect("it may follow")
     }
 
-    /// Follows as a page in a browser does.
-    pub(super) fn follow_without_header(&self, path: &str) -> Looking {
+    /// Opens a WebSocket as a page in a browser does.
+    pub(super) fn follow_without_header(&self, path: &str) -> FollowerSocket {
         self.upgrade(path, false).expect("it may follow")
     }
 
@@ -227,10 +227,10 @@ impl Looked {
 }
 
 /// A WebSocket.
-pub(super) struct Looking(WebSocket<TcpStream>);
+pub(super) struct FollowerSocket(WebSocket<TcpStream>);
 
-impl Looking {
-    /// Waits for the next line; none when it is over.
+impl FollowerSocket {
+    /// Waits for the next line; `None` when it has ended.
     pub(super) fn hear(&mut self) -> Option<Value> {
         loop {
             match self.0.read() {
@@ -242,7 +242,7 @@ impl Looking {
         }
     }
 
-    /// Waits for the next message of a call: what was said before it may still be on its way.
+    /// Waits for the next message of a call; earlier messages may arrive before it.
     pub(super) fn hear_call(&mut self) -> Value {
         loop {
             let heard = self.hear().expect("it goes on");
@@ -252,7 +252,7 @@ impl Looking {
         }
     }
 
-    /// Says something again and again until it is not heard any more.
+    /// Sends something repeatedly until the connection is closed.
     pub(super) fn talk_until_it_is_over(mut self) {
         until("it is let go", || self.0.send(Message::Text("hello".into())).is_err());
     }

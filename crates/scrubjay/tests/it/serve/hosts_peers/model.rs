@@ -34,7 +34,7 @@ impl Model {
         model
     }
 
-    /// Returns what the host asked of it: which paths, with how many tools.
+    /// Returns the host's requests: their paths, and how many tools each had.
     pub(super) fn heard(&self) -> String {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         let line = |line: &str| {
@@ -48,7 +48,7 @@ impl Model {
 
 impl Drop for Model {
     fn drop(&mut self) {
-        // It may be gone by now.
+        // It fails if the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -53,7 +53,7 @@ fn claude_code(peers: &Path, directory: &Path, doors: &[Door], model: &str) -> C
     command.arg(config).args(["--allowedTools", &allowed.join(" ")]);
     command.env("ANTHROPIC_BASE_URL", model).env("ANTHROPIC_API_KEY", "stand-in");
     command.env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1").env("DISABLE_AUTOUPDATER", "1");
-    // All tools are in the first request, which waits for all servers.
+    // With this, the first request waits for all servers and has all their tools.
     command.env("ENABLE_TOOL_SEARCH", "false").env("MCP_CONNECTION_NONBLOCKING", "false");
     command
 }
@@ -75,7 +75,7 @@ env_key = "STAND_IN_KEY"
 "#
     );
     for door in doors {
-        // Strings and lists of them are spelled alike in JSON and TOML. A required server is waited for.
+        // Strings and lists of strings are the same in JSON and TOML. The host waits for a required server.
         let place = match &door.place {
             Place::Stdio(command) => {
                 format!("command = {}\nargs = {}", json!(command[0]), json!(command[1..]))

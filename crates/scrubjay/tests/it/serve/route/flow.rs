@@ -1,4 +1,4 @@
-//! What holds around a task: its catalog is kept and renewed, its progress heard, it can be called off.
+//! Around a task: the catalog is cached and renewed, progress is forwarded, and a task can be cancelled.
 
 use scrubjay_llm::scripted::ScriptedAnswer;
 use serde_json::{Value, json};
@@ -57,7 +57,7 @@ fn a_task_can_be_called_off() {
     assert!(heard.iter().all(|line| !line.contains(&format!("\"id\":{id},"))), "{heard:?}");
 }
 
-/// A server with one tool, which is called like one of ours.
+/// A server with one tool that has the name of one of our own.
 const NAMESAKE: &str = r#"
 import json, sys
 for line in sys.stdin:

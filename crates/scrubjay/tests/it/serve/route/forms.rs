@@ -1,4 +1,4 @@
-//! What people are asked before a call, in both eras.
+//! The forms that users get before a call, in both eras.
 
 use scrubjay_llm::scripted::ScriptedAnswer;
 use serde_json::{Value, json};
@@ -84,7 +84,7 @@ fn what_a_model_has_to_know_is_asked_for_once() {
     assert_eq!(answer["error"]["data"]["missing"], "Which text shall I send?");
 }
 
-/// Asks a modern gateway on HTTP, with forms.
+/// Sends a task to a gateway over HTTP as a modern client that supports forms.
 fn post(served: &Served, id: u64, method: &str, params: &Value) -> Value {
     let request = modern_as(id, method, params, &json!({ "elicitation": {} }), None);
     post_modern(&served.target(), &request).json()

@@ -1,4 +1,4 @@
-//! What earlier conversations teach: a task that nobody understood is found once it was carried out.
+//! Learning from earlier conversations: after a task was carried out once, its tool is found.
 
 use scrubjay_llm::scripted::ScriptedAnswer;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use super::rig::{Model, Routing};
 const TASK: &str = "blurt something out";
 const BACKENDS: (&str, &str) = ("SCRUBJAY_ROUTER_MODE", "backends");
 
-/// A model that sees backends only, and knows what is meant.
+/// A model that gets only backends, and chooses the right one.
 fn knowing() -> Model {
     let call = json!({ "mcp_method": "tools/call",
         "mcp_params": { "name": "echo", "arguments": { "text": "something" } } });
@@ -29,9 +29,9 @@ fn a_task_that_was_carried_out_once_is_found_from_then_on() {
     until("it is learned", || found(&mut routing, "blurt it")["tools"][0]["name"] == "echo");
     let learned = found(&mut routing, "blurt it");
     assert_eq!(learned["tools"][0]["why"][0]["fields"], json!(["asked_as"]), "{learned}");
-    assert_eq!(learned["serves"], false, "one conversation makes nobody sure: {learned}");
+    assert_eq!(learned["serves"], false, "one conversation does not raise the confidence: {learned}");
     let (_, directory) = routing.finish();
-    // Another process learns it from the tape, though it asks no model.
+    // Another process learns it from the tape, although it has no model.
     let mut again = Routing::in_directory(directory, None, &[]).opened();
     until("it is read from the tape", || found(&mut again, "blurt it")["tools"][0]["name"] == "echo");
     assert_eq!(again.task(TASK)["error"]["data"]["candidates"][0]["name"], "echo");
@@ -40,7 +40,7 @@ fn a_task_that_was_carried_out_once_is_found_from_then_on() {
         Routing::in_directory(directory, Some(&model), &[BACKENDS, ("SCRUBJAY_ROUTER_LEARN", "false")])
             .opened();
     assert_eq!(never.task(TASK)["result"]["isError"], false);
-    assert_eq!(found(&mut never, TASK)["tools"], json!([]), "nothing is learned where nobody wants it");
+    assert_eq!(found(&mut never, TASK)["tools"], json!([]), "nothing is learned if it is switched off");
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn tapes_are_cases_to_grade_by() {
     assert!(report["tools"].as_u64() > Some(3), "the tools are those that were listed: {report}");
     let table = scrubjay(&data, &["route", "eval", "--from-tapes"]);
     assert!(table.contains("from 3 tasks on ") && table.contains("recall@5"), "{table}");
-    // With other tools than those, there is nothing to grade.
+    // With a catalog of other tools there is nothing to grade.
     let catalog = directory.path().join("catalog.json");
     std::fs::write(&catalog, r#"[{"backend": "b", "tools": [{"name": "t"}]}]"#).unwrap();
     let told = refused(&data, &["--catalog", catalog.to_str().unwrap()]);

@@ -1,4 +1,4 @@
-//! A gateway that routes, with a model that says what a test tells it to.
+//! A gateway with a router, whose model gives the answers that a test chooses.
 
 use std::path::Path;
 use std::sync::{Arc, mpsc};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::rig::{PATIENCE, Piped, logged, scratch};
 
-/// A model; it answers until the tests are over.
+/// A model; it answers until the tests end.
 pub(super) struct Model(Arc<ScriptedEndpoint>);
 
 impl Model {
@@ -35,7 +35,7 @@ impl Model {
     }
 }
 
-/// A gateway on standard streams, its data, its log.
+/// A gateway on standard streams with its data and its log.
 pub(super) struct Routing {
     pub(super) piped: Piped,
     pub(super) directory: tempfile::TempDir,
@@ -43,12 +43,12 @@ pub(super) struct Routing {
 }
 
 impl Routing {
-    /// Starts a gateway before the sample server, with these variables.
+    /// Starts a gateway in front of the sample server, with these variables.
     pub(super) fn start(model: Option<&Model>, variables: &[(&str, &str)]) -> Self {
         Self::before(&json!([sample()]), model, variables)
     }
 
-    /// Starts a gateway before the sample server again, with what another one left.
+    /// Starts a gateway in front of the sample server, with the data of an earlier one.
     pub(super) fn in_directory(
         directory: tempfile::TempDir,
         model: Option<&Model>,
@@ -57,12 +57,12 @@ impl Routing {
         Self::serving(directory, "none", &over(&json!([sample()])), model, variables)
     }
 
-    /// Starts a gateway before the sample server, with a toolset of our own beside it.
+    /// Starts a gateway in front of the sample server, with a toolset of our own in addition.
     pub(super) fn with_toolsets(toolsets: &str, model: Option<&Model>, variables: &[(&str, &str)]) -> Self {
         Self::serving(scratch(), toolsets, &over(&json!([sample()])), model, variables)
     }
 
-    /// Starts a gateway before these backends.
+    /// Starts a gateway in front of these backends.
     pub(super) fn before(backends: &Value, model: Option<&Model>, variables: &[(&str, &str)]) -> Self {
         Self::serving(scratch(), "none", &over(backends), model, variables)
     }
@@ -103,14 +103,14 @@ impl Routing {
         greeted
     }
 
-    /// Opens it as a client that cannot be asked anything.
+    /// Opens it as a client that does not support forms.
     pub(super) fn opened(mut self) -> Self {
         let greeted = self.open(&json!({}), &Value::Null);
         assert!(greeted["result"].is_object(), "{greeted}");
         self
     }
 
-    /// Opens it as a client that shows forms.
+    /// Opens it as a client that supports forms.
     pub(super) fn opened_with_forms(mut self) -> Self {
         let greeted = self.open(&json!({ "elicitation": {} }), &Value::Null);
         assert!(greeted["result"].is_object(), "{greeted}");
@@ -136,13 +136,13 @@ impl Routing {
         self.ask("tools/call", &json!({ "name": tool, "arguments": arguments }))
     }
 
-    /// Gives a task, answers the one form that comes of it, and returns that form and the answer.
+    /// Sends a task, answers its one form, and returns the form and the answer.
     pub(super) fn task_with_form(&mut self, query: &str, answer: &Value) -> (Value, Value) {
         let (id, form) = self.begin_task(query, answer);
         (form, self.piped.hear_answer(&id).pop().expect("an answer"))
     }
 
-    /// Gives a task and answers the one form that comes of it; returns the id of the task.
+    /// Sends a task and answers its one form; returns the id of the request.
     pub(super) fn begin_with_form(&mut self, query: &str, answer: &Value) -> Value {
         self.begin_task(query, answer).0
     }

@@ -1,4 +1,4 @@
-//! The contract's own flow: options on standard streams, one function for each backend, real servers.
+//! The flow of the specification: options on standard streams, one function for each backend, real servers.
 //!
 //! Needs `scripts/install-peers` and `SCRUBJAY_PEERS`.
 
@@ -14,7 +14,7 @@ use super::rig::{Model, Routing, holds};
 const SENT_KEY: &str = "sk-canary-sent-0123456789abcdefghij";
 const OWN_KEY: &str = "sk-canary-own-0123456789abcdefghij";
 
-/// The example's options, with servers that are there.
+/// The options of the specification's example, with servers that are installed.
 fn options(peers: &Path, directory: &Path) -> Value {
     let files = peers.join("node_modules/@modelcontextprotocol/server-filesystem/dist/index.js");
     let everything = everything(peers);
@@ -100,7 +100,7 @@ fn a_file_is_really_read_and_really_written() {
         "the environment wins"
     );
     assert!(asked.body["tools"].as_array().unwrap().len() <= 15);
-    // Its server says that writing destroys.
+    // Its server declares writing as destructive.
     let no = json!({ "action": "decline" });
     let (form, answer) = routing.task_with_form("write the text changed to the file note.txt", &no);
     assert!(form["message"].as_str().unwrap().starts_with("Call filesystem/write_file with "), "{form}");

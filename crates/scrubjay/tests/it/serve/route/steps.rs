@@ -1,4 +1,4 @@
-//! Tasks of several calls: shown whole, made in order, stopped at the first surprise.
+//! Tasks of several calls: shown as a whole, made in order, stopped at the first failure.
 
 use scrubjay_llm::scripted::ScriptedAnswer;
 use serde_json::{Value, json};
@@ -53,11 +53,11 @@ fn a_plan_stops_at_the_first_surprise() {
     assert_eq!(answer["error"]["message"], "stopped at step 2: sample/fail failed: no luck", "{answer}");
     let done = answer["error"]["data"]["done"].as_array().unwrap();
     assert_eq!((done.len(), &done[0]["result"]["content"][0]["text"]), (1, &json!("one")));
-    // Whoever cannot be asked gets the plan and nothing is called.
+    // A client that cannot be asked gets the plan, and nothing is called.
     let mut routing = Routing::start(Some(&model), &[STEPS]).opened();
     let error = routing.task(task)["error"].clone();
     assert_eq!((&error["code"], &error["data"]["reason"]), (&json!(-32000), &json!("needs_confirmation")));
-    // Without being asked for, there are no plans.
+    // There are no plans unless the configuration allows them.
     let mut routing = Routing::start(Some(&model), &[]).opened_with_forms();
     assert_eq!(routing.task("echo the text one")["error"]["data"]["reason"], "unknown_tool");
 }
