@@ -8,7 +8,7 @@ use crate::cursor::{self, Cursor};
 use crate::environment::Environment;
 use crate::node::{Node, Origin, Value};
 use crate::problem::Problem;
-use crate::section::{self, Guard, Key};
+use crate::section::{self, Key};
 use crate::setting::Setting;
 
 /// Two keys of which a layer sets at most one. If a higher layer sets either, the value of both below is dropped.
@@ -54,7 +54,7 @@ impl Layer {
 
     /// Removes the keys that only a trusted file may set.
     pub(crate) fn leave_free(&mut self) {
-        self.0.retain(|path, _| section::key(path).is_some_and(|key| key.guard == Guard::Free));
+        self.0.retain(|path, _| section::key(path).is_some_and(|key| key.is_free));
     }
 
     /// Reads a key's value, if it is set and right.
@@ -153,7 +153,7 @@ impl FileTree {
         let mut given = BTreeMap::new();
         let mut take = |key: &'static Key, at: &Cursor<'_>| drop(given.insert(&*key.path, at.node.clone()));
         cursor::read(&self.root, "", &mut Vec::new(), |at| self.each_key(at, &mut take));
-        let guarded = section::keys().iter().filter(|key| key.guard == Guard::Owner);
+        let guarded = section::keys().iter().filter(|key| !key.is_free);
         guarded.filter_map(|key| given.remove_entry(&*key.path)).collect()
     }
 

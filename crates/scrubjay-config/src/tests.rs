@@ -8,7 +8,7 @@ use serde_json::json;
 use scrubjay_tape::home::Home;
 
 use super::*;
-use crate::section::{self, Guard};
+use crate::section;
 
 /// A home directory and a project for one test.
 struct Lab {
@@ -445,7 +445,7 @@ fn the_manual_is_true() {
     let manual = include_str!("../../../docs/CONFIG.md");
     let keys = section::keys();
     for key in keys {
-        let trust = if key.guard == Guard::Owner { " *(t)*" } else { "" };
+        let trust = if key.is_free { "" } else { " *(t)*" };
         assert!(manual.contains(&format!("\n| `{}`{trust} |", key.path)), "{}", key.path);
     }
     let example = manual.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
