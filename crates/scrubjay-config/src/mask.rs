@@ -77,26 +77,21 @@ pub(crate) fn mask_args<'a>(command: &str, args: impl Iterator<Item = &'a str>) 
         let before = FORMATS.text(&line).into_string();
         line.extend([" ", arg]);
         let is_found = FORMATS.text(&line).as_str() != format!("{before} {arg}");
-        let flag = arg.starts_with('-').then(|| arg.trim_start_matches('-'));
+        let is_flag = arg.starts_with('-');
         let after_name = std::mem::replace(&mut follows, false);
-        let masked = match flag.map(|flag| flag.split_once('=').ok_or(flag)) {
-            Some(Ok((name, value))) => {
+        // `--name=value`, or `NAME=value` as `docker run -e` and `env` take it.
+        let pair = arg.split_once('=').filter(|(name, _)| is_flag || !name.contains(['/', ':', '?']));
+        let masked = match pair {
+            _ if after_name && !is_flag => hide(arg),
+            Some((name, value)) => {
                 let masked = mask(name, value);
-                Masked { shown: format!("{}{}", &arg[..arg.len() - value.len()], masked.shown), ..masked }
+                Masked { shown: format!("{name}={}", masked.shown), ..masked }
             }
-            Some(Err(name)) => {
-                follows = looks_secret(name);
+            None if is_flag => {
+                follows = looks_secret(arg);
                 hide_if_known(arg, Masked { shown: arg.to_owned(), hidden: Vec::new() })
             }
-            None if after_name => hide(arg),
-            // `NAME=value`, as `docker run -e` and `env` take it.
-            None => match arg.split_once('=').filter(|(name, _)| !name.contains(['/', ':', '?'])) {
-                Some((name, value)) => {
-                    let masked = mask(name, value);
-                    Masked { shown: format!("{name}={}", masked.shown), ..masked }
-                }
-                None => mask("", arg),
-            },
+            None => mask("", arg),
         };
         // What redaction found may span arguments; if none of them is hidden yet, hide this one.
         let is_left = masked.hidden.is_empty() && (is_found || is_attached_password(arg));
