@@ -1,6 +1,5 @@
 //! The types of keys: how each is read, and how `config show` prints it.
 
-use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -109,15 +108,16 @@ impl<T: Choice> Setting for Vec<T> {
 }
 
 /// Names the values of a type: `choice!(Naming: "where-needed" = WhereNeeded, "always" = Always)`. With `enum` before
-/// it, the type is made too.
+/// it, the type is made too; with a text behind the type, lists of it say that before the names.
 macro_rules! choice {
     (enum $type:ident: $($name:literal = $value:ident),*) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum $type { $($value),* }
         $crate::setting::choice!($type: $($name = $value),*);
     };
-    ($type:ty: $($name:literal = $value:ident),*) => {
+    ($type:ty $(, $what:literal)?: $($name:literal = $value:ident),*) => {
         impl $crate::setting::Choice for $type {
+            $(const WHAT: &'static str = $what;)?
             const NAMES: &'static [(&'static str, Self)] = &[$(($name, Self::$value)),*];
         }
     };
@@ -298,7 +298,7 @@ pub(crate) struct Texts<C>(PhantomData<C>);
 
 /// Which texts a list takes.
 pub(crate) trait TextCheck {
-    fn check(text: &str) -> Result<(), Cow<'static, str>>;
+    fn check(text: &str) -> Result<(), String>;
 }
 
 impl<C: TextCheck> Setting for Texts<C> {

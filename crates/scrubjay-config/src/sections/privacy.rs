@@ -1,6 +1,5 @@
 //! `recorder.privacy`: what is removed from recordings.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -50,8 +49,8 @@ section! {
 pub(crate) struct Field;
 
 impl TextCheck for Field {
-    fn check(name: &str) -> Result<(), Cow<'static, str>> {
-        RedactionPattern::Field(name.to_owned()).check().map_err(|error| error.to_string().into())
+    fn check(name: &str) -> Result<(), String> {
+        RedactionPattern::Field(name.to_owned()).check().map_err(|error| error.to_string())
     }
 }
 

@@ -1,6 +1,5 @@
 //! `router`: how a task in plain words becomes a call.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use scrubjay_core::glob::Glob;
@@ -32,7 +31,7 @@ choice!(enum RouterMode: "catalog" = Catalog, "backends" = Backends, "off" = Off
 pub(crate) struct Call;
 
 impl TextCheck for Call {
-    fn check(name: &str) -> Result<(), Cow<'static, str>> {
+    fn check(name: &str) -> Result<(), String> {
         let start = name.strip_suffix('*').unwrap_or(name);
         let names_backend = start.split_once('/').is_some_and(|(backend, _)| !backend.is_empty());
         if names_backend && !start.contains('*') {
