@@ -161,6 +161,12 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// Returns the text, which must not be empty.
+    pub(crate) fn filled_text(&self) -> Option<&'a str> {
+        let text = self.text()?;
+        if text.is_empty() { self.wrong("must not be empty") } else { Some(text) }
+    }
+
     /// Returns the texts of a list, each with its cursor. Sources without lists separate them by commas.
     fn texts(&self) -> Option<Vec<(&'a str, Self)>> {
         match &self.node.value {

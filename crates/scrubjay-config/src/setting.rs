@@ -220,11 +220,11 @@ impl Setting for SocketAddr {
     }
 }
 
-/// Words the problem of a path that begins with `~`: only a shell replaces it, and here it would name a directory `~`.
-pub(crate) fn with_tilde(path: &str, origin: &Origin) -> Option<String> {
-    let rest = path.strip_prefix('~')?;
+/// Refuses a path that begins with `~`: only a shell replaces it, and here it would name a directory `~`.
+pub(crate) fn check_tilde(path: &str, origin: &Origin) -> Result<(), String> {
+    let Some(rest) = path.strip_prefix('~') else { return Ok(()) };
     let is_home = rest.is_empty() || rest.starts_with('/');
-    Some(match origin {
+    Err(match origin {
         Origin::File { .. } | Origin::Default if is_home => {
             format!("must not begin with ~: write ${{HOME}}{rest}")
         }
@@ -237,14 +237,9 @@ impl Setting for PathBuf {
     type Value = Self;
 
     fn read(at: &Cursor<'_>) -> Option<Self> {
-        let text = at.text()?;
-        if text.is_empty() {
-            return at.wrong("must not be empty");
-        }
-        match with_tilde(text, at.origin()) {
-            Some(wrong) => at.wrong(wrong),
-            None => Some(at.origin().directory().unwrap_or(Path::new("")).join(text)),
-        }
+        let text = at.filled_text()?;
+        at.reported(check_tilde(text, at.origin()))?;
+        Some(at.origin().directory().unwrap_or(Path::new("")).join(text))
     }
 
     fn json(value: &Self) -> Json {
