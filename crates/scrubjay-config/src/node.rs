@@ -137,6 +137,11 @@ impl Node {
         entries.iter().find(|(k, _)| k == key).map(|(_, node)| node)
     }
 
+    /// Returns the text of a key's single value.
+    pub(crate) fn text_at(&self, key: &str) -> Option<&str> {
+        self.get(key)?.scalar().map(|scalar| scalar.text.as_str())
+    }
+
     /// Returns an item of this list.
     pub(crate) fn item(&self, at: usize) -> Option<&Self> {
         if let Value::List(items) = &self.value { items.get(at) } else { None }

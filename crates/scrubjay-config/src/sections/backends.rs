@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use scrubjay_gateway::config::{BackendConfig, BackendLink, InheritEnv, Quarantine};
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use crate::cursor::Cursor;
 use crate::mask::{self, Masked};
@@ -41,21 +41,19 @@ impl Setting for Backends {
         let items = at.list_of(" of backends")?;
         at.if_right(|| {
             let mut first: BTreeMap<&str, &Cursor<'_>> = BTreeMap::new();
-            let (mut list, mut quarantine) = (Vec::with_capacity(items.len()), BTreeMap::new());
+            let mut list = Vec::with_capacity(items.len());
             for at in &items {
-                let id = at.node.get("id").and_then(Node::scalar);
-                if let Some(other) = id.and_then(|id| first.insert(&id.text, at)) {
+                if let Some(other) = at.node.text_at("id").and_then(|id| first.insert(id, at)) {
                     // With the line of the backend: in a long list it says which one is meant.
                     at.under("id").wrong::<()>(format!("is the id of {} already", other.key));
                 }
                 list.extend(read_backend(at));
             }
-            for at in &items {
-                let mode = at.get::<Quarantine>("quarantine");
-                quarantine
-                    .extend(at.node.get("id").and_then(Node::scalar).map(|id| id.text.clone()).zip(mode));
-            }
-            Some(Self { list, quarantine })
+            let held = |at: &Cursor<'_>| {
+                let mode = at.get::<Quarantine>("quarantine")?;
+                Some((at.node.text_at("id")?.to_owned(), mode))
+            };
+            Some(Self { list, quarantine: items.iter().filter_map(held).collect() })
         })
     }
 
@@ -66,16 +64,15 @@ impl Setting for Backends {
         }
         for at in items {
             show_backend(&at, out);
-            let is_stdio =
-                at.node.get("type").and_then(Node::scalar).is_some_and(|link| link.text == "stdio");
-            let timeout = write_duration(CALL_TIMEOUT_DEFAULT);
-            for (key, is_shown, default) in
-                [("inheritEnv", is_stdio, json!(false)), ("callTimeout", true, json!(timeout))]
-            {
-                if is_shown && at.member(key).is_none() {
-                    out.push(Shown::new(&at.under(key).key, default, &Origin::Default));
+            let mut show_default = |key: &str, value: Json| {
+                if at.member(key).is_none() {
+                    out.push(Shown::new(&at.under(key).key, value, &Origin::Default));
                 }
+            };
+            if at.node.text_at("type") == Some("stdio") {
+                show_default("inheritEnv", json!(false));
             }
+            show_default("callTimeout", json!(write_duration(CALL_TIMEOUT_DEFAULT)));
         }
     }
 }
@@ -141,7 +138,7 @@ fn read_id(at: &Cursor<'_>) -> Option<String> {
 }
 
 fn read_stdio(at: &Cursor<'_>) -> Option<BackendLink> {
-    let command = required_text(at, "command");
+    let command = at.required("command").and_then(|at| Some(at.filled_text()?.to_owned()));
     let args = at.get_or("args", Vec::new(), |at| at.each(|arg| Ok::<_, &str>(arg.to_owned())));
     let env = map_of_texts(at, "env", |name, _| {
         let fits = !name.is_empty() && !name.contains(['=', '\0']);
@@ -158,15 +155,12 @@ fn read_stdio(at: &Cursor<'_>) -> Option<BackendLink> {
 }
 
 fn read_http(at: &Cursor<'_>, sse: bool) -> Option<BackendLink> {
-    let url = required_text(at, "url").and_then(|url| {
+    let url = at.required("url").and_then(|at| {
+        let url = at.filled_text()?;
         let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
         let fits = rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['/', ':', '?', '#']))
             && url.bytes().all(|b| b.is_ascii_graphic());
-        if fits {
-            Some(url)
-        } else {
-            at.member_or_self("url").wrong("must be an http:// or https:// address")
-        }
+        if fits { Some(url.to_owned()) } else { at.wrong("must be an http:// or https:// address") }
     });
     let headers = map_of_texts(at, "headers", |name, value| {
         let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
@@ -194,14 +188,8 @@ fn map_of_texts(
     })
 }
 
-fn required_text(at: &Cursor<'_>, name: &str) -> Option<String> {
-    let at = at.required(name)?;
-    let text = at.text()?;
-    if text.is_empty() { at.wrong("must not be empty") } else { Some(text.to_owned()) }
-}
-
 fn show_backend(at: &Cursor<'_>, out: &mut Vec<Shown>) {
-    let command = at.node.get("command").and_then(Node::scalar).map_or("", |scalar| scalar.text.as_str());
+    let command = at.node.text_at("command").unwrap_or_default();
     for (name, at) in at.map_of("").unwrap_or_default() {
         match &at.node.value {
             Value::Map(_) => {
