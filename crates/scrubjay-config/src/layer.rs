@@ -115,34 +115,28 @@ impl FileTree {
         Self { root, names, is_ours: !is_agent_progress }
     }
 
-    /// Expands the variables and checks the values. Wrong references to variables are reported in `unset`.
-    pub(crate) fn layer(
-        &self,
-        environment: &Environment,
-        unset: &mut Vec<Problem>,
-        problems: &mut Vec<Problem>,
-    ) -> Layer {
-        let mut layer = Layer::default();
+    /// Expands the variables and checks the values. Returns the problems of references to variables, and then all others.
+    pub(crate) fn layer(&self, environment: &Environment) -> (Layer, Vec<Problem>, Vec<Problem>) {
+        let (mut layer, mut unset, mut problems) = (Layer::default(), Vec::new(), Vec::new());
         let mut take = |key: &'static Key, at: &Cursor<'_>| {
             // The progress tracker's values are strings; ours have their own types.
             if at.is_null() || !(self.is_ours || at.text().is_some()) {
                 return;
             }
             let mut node = at.node.clone();
-            environment.expand(&mut node, &key.path, unset);
+            environment.expand(&mut node, &key.path, &mut unset);
             // Even if a variable is not set: `problems` then sorts out which message counts.
             (key.check)(&at.at(&node, key.path.clone()));
             layer.put(&key.path, node);
         };
-        cursor::read(&self.root, "", problems, |at| self.each_key(at, &mut take));
-        layer.check_names(problems);
-        layer
+        cursor::read(&self.root, "", &mut problems, |at| self.each_key(at, &mut take));
+        layer.check_names(&mut problems);
+        (layer, unset, problems)
     }
 
     /// Returns the problems of the file, except those of values whose variables are not set here.
     pub fn problems(&self, environment: &Environment) -> Vec<Problem> {
-        let (mut unset, mut problems) = (Vec::new(), Vec::new());
-        self.layer(environment, &mut unset, &mut problems);
+        let (_, unset, mut problems) = self.layer(environment);
         problems.retain(|problem| !unset.iter().any(|unset| unset.key == problem.key));
         problems
     }
@@ -189,8 +183,7 @@ mod tests {
     }
 
     fn read_file(text: &str, path: &str) -> (Layer, Vec<String>) {
-        let mut problems = Vec::new();
-        let layer = tree(text, path).layer(&Environment::of(&[]), &mut Vec::new(), &mut problems);
+        let (layer, _, problems) = tree(text, path).layer(&Environment::of(&[]));
         (layer, problems.iter().map(ToString::to_string).collect())
     }
 

@@ -211,8 +211,8 @@ impl Loader {
         if let Some(tree) = file.parse(&mut problems) {
             problems.extend(tree.problems(&self.environment));
             left_out = tree.guarded().into_iter().map(|(key, _)| key).collect();
-            let mut unset = Vec::new();
-            layer = tree.layer(&self.environment, &mut unset, &mut Vec::new());
+            let unset;
+            (layer, unset, _) = tree.layer(&self.environment);
             layer.leave_free();
             // A key that is left out needs no variables.
             problems.extend(unset.into_iter().filter(|problem| layer.get(&problem.key).is_some()));
@@ -283,9 +283,8 @@ impl Loader {
 
 /// Expands the variables in a file, and checks it.
 fn layer(tree: &FileTree, environment: &Environment, problems: &mut Vec<Problem>) -> Layer {
-    let mut wrong = Vec::new();
-    let layer = tree.layer(environment, problems, &mut wrong);
-    problems.append(&mut wrong);
+    let (layer, unset, wrong) = tree.layer(environment);
+    problems.extend(unset.into_iter().chain(wrong));
     layer
 }
 
