@@ -43,7 +43,7 @@ impl Findings {
     }
 
     /// Notifies a person that an untrusted project file is used without some keys.
-    fn leave_out(&mut self, path: &Path, keys: &[&str]) {
+    fn leave_out(&mut self, path: &Path, keys: &[String]) {
         self.notices.push(format!(
             "{} is not trusted, so it is used without {}: look at it, then run `scrubjay trust`",
             path.display(),
@@ -135,8 +135,8 @@ impl Loader {
         let mut problems = Vec::new();
         let layer = layer(&tree, &self.environment, &mut problems);
         let Some(first) = DATA.into_iter().find(|key| layer.get(key).is_some()) else { return layer };
-        if !self.trusts(file).unwrap_or(false) {
-            found.leave_out(&file.path, &[first]);
+        if !self.trust_store().and_then(|store| store.trusts(file)).unwrap_or(false) {
+            found.leave_out(&file.path, &[first.to_owned()]);
             return Layer::default();
         }
         // Problems of other keys keep no recorder from starting.
@@ -149,7 +149,10 @@ impl Loader {
     fn owner_file(&self) -> Option<(PathBuf, bool)> {
         match &self.sources.config {
             Some(path) => Some((self.sources.directory.join(path), true)),
-            None => Some((user_file(&self.sources.environment)?, false)),
+            None => {
+                let directory = user_directory(&self.sources.environment, "XDG_CONFIG_HOME", ".config")?;
+                Some((directory.join("config.yaml"), false))
+            }
         }
     }
 
@@ -191,7 +194,7 @@ impl Loader {
                 return Layer::default();
             }
         };
-        let trusted = self.trusts(&file).unwrap_or_else(|error| {
+        let trusted = self.trust_store().and_then(|store| store.trusts(&file)).unwrap_or_else(|error| {
             let path = file.path.display();
             found.notices.push(format!("cannot tell whether {path} is trusted: {error:#}"));
             false
@@ -210,7 +213,7 @@ impl Loader {
         let (mut layer, mut left_out) = (Layer::default(), Vec::new());
         if let Some(tree) = file.parse(&mut problems) {
             problems.extend(tree.problems(&self.environment));
-            left_out = tree.guarded().into_iter().map(|(key, _)| key).collect();
+            left_out = tree.guarded().into_iter().map(|(key, _)| key.to_owned()).collect();
             let unset;
             (layer, unset, _) = tree.layer(&self.environment);
             layer.leave_free();
@@ -229,7 +232,6 @@ impl Loader {
             found.refuse(&file.path, why);
             return Layer::default();
         }
-        let left_out: Vec<String> = left_out.into_iter().map(str::to_owned).collect();
         let state = if left_out.is_empty() { FileState::Read } else { FileState::Untrusted { left_out } };
         found.note(&file.path, state);
         layer
@@ -245,10 +247,6 @@ impl Loader {
         let mut layers = environment.layer(&mut found.notices, &mut found.problems);
         layers.put_over(&flags);
         layers
-    }
-
-    fn trusts(&self, file: &ProjectFile) -> anyhow::Result<bool> {
-        self.trust_store()?.trusts(file)
     }
 
     /// Opens the list of trusted files.
@@ -270,14 +268,9 @@ impl Loader {
     }
 
     fn base(&self) -> Base {
-        let environment = &self.sources.environment;
-        let share = environment.directory("XDG_DATA_HOME").map(Path::to_owned);
-        let share = share.or_else(|| Some(environment.directory("HOME")?.join(".local/share")));
-        Base {
-            directory: self.sources.directory.clone(),
-            default_data: share.map(|share| share.join("scrubjay")),
-            tell: self.sources.tell,
-        }
+        let Sources { directory, environment, tell, .. } = &self.sources;
+        let default_data = user_directory(environment, "XDG_DATA_HOME", ".local/share");
+        Base { directory: directory.clone(), default_data, tell: *tell }
     }
 }
 
@@ -297,8 +290,8 @@ fn cannot_read(path: &Path) -> String {
     format!("cannot read the configuration {}", path.display())
 }
 
-fn user_file(environment: &Environment) -> Option<PathBuf> {
-    let config = environment.directory("XDG_CONFIG_HOME").map(Path::to_owned);
-    let config = config.or_else(|| Some(environment.directory("HOME")?.join(".config")))?;
-    Some(config.join("scrubjay/config.yaml"))
+/// Returns our own directory in the one that a variable names, which is this one of the home directory if it is not set.
+fn user_directory(environment: &Environment, variable: &str, usual: &str) -> Option<PathBuf> {
+    let given = environment.directory(variable).map(Path::to_owned);
+    Some(given.or_else(|| Some(environment.directory("HOME")?.join(usual)))?.join("scrubjay"))
 }

@@ -231,12 +231,8 @@ impl Loaded {
             action,
             hash_key,
         };
-        let wrong = |errors: Vec<RuleError>| {
-            let problem = |e: RuleError| {
-                Problem::new(&Origin::Default, format!("{KEY}.rules[{}]", e.rule), e.to_string())
-            };
-            ConfigError { problems: errors.into_iter().map(problem).collect() }
-        };
+        let problem = |e: RuleError| Problem::new(&Origin::Default, format!("{KEY}.rules[{}]", e.rule), e);
+        let wrong = |errors: Vec<_>| ConfigError { problems: errors.into_iter().map(problem).collect() };
         Ok(Arc::new(Redactor::new(&config).map_err(wrong)?))
     }
 
