@@ -3,7 +3,6 @@
 //! Hides everything that redaction finds and more. Redaction must not destroy recorded data, so a name has to end in a
 //! word for a secret there; here any word counts, because a value that is hidden needlessly does no harm.
 
-use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use scrubjay_core::redact::Redactor;
@@ -52,10 +51,9 @@ pub(crate) fn hide(text: &str) -> Masked {
 
 /// Hides the secrets in a value, which has a name or `""`.
 pub fn mask(name: &str, text: &str) -> Masked {
-    if text.is_empty() {
-        return Masked { shown: String::new(), hidden: Vec::new() };
-    }
-    if looks_secret(name) || BEGINNINGS.iter().any(|b| text.starts_with(b) && text.len() > b.len()) {
+    if looks_secret(name) && !text.is_empty()
+        || BEGINNINGS.iter().any(|b| text.starts_with(b) && text.len() > b.len())
+    {
         return hide(text);
     }
     hide_if_known(text, mask_url(text))
@@ -145,9 +143,9 @@ fn mask_url(text: &str) -> Masked {
             let (name, password) = user.split_once(':').unwrap_or(("", user));
             hidden.push(password.to_owned());
             let colon = if name.is_empty() { "" } else { ":" };
-            Cow::Owned(format!("{name}{colon}{MASK}@{host}{}", &address[host_end..]))
+            format!("{name}{colon}{MASK}@{host}{}", &address[host_end..])
         }
-        None => Cow::Borrowed(address),
+        None => address.to_owned(),
     };
     let mut shown = format!("{scheme}://{address}");
     for (i, pair) in query.iter().flat_map(|query| query.split('&')).enumerate() {
