@@ -256,13 +256,8 @@ pub enum KeyError {
     #[error("names no key: give {KEY}.keys.{0} a file or an env")]
     Unknown(String),
     /// Its file cannot be read.
-    #[error("has a key that cannot be read from {place}: {error}")]
-    Unreadable {
-        /// The file.
-        place: String,
-        /// Why.
-        error: OwnedFileError,
-    },
+    #[error("has a key that cannot be read from {path}: {1}", path = .0.display())]
+    Unreadable(PathBuf, OwnedFileError),
     /// Its variable is not set.
     #[error("has its key in ${0}, which is not set")]
     Unset(String),
@@ -277,11 +272,9 @@ impl Privacy {
         match self.keys.get(id) {
             None => Err(KeyError::Unknown(id.to_owned())),
             Some(KeySource::File(path)) => {
-                let place = path.display().to_string();
-                match owned_file::read_secret(path) {
-                    Ok(secret) => derived(&secret, place),
-                    Err(error) => Err(KeyError::Unreadable { place, error }),
-                }
+                let unreadable = |error| KeyError::Unreadable(path.clone(), error);
+                let secret = owned_file::read_secret(path).map_err(unreadable)?;
+                derived(&secret, path.display().to_string())
             }
             Some(KeySource::Variable(name)) => {
                 let secret = std::env::var(name).map_err(|_| KeyError::Unset(name.clone()))?;
