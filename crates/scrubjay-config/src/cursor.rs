@@ -16,17 +16,11 @@ pub(crate) struct Cursor<'a> {
     problems: &'a RefCell<Vec<Problem>>,
 }
 
-/// Reads a tree with a cursor at its root; adds what is wrong to the problems.
-pub(crate) fn read<T>(
-    tree: &Node,
-    key: &str,
-    problems: &mut Vec<Problem>,
-    read: impl FnOnce(&Cursor<'_>) -> T,
-) -> T {
-    let all = RefCell::new(std::mem::take(problems));
-    let value = read(&Cursor { node: tree, key: key.to_owned(), problems: &all });
-    *problems = all.into_inner();
-    value
+/// Reads a tree with a cursor at its root; returns what is wrong in it too.
+pub(crate) fn read<T>(tree: &Node, key: &str, read: impl FnOnce(&Cursor<'_>) -> T) -> (T, Vec<Problem>) {
+    let problems = RefCell::default();
+    let value = read(&Cursor { node: tree, key: key.to_owned(), problems: &problems });
+    (value, problems.into_inner())
 }
 
 impl<'a> Cursor<'a> {

@@ -59,14 +59,14 @@ impl Layer {
 
     /// Reads a key's value, if it is set and right.
     pub(crate) fn read<T: Setting>(&self, key: &str) -> Option<T::Value> {
-        cursor::read(self.get(key)?, key, &mut Vec::new(), T::read)
+        cursor::read(self.get(key)?, key, T::read).0
     }
 
     /// Reports the problems of all values.
     pub(crate) fn check(&self, problems: &mut Vec<Problem>) {
         for key in section::keys() {
             if let Some(node) = self.get(&key.path) {
-                cursor::read(node, &key.path, problems, key.check);
+                problems.extend(cursor::read(node, &key.path, key.check).1);
             }
         }
         self.check_names(problems);
@@ -117,7 +117,7 @@ impl FileTree {
 
     /// Expands the variables and checks the values. Returns the problems of references to variables, and then all others.
     pub(crate) fn layer(&self, environment: &Environment) -> (Layer, Vec<Problem>, Vec<Problem>) {
-        let (mut layer, mut unset, mut problems) = (Layer::default(), Vec::new(), Vec::new());
+        let (mut layer, mut unset) = (Layer::default(), Vec::new());
         let mut take = |key: &'static Key, at: &Cursor<'_>| {
             // The progress tracker's values are strings; ours have their own types.
             if at.is_null() || !(self.is_ours || at.text().is_some()) {
@@ -129,7 +129,7 @@ impl FileTree {
             (key.check)(&at.at(&node, key.path.clone()));
             layer.put(&key.path, node);
         };
-        cursor::read(&self.root, "", &mut problems, |at| self.each_key(at, &mut take));
+        let ((), mut problems) = cursor::read(&self.root, "", |at| self.each_key(at, &mut take));
         layer.check_names(&mut problems);
         (layer, unset, problems)
     }
@@ -146,7 +146,7 @@ impl FileTree {
         // Only known keys are taken, so a key that is unknown here cannot pass as harmless.
         let mut given = BTreeMap::new();
         let mut take = |key: &'static Key, at: &Cursor<'_>| drop(given.insert(&*key.path, at.node.clone()));
-        cursor::read(&self.root, "", &mut Vec::new(), |at| self.each_key(at, &mut take));
+        cursor::read(&self.root, "", |at| self.each_key(at, &mut take));
         let guarded = section::keys().iter().filter(|key| !key.is_free);
         guarded.filter_map(|key| given.remove_entry(&*key.path)).collect()
     }
@@ -157,9 +157,9 @@ impl FileTree {
             return found(key, at);
         }
         let prefix = if at.key.is_empty() { String::new() } else { format!("{}.", at.key) };
+        let names = self.names.iter();
         let mut known: Vec<&str> =
-            self.names.iter().filter_map(|(path, _)| path.strip_prefix(&prefix)).collect();
-        known.iter_mut().for_each(|path| *path = path.split('.').next().unwrap_or_default());
+            names.filter_map(|(path, _)| path.strip_prefix(&prefix)?.split('.').next()).collect();
         // The keys of a section follow each other in its table, so equal names do too.
         known.dedup();
         at.entries(&known).iter().for_each(|(_, at)| self.each_key(at, found));

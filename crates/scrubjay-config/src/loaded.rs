@@ -127,9 +127,7 @@ impl Loaded {
         let mut shown = Vec::new();
         for key in section::keys() {
             match self.layers.get(&key.path) {
-                Some(node) => {
-                    cursor::read(node, &key.path, &mut Vec::new(), |at| (key.show)(at, &mut shown));
-                }
+                Some(node) => drop(cursor::read(node, &key.path, |at| (key.show)(at, &mut shown))),
                 None => shown.push(Shown::new(&key.path, serde_json::Value::Null, &Origin::Default)),
             }
         }

@@ -352,8 +352,7 @@ mod tests {
     use crate::sections::serve::{Host, WebOrigin};
 
     fn read_node<T: Setting>(node: &Node) -> (Option<T::Value>, Vec<Problem>) {
-        let mut problems = Vec::new();
-        (cursor::read(node, "k", &mut problems, T::read), problems)
+        cursor::read(node, "k", T::read)
     }
 
     fn read<T: Setting>(text: &str) -> Result<T::Value, String> {

@@ -229,9 +229,8 @@ mod tests {
     use crate::cursor;
 
     fn read(backends: &serde_json::Value) -> Result<Vec<BackendConfig>, Vec<String>> {
-        let mut problems = Vec::new();
         let node = Node::from_json(backends, &Origin::Options);
-        let read = cursor::read(&node, "backends", &mut problems, Backends::read);
+        let (read, problems) = cursor::read(&node, "backends", Backends::read);
         assert_eq!(read.is_none(), !problems.is_empty());
         read.map(|b| b.list)
             .ok_or_else(|| problems.iter().map(|p| format!("{} {}", p.key, p.message)).collect())
@@ -335,7 +334,7 @@ mod tests {
             &Origin::Options,
         );
         let mut shown = Vec::new();
-        cursor::read(&node, "backends", &mut Vec::new(), |at| Backends::show(at, &mut shown));
+        cursor::read(&node, "backends", |at| Backends::show(at, &mut shown));
         let text = serde_json::to_string(&shown).unwrap();
         assert!(!text.contains("123456"), "{text}");
         assert!(text.contains("https://u:***@h/") && text.contains(r#"["--key","***","***"]"#), "{text}");
