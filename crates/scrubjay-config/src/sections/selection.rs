@@ -95,9 +95,7 @@ impl Setting for SelectionStrategy {
     fn json(value: &Self) -> Json {
         match *value {
             Self::Full => json!("full"),
-            Self::Sessions { rate } => {
-                json!({ "kind": "sampled", "by": "session", "rate": rate })
-            }
+            Self::Sessions { rate } => json!({ "kind": "sampled", "by": "session", "rate": rate }),
             Self::Windows { window, every } => json!({
                 "kind": "sampled", "by": "window",
                 "window": write_duration(window), "every": write_duration(every),
