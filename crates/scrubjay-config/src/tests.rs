@@ -110,6 +110,13 @@ pub(crate) fn problems(text: &str) -> Vec<String> {
     Lab::new().user(text).problems()
 }
 
+/// Checks the problems of a configuration of one file, each from its line on: `:2: log_level must be …`.
+pub(crate) fn check_problems(text: &str, expected: &[&str]) {
+    let found = problems(text);
+    let found: Vec<&str> = found.iter().map(|problem| problem.split_once(".yaml").unwrap().1).collect();
+    assert_eq!(found, expected);
+}
+
 pub(crate) fn loaded(text: &str) -> Loaded {
     Lab::new().user(text).load()
 }

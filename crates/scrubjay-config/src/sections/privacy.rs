@@ -295,7 +295,7 @@ fn derived(secret: &[u8], place: String) -> Result<RedactionKey, KeyError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::{loaded, problems};
+    use crate::tests::{check_problems, loaded};
 
     fn redact(config: &str, text: &str) -> String {
         let redactor = loaded(config).redactor(None).unwrap();
@@ -316,22 +316,18 @@ mod tests {
 
     #[test]
     fn wrong_rules_are_reported_with_their_line() {
-        let told = problems(
+        check_problems(
             "recorder:\n  privacy:\n    rules:\n      - name: a\n        regex: '('\n      - name: b\n        path: $.a[\n      - \
              { name: c, field: x, action: shred }\n      - { field: x, path: $.y }\n      - { name: e, field: x, action: encrypt }\n",
+            &[
+                ":5: recorder.privacy.rules[0].regex is not a regular expression: unclosed group",
+                ":7: recorder.privacy.rules[1].path is not a JSONPath: a [ without its ] at character 4 of \"$.a[\"",
+                ":8: recorder.privacy.rules[2].action must be remove, replace, hash, mask or encrypt",
+                ":9: recorder.privacy.rules[3].name is required",
+                ":9: recorder.privacy.rules[3]. must have one of field, path, regex, or method with param",
+                ":10: recorder.privacy.rules[4].key_id is required with the action encrypt",
+            ],
         );
-        let expected = [
-            ":5: recorder.privacy.rules[0].regex is not a regular expression: unclosed group",
-            ":7: recorder.privacy.rules[1].path is not a JSONPath: a [ without its ] at character 4 of \"$.a[\"",
-            ":8: recorder.privacy.rules[2].action must be remove, replace, hash, mask or encrypt",
-            ":9: recorder.privacy.rules[3].name is required",
-            ":9: recorder.privacy.rules[3]. must have one of field, path, regex, or method with param",
-            ":10: recorder.privacy.rules[4].key_id is required with the action encrypt",
-        ];
-        assert_eq!(told.len(), expected.len(), "{told:#?}");
-        for (told, expected) in told.iter().zip(expected) {
-            assert!(told.ends_with(expected), "{told}\n{expected}");
-        }
     }
 
     #[test]
