@@ -11,6 +11,7 @@ use std::sync::Arc;
 use scrubjay_core::spelling::nearest;
 use thiserror::Error;
 
+use crate::cursor;
 use crate::layer::Layer;
 use crate::mask::looks_secret;
 use crate::node::{Kind, Node, Origin, Scalar, Value, below};
@@ -56,7 +57,9 @@ impl Environment {
         for (name, value) in pairs {
             let Ok(name) = name.into_string() else { continue };
             match value.into_string() {
-                Ok(value) => environment.set(name, value),
+                Ok(value) => {
+                    environment.variables.insert(name.clone(), (value, Origin::Environment(name)));
+                }
                 Err(_) if name.starts_with("SCRUBJAY_") => environment.unreadable.push(name),
                 Err(_) => {}
             }
@@ -66,13 +69,7 @@ impl Environment {
 
     /// Returns an environment of only these variables, for tests.
     pub fn of(pairs: &[(&str, &str)]) -> Self {
-        let mut environment = Self::default();
-        pairs.iter().for_each(|(name, value)| environment.set((*name).to_owned(), (*value).to_owned()));
-        environment
-    }
-
-    fn set(&mut self, name: String, value: String) {
-        self.variables.insert(name.clone(), (value, Origin::Environment(name)));
+        Self::from_os(pairs.iter().map(|(name, value)| (name.into(), value.into())))
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
@@ -110,14 +107,11 @@ impl Environment {
         let mut layer = Layer::default();
         // In reverse, so that the earlier one is put over the later one.
         for (name, path) in ALIASES.iter().rev() {
-            let Some(node) = self.node(name) else { continue };
+            let Some((node, key)) = self.node(name).zip(section::key(path)) else { continue };
             // Other programs read these variables too, so a value that is wrong for us is only a notice.
-            let (mut alone, mut wrong) = (Layer::default(), Vec::new());
-            alone.put(path, node);
-            alone.check(&mut wrong);
-            match wrong.first() {
+            match cursor::read(&node, path, key.check).1.first() {
                 Some(problem) => notices.push(format!("{problem}; it is left out")),
-                None => layer.put_over(&alone),
+                None => layer.put(path, node),
             }
         }
         let keys: Vec<(String, &'static str)> =
