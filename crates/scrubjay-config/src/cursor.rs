@@ -83,16 +83,6 @@ impl<'a> Cursor<'a> {
         T::read(&self.member(name)?)
     }
 
-    /// Reads the value of a key of this map, or returns the default if there is none; `None` if the value is wrong.
-    pub(crate) fn get_or<T>(
-        &self,
-        name: &str,
-        default: T,
-        read: impl FnOnce(&Self) -> Option<T>,
-    ) -> Option<T> {
-        self.member(name).map_or(Some(default), |at| read(&at))
-    }
-
     fn members(&self, entries: &'a [(String, Node)]) -> Vec<(&'a str, Self)> {
         entries.iter().map(|(name, node)| (&**name, self.at(node, below(&self.key, name)))).collect()
     }

@@ -77,6 +77,7 @@ impl Setting for Backends {
     }
 }
 
+/// Reads one backend. A wrong value is reported and becomes its default: with a problem, no backend counts.
 fn read_backend(at: &Cursor<'_>) -> Option<BackendConfig> {
     let Value::Map(entries) = &at.node.value else {
         return at.wrong("must be a map of keys to values");
@@ -85,25 +86,18 @@ fn read_backend(at: &Cursor<'_>) -> Option<BackendConfig> {
     let link_type = read_type(at);
     refuse_others(at, entries, link_type);
     let id = at.required("id").and_then(|at| read_id(&at));
-    let display_name = at.get_or("displayName", None, |at| Some(Some(at.text()?.to_owned())));
+    let display_name = at.member("displayName").and_then(|at| Some(at.text()?.to_owned()));
+    let call_timeout = at.get::<Span<1>>("callTimeout").unwrap_or(CALL_TIMEOUT_DEFAULT);
+    let is_shared = at.get::<bool>("shared").unwrap_or_default();
+    let connections_max = at.get::<Count<1, 100_000>>("maxConnections");
+    let connections_max = connections_max.unwrap_or(BackendConfig::CONNECTIONS_MAX);
     // Every key is read before `?` ends the function, so that all problems of a backend are reported.
-    let call_timeout = at.get_or("callTimeout", CALL_TIMEOUT_DEFAULT, Span::<1>::read);
-    let is_shared = at.get_or("shared", false, bool::read);
-    let connections_max =
-        at.get_or("maxConnections", BackendConfig::CONNECTIONS_MAX, Count::<1, 100_000>::read);
     let link = match link_type {
         Some("stdio") => read_stdio(at),
         Some(other) => read_http(at, other == "sse"),
         None => None,
     };
-    Some(BackendConfig {
-        id: id?,
-        display_name: display_name?,
-        link: link?,
-        call_timeout: call_timeout?,
-        is_shared: is_shared?,
-        connections_max: connections_max?,
-    })
+    Some(BackendConfig { id: id?, display_name, link: link?, call_timeout, is_shared, connections_max })
 }
 
 fn read_type<'a>(at: &Cursor<'a>) -> Option<&'a str> {
@@ -139,19 +133,20 @@ fn read_id(at: &Cursor<'_>) -> Option<String> {
 
 fn read_stdio(at: &Cursor<'_>) -> Option<BackendLink> {
     let command = at.required("command").and_then(|at| Some(at.filled_text()?.to_owned()));
-    let args = at.get_or("args", Vec::new(), |at| at.each(|arg| Ok::<_, &str>(arg.to_owned())));
+    let texts = |at: &Cursor<'_>| at.each(|text| Ok::<_, &str>(text.to_owned()));
+    let args = at.member("args").and_then(|at| texts(&at)).unwrap_or_default();
     let env = map_of_texts(at, "env", |name, _| {
         let fits = !name.is_empty() && !name.contains(['=', '\0']);
         if fits { Ok(()) } else { Err("is not the name of a variable") }
     });
-    let inherit_env = at.get_or("inheritEnv", InheritEnv::default(), |at| match &at.node.value {
+    let inherit_env = at.member("inheritEnv").and_then(|at| match &at.node.value {
         Value::Scalar(Scalar { kind: Kind::Boolean, text, .. }) => {
             Some(if text.eq_ignore_ascii_case("true") { InheritEnv::All } else { InheritEnv::Basic })
         }
-        Value::List(_) => at.each(|name| Ok::<_, &str>(name.to_owned())).map(InheritEnv::Named),
+        Value::List(_) => texts(&at).map(InheritEnv::Named),
         _ => at.wrong("must be true, false or a list of variables"),
     });
-    Some(BackendLink::Stdio { command: command?, args: args?, env: env?, inherit_env: inherit_env? })
+    Some(BackendLink::Stdio { command: command?, args, env, inherit_env: inherit_env.unwrap_or_default() })
 }
 
 fn read_http(at: &Cursor<'_>, sse: bool) -> Option<BackendLink> {
@@ -170,22 +165,20 @@ fn read_http(at: &Cursor<'_>, sse: bool) -> Option<BackendLink> {
         let fits = value.bytes().all(|b| b.is_ascii_graphic() || b == b' ' || b == b'\t');
         if fits { Ok(()) } else { Err("must be visible ASCII characters") }
     });
-    Some(BackendLink::Http { url: url?, headers: headers?, sse })
+    Some(BackendLink::Http { url: url?, headers, sse })
 }
 
 fn map_of_texts(
     at: &Cursor<'_>,
     name: &str,
     check: impl Fn(&str, &str) -> Result<(), &'static str>,
-) -> Option<BTreeMap<String, String>> {
-    at.get_or(name, BTreeMap::new(), |at| {
-        let entries = at.map_of("names to values")?.into_iter();
-        let read = |(name, at): (&str, Cursor<'_>)| {
-            let text = at.text()?;
-            at.reported(check(name, text).map(|()| (name.to_owned(), text.to_owned())))
-        };
-        at.if_right(|| Some(entries.filter_map(read).collect()))
-    })
+) -> BTreeMap<String, String> {
+    let entries = at.member(name).and_then(|at| at.map_of("names to values")).unwrap_or_default();
+    let read = |(name, at): (&str, Cursor<'_>)| {
+        let text = at.text()?;
+        at.reported(check(name, text).map(|()| (name.to_owned(), text.to_owned())))
+    };
+    entries.into_iter().filter_map(read).collect()
 }
 
 fn show_backend(at: &Cursor<'_>, out: &mut Vec<Shown>) {
