@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::fmt::Display;
 
-use crate::node::{Kind, Node, Origin, Scalar, Value, below};
+use crate::node::{Kind, Node, Origin, Value, below};
 use crate::problem::{Problem, unknown};
 use crate::setting::Setting;
 
@@ -125,13 +125,6 @@ impl<'a> Cursor<'a> {
         self.if_right(|| Some(self.list_of(what)?.iter().filter_map(read).collect()))
     }
 
-    pub(crate) fn scalar(&self) -> Option<&'a Scalar> {
-        match &self.node.value {
-            Value::Scalar(scalar) => Some(scalar),
-            _ => self.wrong("must be a single value"),
-        }
-    }
-
     /// Returns the text. In a file `PORT: 3000` means the text `3000`; in a client's JSON a number is no string.
     pub(crate) fn text(&self) -> Option<&'a str> {
         match &self.node.value {
@@ -174,7 +167,7 @@ impl<'a> Cursor<'a> {
 
     /// Reads a single value with a function that returns `None` for a wrong one.
     pub(crate) fn parse<T>(&self, must_be: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
-        let scalar = self.scalar()?;
+        let Some(scalar) = self.node.scalar() else { return self.wrong("must be a single value") };
         read(scalar.text.trim()).or_else(|| self.wrong(format!("must be {must_be}, not {}", scalar.quoted())))
     }
 }

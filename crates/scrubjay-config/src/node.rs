@@ -30,10 +30,7 @@ pub(crate) enum Origin {
 impl Origin {
     /// Returns the directory that a relative path from here starts from; `None` is the working directory.
     pub(crate) fn directory(&self) -> Option<&Path> {
-        match self {
-            Self::File { path, .. } => path.parent(),
-            _ => None,
-        }
+        if let Self::File { path, .. } = self { path.parent() } else { None }
     }
 
     /// Tells whether a list from here is one text with commas, because this source has no other notation.
