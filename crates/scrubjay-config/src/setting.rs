@@ -34,9 +34,14 @@ impl Shown {
         Self { key: key.to_owned(), value: value.into(), origin: origin.to_string(), hidden: Vec::new() }
     }
 
+    /// Shows the value that was written at a cursor.
+    pub(crate) fn of(at: &Cursor<'_>, value: impl Into<Json>) -> Self {
+        Self::new(&at.key, value, at.origin())
+    }
+
     /// Shows a text whose secrets are masked.
-    pub(crate) fn masked(key: &str, masked: mask::Masked, origin: &Origin) -> Self {
-        Self { hidden: masked.hidden, ..Self::new(key, masked.shown, origin) }
+    pub(crate) fn masked(at: &Cursor<'_>, masked: mask::Masked) -> Self {
+        Self { hidden: masked.hidden, ..Self::of(at, masked.shown) }
     }
 }
 
@@ -57,7 +62,7 @@ pub(crate) trait Setting {
 
     /// Adds the lines of `config show`: one, unless the type says otherwise.
     fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {
-        out.extend(Self::read(at).map(|value| Shown::new(&at.key, Self::json(&value), at.origin())));
+        out.extend(Self::read(at).map(|value| Shown::of(at, Self::json(&value))));
     }
 }
 
@@ -257,9 +262,7 @@ impl Setting for String {
     }
 
     fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {
-        out.extend(
-            Self::read(at).map(|text| Shown::masked(&at.key, mask::mask(&at.key, &text), at.origin())),
-        );
+        out.extend(Self::read(at).map(|text| Shown::masked(at, mask::mask(&at.key, &text))));
     }
 }
 
@@ -277,9 +280,7 @@ impl Setting for Secret {
     }
 
     fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {
-        out.extend(
-            Self::read(at).map(|secret| Shown::masked(&at.key, mask::hide(secret.reveal()), at.origin())),
-        );
+        out.extend(Self::read(at).map(|secret| Shown::masked(at, mask::hide(secret.reveal()))));
     }
 }
 

@@ -60,7 +60,7 @@ impl Setting for Backends {
     fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {
         let items = at.list_of("").unwrap_or_default();
         if items.is_empty() {
-            out.push(Shown::new(&at.key, json!([]), at.origin()));
+            out.push(Shown::of(at, json!([])));
         }
         for at in items {
             show_backend(&at, out);
@@ -191,11 +191,11 @@ fn show_backend(at: &Cursor<'_>, out: &mut Vec<Shown>) {
                     // Any header may authorise: its name does not tell.
                     let masked =
                         if name == "headers" { mask::hide(&scalar.text) } else { mask_scalar(key, scalar) };
-                    out.push(Shown::masked(&at.key, masked, at.origin()));
+                    out.push(Shown::masked(&at, masked));
                 }
             }
             Value::List(items) => out.push(show_list(&at, command, items)),
-            Value::Scalar(scalar) => out.push(Shown::masked(&at.key, mask_scalar("", scalar), at.origin())),
+            Value::Scalar(scalar) => out.push(Shown::masked(&at, mask_scalar("", scalar))),
             Value::Null => {}
         }
     }
@@ -209,7 +209,7 @@ fn show_list(at: &Cursor<'_>, command: &str, items: &[Node]) -> Shown {
     }
     let (shown, hidden): (Vec<String>, Vec<Vec<String>>) =
         masked.into_iter().map(|m| (m.shown, m.hidden)).unzip();
-    Shown { hidden: hidden.concat(), ..Shown::new(&at.key, json!(shown), at.origin()) }
+    Shown { hidden: hidden.concat(), ..Shown::of(at, json!(shown)) }
 }
 
 fn mask_scalar(name: &str, scalar: &Scalar) -> Masked {

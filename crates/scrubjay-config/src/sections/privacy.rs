@@ -110,7 +110,7 @@ impl Setting for Keys {
                 KeySource::Variable(name) => json!({ "env": name }),
             };
             let at = at.member_or_self(&id);
-            out.push(Shown::new(&at.key, shown, at.origin()));
+            out.push(Shown::of(&at, shown));
         }
     }
 }

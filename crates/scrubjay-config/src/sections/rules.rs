@@ -57,7 +57,7 @@ impl Setting for Rules {
             Some(format!("{}: {}", at.member("name")?.text()?, at.get::<Verb>("action")?.name()))
         };
         let rules = at.read_items(" of rules", described);
-        out.push(Shown::new(&at.key, rules.unwrap_or_default(), at.origin()));
+        out.push(Shown::of(at, rules.unwrap_or_default()));
     }
 }
 
