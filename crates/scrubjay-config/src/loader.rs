@@ -7,7 +7,7 @@ use anyhow::Context;
 use scrubjay_tape::home::Home;
 
 use crate::environment::Environment;
-use crate::layer::{DATA, FileTree, Layer};
+use crate::layer::{DATA, Layer};
 use crate::loaded::{Base, Loaded};
 use crate::node::{Node, Origin};
 use crate::owned_file::{self, OwnedFileError};
@@ -34,6 +34,15 @@ struct Findings {
 impl Findings {
     fn note(&mut self, path: &Path, state: FileState) {
         self.files.push(SourceFile { path: path.to_owned(), state });
+    }
+
+    /// Reads a file that is used as a whole: expands the variables in it, and checks it.
+    fn read(&mut self, path: &Path, content: &[u8], by_keys: bool, environment: &Environment) -> Layer {
+        self.note(path, FileState::Read);
+        let tree = project::parse(content, path, by_keys, &mut self.problems);
+        let (layer, unset, wrong) = tree.map(|tree| tree.layer(environment)).unwrap_or_default();
+        self.problems.extend(unset.into_iter().chain(wrong));
+        layer
     }
 
     /// Notes a project file that is not used.
@@ -132,16 +141,15 @@ impl Loader {
     /// Reads the data directory from a project file, if that may name one.
     fn project_data(&self, file: &ProjectFile, found: &mut Findings) -> Layer {
         let Some(tree) = file.parse(&mut Vec::new()) else { return Layer::default() };
-        let mut problems = Vec::new();
-        let layer = layer(&tree, &self.environment, &mut problems);
+        let (layer, unset, wrong) = tree.layer(&self.environment);
         let Some(first) = DATA.into_iter().find(|key| layer.get(key).is_some()) else { return layer };
         if !self.trust_store().and_then(|store| store.trusts(file)).unwrap_or(false) {
             found.leave_out(&file.path, &[first.to_owned()]);
             return Layer::default();
         }
         // Problems of other keys keep no recorder from starting.
-        problems.retain(|problem| DATA.iter().any(|key| *key == problem.key));
-        found.problems.append(&mut problems);
+        let of_data = |problem: &Problem| DATA.contains(&problem.key.as_str());
+        found.problems.extend(unset.into_iter().chain(wrong).filter(of_data));
         layer
     }
 
@@ -176,9 +184,7 @@ impl Loader {
             }
             content => content.with_context(|| cannot_read(&path))?,
         };
-        let tree = project::parse(&content, &path, true, &mut found.problems);
-        found.note(&path, FileState::Read);
-        Ok(tree.map(|tree| layer(&tree, environment, &mut found.problems)).unwrap_or_default())
+        Ok(found.read(&path, &content, true, environment))
     }
 
     /// Reads the file in the working directory: all of it if it is trusted, else only its free keys.
@@ -202,9 +208,7 @@ impl Loader {
         if !trusted {
             return self.strangers_layer(&file, found);
         }
-        let tree = file.parse(&mut found.problems);
-        found.note(&file.path, FileState::Read);
-        tree.map(|tree| layer(&tree, &self.environment, &mut found.problems)).unwrap_or_default()
+        found.read(&file.path, &file.content, false, &self.environment)
     }
 
     /// Reads the free keys of an untrusted file. Its problems become a notice, so that it keeps nothing from starting.
@@ -272,13 +276,6 @@ impl Loader {
         let default_data = user_directory(environment, "XDG_DATA_HOME", ".local/share");
         Base { directory: directory.clone(), default_data, tell: *tell }
     }
-}
-
-/// Expands the variables in a file, and checks it.
-fn layer(tree: &FileTree, environment: &Environment, problems: &mut Vec<Problem>) -> Layer {
-    let (layer, unset, wrong) = tree.layer(environment);
-    problems.extend(unset.into_iter().chain(wrong));
-    layer
 }
 
 /// Returns the data directory that checked layers name, under either of its names.
