@@ -95,12 +95,11 @@ impl<'a> Cursor<'a> {
             }
             return Vec::new();
         };
-        let entries = self.members(entries).into_iter();
-        let (known_entries, others): (Vec<_>, _) = entries.partition(|(name, _)| known.contains(name));
-        for (name, at) in others {
+        let mut members = self.members(entries);
+        for (name, at) in members.extract_if(.., |(name, _)| !known.contains(name)) {
             at.wrong::<()>(unknown(name, known));
         }
-        known_entries
+        members
     }
 
     /// Returns the entries of a map with any keys.
