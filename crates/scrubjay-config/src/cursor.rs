@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::fmt::Display;
 
-use crate::node::{Kind, Node, Origin, Scalar, Value, below};
+use crate::node::{Kind, Node, Origin, Value, below};
 use crate::problem::{Problem, unknown};
 use crate::setting::Setting;
 
@@ -16,17 +16,11 @@ pub(crate) struct Cursor<'a> {
     problems: &'a RefCell<Vec<Problem>>,
 }
 
-/// Reads a tree with a cursor at its root; adds what is wrong to the problems.
-pub(crate) fn read<T>(
-    tree: &Node,
-    key: &str,
-    problems: &mut Vec<Problem>,
-    read: impl FnOnce(&Cursor<'_>) -> T,
-) -> T {
-    let all = RefCell::new(std::mem::take(problems));
-    let value = read(&Cursor { node: tree, key: key.to_owned(), problems: &all });
-    *problems = all.into_inner();
-    value
+/// Reads a tree with a cursor at its root; returns what is wrong in it too.
+pub(crate) fn read<T>(tree: &Node, key: &str, read: impl FnOnce(&Cursor<'_>) -> T) -> (T, Vec<Problem>) {
+    let problems = RefCell::default();
+    let value = read(&Cursor { node: tree, key: key.to_owned(), problems: &problems });
+    (value, problems.into_inner())
 }
 
 impl<'a> Cursor<'a> {
@@ -89,16 +83,6 @@ impl<'a> Cursor<'a> {
         T::read(&self.member(name)?)
     }
 
-    /// Reads the value of a key of this map, or returns the default if there is none; `None` if the value is wrong.
-    pub(crate) fn get_or<T>(
-        &self,
-        name: &str,
-        default: T,
-        read: impl FnOnce(&Self) -> Option<T>,
-    ) -> Option<T> {
-        self.member(name).map_or(Some(default), |at| read(&at))
-    }
-
     fn members(&self, entries: &'a [(String, Node)]) -> Vec<(&'a str, Self)> {
         entries.iter().map(|(name, node)| (&**name, self.at(node, below(&self.key, name)))).collect()
     }
@@ -111,12 +95,11 @@ impl<'a> Cursor<'a> {
             }
             return Vec::new();
         };
-        let entries = self.members(entries).into_iter();
-        let (known_entries, others): (Vec<_>, _) = entries.partition(|(name, _)| known.contains(name));
-        for (name, at) in others {
+        let mut members = self.members(entries);
+        for (name, at) in members.extract_if(.., |(name, _)| !known.contains(name)) {
             at.wrong::<()>(unknown(name, known));
         }
-        known_entries
+        members
     }
 
     /// Returns the entries of a map with any keys.
@@ -141,13 +124,6 @@ impl<'a> Cursor<'a> {
         self.if_right(|| Some(self.list_of(what)?.iter().filter_map(read).collect()))
     }
 
-    pub(crate) fn scalar(&self) -> Option<&'a Scalar> {
-        match &self.node.value {
-            Value::Scalar(scalar) => Some(scalar),
-            _ => self.wrong("must be a single value"),
-        }
-    }
-
     /// Returns the text. In a file `PORT: 3000` means the text `3000`; in a client's JSON a number is no string.
     pub(crate) fn text(&self) -> Option<&'a str> {
         match &self.node.value {
@@ -159,6 +135,12 @@ impl<'a> Cursor<'a> {
             Value::Scalar(s) => Some(&s.text),
             _ => self.wrong("must be a string"),
         }
+    }
+
+    /// Returns the text, which must not be empty.
+    pub(crate) fn filled_text(&self) -> Option<&'a str> {
+        let text = self.text()?;
+        if text.is_empty() { self.wrong("must not be empty") } else { Some(text) }
     }
 
     /// Returns the texts of a list, each with its cursor. Sources without lists separate them by commas.
@@ -184,7 +166,7 @@ impl<'a> Cursor<'a> {
 
     /// Reads a single value with a function that returns `None` for a wrong one.
     pub(crate) fn parse<T>(&self, must_be: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
-        let scalar = self.scalar()?;
+        let Some(scalar) = self.node.scalar() else { return self.wrong("must be a single value") };
         read(scalar.text.trim()).or_else(|| self.wrong(format!("must be {must_be}, not {}", scalar.quoted())))
     }
 }

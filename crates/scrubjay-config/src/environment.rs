@@ -11,6 +11,7 @@ use std::sync::Arc;
 use scrubjay_core::spelling::nearest;
 use thiserror::Error;
 
+use crate::cursor;
 use crate::layer::Layer;
 use crate::mask::looks_secret;
 use crate::node::{Kind, Node, Origin, Scalar, Value, below};
@@ -56,7 +57,9 @@ impl Environment {
         for (name, value) in pairs {
             let Ok(name) = name.into_string() else { continue };
             match value.into_string() {
-                Ok(value) => environment.set(name, value),
+                Ok(value) => {
+                    environment.variables.insert(name.clone(), (value, Origin::Environment(name)));
+                }
                 Err(_) if name.starts_with("SCRUBJAY_") => environment.unreadable.push(name),
                 Err(_) => {}
             }
@@ -66,13 +69,7 @@ impl Environment {
 
     /// Returns an environment of only these variables, for tests.
     pub fn of(pairs: &[(&str, &str)]) -> Self {
-        let mut environment = Self::default();
-        pairs.iter().for_each(|(name, value)| environment.set((*name).to_owned(), (*value).to_owned()));
-        environment
-    }
-
-    fn set(&mut self, name: String, value: String) {
-        self.variables.insert(name.clone(), (value, Origin::Environment(name)));
+        Self::from_os(pairs.iter().map(|(name, value)| (name.into(), value.into())))
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
@@ -110,14 +107,11 @@ impl Environment {
         let mut layer = Layer::default();
         // In reverse, so that the earlier one is put over the later one.
         for (name, path) in ALIASES.iter().rev() {
-            let Some(node) = self.node(name) else { continue };
+            let Some((node, key)) = self.node(name).zip(section::key(path)) else { continue };
             // Other programs read these variables too, so a value that is wrong for us is only a notice.
-            let (mut alone, mut wrong) = (Layer::default(), Vec::new());
-            alone.put(path, node);
-            alone.check(&mut wrong);
-            match wrong.first() {
+            match cursor::read(&node, path, key.check).1.first() {
                 Some(problem) => notices.push(format!("{problem}; it is left out")),
-                None => layer.put_over(&alone),
+                None => layer.put(path, node),
             }
         }
         let keys: Vec<(String, &'static str)> =
@@ -212,41 +206,31 @@ enum ReferenceError {
     Unset(String),
 }
 
-/// What is wrong with a line of an environment file.
-#[derive(Debug, Error)]
-enum LineError {
-    #[error("is not of the form NAME=value")]
-    NoValue,
-    #[error("is not of the form NAME=value: a name has letters, digits and _")]
-    NoName,
-    #[error("has a quote without its end")]
-    OpenQuote,
-    #[error("has something after the closing quote")]
-    AfterQuote,
-}
-
 fn is_variable_name(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with(|c: char| c.is_ascii_digit())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Reads a line of an environment file: `NAME=value`, `export NAME="value"`, a comment, or nothing.
-fn parse_line(line: &str) -> Result<Option<(&str, String)>, LineError> {
+const OPEN_QUOTE: &str = "has a quote without its end";
+
+/// Reads a line of an environment file: `NAME=value`, `export NAME="value"`, a comment, or nothing. The error says what
+/// is wrong with the line.
+fn parse_line(line: &str) -> Result<Option<(&str, String)>, &'static str> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {
         return Ok(None);
     }
     let line = line.strip_prefix("export ").unwrap_or(line).trim_start();
-    let (name, value) = line.split_once('=').ok_or(LineError::NoValue)?;
+    let (name, value) = line.split_once('=').ok_or("is not of the form NAME=value")?;
     let name = name.trim_end();
     if !is_variable_name(name) {
-        return Err(LineError::NoName);
+        return Err("is not of the form NAME=value: a name has letters, digits and _");
     }
     let value = value.trim_start();
     let (value, rest) = match value.chars().next() {
         Some('\'') => {
-            let (inside, rest) = value[1..].split_once('\'').ok_or(LineError::OpenQuote)?;
+            let (inside, rest) = value[1..].split_once('\'').ok_or(OPEN_QUOTE)?;
             (inside.to_owned(), rest)
         }
         Some('"') => double_quoted(&value[1..])?,
@@ -254,13 +238,13 @@ fn parse_line(line: &str) -> Result<Option<(&str, String)>, LineError> {
     };
     let rest = rest.trim_start();
     if !rest.is_empty() && !rest.starts_with('#') {
-        return Err(LineError::AfterQuote);
+        return Err("has something after the closing quote");
     }
     Ok(Some((name, value)))
 }
 
 /// Reads up to the closing quote; returns the rest of the line too.
-fn double_quoted(text: &str) -> Result<(String, &str), LineError> {
+fn double_quoted(text: &str) -> Result<(String, &str), &'static str> {
     let mut value = String::new();
     let mut chars = text.char_indices();
     while let Some((i, c)) = chars.next() {
@@ -277,16 +261,15 @@ fn double_quoted(text: &str) -> Result<(String, &str), LineError> {
             c => value.push(c),
         }
     }
-    Err(LineError::OpenQuote)
+    Err(OPEN_QUOTE)
 }
 
 /// Cuts off a comment, which begins with `#` at the start or after a space.
 fn bare(text: &str) -> &str {
-    let comment = text
-        .match_indices('#')
-        .map(|(at, _)| at)
-        .find(|at| text[..*at].is_empty() || text[..*at].ends_with(char::is_whitespace));
-    text[..comment.unwrap_or(text.len())].trim_end()
+    let begins_comment =
+        |(at, _): &(usize, &str)| text[..*at].chars().next_back().is_none_or(char::is_whitespace);
+    let end = text.match_indices('#').find(begins_comment).map_or(text.len(), |(at, _)| at);
+    text[..end].trim_end()
 }
 
 #[cfg(test)]

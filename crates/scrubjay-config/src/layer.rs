@@ -8,7 +8,7 @@ use crate::cursor::{self, Cursor};
 use crate::environment::Environment;
 use crate::node::{Node, Origin, Value};
 use crate::problem::Problem;
-use crate::section::{self, Guard, Key};
+use crate::section::{self, Key};
 use crate::setting::Setting;
 
 /// Two keys of which a layer sets at most one. If a higher layer sets either, the value of both below is dropped.
@@ -54,19 +54,19 @@ impl Layer {
 
     /// Removes the keys that only a trusted file may set.
     pub(crate) fn leave_free(&mut self) {
-        self.0.retain(|path, _| section::key(path).is_some_and(|key| key.guard == Guard::Free));
+        self.0.retain(|path, _| section::key(path).is_some_and(|key| key.is_free));
     }
 
     /// Reads a key's value, if it is set and right.
     pub(crate) fn read<T: Setting>(&self, key: &str) -> Option<T::Value> {
-        cursor::read(self.get(key)?, key, &mut Vec::new(), T::read)
+        cursor::read(self.get(key)?, key, T::read).0
     }
 
     /// Reports the problems of all values.
     pub(crate) fn check(&self, problems: &mut Vec<Problem>) {
         for key in section::keys() {
             if let Some(node) = self.get(&key.path) {
-                cursor::read(node, &key.path, problems, key.check);
+                problems.extend(cursor::read(node, &key.path, key.check).1);
             }
         }
         self.check_names(problems);
@@ -115,34 +115,28 @@ impl FileTree {
         Self { root, names, is_ours: !is_agent_progress }
     }
 
-    /// Expands the variables and checks the values. Wrong references to variables are reported in `unset`.
-    pub(crate) fn layer(
-        &self,
-        environment: &Environment,
-        unset: &mut Vec<Problem>,
-        problems: &mut Vec<Problem>,
-    ) -> Layer {
-        let mut layer = Layer::default();
+    /// Expands the variables and checks the values. Returns the problems of references to variables, and then all others.
+    pub(crate) fn layer(&self, environment: &Environment) -> (Layer, Vec<Problem>, Vec<Problem>) {
+        let (mut layer, mut unset) = (Layer::default(), Vec::new());
         let mut take = |key: &'static Key, at: &Cursor<'_>| {
             // The progress tracker's values are strings; ours have their own types.
             if at.is_null() || !(self.is_ours || at.text().is_some()) {
                 return;
             }
             let mut node = at.node.clone();
-            environment.expand(&mut node, &key.path, unset);
+            environment.expand(&mut node, &key.path, &mut unset);
             // Even if a variable is not set: `problems` then sorts out which message counts.
             (key.check)(&at.at(&node, key.path.clone()));
             layer.put(&key.path, node);
         };
-        cursor::read(&self.root, "", problems, |at| self.each_key(at, &mut take));
-        layer.check_names(problems);
-        layer
+        let ((), mut problems) = cursor::read(&self.root, "", |at| self.each_key(at, &mut take));
+        layer.check_names(&mut problems);
+        (layer, unset, problems)
     }
 
     /// Returns the problems of the file, except those of values whose variables are not set here.
     pub fn problems(&self, environment: &Environment) -> Vec<Problem> {
-        let (mut unset, mut problems) = (Vec::new(), Vec::new());
-        self.layer(environment, &mut unset, &mut problems);
+        let (_, unset, mut problems) = self.layer(environment);
         problems.retain(|problem| !unset.iter().any(|unset| unset.key == problem.key));
         problems
     }
@@ -152,8 +146,8 @@ impl FileTree {
         // Only known keys are taken, so a key that is unknown here cannot pass as harmless.
         let mut given = BTreeMap::new();
         let mut take = |key: &'static Key, at: &Cursor<'_>| drop(given.insert(&*key.path, at.node.clone()));
-        cursor::read(&self.root, "", &mut Vec::new(), |at| self.each_key(at, &mut take));
-        let guarded = section::keys().iter().filter(|key| key.guard == Guard::Owner);
+        cursor::read(&self.root, "", |at| self.each_key(at, &mut take));
+        let guarded = section::keys().iter().filter(|key| !key.is_free);
         guarded.filter_map(|key| given.remove_entry(&*key.path)).collect()
     }
 
@@ -163,9 +157,9 @@ impl FileTree {
             return found(key, at);
         }
         let prefix = if at.key.is_empty() { String::new() } else { format!("{}.", at.key) };
+        let names = self.names.iter();
         let mut known: Vec<&str> =
-            self.names.iter().filter_map(|(path, _)| path.strip_prefix(&prefix)).collect();
-        known.iter_mut().for_each(|path| *path = path.split('.').next().unwrap_or_default());
+            names.filter_map(|(path, _)| path.strip_prefix(&prefix)?.split('.').next()).collect();
         // The keys of a section follow each other in its table, so equal names do too.
         known.dedup();
         at.entries(&known).iter().for_each(|(_, at)| self.each_key(at, found));
@@ -189,8 +183,7 @@ mod tests {
     }
 
     fn read_file(text: &str, path: &str) -> (Layer, Vec<String>) {
-        let mut problems = Vec::new();
-        let layer = tree(text, path).layer(&Environment::of(&[]), &mut Vec::new(), &mut problems);
+        let (layer, _, problems) = tree(text, path).layer(&Environment::of(&[]));
         (layer, problems.iter().map(ToString::to_string).collect())
     }
 

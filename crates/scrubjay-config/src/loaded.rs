@@ -1,6 +1,7 @@
 //! The configuration in force: the values of all layers together. The methods that turn a section into what a room needs
 //! are beside the section, in the files of `sections`.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use scrubjay_gateway::config::BackendConfig;
@@ -92,22 +93,19 @@ impl Loaded {
 
     /// Returns the keys whose values differ in another configuration.
     pub fn differing_keys(&self, other: &Self) -> Vec<String> {
-        let (mine, theirs) = (self.shown(), other.shown());
-        let same = |a: &Shown, b: &Shown| a.key == b.key && a.value == b.value && a.hidden == b.hidden;
-        let mut keys = Vec::new();
-        for (some, others) in [(&mine, &theirs), (&theirs, &mine)] {
-            let differing = some.iter().filter(|a| !others.iter().any(|b| same(a, b)));
-            keys.extend(differing.map(|shown| shown.key.clone()));
-        }
+        let values = |loaded: &Self| -> BTreeSet<_> {
+            let shown = loaded.shown().into_iter();
+            shown.map(|shown| (shown.key, shown.value.to_string(), shown.hidden)).collect()
+        };
+        let differing = &values(self) ^ &values(other);
+        let mut keys: BTreeSet<String> = differing.into_iter().map(|(key, ..)| key).collect();
         // `shown` has the path of the file and not the tokens in it.
         if self.settings.serve.auth_token_file.is_some()
             && self.auth_tokens().ok() != other.auth_tokens().ok()
         {
-            keys.push("serve.auth_token_file".to_owned());
+            keys.insert("serve.auth_token_file".to_owned());
         }
-        keys.sort_unstable();
-        keys.dedup();
-        keys
+        keys.into_iter().collect()
     }
 
     /// Shows every key, its value and where that came from, secrets masked.
@@ -129,9 +127,7 @@ impl Loaded {
         let mut shown = Vec::new();
         for key in section::keys() {
             match self.layers.get(&key.path) {
-                Some(node) => {
-                    cursor::read(node, &key.path, &mut Vec::new(), |at| (key.show)(at, &mut shown));
-                }
+                Some(node) => drop(cursor::read(node, &key.path, |at| (key.show)(at, &mut shown))),
                 None => shown.push(Shown::new(&key.path, serde_json::Value::Null, &Origin::Default)),
             }
         }
@@ -144,11 +140,8 @@ impl Loaded {
         // What cannot be read cannot be logged.
         let tokens = self.auth_tokens().unwrap_or_default();
         let all = hidden.chain(tokens.iter().map(|token| token.secret.reveal().to_owned()));
-        let mut secrets: Vec<String> =
-            all.filter(|secret| secret.chars().count() >= SECRET_CHARS_MIN).collect();
-        secrets.sort_unstable();
-        secrets.dedup();
-        secrets
+        let long = all.filter(|secret| secret.chars().count() >= SECRET_CHARS_MIN);
+        long.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// Returns the origin of a key's value.

@@ -7,7 +7,7 @@ use anyhow::Context;
 use scrubjay_tape::home::Home;
 
 use crate::environment::Environment;
-use crate::layer::{DATA, FileTree, Layer};
+use crate::layer::{DATA, Layer};
 use crate::loaded::{Base, Loaded};
 use crate::node::{Node, Origin};
 use crate::owned_file::{self, OwnedFileError};
@@ -36,6 +36,15 @@ impl Findings {
         self.files.push(SourceFile { path: path.to_owned(), state });
     }
 
+    /// Reads a file that is used as a whole: expands the variables in it, and checks it.
+    fn read(&mut self, path: &Path, content: &[u8], by_keys: bool, environment: &Environment) -> Layer {
+        self.note(path, FileState::Read);
+        let tree = project::parse(content, path, by_keys, &mut self.problems);
+        let (layer, unset, wrong) = tree.map(|tree| tree.layer(environment)).unwrap_or_default();
+        self.problems.extend(unset.into_iter().chain(wrong));
+        layer
+    }
+
     /// Notes a project file that is not used.
     fn refuse(&mut self, path: &Path, why: String) {
         self.notices.push(format!("{} is not used: {why}", path.display()));
@@ -43,7 +52,7 @@ impl Findings {
     }
 
     /// Notifies a person that an untrusted project file is used without some keys.
-    fn leave_out(&mut self, path: &Path, keys: &[&str]) {
+    fn leave_out(&mut self, path: &Path, keys: &[String]) {
         self.notices.push(format!(
             "{} is not trusted, so it is used without {}: look at it, then run `scrubjay trust`",
             path.display(),
@@ -132,16 +141,15 @@ impl Loader {
     /// Reads the data directory from a project file, if that may name one.
     fn project_data(&self, file: &ProjectFile, found: &mut Findings) -> Layer {
         let Some(tree) = file.parse(&mut Vec::new()) else { return Layer::default() };
-        let mut problems = Vec::new();
-        let layer = layer(&tree, &self.environment, &mut problems);
+        let (layer, unset, wrong) = tree.layer(&self.environment);
         let Some(first) = DATA.into_iter().find(|key| layer.get(key).is_some()) else { return layer };
-        if !self.trusts(file).unwrap_or(false) {
-            found.leave_out(&file.path, &[first]);
+        if !self.trust_store().and_then(|store| store.trusts(file)).unwrap_or(false) {
+            found.leave_out(&file.path, &[first.to_owned()]);
             return Layer::default();
         }
         // Problems of other keys keep no recorder from starting.
-        problems.retain(|problem| DATA.iter().any(|key| *key == problem.key));
-        found.problems.append(&mut problems);
+        let of_data = |problem: &Problem| DATA.contains(&problem.key.as_str());
+        found.problems.extend(unset.into_iter().chain(wrong).filter(of_data));
         layer
     }
 
@@ -149,7 +157,10 @@ impl Loader {
     fn owner_file(&self) -> Option<(PathBuf, bool)> {
         match &self.sources.config {
             Some(path) => Some((self.sources.directory.join(path), true)),
-            None => Some((user_file(&self.sources.environment)?, false)),
+            None => {
+                let directory = user_directory(&self.sources.environment, "XDG_CONFIG_HOME", ".config")?;
+                Some((directory.join("config.yaml"), false))
+            }
         }
     }
 
@@ -173,9 +184,7 @@ impl Loader {
             }
             content => content.with_context(|| cannot_read(&path))?,
         };
-        let tree = project::parse(&content, &path, true, &mut found.problems);
-        found.note(&path, FileState::Read);
-        Ok(tree.map(|tree| layer(&tree, environment, &mut found.problems)).unwrap_or_default())
+        Ok(found.read(&path, &content, true, environment))
     }
 
     /// Reads the file in the working directory: all of it if it is trusted, else only its free keys.
@@ -191,7 +200,7 @@ impl Loader {
                 return Layer::default();
             }
         };
-        let trusted = self.trusts(&file).unwrap_or_else(|error| {
+        let trusted = self.trust_store().and_then(|store| store.trusts(&file)).unwrap_or_else(|error| {
             let path = file.path.display();
             found.notices.push(format!("cannot tell whether {path} is trusted: {error:#}"));
             false
@@ -199,9 +208,7 @@ impl Loader {
         if !trusted {
             return self.strangers_layer(&file, found);
         }
-        let tree = file.parse(&mut found.problems);
-        found.note(&file.path, FileState::Read);
-        tree.map(|tree| layer(&tree, &self.environment, &mut found.problems)).unwrap_or_default()
+        found.read(&file.path, &file.content, false, &self.environment)
     }
 
     /// Reads the free keys of an untrusted file. Its problems become a notice, so that it keeps nothing from starting.
@@ -210,9 +217,9 @@ impl Loader {
         let (mut layer, mut left_out) = (Layer::default(), Vec::new());
         if let Some(tree) = file.parse(&mut problems) {
             problems.extend(tree.problems(&self.environment));
-            left_out = tree.guarded().into_iter().map(|(key, _)| key).collect();
-            let mut unset = Vec::new();
-            layer = tree.layer(&self.environment, &mut unset, &mut Vec::new());
+            left_out = tree.guarded().into_iter().map(|(key, _)| key.to_owned()).collect();
+            let unset;
+            (layer, unset, _) = tree.layer(&self.environment);
             layer.leave_free();
             // A key that is left out needs no variables.
             problems.extend(unset.into_iter().filter(|problem| layer.get(&problem.key).is_some()));
@@ -229,7 +236,6 @@ impl Loader {
             found.refuse(&file.path, why);
             return Layer::default();
         }
-        let left_out: Vec<String> = left_out.into_iter().map(str::to_owned).collect();
         let state = if left_out.is_empty() { FileState::Read } else { FileState::Untrusted { left_out } };
         found.note(&file.path, state);
         layer
@@ -245,10 +251,6 @@ impl Loader {
         let mut layers = environment.layer(&mut found.notices, &mut found.problems);
         layers.put_over(&flags);
         layers
-    }
-
-    fn trusts(&self, file: &ProjectFile) -> anyhow::Result<bool> {
-        self.trust_store()?.trusts(file)
     }
 
     /// Opens the list of trusted files.
@@ -270,23 +272,10 @@ impl Loader {
     }
 
     fn base(&self) -> Base {
-        let environment = &self.sources.environment;
-        let share = environment.directory("XDG_DATA_HOME").map(Path::to_owned);
-        let share = share.or_else(|| Some(environment.directory("HOME")?.join(".local/share")));
-        Base {
-            directory: self.sources.directory.clone(),
-            default_data: share.map(|share| share.join("scrubjay")),
-            tell: self.sources.tell,
-        }
+        let Sources { directory, environment, tell, .. } = &self.sources;
+        let default_data = user_directory(environment, "XDG_DATA_HOME", ".local/share");
+        Base { directory: directory.clone(), default_data, tell: *tell }
     }
-}
-
-/// Expands the variables in a file, and checks it.
-fn layer(tree: &FileTree, environment: &Environment, problems: &mut Vec<Problem>) -> Layer {
-    let mut wrong = Vec::new();
-    let layer = tree.layer(environment, problems, &mut wrong);
-    problems.append(&mut wrong);
-    layer
 }
 
 /// Returns the data directory that checked layers name, under either of its names.
@@ -298,8 +287,8 @@ fn cannot_read(path: &Path) -> String {
     format!("cannot read the configuration {}", path.display())
 }
 
-fn user_file(environment: &Environment) -> Option<PathBuf> {
-    let config = environment.directory("XDG_CONFIG_HOME").map(Path::to_owned);
-    let config = config.or_else(|| Some(environment.directory("HOME")?.join(".config")))?;
-    Some(config.join("scrubjay/config.yaml"))
+/// Returns our own directory in the one that a variable names, which is this one of the home directory if it is not set.
+fn user_directory(environment: &Environment, variable: &str, usual: &str) -> Option<PathBuf> {
+    let given = environment.directory(variable).map(Path::to_owned);
+    Some(given.or_else(|| Some(environment.directory("HOME")?.join(usual)))?.join("scrubjay"))
 }

@@ -3,7 +3,6 @@
 //! Hides everything that redaction finds and more. Redaction must not destroy recorded data, so a name has to end in a
 //! word for a secret there; here any word counts, because a value that is hidden needlessly does no harm.
 
-use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use scrubjay_core::redact::Redactor;
@@ -52,10 +51,9 @@ pub(crate) fn hide(text: &str) -> Masked {
 
 /// Hides the secrets in a value, which has a name or `""`.
 pub fn mask(name: &str, text: &str) -> Masked {
-    if text.is_empty() {
-        return Masked { shown: String::new(), hidden: Vec::new() };
-    }
-    if looks_secret(name) || BEGINNINGS.iter().any(|b| text.starts_with(b) && text.len() > b.len()) {
+    if looks_secret(name) && !text.is_empty()
+        || BEGINNINGS.iter().any(|b| text.starts_with(b) && text.len() > b.len())
+    {
         return hide(text);
     }
     hide_if_known(text, mask_url(text))
@@ -77,26 +75,21 @@ pub(crate) fn mask_args<'a>(command: &str, args: impl Iterator<Item = &'a str>) 
         let before = FORMATS.text(&line).into_string();
         line.extend([" ", arg]);
         let is_found = FORMATS.text(&line).as_str() != format!("{before} {arg}");
-        let flag = arg.starts_with('-').then(|| arg.trim_start_matches('-'));
+        let is_flag = arg.starts_with('-');
         let after_name = std::mem::replace(&mut follows, false);
-        let masked = match flag.map(|flag| flag.split_once('=').ok_or(flag)) {
-            Some(Ok((name, value))) => {
+        // `--name=value`, or `NAME=value` as `docker run -e` and `env` take it.
+        let pair = arg.split_once('=').filter(|(name, _)| is_flag || !name.contains(['/', ':', '?']));
+        let masked = match pair {
+            _ if after_name && !is_flag => hide(arg),
+            Some((name, value)) => {
                 let masked = mask(name, value);
-                Masked { shown: format!("{}{}", &arg[..arg.len() - value.len()], masked.shown), ..masked }
+                Masked { shown: format!("{name}={}", masked.shown), ..masked }
             }
-            Some(Err(name)) => {
-                follows = looks_secret(name);
+            None if is_flag => {
+                follows = looks_secret(arg);
                 hide_if_known(arg, Masked { shown: arg.to_owned(), hidden: Vec::new() })
             }
-            None if after_name => hide(arg),
-            // `NAME=value`, as `docker run -e` and `env` take it.
-            None => match arg.split_once('=').filter(|(name, _)| !name.contains(['/', ':', '?'])) {
-                Some((name, value)) => {
-                    let masked = mask(name, value);
-                    Masked { shown: format!("{name}={}", masked.shown), ..masked }
-                }
-                None => mask("", arg),
-            },
+            None => mask("", arg),
         };
         // What redaction found may span arguments; if none of them is hidden yet, hide this one.
         let is_left = masked.hidden.is_empty() && (is_found || is_attached_password(arg));
@@ -150,9 +143,9 @@ fn mask_url(text: &str) -> Masked {
             let (name, password) = user.split_once(':').unwrap_or(("", user));
             hidden.push(password.to_owned());
             let colon = if name.is_empty() { "" } else { ":" };
-            Cow::Owned(format!("{name}{colon}{MASK}@{host}{}", &address[host_end..]))
+            format!("{name}{colon}{MASK}@{host}{}", &address[host_end..])
         }
-        None => Cow::Borrowed(address),
+        None => address.to_owned(),
     };
     let mut shown = format!("{scheme}://{address}");
     for (i, pair) in query.iter().flat_map(|query| query.split('&')).enumerate() {

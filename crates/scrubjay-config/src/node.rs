@@ -30,10 +30,7 @@ pub(crate) enum Origin {
 impl Origin {
     /// Returns the directory that a relative path from here starts from; `None` is the working directory.
     pub(crate) fn directory(&self) -> Option<&Path> {
-        match self {
-            Self::File { path, .. } => path.parent(),
-            _ => None,
-        }
+        if let Self::File { path, .. } = self { path.parent() } else { None }
     }
 
     /// Tells whether a list from here is one text with commas, because this source has no other notation.
@@ -135,6 +132,11 @@ impl Node {
     pub fn get(&self, key: &str) -> Option<&Self> {
         let Value::Map(entries) = &self.value else { return None };
         entries.iter().find(|(k, _)| k == key).map(|(_, node)| node)
+    }
+
+    /// Returns the text of a key's single value.
+    pub(crate) fn text_at(&self, key: &str) -> Option<&str> {
+        self.get(key)?.scalar().map(|scalar| scalar.text.as_str())
     }
 
     /// Returns an item of this list.

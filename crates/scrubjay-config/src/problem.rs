@@ -4,6 +4,7 @@ use std::fmt;
 
 use scrubjay_core::spelling::nearest;
 use serde::Serialize;
+use thiserror::Error;
 
 use super::node::Origin;
 
@@ -38,7 +39,8 @@ impl fmt::Display for Problem {
 }
 
 /// A configuration that cannot be used, with everything that is wrong with it.
-#[derive(Debug)]
+#[derive(Debug, Error)]
+#[error("the configuration cannot be used")]
 pub struct ConfigError {
     /// Everything that is wrong.
     pub problems: Vec<Problem>,
@@ -53,14 +55,6 @@ impl ConfigError {
         if problems.is_empty() { Ok(()) } else { Err(Self { problems }) }
     }
 }
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the configuration cannot be used")
-    }
-}
-
-impl std::error::Error for ConfigError {}
 
 /// Words the problem of an unknown key: with the nearest known one, or all known ones if none is near.
 pub(crate) fn unknown(name: &str, known: &[&str]) -> String {

@@ -8,20 +8,13 @@ use crate::layer::Layer;
 use crate::sections::Settings;
 use crate::setting::{Setting, Shown};
 
-/// Who may set a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Guard {
-    /// Any file, even an untrusted one. `ANY_FILE` in this file's tests lists these keys and says why each is harmless.
-    Free,
-    /// A file in the working directory only once its owner trusted it: the key may weaken recording, privacy,
-    /// limits or logging, start or open something, or lead elsewhere.
-    Owner,
-}
-
 /// A key of the configuration.
 pub(crate) struct Key {
     pub(crate) path: String,
-    pub(crate) guard: Guard,
+    /// Whether any file may set it, even an untrusted one. `ANY_FILE` in this file's tests lists these keys and says why
+    /// each is harmless. Every other key may weaken recording, privacy, limits or logging, start or open something, or
+    /// lead elsewhere, so a file in the working directory sets it only once its owner trusted that file.
+    pub(crate) is_free: bool,
     pub(crate) default: Option<&'static str>,
     /// Reports what is wrong with a value.
     pub(crate) check: fn(&Cursor<'_>),
@@ -37,24 +30,10 @@ impl Key {
     }
 }
 
-/// The parts of a line besides the key's name and type.
-pub(crate) struct Line {
-    pub(crate) default: Option<&'static str>,
-    pub(crate) guard: Guard,
-}
-
-impl Line {
-    /// Returns the parts of a line. Each slice has one element or none, because a macro's optional parts make slices.
-    pub(crate) fn new(default: &[&'static str], free: &[&str]) -> Self {
-        let guard = if free.is_empty() { Guard::Owner } else { Guard::Free };
-        Self { default: default.first().copied(), guard }
-    }
-}
-
 /// The type of a line in a table: a key's type, an `Option` of one for a key that may be unset, or another section.
 pub(crate) trait Part {
     type Value;
-    fn keys(path: String, line: Line, out: &mut Vec<Key>);
+    fn keys(path: String, default: Option<&'static str>, is_free: bool, out: &mut Vec<Key>);
     /// Reads the value from all layers together, each of which was checked.
     fn value(layers: &Layer, path: &str) -> Self::Value;
 }
@@ -62,10 +41,9 @@ pub(crate) trait Part {
 impl<T: Setting> Part for T {
     type Value = T::Value;
 
-    fn keys(path: String, line: Line, out: &mut Vec<Key>) {
-        let Line { default, guard } = line;
+    fn keys(path: String, default: Option<&'static str>, is_free: bool, out: &mut Vec<Key>) {
         let check = |at: &Cursor<'_>| drop(T::read(at));
-        out.push(Key { path, guard, default, check, show: T::show, fits_variable: T::FITS_VARIABLE });
+        out.push(Key { path, is_free, default, check, show: T::show, fits_variable: T::FITS_VARIABLE });
     }
 
     fn value(layers: &Layer, path: &str) -> T::Value {
@@ -76,8 +54,8 @@ impl<T: Setting> Part for T {
 impl<T: Setting> Part for Option<T> {
     type Value = Option<T::Value>;
 
-    fn keys(path: String, line: Line, out: &mut Vec<Key>) {
-        <T as Part>::keys(path, line, out);
+    fn keys(path: String, default: Option<&'static str>, is_free: bool, out: &mut Vec<Key>) {
+        <T as Part>::keys(path, default, is_free, out);
     }
 
     fn value(layers: &Layer, path: &str) -> Self::Value {
@@ -98,10 +76,11 @@ macro_rules! section {
         impl $crate::section::Part for $name {
             type Value = Self;
 
-            fn keys(path: String, _: $crate::section::Line, out: &mut Vec<$crate::section::Key>) {
+            fn keys(path: String, _: Option<&'static str>, _: bool, out: &mut Vec<$crate::section::Key>) {
                 $(<$part as $crate::section::Part>::keys(
                     $crate::node::below(&path, stringify!($key)),
-                    $crate::section::Line::new(&[$($default)?], &[$(stringify!($free))?]),
+                    [$($default)?].first().copied(),
+                    stringify!($($free)?) == "free",
                     out,
                 );)*
             }
@@ -118,7 +97,7 @@ pub(crate) use section;
 // Built once: every layer and every expansion looks keys up.
 static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| {
     let mut keys = Vec::new();
-    Settings::keys(String::new(), Line::new(&[], &[]), &mut keys);
+    Settings::keys(String::new(), None, false, &mut keys);
     keys
 });
 
@@ -145,8 +124,7 @@ mod tests {
     /// A key marked `free` fails here until its line with a reason stands above.
     #[test]
     fn every_key_needs_trust_unless_it_is_argued_here() {
-        let free: Vec<String> =
-            keys().iter().filter(|k| k.guard == Guard::Free).map(|k| k.path.clone()).collect();
+        let free: Vec<String> = keys().iter().filter(|k| k.is_free).map(|k| k.path.clone()).collect();
         for key in &free {
             assert!(
                 ANY_FILE.iter().any(|(allowed, _)| allowed == key),

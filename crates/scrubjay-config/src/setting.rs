@@ -1,6 +1,5 @@
 //! The types of keys: how each is read, and how `config show` prints it.
 
-use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -35,9 +34,14 @@ impl Shown {
         Self { key: key.to_owned(), value: value.into(), origin: origin.to_string(), hidden: Vec::new() }
     }
 
+    /// Shows the value that was written at a cursor.
+    pub(crate) fn of(at: &Cursor<'_>, value: impl Into<Json>) -> Self {
+        Self::new(&at.key, value, at.origin())
+    }
+
     /// Shows a text whose secrets are masked.
-    pub(crate) fn masked(key: &str, masked: mask::Masked, origin: &Origin) -> Self {
-        Self { hidden: masked.hidden, ..Self::new(key, masked.shown, origin) }
+    pub(crate) fn masked(at: &Cursor<'_>, masked: mask::Masked) -> Self {
+        Self { hidden: masked.hidden, ..Self::of(at, masked.shown) }
     }
 }
 
@@ -58,7 +62,7 @@ pub(crate) trait Setting {
 
     /// Adds the lines of `config show`: one, unless the type says otherwise.
     fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {
-        out.extend(Self::read(at).map(|value| Shown::new(&at.key, Self::json(&value), at.origin())));
+        out.extend(Self::read(at).map(|value| Shown::of(at, Self::json(&value))));
     }
 }
 
@@ -109,15 +113,16 @@ impl<T: Choice> Setting for Vec<T> {
 }
 
 /// Names the values of a type: `choice!(Naming: "where-needed" = WhereNeeded, "always" = Always)`. With `enum` before
-/// it, the type is made too.
+/// it, the type is made too; with a text behind the type, lists of it say that before the names.
 macro_rules! choice {
     (enum $type:ident: $($name:literal = $value:ident),*) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum $type { $($value),* }
         $crate::setting::choice!($type: $($name = $value),*);
     };
-    ($type:ty: $($name:literal = $value:ident),*) => {
+    ($type:ty $(, $what:literal)?: $($name:literal = $value:ident),*) => {
         impl $crate::setting::Choice for $type {
+            $(const WHAT: &'static str = $what;)?
             const NAMES: &'static [(&'static str, Self)] = &[$(($name, Self::$value)),*];
         }
     };
@@ -220,11 +225,11 @@ impl Setting for SocketAddr {
     }
 }
 
-/// Words the problem of a path that begins with `~`: only a shell replaces it, and here it would name a directory `~`.
-pub(crate) fn with_tilde(path: &str, origin: &Origin) -> Option<String> {
-    let rest = path.strip_prefix('~')?;
+/// Refuses a path that begins with `~`: only a shell replaces it, and here it would name a directory `~`.
+pub(crate) fn check_tilde(path: &str, origin: &Origin) -> Result<(), String> {
+    let Some(rest) = path.strip_prefix('~') else { return Ok(()) };
     let is_home = rest.is_empty() || rest.starts_with('/');
-    Some(match origin {
+    Err(match origin {
         Origin::File { .. } | Origin::Default if is_home => {
             format!("must not begin with ~: write ${{HOME}}{rest}")
         }
@@ -237,14 +242,9 @@ impl Setting for PathBuf {
     type Value = Self;
 
     fn read(at: &Cursor<'_>) -> Option<Self> {
-        let text = at.text()?;
-        if text.is_empty() {
-            return at.wrong("must not be empty");
-        }
-        match with_tilde(text, at.origin()) {
-            Some(wrong) => at.wrong(wrong),
-            None => Some(at.origin().directory().unwrap_or(Path::new("")).join(text)),
-        }
+        let text = at.filled_text()?;
+        at.reported(check_tilde(text, at.origin()))?;
+        Some(at.origin().directory().unwrap_or(Path::new("")).join(text))
     }
 
     fn json(value: &Self) -> Json {
@@ -262,9 +262,7 @@ impl Setting for String {
     }
 
     fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {
-        out.extend(
-            Self::read(at).map(|text| Shown::masked(&at.key, mask::mask(&at.key, &text), at.origin())),
-        );
+        out.extend(Self::read(at).map(|text| Shown::masked(at, mask::mask(&at.key, &text))));
     }
 }
 
@@ -282,9 +280,7 @@ impl Setting for Secret {
     }
 
     fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {
-        out.extend(
-            Self::read(at).map(|secret| Shown::masked(&at.key, mask::hide(secret.reveal()), at.origin())),
-        );
+        out.extend(Self::read(at).map(|secret| Shown::masked(at, mask::hide(secret.reveal()))));
     }
 }
 
@@ -298,7 +294,7 @@ pub(crate) struct Texts<C>(PhantomData<C>);
 
 /// Which texts a list takes.
 pub(crate) trait TextCheck {
-    fn check(text: &str) -> Result<(), Cow<'static, str>>;
+    fn check(text: &str) -> Result<(), String>;
 }
 
 impl<C: TextCheck> Setting for Texts<C> {
@@ -357,8 +353,7 @@ mod tests {
     use crate::sections::serve::{Host, WebOrigin};
 
     fn read_node<T: Setting>(node: &Node) -> (Option<T::Value>, Vec<Problem>) {
-        let mut problems = Vec::new();
-        (cursor::read(node, "k", &mut problems, T::read), problems)
+        cursor::read(node, "k", T::read)
     }
 
     fn read<T: Setting>(text: &str) -> Result<T::Value, String> {

@@ -8,7 +8,7 @@ use serde_json::json;
 use scrubjay_tape::home::Home;
 
 use super::*;
-use crate::section::{self, Guard};
+use crate::section;
 
 /// A home directory and a project for one test.
 struct Lab {
@@ -108,6 +108,13 @@ fn pair(value: &str, origin: &str) -> (String, String) {
 /// Returns the problems of a configuration of one file.
 pub(crate) fn problems(text: &str) -> Vec<String> {
     Lab::new().user(text).problems()
+}
+
+/// Checks the problems of a configuration of one file, each from its line on: `:2: log_level must be …`.
+pub(crate) fn check_problems(text: &str, expected: &[&str]) {
+    let found = problems(text);
+    let found: Vec<&str> = found.iter().map(|problem| problem.split_once(".yaml").unwrap().1).collect();
+    assert_eq!(found, expected);
 }
 
 pub(crate) fn loaded(text: &str) -> Loaded {
@@ -445,7 +452,7 @@ fn the_manual_is_true() {
     let manual = include_str!("../../../docs/CONFIG.md");
     let keys = section::keys();
     for key in keys {
-        let trust = if key.guard == Guard::Owner { " *(t)*" } else { "" };
+        let trust = if key.is_free { "" } else { " *(t)*" };
         assert!(manual.contains(&format!("\n| `{}`{trust} |", key.path)), "{}", key.path);
     }
     let example = manual.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();

@@ -291,8 +291,7 @@ mod tests {
             let (node, problems) = read(&text);
             assert!(node.is_some() || !problems.is_empty(), "{text:?}");
             if let Some(node) = node {
-                let (mut unset, mut wrong) = (Vec::new(), Vec::new());
-                FileTree::new(node, false).layer(&Environment::of(&[]), &mut unset, &mut wrong);
+                FileTree::new(node, false).layer(&Environment::of(&[]));
             }
         }
     }

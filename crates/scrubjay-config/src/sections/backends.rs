@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use scrubjay_gateway::config::{BackendConfig, BackendLink, InheritEnv, Quarantine};
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use crate::cursor::Cursor;
 use crate::mask::{self, Masked};
@@ -41,45 +41,43 @@ impl Setting for Backends {
         let items = at.list_of(" of backends")?;
         at.if_right(|| {
             let mut first: BTreeMap<&str, &Cursor<'_>> = BTreeMap::new();
-            let (mut list, mut quarantine) = (Vec::with_capacity(items.len()), BTreeMap::new());
+            let mut list = Vec::with_capacity(items.len());
             for at in &items {
-                let id = at.node.get("id").and_then(Node::scalar);
-                if let Some(other) = id.and_then(|id| first.insert(&id.text, at)) {
+                if let Some(other) = at.node.text_at("id").and_then(|id| first.insert(id, at)) {
                     // With the line of the backend: in a long list it says which one is meant.
                     at.under("id").wrong::<()>(format!("is the id of {} already", other.key));
                 }
                 list.extend(read_backend(at));
             }
-            for at in &items {
-                let mode = at.get::<Quarantine>("quarantine");
-                quarantine
-                    .extend(at.node.get("id").and_then(Node::scalar).map(|id| id.text.clone()).zip(mode));
-            }
-            Some(Self { list, quarantine })
+            let held = |at: &Cursor<'_>| {
+                let mode = at.get::<Quarantine>("quarantine")?;
+                Some((at.node.text_at("id")?.to_owned(), mode))
+            };
+            Some(Self { list, quarantine: items.iter().filter_map(held).collect() })
         })
     }
 
     fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {
         let items = at.list_of("").unwrap_or_default();
         if items.is_empty() {
-            out.push(Shown::new(&at.key, json!([]), at.origin()));
+            out.push(Shown::of(at, json!([])));
         }
         for at in items {
             show_backend(&at, out);
-            let is_stdio =
-                at.node.get("type").and_then(Node::scalar).is_some_and(|link| link.text == "stdio");
-            let timeout = write_duration(CALL_TIMEOUT_DEFAULT);
-            for (key, is_shown, default) in
-                [("inheritEnv", is_stdio, json!(false)), ("callTimeout", true, json!(timeout))]
-            {
-                if is_shown && at.member(key).is_none() {
-                    out.push(Shown::new(&at.under(key).key, default, &Origin::Default));
+            let mut show_default = |key: &str, value: Json| {
+                if at.member(key).is_none() {
+                    out.push(Shown::new(&at.under(key).key, value, &Origin::Default));
                 }
+            };
+            if at.node.text_at("type") == Some("stdio") {
+                show_default("inheritEnv", json!(false));
             }
+            show_default("callTimeout", json!(write_duration(CALL_TIMEOUT_DEFAULT)));
         }
     }
 }
 
+/// Reads one backend. A wrong value is reported and becomes its default: with a problem, no backend counts.
 fn read_backend(at: &Cursor<'_>) -> Option<BackendConfig> {
     let Value::Map(entries) = &at.node.value else {
         return at.wrong("must be a map of keys to values");
@@ -88,25 +86,18 @@ fn read_backend(at: &Cursor<'_>) -> Option<BackendConfig> {
     let link_type = read_type(at);
     refuse_others(at, entries, link_type);
     let id = at.required("id").and_then(|at| read_id(&at));
-    let display_name = at.get_or("displayName", None, |at| Some(Some(at.text()?.to_owned())));
+    let display_name = at.member("displayName").and_then(|at| Some(at.text()?.to_owned()));
+    let call_timeout = at.get::<Span<1>>("callTimeout").unwrap_or(CALL_TIMEOUT_DEFAULT);
+    let is_shared = at.get::<bool>("shared").unwrap_or_default();
+    let connections_max = at.get::<Count<1, 100_000>>("maxConnections");
+    let connections_max = connections_max.unwrap_or(BackendConfig::CONNECTIONS_MAX);
     // Every key is read before `?` ends the function, so that all problems of a backend are reported.
-    let call_timeout = at.get_or("callTimeout", CALL_TIMEOUT_DEFAULT, Span::<1>::read);
-    let is_shared = at.get_or("shared", false, bool::read);
-    let connections_max =
-        at.get_or("maxConnections", BackendConfig::CONNECTIONS_MAX, Count::<1, 100_000>::read);
     let link = match link_type {
         Some("stdio") => read_stdio(at),
         Some(other) => read_http(at, other == "sse"),
         None => None,
     };
-    Some(BackendConfig {
-        id: id?,
-        display_name: display_name?,
-        link: link?,
-        call_timeout: call_timeout?,
-        is_shared: is_shared?,
-        connections_max: connections_max?,
-    })
+    Some(BackendConfig { id: id?, display_name, link: link?, call_timeout, is_shared, connections_max })
 }
 
 fn read_type<'a>(at: &Cursor<'a>) -> Option<&'a str> {
@@ -141,32 +132,30 @@ fn read_id(at: &Cursor<'_>) -> Option<String> {
 }
 
 fn read_stdio(at: &Cursor<'_>) -> Option<BackendLink> {
-    let command = required_text(at, "command");
-    let args = at.get_or("args", Vec::new(), |at| at.each(|arg| Ok::<_, &str>(arg.to_owned())));
+    let command = at.required("command").and_then(|at| Some(at.filled_text()?.to_owned()));
+    let texts = |at: &Cursor<'_>| at.each(|text| Ok::<_, &str>(text.to_owned()));
+    let args = at.member("args").and_then(|at| texts(&at)).unwrap_or_default();
     let env = map_of_texts(at, "env", |name, _| {
         let fits = !name.is_empty() && !name.contains(['=', '\0']);
         if fits { Ok(()) } else { Err("is not the name of a variable") }
     });
-    let inherit_env = at.get_or("inheritEnv", InheritEnv::default(), |at| match &at.node.value {
+    let inherit_env = at.member("inheritEnv").and_then(|at| match &at.node.value {
         Value::Scalar(Scalar { kind: Kind::Boolean, text, .. }) => {
             Some(if text.eq_ignore_ascii_case("true") { InheritEnv::All } else { InheritEnv::Basic })
         }
-        Value::List(_) => at.each(|name| Ok::<_, &str>(name.to_owned())).map(InheritEnv::Named),
+        Value::List(_) => texts(&at).map(InheritEnv::Named),
         _ => at.wrong("must be true, false or a list of variables"),
     });
-    Some(BackendLink::Stdio { command: command?, args: args?, env: env?, inherit_env: inherit_env? })
+    Some(BackendLink::Stdio { command: command?, args, env, inherit_env: inherit_env.unwrap_or_default() })
 }
 
 fn read_http(at: &Cursor<'_>, sse: bool) -> Option<BackendLink> {
-    let url = required_text(at, "url").and_then(|url| {
+    let url = at.required("url").and_then(|at| {
+        let url = at.filled_text()?;
         let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
         let fits = rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['/', ':', '?', '#']))
             && url.bytes().all(|b| b.is_ascii_graphic());
-        if fits {
-            Some(url)
-        } else {
-            at.member_or_self("url").wrong("must be an http:// or https:// address")
-        }
+        if fits { Some(url.to_owned()) } else { at.wrong("must be an http:// or https:// address") }
     });
     let headers = map_of_texts(at, "headers", |name, value| {
         let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
@@ -176,32 +165,24 @@ fn read_http(at: &Cursor<'_>, sse: bool) -> Option<BackendLink> {
         let fits = value.bytes().all(|b| b.is_ascii_graphic() || b == b' ' || b == b'\t');
         if fits { Ok(()) } else { Err("must be visible ASCII characters") }
     });
-    Some(BackendLink::Http { url: url?, headers: headers?, sse })
+    Some(BackendLink::Http { url: url?, headers, sse })
 }
 
 fn map_of_texts(
     at: &Cursor<'_>,
     name: &str,
     check: impl Fn(&str, &str) -> Result<(), &'static str>,
-) -> Option<BTreeMap<String, String>> {
-    at.get_or(name, BTreeMap::new(), |at| {
-        let entries = at.map_of("names to values")?.into_iter();
-        let read = |(name, at): (&str, Cursor<'_>)| {
-            let text = at.text()?;
-            at.reported(check(name, text).map(|()| (name.to_owned(), text.to_owned())))
-        };
-        at.if_right(|| Some(entries.filter_map(read).collect()))
-    })
-}
-
-fn required_text(at: &Cursor<'_>, name: &str) -> Option<String> {
-    let at = at.required(name)?;
-    let text = at.text()?;
-    if text.is_empty() { at.wrong("must not be empty") } else { Some(text.to_owned()) }
+) -> BTreeMap<String, String> {
+    let entries = at.member(name).and_then(|at| at.map_of("names to values")).unwrap_or_default();
+    let read = |(name, at): (&str, Cursor<'_>)| {
+        let text = at.text()?;
+        at.reported(check(name, text).map(|()| (name.to_owned(), text.to_owned())))
+    };
+    entries.into_iter().filter_map(read).collect()
 }
 
 fn show_backend(at: &Cursor<'_>, out: &mut Vec<Shown>) {
-    let command = at.node.get("command").and_then(Node::scalar).map_or("", |scalar| scalar.text.as_str());
+    let command = at.node.text_at("command").unwrap_or_default();
     for (name, at) in at.map_of("").unwrap_or_default() {
         match &at.node.value {
             Value::Map(_) => {
@@ -210,11 +191,11 @@ fn show_backend(at: &Cursor<'_>, out: &mut Vec<Shown>) {
                     // Any header may authorise: its name does not tell.
                     let masked =
                         if name == "headers" { mask::hide(&scalar.text) } else { mask_scalar(key, scalar) };
-                    out.push(Shown::masked(&at.key, masked, at.origin()));
+                    out.push(Shown::masked(&at, masked));
                 }
             }
             Value::List(items) => out.push(show_list(&at, command, items)),
-            Value::Scalar(scalar) => out.push(Shown::masked(&at.key, mask_scalar("", scalar), at.origin())),
+            Value::Scalar(scalar) => out.push(Shown::masked(&at, mask_scalar("", scalar))),
             Value::Null => {}
         }
     }
@@ -228,7 +209,7 @@ fn show_list(at: &Cursor<'_>, command: &str, items: &[Node]) -> Shown {
     }
     let (shown, hidden): (Vec<String>, Vec<Vec<String>>) =
         masked.into_iter().map(|m| (m.shown, m.hidden)).unzip();
-    Shown { hidden: hidden.concat(), ..Shown::new(&at.key, json!(shown), at.origin()) }
+    Shown { hidden: hidden.concat(), ..Shown::of(at, json!(shown)) }
 }
 
 fn mask_scalar(name: &str, scalar: &Scalar) -> Masked {
@@ -241,9 +222,8 @@ mod tests {
     use crate::cursor;
 
     fn read(backends: &serde_json::Value) -> Result<Vec<BackendConfig>, Vec<String>> {
-        let mut problems = Vec::new();
         let node = Node::from_json(backends, &Origin::Options);
-        let read = cursor::read(&node, "backends", &mut problems, Backends::read);
+        let (read, problems) = cursor::read(&node, "backends", Backends::read);
         assert_eq!(read.is_none(), !problems.is_empty());
         read.map(|b| b.list)
             .ok_or_else(|| problems.iter().map(|p| format!("{} {}", p.key, p.message)).collect())
@@ -347,7 +327,7 @@ mod tests {
             &Origin::Options,
         );
         let mut shown = Vec::new();
-        cursor::read(&node, "backends", &mut Vec::new(), |at| Backends::show(at, &mut shown));
+        cursor::read(&node, "backends", |at| Backends::show(at, &mut shown));
         let text = serde_json::to_string(&shown).unwrap();
         assert!(!text.contains("123456"), "{text}");
         assert!(text.contains("https://u:***@h/") && text.contains(r#"["--key","***","***"]"#), "{text}");

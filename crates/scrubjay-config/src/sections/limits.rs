@@ -33,21 +33,14 @@ impl Loaded {
         let room = |given: Option<usize>, usual: usize, messages: usize| {
             given.unwrap_or(usual).max(message_max.saturating_mul(messages))
         };
+        let (process, session) = (MemoryLimits::MESSAGES_MIN, MemoryLimits::SESSION_MESSAGES_MIN);
         relay::Options {
             on_record_failure: self.settings.on_record_failure,
             durability: self.settings.durability,
             message_bytes_max: message_max,
             memory: MemoryLimits {
-                process_bytes_max: room(
-                    limits.max_memory,
-                    usual.process_bytes_max,
-                    MemoryLimits::MESSAGES_MIN,
-                ),
-                session_bytes_max: room(
-                    limits.max_session_memory,
-                    usual.session_bytes_max,
-                    MemoryLimits::SESSION_MESSAGES_MIN,
-                ),
+                process_bytes_max: room(limits.max_memory, usual.process_bytes_max, process),
+                session_bytes_max: room(limits.max_session_memory, usual.session_bytes_max, session),
             },
         }
     }

@@ -1,6 +1,5 @@
 //! `router`: how a task in plain words becomes a call.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use scrubjay_core::glob::Glob;
@@ -32,7 +31,7 @@ choice!(enum RouterMode: "catalog" = Catalog, "backends" = Backends, "off" = Off
 pub(crate) struct Call;
 
 impl TextCheck for Call {
-    fn check(name: &str) -> Result<(), Cow<'static, str>> {
+    fn check(name: &str) -> Result<(), String> {
         let start = name.strip_suffix('*').unwrap_or(name);
         let names_backend = start.split_once('/').is_some_and(|(backend, _)| !backend.is_empty());
         if names_backend && !start.contains('*') {
@@ -72,7 +71,7 @@ impl Loaded {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::{loaded, problems};
+    use crate::tests::{check_problems, loaded};
 
     #[test]
     fn the_section_is_read() {
@@ -94,26 +93,21 @@ mod tests {
 
     #[test]
     fn wrong_values_are_reported() {
-        let check = |text: &str, expected: &[&str]| {
-            let told = problems(text);
-            let told: Vec<&str> = told.iter().map(|told| told.split_once(":1: ").unwrap().1).collect();
-            assert_eq!(told, expected);
-        };
-        check(
+        check_problems(
             "router: { mode: maybe, threshold: 2, allowed: [delete, 'a*/b', /x] }",
             &[
-                "router.mode must be catalog, backends or off, not \"maybe\"",
-                "router.threshold must be a number from 0 to 1, not \"2\"",
-                "router.allowed[0] must be a call like files/delete_file or files/*",
-                "router.allowed[1] must be a call like files/delete_file or files/*",
-                "router.allowed[2] must be a call like files/delete_file or files/*",
+                ":1: router.mode must be catalog, backends or off, not \"maybe\"",
+                ":1: router.threshold must be a number from 0 to 1, not \"2\"",
+                ":1: router.allowed[0] must be a call like files/delete_file or files/*",
+                ":1: router.allowed[1] must be a call like files/delete_file or files/*",
+                ":1: router.allowed[2] must be a call like files/delete_file or files/*",
             ],
         );
-        check(
+        check_problems(
             "router: { shortlist: 16, learn: maybe }",
             &[
-                "router.shortlist must be a whole number from 1 to 15, not \"16\"",
-                "router.learn must be true or false, not \"maybe\"",
+                ":1: router.shortlist must be a whole number from 1 to 15, not \"16\"",
+                ":1: router.learn must be true or false, not \"maybe\"",
             ],
         );
     }

@@ -57,7 +57,7 @@ impl Setting for Rules {
             Some(format!("{}: {}", at.member("name")?.text()?, at.get::<Verb>("action")?.name()))
         };
         let rules = at.read_items(" of rules", described);
-        out.push(Shown::new(&at.key, rules.unwrap_or_default(), at.origin()));
+        out.push(Shown::of(at, rules.unwrap_or_default()));
     }
 }
 
@@ -111,9 +111,10 @@ fn read_path(at: &Cursor<'_>) -> Option<JsonPath> {
 }
 
 fn read_block(at: &Cursor<'_>, name: &str) -> Option<RuleAction> {
-    let code = at.get_or("code", code::BLOCKED, |at| at.parse("a whole number", |text| text.parse().ok()))?;
-    let message =
-        at.get_or("message", format!("blocked by the rule {name}"), |at| Some(at.text()?.to_owned()))?;
+    let read_code = |at: Cursor<'_>| at.parse("a whole number", |text| text.parse().ok());
+    let code = at.member("code").map_or(Some(code::BLOCKED), read_code)?;
+    let message = at.member("message").and_then(|at| Some(at.text()?.to_owned()));
+    let message = message.unwrap_or_else(|| format!("blocked by the rule {name}"));
     Some(RuleAction::Block { code, message })
 }
 

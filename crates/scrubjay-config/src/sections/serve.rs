@@ -2,7 +2,6 @@
 
 mod auth_tokens;
 
-use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -45,7 +44,7 @@ choice!(Naming: "where-needed" = WhereNeeded, "always" = Always);
 pub(crate) struct Host;
 
 impl TextCheck for Host {
-    fn check(host: &str) -> Result<(), Cow<'static, str>> {
+    fn check(host: &str) -> Result<(), String> {
         let is_host = !host.is_empty() && !host.contains(['/', '@', ' ']);
         if is_host { Ok(()) } else { Err("must be a host name, with a port where it has one".into()) }
     }
@@ -55,7 +54,7 @@ impl TextCheck for Host {
 pub(crate) struct WebOrigin;
 
 impl TextCheck for WebOrigin {
-    fn check(origin: &str) -> Result<(), Cow<'static, str>> {
+    fn check(origin: &str) -> Result<(), String> {
         match origin.split_once("://") {
             Some((scheme, host)) if !scheme.is_empty() && !host.is_empty() && !host.contains('/') => Ok(()),
             _ => Err("must be an origin like https://app.example".into()),
@@ -87,17 +86,8 @@ impl Toolset {
     }
 }
 
-impl Choice for Toolset {
-    const NAMES: &'static [(&'static str, Self)] = &[
-        ("recorder", Self::Recorder),
-        ("progress", Self::Progress),
-        ("records", Self::Records),
-        ("tapes", Self::Tapes),
-        ("router", Self::Router),
-        ("sample", Self::Sample),
-    ];
-    const WHAT: &'static str = "a toolset: ";
-}
+choice!(Toolset, "a toolset: ": "recorder" = Recorder, "progress" = Progress, "records" = Records, "tapes" = Tapes,
+    "router" = Router, "sample" = Sample);
 
 impl Loaded {
     /// Returns what the gateway serves; the command sets the workspace. Reads the file of tokens.

@@ -16,7 +16,7 @@ use super::recorder::StorageBackend;
 use crate::loaded::{Base, Loaded};
 use crate::node::Origin;
 use crate::section::section;
-use crate::setting::{Count, Size, with_tilde};
+use crate::setting::{Count, Size, check_tilde};
 
 section! {
     /// `files`: what agents may do to files with `file_op`.
@@ -74,10 +74,8 @@ impl Loaded {
             return Ok(Storage::Postgres(text.clone()));
         }
         let path = text.strip_prefix("sqlite://").or_else(|| text.strip_prefix("sqlite:")).unwrap_or(text);
-        match wrong_path(path, self.origin("storage")) {
-            Some(wrong) => Err(self.wrong("storage", wrong).into()),
-            None => Ok(Storage::File(std::path::absolute(self.base.directory.join(path))?)),
-        }
+        check_path(path, self.origin("storage")).map_err(|wrong| self.wrong("storage", wrong))?;
+        Ok(Storage::File(std::path::absolute(self.base.directory.join(path))?))
     }
 
     /// Returns how the toolsets are set up for a workspace.
@@ -139,19 +137,21 @@ impl Base {
     }
 }
 
-/// Words the problem of a text that is not the path of a database.
-fn wrong_path(path: &str, origin: &Origin) -> Option<String> {
+/// Refuses a text that is not the path of a database.
+fn check_path(path: &str, origin: &Origin) -> Result<(), String> {
     if let Some(rest) = path.strip_prefix("file:") {
         let path = rest.strip_prefix("//localhost").or_else(|| rest.strip_prefix("//")).unwrap_or(rest);
         let path = if path.is_empty() { "/…" } else { path };
-        return Some(format!("must be a path, not a file: URL: write {path}"));
+        return Err(format!("must be a path, not a file: URL: write {path}"));
     }
     if path.is_empty() {
-        return Some("names no file: write a path behind sqlite:".to_owned());
+        return Err("names no file: write a path behind sqlite:".to_owned());
     }
-    let is_url = path.contains("://");
-    with_tilde(path, origin)
-        .or_else(|| is_url.then(|| "must be a path, or a URL that begins with postgres://".to_owned()))
+    check_tilde(path, origin)?;
+    if path.contains("://") {
+        return Err("must be a path, or a URL that begins with postgres://".to_owned());
+    }
+    Ok(())
 }
 
 /// Returns the project of a workspace: the name of its repository, if it is in one.
