@@ -139,7 +139,10 @@ fn a_clock_that_went_back_is_told() {
     let found: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
     assert_eq!((told.code, &found["well"]), (1, &serde_json::Value::Bool(false)));
     let told = found.to_string();
-    assert!(told.contains("time ran backwards") && told.contains("5 tapes with times in the future"), "{told}");
+    assert!(
+        told.contains("time ran backwards") && told.contains("5 tapes with times in the future"),
+        "{told}"
+    );
 }
 
 /// Records three lines, each at the time that is in a file.
