@@ -8,6 +8,9 @@ use crate::node::{Kind, Node, Origin, Value, below};
 use crate::problem::{Problem, unknown};
 use crate::setting::Setting;
 
+/// The most items of a list. 2,000: the raw search for secret names has a few hundred table entries for each name.
+const LIST_ITEMS_MAX: usize = 2000;
+
 /// A value, the path of its key, and the list that collects problems.
 #[derive(Clone)]
 pub(crate) struct Cursor<'a> {
@@ -115,6 +118,9 @@ impl<'a> Cursor<'a> {
         let Value::List(items) = &self.node.value else {
             return self.wrong(format!("must be a list{what}"));
         };
+        if items.len() > LIST_ITEMS_MAX {
+            return self.too_long(items.len());
+        }
         let items = items.iter().enumerate();
         Some(items.map(|(i, item)| self.at(item, format!("{}[{i}]", self.key))).collect())
     }
@@ -143,14 +149,18 @@ impl<'a> Cursor<'a> {
         if text.is_empty() { self.wrong("must not be empty") } else { Some(text) }
     }
 
+    fn too_long<T>(&self, items: usize) -> Option<T> {
+        self.wrong(format!("has {items} items; the limit is {LIST_ITEMS_MAX}"))
+    }
+
     /// Returns the texts of a list, each with its cursor. Sources without lists separate them by commas.
     fn texts(&self) -> Option<Vec<(&'a str, Self)>> {
         match &self.node.value {
             Value::Scalar(s) if self.origin().lists_with_commas() => {
                 let texts = s.text.split(',').map(str::trim).filter(|text| !text.is_empty()).enumerate();
-                Some(
-                    texts.map(|(i, text)| (text, self.at(self.node, format!("{}[{i}]", self.key)))).collect(),
-                )
+                let texts: Vec<_> =
+                    texts.map(|(i, text)| (text, self.at(self.node, format!("{}[{i}]", self.key)))).collect();
+                if texts.len() > LIST_ITEMS_MAX { self.too_long(texts.len()) } else { Some(texts) }
             }
             _ => self.read_items("", |item| Some((item.text()?, item.clone()))),
         }

@@ -45,12 +45,18 @@ pub(crate) fn members<'a, const N: usize>(
 
 /// Reads every member of an object with this key, which may occur more than once.
 pub(crate) fn repeated<'a>(json: &'a str, key: &str) -> Result<Vec<&'a RawValue>, serde_json::Error> {
-    serde_json::Deserializer::from_str(json).deserialize_map(RepeatedVisitor { key })
+    let mut reader = serde_json::Deserializer::from_str(json);
+    let found = reader.deserialize_map(RepeatedVisitor { key })?;
+    reader.end()?;
+    Ok(found)
 }
 
 /// Reads every member of an object with its key.
 pub(crate) fn all(json: &str) -> Result<Vec<(String, &RawValue)>, serde_json::Error> {
-    serde_json::Deserializer::from_str(json).deserialize_map(AllVisitor)
+    let mut reader = serde_json::Deserializer::from_str(json);
+    let found = reader.deserialize_map(AllVisitor)?;
+    reader.end()?;
+    Ok(found)
 }
 
 /// Returns the string in a raw value.

@@ -60,7 +60,8 @@ pub(crate) const LEDGER: DatabaseKind = DatabaseKind {
 pub(crate) const INDEX: DatabaseKind = DatabaseKind {
     application_id: u32::from_be_bytes(*b"SJIX"),
     tables: &["version", "tapes"],
-    first_statement: b"CREATE TABLE version (version BIGINT NOT NULL)",
+    // Without its columns: `index/schema.sql` has one a line, with comments, and SQLite stores it so.
+    first_statement: b"CREATE TABLE version (",
 };
 
 /// What an inspected path contains, if it can be used.

@@ -82,6 +82,9 @@ pub enum IndexError {
     /// The tapes cannot be listed.
     #[error(transparent)]
     Tapes(#[from] FindError),
+    /// The thread that listed the tapes panicked or was ended.
+    #[error("cannot list the tapes: {0}")]
+    Listing(tokio::task::JoinError),
     /// Another process is filling the index and has not finished in time.
     #[error("another process has been filling the index for longer than {0:?}: try again later")]
     Busy(Duration),

@@ -116,7 +116,7 @@ impl From<FileError> for Failure {
 }
 
 /// The names of refusals in the ledger, and their codes in answers.
-const REFUSALS: [(&str, &str); 13] = [
+const REFUSALS: [(&str, &str); 14] = [
     ("bad_path", "BAD_PATH"),
     ("outside_workspace", "OUTSIDE_WORKSPACE"),
     ("protected_path", "PROTECTED_PATH"),
@@ -130,6 +130,7 @@ const REFUSALS: [(&str, &str); 13] = [
     ("busy", "BUSY"),
     ("other_owner", "OTHER_OWNER"),
     ("edit_failed", "EDIT_FAILED"),
+    ("secret_path", "SECRET_PATH"),
 ];
 
 impl From<ViewError> for Failure {

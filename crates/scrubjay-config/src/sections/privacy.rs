@@ -315,6 +315,20 @@ mod tests {
     }
 
     #[test]
+    fn two_thousand_names_are_found_and_more_are_refused() {
+        let names = |n: usize| (0..n).map(|i| format!("field{i:04}of")).collect::<Vec<_>>().join(", ");
+        let config = |n| format!("recorder: {{ privacy: {{ sensitive_fields: [{}] }} }}", names(n));
+        assert_eq!(
+            redact(&config(2000), r#"{"field1999of":"x"}"#),
+            r#"{"field1999of":"[redacted:field1999of]"}"#
+        );
+        check_problems(
+            &config(2001),
+            &[":1: recorder.privacy.sensitive_fields has 2001 items; the limit is 2000"],
+        );
+    }
+
+    #[test]
     fn wrong_rules_are_reported_with_their_line() {
         check_problems(
             "recorder:\n  privacy:\n    rules:\n      - name: a\n        regex: '('\n      - name: b\n        path: $.a[\n      - \

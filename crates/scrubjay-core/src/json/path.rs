@@ -54,7 +54,8 @@ impl Path {
     /// Parses a path that begins at `$`, or a relative one.
     pub(crate) fn parse(text: &str) -> Result<Self, PathError> {
         let wrong = |rest: &str, what: &'static str| {
-            Err(PathError { what, character: text.len() - rest.len() + 1, text: text.to_owned() })
+            let before = &text[..text.len() - rest.len()];
+            Err(PathError { what, character: before.chars().count() + 1, text: text.to_owned() })
         };
         let mut rest = text.strip_prefix('$').unwrap_or(text);
         let relative = rest.len() == text.len();
@@ -279,6 +280,7 @@ mod tests {
             ("$.a..", "no name at character 6"),
             ("$a", "neither a . nor a [ at character 2"),
             ("$.a b", "neither a . nor a [ at character 4"),
+            ("$.é b", "neither a . nor a [ at character 4"),
         ] {
             let told = Path::parse(path).unwrap_err().to_string();
             assert!(told.contains(what), "{path}: {told}");

@@ -45,7 +45,7 @@ struct Window {
     /// Where it begins in the pattern.
     offset: u8,
     /// The next window in the same slot: its number plus one; 0 ends the list.
-    next: u16,
+    next: u32,
 }
 
 /// A position at which a pattern was found.
@@ -63,7 +63,7 @@ pub(super) struct Prefilter {
     /// For each slot, whether it has a window: a byte each, because it is read faster than a bit.
     table: Box<[u8; SLOTS]>,
     /// For each slot, the number of its last window plus one; 0 where it has none.
-    heads: Box<[u16; SLOTS]>,
+    heads: Box<[u32; SLOTS]>,
     windows: Vec<Window>,
     patterns: Vec<Pattern>,
 }
@@ -78,7 +78,7 @@ impl Prefilter {
     /// Adds a pattern of at least three bytes.
     pub(super) fn add(&mut self, bytes: &[u8], kind: PatternKind, id: u16) {
         debug_assert!(bytes.len() >= 3, "a shorter pattern is everywhere");
-        let number = u16::try_from(self.patterns.len()).expect("there are few patterns");
+        let number = u16::try_from(self.patterns.len()).expect("lists of a configuration are shorter");
         self.patterns.push(Pattern { bytes: bytes.to_vec(), kind, id });
         if bytes.len() == 3 {
             // The second window includes the byte after the pattern: any printable one, or the zero after the end of
@@ -139,7 +139,7 @@ impl Prefilter {
         self.table[slot] = 1;
         let head = &mut self.heads[slot];
         self.windows.push(Window { bytes, pattern, offset, next: *head });
-        *head = u16::try_from(self.windows.len()).expect("there are few windows");
+        *head = u32::try_from(self.windows.len()).expect("each pattern has a few hundred windows at most");
     }
 
     /// Calls `on_hit` for each position of a pattern, in order, until it breaks.
@@ -212,7 +212,7 @@ impl Prefilter {
     ) -> ControlFlow<()> {
         let mut next = self.heads[slot(bytes)];
         while next != 0 {
-            let window = self.windows[usize::from(next) - 1];
+            let window = self.windows[next as usize - 1];
             next = window.next;
             if window.bytes != bytes {
                 continue;

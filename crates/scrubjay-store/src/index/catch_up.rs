@@ -190,9 +190,9 @@ impl Index {
 
     async fn plan(&self, connection: &mut AnyConnection) -> Result<CatchUpPlan, IndexError> {
         let home = self.home.clone();
-        let seen = tokio::task::spawn_blocking(move || list_tapes(&home))
-            .await
-            .unwrap_or_else(|_| Ok(Vec::new()))?;
+        // A failure here must not pass for an empty directory: every tape would be forgotten.
+        let seen =
+            tokio::task::spawn_blocking(move || list_tapes(&home)).await.map_err(IndexError::Listing)??;
         let rows: Vec<(String, i64, i64, i64, i64)> =
             sqlx::query_as("SELECT id, number, is_sealed, file_bytes, next_entry FROM tapes")
                 .fetch_all(connection)

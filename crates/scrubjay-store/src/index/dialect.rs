@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Executor};
 
 use super::{CONNECTIONS_MAX, IndexError, WAIT_MAX};
-use crate::database::Renewal;
+use crate::database::{self, Renewal};
 use crate::ledger::Storage;
 use crate::ledger::dialect::{Dialect, sqlite_code, sqlite_url};
 use scrubjay_tape::home::Home;
@@ -141,6 +141,9 @@ impl IndexLocation {
             .replace("{id}", id)
             .replace("{bytes}", bytes);
         statements.extend(text.split(";\n").map(str::trim).filter(|s| !s.is_empty()).map(str::to_owned));
+        if let Self::File(_) = self {
+            statements.push(format!("PRAGMA application_id = {}", database::INDEX.application_id));
+        }
         statements
     }
 }
@@ -219,4 +222,33 @@ pub(super) async fn try_lock(connection: &mut AnyConnection, schema: &str) -> Re
     let hash = blake3::hash(schema.as_bytes());
     let key = i64::from_le_bytes(*hash.as_bytes().first_chunk().expect("a hash is longer"));
     sqlx::query_scalar("SELECT pg_try_advisory_lock($1)").bind(key).fetch_one(connection).await
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::Connection;
+
+    use super::*;
+
+    /// A process that was killed while it created the index leaves its tables in the log.
+    #[tokio::test]
+    async fn an_index_whose_tables_are_only_in_its_log_is_ours() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("index.db");
+        std::fs::File::create(&path).unwrap();
+        sqlx::any::install_default_drivers();
+        let mut maker = AnyConnection::connect(&sqlite_url(&path)).await.unwrap();
+        maker.execute("PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0").await.unwrap();
+        let mut tx = maker.begin_with("BEGIN IMMEDIATE").await.unwrap();
+        for statement in IndexLocation::File(path.clone()).creation_statements() {
+            tx.execute(AssertSqlSafe(statement)).await.unwrap();
+        }
+        tx.commit().await.unwrap();
+        let found = database::inspect(&path, database::INDEX).await;
+        assert!(matches!(found, Ok(database::FileInspection::Ours)), "{found:?}");
+
+        maker.execute("PRAGMA wal_checkpoint(TRUNCATE)").await.unwrap();
+        let id: i64 = sqlx::query_scalar("PRAGMA application_id").fetch_one(&mut maker).await.unwrap();
+        assert_eq!(id, i64::from(database::INDEX.application_id));
+    }
 }

@@ -4,9 +4,9 @@ mod found_tools;
 mod scenes;
 mod two_agents;
 
-use std::fs::Permissions;
+use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 
@@ -35,7 +35,8 @@ pub(crate) fn run(global: &Global, _: &DemoArgs) -> anyhow::Result<ExitCode> {
     let scratch =
         scratch.prefix("scrubjay-demo-").permissions(Permissions::from_mode(0o700)).tempdir()?.keep();
     let home = Home::new(scratch.clone());
-    std::fs::create_dir(workspace(&home))?;
+    // Closed to others, like everything in a data directory: `scrubjay doctor` on it finds nothing.
+    DirBuilder::new().mode(0o700).create(workspace(&home))?;
     let runtime = super::runtime()?;
     for scene in &SCENES {
         let ended = runtime.block_on(converse(&home, scene));
@@ -128,7 +129,8 @@ async fn converse(home: &Home, scene: &Scene) -> anyhow::Result<()> {
     command.arg("--data").arg(home.root());
     if let Some(config) = scene.config {
         let file = home.root().join(format!("{}.yaml", scene.name));
-        std::fs::write(&file, config)?;
+        let mut written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file)?;
+        written.write_all(config.as_bytes())?;
         command.arg("--config").arg(file);
     }
     for word in scene.command {
