@@ -20,7 +20,7 @@ use super::list_deadline::ListDeadline;
 use super::names::{self, AssignedNames, ListedBackend, MirroredArgument, NameTable, NamedItem, OwnedName};
 use super::{Gateway, Request};
 use crate::backend::connection::Connection;
-use crate::backend::list::{BackendList, ListKind};
+use crate::backend::list::{BackendList, ListError, ListKind};
 use crate::backend::{Answer, Backend};
 use crate::budget::Use;
 use crate::session::{Call, Session, lock};
@@ -67,8 +67,9 @@ pub(super) struct IncompleteBackend {
 
 /// One backend's answer to a request for its list.
 struct BackendReply {
+    /// The backend's index among all.
     place: usize,
-    came: Result<(Era, Arc<BackendList>), String>,
+    list: Result<Arc<BackendList>, ListError>,
 }
 
 impl Gateway {
@@ -215,37 +216,39 @@ impl Gateway {
         wanted: Option<&str>,
     ) -> BackendLists {
         let backends = self.backends();
-        let (heard, mut hears) = mpsc::channel(backends.len().max(1));
+        let (reply, mut replies) = mpsc::channel(backends.len().max(1));
         for (place, backend) in backends.iter().enumerate() {
             tokio::spawn(self.clone().ask_for_list(
                 place,
                 backend.clone(),
                 call.clone(),
                 kind,
-                heard.clone(),
+                reply.clone(),
             ));
         }
-        drop(heard);
-        let mut patience = ListDeadline::new(&backends, &call.session, kind, wanted.is_some());
-        let mut came: BTreeMap<usize, Result<(Era, Arc<BackendList>), String>> = BTreeMap::new();
-        while came.len() < backends.len() {
-            let answered: Vec<usize> = came.keys().copied().collect();
-            let more = patience.wait(&backends, &answered, hears.recv());
-            let Some(BackendReply { place, came: said }) = more.await else { break };
-            patience.answered(&backends[place], said.is_ok());
-            if let (Some(wanted), Ok((_, offer))) = (wanted, &said)
+        drop(reply);
+        let mut deadline = ListDeadline::new(&backends, &call.session, kind, wanted.is_some());
+        let mut lists: BTreeMap<usize, Result<Arc<BackendList>, ListError>> = BTreeMap::new();
+        while lists.len() < backends.len() {
+            let answered: Vec<usize> = lists.keys().copied().collect();
+            let next = deadline.wait(&backends, &answered, replies.recv());
+            let Some(BackendReply { place, list }) = next.await else { break };
+            deadline.answered(&backends[place], list.is_ok());
+            // The end is enough: the wanted name may be the long one, `<backend>__<name>`.
+            if let (Some(wanted), Ok(offer)) = (wanted, &list)
                 && offer.items.iter().any(|item| wanted.ends_with(&item.name))
             {
-                patience.found();
+                deadline.found();
             }
-            came.insert(place, said);
+            lists.insert(place, list);
         }
-        // A list that comes later is announced with `list_changed`.
-        hears.close();
-        while let Ok(BackendReply { place, came: said }) = hears.try_recv() {
-            came.insert(place, said);
+        // Closed before the queue is emptied: a backend that answers after that finds it closed, and its list is
+        // announced with `list_changed` instead of being lost.
+        replies.close();
+        while let Ok(BackendReply { place, list }) = replies.try_recv() {
+            lists.insert(place, list);
         }
-        self.stand_in(call, kind, &backends, came)
+        self.stand_in(call, kind, &backends, lists)
     }
 
     /// Lets the last good list stand in for one that did not come, and names what is missing.
@@ -254,15 +257,16 @@ impl Gateway {
         call: &Arc<Call>,
         kind: ListKind,
         backends: &[Arc<Backend>],
-        mut came: BTreeMap<usize, Result<(Era, Arc<BackendList>), String>>,
+        mut lists: BTreeMap<usize, Result<Arc<BackendList>, ListError>>,
     ) -> BackendLists {
         let session = &call.session;
         let mut incomplete = Vec::new();
         let mut listed = Vec::with_capacity(backends.len());
         for (place, backend) in backends.iter().enumerate() {
-            let offer = match came.remove(&place) {
-                Some(Ok((_, offer))) => offer,
-                Some(Err(why)) => {
+            let offer = match lists.remove(&place) {
+                Some(Ok(offer)) => offer,
+                Some(Err(error)) => {
+                    let why = error.to_string();
                     tracing::debug!(backend = backend.id, why, ?kind, "missing from a list");
                     lock(&session.lists).remove(&(kind, backend.id.clone()));
                     incomplete.push(IncompleteBackend {
@@ -349,45 +353,49 @@ impl Gateway {
         backend: Arc<Backend>,
         call: Arc<Call>,
         kind: ListKind,
-        heard: mpsc::Sender<BackendReply>,
+        reply: mpsc::Sender<BackendReply>,
     ) {
-        let came = self.list_of(&backend, &call, kind).await;
-        if let Err(unheard) = heard.send(BackendReply { place, came }).await
-            && let Ok((_, offer)) = unheard.0.came
+        let list = self.list_of(&backend, &call, kind).await;
+        if let Err(too_late) = reply.send(BackendReply { place, list }).await
+            && let Ok(offer) = too_late.0.list
         {
-            drop(heard);
-            self.came_late(&backend, &call.session, kind, &offer);
+            self.announce_late_list(&backend, &call.session, kind, &offer);
         }
     }
 
     /// Tells a client that a list it was given has changed since.
-    fn came_late(&self, backend: &Backend, session: &Arc<Session>, kind: ListKind, offer: &Arc<BackendList>) {
+    fn announce_late_list(
+        &self,
+        backend: &Backend,
+        session: &Arc<Session>,
+        kind: ListKind,
+        offer: &Arc<BackendList>,
+    ) {
         if session.remember_list(kind, &backend.id, offer) {
             self.tools_changed();
-            self.tell_of_change(kind.changed(), |one| one.client == session.client);
+            self.tell_of_change(kind.changed(), |other| other.client == session.client);
         }
     }
 
     /// Reads all pages of one backend's list, or joins a read that is already under way.
-    pub(super) async fn list_of(
+    async fn list_of(
         self: &Arc<Self>,
         backend: &Arc<Backend>,
         call: &Arc<Call>,
         kind: ListKind,
-    ) -> Result<(Era, Arc<BackendList>), String> {
-        let connection = self.connect(backend, call).await.map_err(|e| e.to_string())?;
-        let offer = self.list_on(backend, &connection, call, kind).await?;
-        Ok((connection.era, offer))
+    ) -> Result<Arc<BackendList>, ListError> {
+        let connection = self.connect(backend, call).await?;
+        self.list_on(backend, &connection, call, kind).await
     }
 
-    /// The same, on this connection.
+    /// Reads all pages of one backend's list on a connection, or joins a read that is already under way there.
     pub(super) async fn list_on(
         self: &Arc<Self>,
         backend: &Arc<Backend>,
         connection: &Arc<Connection>,
         call: &Arc<Call>,
         kind: ListKind,
-    ) -> Result<Arc<BackendList>, String> {
+    ) -> Result<Arc<BackendList>, ListError> {
         if !connection.offers(kind.capability()) {
             return Ok(Arc::default());
         }
@@ -460,7 +468,7 @@ async fn read_list(
     connection: &Connection,
     call: &Arc<Call>,
     kind: ListKind,
-) -> Result<Arc<BackendList>, String> {
+) -> Result<Arc<BackendList>, ListError> {
     let mut offer = BackendList::default();
     let mut cursor: Option<String> = None;
     let bytes_max = backend.message_bytes_max();
@@ -470,22 +478,19 @@ async fn read_list(
         let params = super::eras::adapted(call, connection.era, params.as_deref());
         let answer =
             connection.call(Some(call), kind.method(), params.as_deref(), backend.call_timeout()).await;
-        let result = match answer.map_err(|e| e.to_string())? {
+        let result = match answer? {
             Answer::Result(result) => result,
             // A server may offer resources and know nothing of templates.
             Answer::Error(_) if kind == ListKind::Templates => break,
-            Answer::Error(error) => return Err(format!("it refuses {}: {error}", kind.method())),
+            Answer::Error(error) => return Err(ListError::Refused { method: kind.method(), error }),
         };
         bytes += result.len();
         if bytes > bytes_max {
-            return Err(format!(
-                "its {} has more than {bytes_max} bytes in all (limits.max_message_size)",
-                kind.method()
-            ));
+            return Err(ListError::TooLong { method: kind.method(), bytes_max });
         }
-        // One page is counted with its answer; of several small ones nobody else knows.
+        // A single page is charged with its answer. The sum of several is charged nowhere else.
         if cursor.is_some() {
-            room.resize_within(bytes, ROOM_WAIT_MAX).await.map_err(|full| full.to_string())?;
+            room.resize_within(bytes, ROOM_WAIT_MAX).await?;
         }
         let Ok(result) = serde_json::from_str::<&RawValue>(&result) else { break };
         offer.add_page(kind, result);
