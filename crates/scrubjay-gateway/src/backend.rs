@@ -37,7 +37,7 @@ use crate::relay::Options;
 use crate::rules_in_force::{ConnectionJudge, RulesInForce};
 use crate::session::{Call, Session, lock, seal};
 use connection::{ClientsSeen, Connection};
-use handshake::ConnectError;
+pub(crate) use handshake::ConnectError;
 pub(crate) use handshake::modern_meta;
 use profile::BackendProfile;
 pub(crate) use profile::Greeting;

@@ -11,6 +11,7 @@ use scrubjay_core::message::{self, error as jsonrpc_error};
 use scrubjay_core::protocol::{code, meta, method, version};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use thiserror::Error;
 
 use super::{Gateway, Request};
 use crate::backend::Answer;
@@ -21,15 +22,46 @@ use crate::session::{ClientFacts, Session, lock};
 /// seconds after which common hosts take another greeting.
 const GREETING_MAX: Duration = Duration::from_secs(1);
 
-/// Returns what a request says of its client, or the error it earns.
+/// Why a request does not say what every request must say of its client.
+#[derive(Debug, Error)]
+pub(super) enum ClientFactsError {
+    /// A key of `params._meta` is missing.
+    #[error("params._meta[\"{0}\"] is required")]
+    Missing(&'static str),
+    /// It is of a version that the gateway does not speak.
+    #[error("unsupported protocol version")]
+    UnsupportedVersion {
+        /// The version, or nothing if it is no text.
+        requested: String,
+    },
+}
+
+impl ClientFactsError {
+    /// Returns the JSON-RPC error to answer with.
+    pub(super) fn to_json_rpc(&self) -> String {
+        let message = self.to_string();
+        match self {
+            Self::Missing(_) => jsonrpc_error(code::INVALID_PARAMS, &message, None),
+            Self::UnsupportedVersion { requested } => {
+                let data = json!({ "supported": version::SUPPORTED, "requested": requested });
+                jsonrpc_error(code::UNSUPPORTED_VERSION, &message, Some(&data))
+            }
+        }
+    }
+}
+
+/// Returns what a request says of its client.
+///
+/// # Errors
+/// It is of the modern era and does not say what it must, or of a version that the gateway does not speak.
 pub(super) fn facts_of(
     session: &Arc<Session>,
     method: &str,
     message: &ClientMessage,
-) -> Result<Arc<ClientFacts>, String> {
+) -> Result<Arc<ClientFacts>, ClientFactsError> {
     let Some(version) = message.meta(meta::PROTOCOL_VERSION) else {
         if method == method::SERVER_DISCOVER {
-            return Err(missing(meta::PROTOCOL_VERSION));
+            return Err(ClientFactsError::Missing(meta::PROTOCOL_VERSION));
         }
         let mut facts = session.facts();
         if facts.era != Era::Legacy {
@@ -39,21 +71,16 @@ pub(super) fn facts_of(
     };
     let version = text_in(Some(version)).unwrap_or_default();
     if version != version::MODERN {
-        let data = json!({ "supported": version::SUPPORTED, "requested": version });
-        return Err(jsonrpc_error(code::UNSUPPORTED_VERSION, "unsupported protocol version", Some(&data)));
+        return Err(ClientFactsError::UnsupportedVersion { requested: version });
     }
     let Some(capabilities) = message.meta(meta::CLIENT_CAPABILITIES) else {
-        return Err(missing(meta::CLIENT_CAPABILITIES));
+        return Err(ClientFactsError::Missing(meta::CLIENT_CAPABILITIES));
     };
     let info = match message.meta(meta::CLIENT_INFO) {
         Some(info) => info.to_owned(),
         None => session.facts().info.clone(),
     };
     Ok(Arc::new(ClientFacts { era: Era::Modern, version, capabilities: capabilities.to_owned(), info }))
-}
-
-fn missing(key: &str) -> String {
-    message::error(code::INVALID_PARAMS, &format!("params._meta[\"{key}\"] is required"), None)
 }
 
 impl Gateway {

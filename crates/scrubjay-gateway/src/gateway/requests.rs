@@ -159,7 +159,7 @@ impl Gateway {
     ) -> Accepted {
         let facts = match self.facts_of(session, method, message) {
             Ok(facts) => facts,
-            Err(error) => return Accepted::Refused(message::raw_error(id.as_raw(), &error)),
+            Err(e) => return Accepted::Refused(message::raw_error(id.as_raw(), &e.to_json_rpc())),
         };
         let bytes =
             CALL_BYTES + facts.bytes() + CALL_COPIES * message.params().map_or(0, |params| params.len());
