@@ -1,12 +1,11 @@
-//! Puts the lists of all backends together.
+//! Merges the lists of all backends into one.
 //!
-//! Every list is asked of every backend, one request at a time for each connection. A backend that is slow does not
-//! hold up the others (`list_deadline.rs`): its last good list stands in, or it is missing and named, and the client hears
-//! of it when it comes. What a list holds is passed on as it came, but for names (`names.rs`).
+//! Each list is requested from every backend, with one request at a time on each connection. A slow backend does not
+//! hold up the others (`list_deadline.rs`): its last good list is used, or the result names it as missing, and the client
+//! gets `list_changed` when its list arrives. Elements are passed on as they came, except for names (`names.rs`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use scrubjay_core::envelope::Era;
@@ -17,7 +16,7 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
 use super::list_deadline::ListDeadline;
-use super::names::{self, AssignedNames, ListedBackend, MirroredArgument, NameTable, NamedItem, OwnedName};
+use super::names::{self, AssignedNames, ListedBackend, MirroredArgument, NameTable, NamedItem};
 use super::{Gateway, Request};
 use crate::backend::connection::Connection;
 use crate::backend::list::{BackendList, ListError, ListKind};
@@ -37,9 +36,9 @@ const LARGE_BYTES: usize = 256 * 1024;
 #[derive(Default)]
 pub(super) struct NameRegistry {
     /// The names given so far, by kind.
-    given: BTreeMap<ListKind, AssignedNames>,
+    pub(super) given: BTreeMap<ListKind, AssignedNames>,
     /// What the newest list said, by kind and whether it was for a modern client.
-    newest: BTreeMap<(ListKind, bool), Arc<NameTable>>,
+    pub(super) newest: BTreeMap<(ListKind, bool), Arc<NameTable>>,
 }
 
 /// The lists of all backends as one.
@@ -78,14 +77,14 @@ impl Gateway {
         if request.params.as_ref().and_then(|p| p.get("cursor")).is_some_and(|c| c != "null") {
             return Answer::error(super::code::INVALID_PARAMS, "unknown cursor: the list has one page");
         }
-        let gathered = self.collect_lists(&request.call, kind, None).await;
-        let bytes = gathered.listed.iter().map(|list| list.offer.bytes()).sum();
+        let lists = self.collect_lists(&request.call, kind, None).await;
+        let bytes = lists.listed.iter().map(|list| list.offer.bytes()).sum();
         if bytes > LARGE_BYTES
             && let Err(full) = request.call.take_answer_room(bytes).await
         {
             return Answer::error(super::code::INTERNAL, &format!("the list has {bytes} bytes: {full}"));
         }
-        let AggregatedList { named, incomplete, .. } = self.put_together(&request.call, kind, gathered);
+        let AggregatedList { named, incomplete, .. } = self.merge_lists(&request.call, kind, lists);
         let has_ours = kind == ListKind::Tools && self.offers_router_tools();
         let ours = has_ours.then(super::route::definitions).into_iter().flatten();
         let (member, meta) = (kind.member(), meta_of(&incomplete));
@@ -107,108 +106,24 @@ impl Gateway {
         Answer::Result(result)
     }
 
-    /// Finds the backend that owns a name: as the newest list said that this client was given, else as the newest that
-    /// anybody was, else by asking all of them.
-    pub(super) async fn owner(
+    /// Asks every backend for its list; returns the elements by their names for clients.
+    pub(super) async fn aggregate(self: &Arc<Self>, call: &Arc<Call>, kind: ListKind) -> AggregatedList {
+        let lists = self.collect_lists(call, kind, None).await;
+        self.merge_lists(call, kind, lists)
+    }
+
+    /// The same, to find the owner of a name: waits longer for the backends that may have it.
+    pub(super) async fn aggregate_for_name(
         self: &Arc<Self>,
         call: &Arc<Call>,
         kind: ListKind,
         name: &str,
-    ) -> Result<(Arc<Backend>, String), String> {
-        let found = self.known_owner(call, kind, name);
-        let found = match found {
-            Some(found) => Some(found),
-            None => {
-                let table = self.look_for(call, kind, name).await;
-                table.owner(name).cloned()
-            }
-        };
-        match found {
-            Some(owned) => match self.backend(&owned.backend) {
-                Some(backend) => Ok((backend, owned.own)),
-                None => Err(format!(
-                    "{} \"{name}\" is of backend \"{}\", which is gone",
-                    kind.word(),
-                    owned.backend
-                )),
-            },
-            None => Err(self.why_unknown(&call.session, kind, name)),
-        }
+    ) -> AggregatedList {
+        let lists = self.collect_lists(call, kind, Some(name)).await;
+        self.merge_lists(call, kind, lists)
     }
 
-    /// Asks all backends for a name, unless another call of this client has while this one waited for its turn; returns
-    /// who owns which.
-    async fn look_for(self: &Arc<Self>, call: &Arc<Call>, kind: ListKind, name: &str) -> Arc<NameTable> {
-        let name_lookups = &call.session.name_lookups[kind as usize];
-        let before = name_lookups.done.load(Ordering::Acquire);
-        let _turn = name_lookups.turn.lock().await;
-        let has_been_asked = name_lookups.done.load(Ordering::Acquire) != before;
-        if let Some(table) = has_been_asked.then(|| known_table(&call.session, kind)).flatten() {
-            return table;
-        }
-        let gathered = self.collect_lists(call, kind, Some(name)).await;
-        let table = self.put_together(call, kind, gathered).table;
-        name_lookups.done.fetch_add(1, Ordering::AcqRel);
-        table
-    }
-
-    fn known_owner(&self, call: &Call, kind: ListKind, name: &str) -> Option<OwnedName> {
-        let table = match known_table(&call.session, kind) {
-            Some(table) => table,
-            // What one client has is no other's business; what servers can do is the same for all.
-            None if kind.is_definition() => {
-                lock(&self.routes).newest.get(&(kind, call.facts.era == Era::Modern)).cloned()?
-            }
-            None => return None,
-        };
-        table.owner(name).cloned()
-    }
-
-    /// Words why a name is unknown: no backend ever had it, or its owner does not offer it now.
-    fn why_unknown(&self, session: &Session, kind: ListKind, name: &str) -> String {
-        let owned = lock(&self.routes).given.get(&kind).and_then(|given| given.owner(name).cloned());
-        let word = kind.word();
-        let Some(owned) = owned else { return format!("unknown {word}: {name}{}", self.absent()) };
-        if let Some(held) = self.told_if_held(session, kind, &owned) {
-            return held;
-        }
-        let Some(backend) = self.backend(&owned.backend) else {
-            return format!("{word} \"{name}\" was of backend \"{}\", which is gone", owned.backend);
-        };
-        match backend.state() {
-            state if state.is_ready => {
-                format!("backend \"{}\" does not offer {word} \"{name}\" any more", backend.id)
-            }
-            state => {
-                let why = state.why.unwrap_or_else(|| "it is not running".to_owned());
-                format!("{word} \"{name}\" is of backend \"{}\", which is not available: {why}", backend.id)
-            }
-        }
-    }
-
-    /// Names the backends that are not up, for an error about something they might have had.
-    fn absent(&self) -> String {
-        let backends = self.backends();
-        let absent: Vec<String> =
-            backends.iter().filter(|b| b.open_connections().is_empty()).map(|b| b.title()).collect();
-        if absent.is_empty() { String::new() } else { format!(" (not available: {})", absent.join(", ")) }
-    }
-
-    /// Returns the templates that a table names, and their owners.
-    pub(super) fn templates(&self, table: &NameTable) -> Vec<(String, Arc<Backend>)> {
-        table
-            .names()
-            .filter_map(|(name, owned)| Some((name.to_owned(), self.backend(&owned.backend)?)))
-            .collect()
-    }
-
-    /// Asks every backend for its list; returns the elements by their names for clients.
-    pub(super) async fn aggregate(self: &Arc<Self>, call: &Arc<Call>, kind: ListKind) -> AggregatedList {
-        let gathered = self.collect_lists(call, kind, None).await;
-        self.put_together(call, kind, gathered)
-    }
-
-    /// Asks every backend for its list, waiting longer for those that may have what is wanted.
+    /// Asks every backend for its list; waits longer for those that may have a wanted name.
     async fn collect_lists(
         self: &Arc<Self>,
         call: &Arc<Call>,
@@ -300,9 +215,9 @@ impl Gateway {
         BackendLists { listed, incomplete }
     }
 
-    fn put_together(&self, call: &Arc<Call>, kind: ListKind, gathered: BackendLists) -> AggregatedList {
-        let (named, table) = self.name_for_client(call, kind, &gathered.listed);
-        AggregatedList { named, table, incomplete: gathered.incomplete }
+    fn merge_lists(&self, call: &Arc<Call>, kind: ListKind, lists: BackendLists) -> AggregatedList {
+        let (named, table) = self.name_for_client(call, kind, &lists.listed);
+        AggregatedList { named, table, incomplete: lists.incomplete }
     }
 
     /// Names what was listed and notes who owns which name, for this client and as the newest of all.
@@ -448,11 +363,6 @@ impl Gateway {
             lock(&session.tables).retain(|kind, _| !kinds.contains(kind));
         }
     }
-}
-
-/// Returns who owns which name, as the newest list said that this client was given.
-pub(super) fn known_table(session: &Session, kind: ListKind) -> Option<Arc<NameTable>> {
-    lock(&session.tables).get(&kind).cloned()
 }
 
 /// Returns the list that stands in for one that does not come: what this client was given last or, of what servers

@@ -1,8 +1,8 @@
 //! Passes calls to the backend that owns them, in the era that the backend speaks.
 //!
-//! The way of a call: its owner is looked up by name (`aggregate.rs`) or by URI (`owners.rs`), a connection to it is opened,
-//! what is held back is refused, and `forward` makes the call. Where client and backend speak different eras, it goes
-//! through `parked_calls.rs` (modern client, legacy backend) or `eras.rs` (legacy client, modern backend).
+//! `owners.rs` finds the backend by name or URI. `forward` opens a connection to it, refuses what is held back
+//! (`quarantine.rs`), and makes the call. If client and backend speak different eras, the call goes through
+//! `parked_calls.rs` (modern client, legacy backend) or `eras.rs` (legacy client, modern backend).
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, Splice};
 use scrubjay_core::protocol::{code, method};
 
-use super::aggregate::known_table;
 use super::eras::ask_for_demands;
+use super::owners::{NameOwner, known_table};
 use super::parked_calls::foreign_state;
 use super::request_state::Foreign;
 use super::{Gateway, Request, not_found};
@@ -54,11 +54,12 @@ impl Gateway {
         let Some(name) = request.text_param("name") else {
             return Answer::error(code::INVALID_PARAMS, "params.name is required");
         };
-        let (backend, own) = match self.owner(&request.call, kind, &name).await {
+        let NameOwner { backend, own_name } = match self.owner(&request.call, kind, &name).await {
             Ok(owner) => owner,
-            Err(why) => return Answer::error(code::INVALID_PARAMS, &why),
+            Err(e) => return Answer::error(code::INVALID_PARAMS, &e.to_string()),
         };
-        let params = if own == name { request.params.clone() } else { renamed(request, &own) };
+        // With its own name the params need no change, and their text is shared, not copied.
+        let params = if own_name == name { request.params.clone() } else { renamed(request, &own_name) };
         self.forward(request, &backend, params).await
     }
 
@@ -88,14 +89,15 @@ impl Gateway {
         let text = |key| message::string(message::member(reference, key));
         let (name, uri) = (text("name"), text("uri"));
         if let Some(name) = name {
-            let (backend, own) = match self.owner(&request.call, ListKind::Prompts, &name).await {
-                Ok(owner) => owner,
-                Err(why) => return Answer::error(code::INVALID_PARAMS, &why),
-            };
+            let NameOwner { backend, own_name } =
+                match self.owner(&request.call, ListKind::Prompts, &name).await {
+                    Ok(owner) => owner,
+                    Err(e) => return Answer::error(code::INVALID_PARAMS, &e.to_string()),
+                };
             let raw = request.raw_params();
             let old = message::member(message::member(raw, "ref"), "name");
             let params =
-                raw.and_then(|p| Params::new(Splice::new(p.get()).replace(old, &quoted(&own)).finish()));
+                raw.and_then(|p| Params::new(Splice::new(p.get()).replace(old, &quoted(&own_name)).finish()));
             return self.forward(request, &backend, params).await;
         }
         let Some(uri) = uri else { return Answer::error(code::INVALID_PARAMS, "params.ref is required") };

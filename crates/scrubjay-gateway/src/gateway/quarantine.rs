@@ -15,6 +15,7 @@ use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
 use scrubjay_core::protocol::{code, method};
 use serde_json::json;
+use thiserror::Error;
 
 use super::Gateway;
 use super::names::{ListedBackend, NameTable, NamedItem, OwnedName};
@@ -48,6 +49,29 @@ struct ObservedServer {
     is_unreadable: bool,
     /// The lists that this process has seen: a change in another is one since an earlier run.
     looked_at: HashSet<(DefinitionKind, bool)>,
+}
+
+/// A definition that is held back, as clients and models are told of it.
+#[derive(Debug, Error)]
+#[error(
+    "{subject} held back: {}. A person can look at it and approve it with `scrubjay trust tool {backend}/{name}`",
+    .why.words()
+)]
+pub(super) struct HeldDefinition {
+    subject: String,
+    backend: String,
+    name: String,
+    why: HeldReason,
+}
+
+impl HeldDefinition {
+    fn new(what: DefinitionKind, backend: &str, name: &str, why: HeldReason) -> Self {
+        let subject = match what {
+            DefinitionKind::Instructions => format!("the instructions of backend \"{backend}\" are"),
+            _ => format!("{} \"{name}\" of backend \"{backend}\" is", what.word()),
+        };
+        Self { subject, backend: backend.to_owned(), name: name.to_owned(), why }
+    }
 }
 
 impl Gateway {
@@ -225,19 +249,18 @@ impl Gateway {
         self.with_server(backend, |observed| observed.why_held(what, &self.kept_name(name), hash, mode))
     }
 
-    /// Says why what goes by a name is held back of the newest list that a client's session has of its backend, and what
-    /// to do, where it is.
-    pub(super) fn told_if_held(
+    /// Returns the definition of a name if it is held back in the newest list that a session has of its backend.
+    pub(super) fn held_definition(
         &self,
         session: &Session,
         kind: ListKind,
         owned: &OwnedName,
-    ) -> Option<String> {
+    ) -> Option<HeldDefinition> {
         let (what, backend) = (what_of(kind)?, self.backend(&owned.backend)?);
         let (_, offer) = lock(&session.lists).get(&(kind, backend.id.clone())).cloned()?;
         let offer = offer.filter(|offer| self.hashes_of(offer).contains_key(&owned.own))?;
         let why = self.why_held(what, &backend, &offer, &owned.own)?;
-        Some(refusal(what, &owned.backend, &owned.own, why))
+        Some(HeldDefinition::new(what, &owned.backend, &owned.own, why))
     }
 
     /// Refuses a call of something that is held back on the connection it is meant for. Every call passes here.
@@ -274,7 +297,7 @@ impl Gateway {
                     Err(unseen) => return Some(unseen),
                 };
                 let why = self.why_held(what, backend, &offer, &name)?;
-                (refusal(what, &backend.id, &name, why), name)
+                (HeldDefinition::new(what, &backend.id, &name, why).to_string(), name)
             }
             _ => ("params.name is given more than once".to_owned(), String::new()),
         };
@@ -355,7 +378,7 @@ impl Gateway {
         let (what, name) = (DefinitionKind::Instructions, DefinitionKind::Instructions.word());
         let mode = self.mode_of(backend);
         match self.with_server(backend, |observed| observed.why_held(what, name, &hash, mode)) {
-            Some(why) => Some(format!("({})", refusal(what, &backend.id, name, why))),
+            Some(why) => Some(format!("({})", HeldDefinition::new(what, &backend.id, name, why))),
             None => greeting.instructions,
         }
     }
@@ -451,17 +474,6 @@ fn what_of(kind: ListKind) -> Option<DefinitionKind> {
         // What a client has changes by itself.
         ListKind::Resources | ListKind::Templates => None,
     }
-}
-
-fn refusal(what: DefinitionKind, backend: &str, name: &str, why: HeldReason) -> String {
-    let why = why.words();
-    let told = match what {
-        DefinitionKind::Instructions => {
-            format!("the instructions of backend \"{backend}\" are held back: {why}")
-        }
-        _ => format!("{} \"{name}\" of backend \"{backend}\" is held back: {why}", what.word()),
-    };
-    format!("{told}. A person can look at it and approve it with `scrubjay trust tool {backend}/{name}`")
 }
 
 /// Records and reports one change.
