@@ -155,7 +155,7 @@ impl Outgoing {
 
     /// Lets the line wait in the room that was taken for it.
     #[must_use]
-    pub(crate) fn in_room(self, room: Charge) -> Self {
+    pub(crate) fn with_charge(self, room: Charge) -> Self {
         Self { room: Some(Arc::new(Mutex::new(room))), ..self }
     }
 

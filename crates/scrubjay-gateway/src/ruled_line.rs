@@ -12,7 +12,7 @@ use crate::backend::Answer;
 /// A line with what rules made of it.
 pub(crate) struct RuledLine {
     /// As it came.
-    pub(crate) came: String,
+    pub(crate) original: String,
     pub(crate) judgement: Judgement,
 }
 
@@ -21,7 +21,7 @@ impl RuledLine {
     pub(crate) fn text(&self) -> std::borrow::Cow<'_, str> {
         match &self.judgement.onward {
             Onward::Other(other) => String::from_utf8_lossy(other),
-            Onward::Same => self.came.as_str().into(),
+            Onward::Same => self.original.as_str().into(),
             Onward::Nothing => "".into(),
         }
     }

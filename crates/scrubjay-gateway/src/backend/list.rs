@@ -240,7 +240,7 @@ impl BackendList {
     }
 
     /// Attaches the charge for its memory.
-    pub(super) fn in_room(self, room: Option<Charge>) -> Self {
+    pub(super) fn with_charge(self, room: Option<Charge>) -> Self {
         Self { room, ..self }
     }
 

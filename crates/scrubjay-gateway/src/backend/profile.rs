@@ -164,7 +164,7 @@ impl BackendProfile {
             return same;
         }
         let room = self.account.charge(Use::BackendList, offer.bytes()).ok();
-        let offer = Arc::new(offer.in_room(room));
+        let offer = Arc::new(offer.with_charge(room));
         // Entries of lists that are not in use any more are removed where the map grows.
         shared.retain(|_, offer| offer.strong_count() > 0);
         shared.insert(key, Arc::downgrade(&offer));

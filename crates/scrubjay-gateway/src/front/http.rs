@@ -143,7 +143,7 @@ async fn run(
     front.refusals.end(&gateway, reason);
     front.streams.give_up_abandoned();
     gateway.stopping();
-    gateway.last_words(LAST_LINES_MAX).await;
+    gateway.wait_for_deliveries(LAST_LINES_MAX).await;
     // From here on tapes note messages as undelivered; none of those may be delivered after all.
     connections.stop_writes();
     gateway.shut_down(reason);
@@ -184,7 +184,7 @@ impl Front {
         let (gateway, session) = (self.gateway.clone(), session.clone());
         tokio::spawn(async move {
             // After a time-out, closing the session notes what was not written as undelivered.
-            let _ = tokio::time::timeout(LAST_ANSWER_MAX, session.all_said()).await;
+            let _ = tokio::time::timeout(LAST_ANSWER_MAX, session.all_delivered()).await;
             gateway.close_session(&session.id, reason);
         });
     }
@@ -419,7 +419,7 @@ async fn post(
     body: (RequestBody, Charge),
     seen: &mut ReadBody,
 ) -> Response {
-    let next = take_in(front, tcp, headers, body, seen).await;
+    let next = accept(front, tcp, headers, body, seen).await;
     if !matches!(next, Next::Done(_)) {
         // The body may be large and the answer may take long: its memory is free meanwhile.
         seen.forget();
@@ -431,7 +431,7 @@ async fn post(
     }
 }
 
-async fn take_in(
+async fn accept(
     front: &Arc<Front>,
     tcp: &Tcp,
     headers: &HeaderMap,
@@ -465,9 +465,9 @@ async fn take_in(
         }
     };
     if headers::is_modern(headers, &message) {
-        modern::take_in(front, tcp, headers, &message).await
+        modern::accept(front, tcp, headers, &message).await
     } else {
-        legacy::take_in(front, headers, &message)
+        legacy::accept(front, headers, &message)
     }
 }
 

@@ -80,7 +80,7 @@ impl Gateway {
         let lists = self.collect_lists(&request.call, kind, None).await;
         let bytes = lists.listed.iter().map(|list| list.offer.bytes()).sum();
         if bytes > LARGE_BYTES
-            && let Err(full) = request.call.take_answer_room(bytes).await
+            && let Err(full) = request.call.reserve_for_answer(bytes).await
         {
             return Answer::error(super::code::INTERNAL, &format!("the list has {bytes} bytes: {full}"));
         }
@@ -288,7 +288,7 @@ impl Gateway {
     ) {
         if session.remember_list(kind, &backend.id, offer) {
             self.tools_changed();
-            self.tell_of_change(kind.changed(), |other| other.client == session.client);
+            self.announce_change(kind.changed(), |other| other.client == session.client);
         }
     }
 

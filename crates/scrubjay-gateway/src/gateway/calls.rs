@@ -40,6 +40,7 @@ impl Gateway {
         call: &Call,
     ) -> Result<Arc<Connection>, CallError> {
         let connection = self.connect(backend, call).await?;
+        // A legacy server keeps state for its client; it would show one of them what another left there.
         if call.session.may_be_several && connection.owner().is_some() {
             return Err(CallError::SeveralClients(backend.id.clone()));
         }
@@ -101,6 +102,7 @@ impl Gateway {
             return self.forward(request, &backend, params).await;
         }
         let Some(uri) = uri else { return Answer::error(code::INVALID_PARAMS, "params.ref is required") };
+        // An empty table is not trusted: a backend may have started since it was made.
         let table = match known_table(&request.call.session, ListKind::Templates) {
             Some(table) if table.names().next().is_some() => table,
             _ => self.aggregate(&request.call, ListKind::Templates).await.table,
@@ -123,6 +125,7 @@ impl Gateway {
             Err(refused) => return refused,
         };
         let backends = self.backends();
+        // Toolsets of this process do not count: a method that the gateway does not know is not theirs.
         let mut others = backends.iter().filter(|b| !b.is_own);
         let only = match (others.next(), others.next()) {
             (Some(only), None) => Some(only.clone()),
@@ -171,10 +174,13 @@ impl Gateway {
             Ok(connection) => connection,
             Err(e) => return Answer::error(code::INTERNAL, &e.to_string()),
         };
+        // After the connection is chosen: each client may have a server of its own, and those may describe a tool
+        // differently.
         let held = self.held_call(&call, backend, &connection, &request.method, params.as_deref());
         if let Some(held) = held.await {
             return held;
         }
+        // Only a modern backend gives out states of its own.
         let params = match connection.era {
             Era::Modern => match self.states.open(&call.session, &backend.id, params) {
                 Ok(params) => params,
@@ -195,6 +201,7 @@ impl Gateway {
                 made.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()))
             }
         };
+        // On a shared connection the server takes all clients for one, so what belongs to one of them is checked here.
         let is_shared = connection.owner().is_none();
         self.tasks.remember(&call.session.client, backend, is_shared, &answer);
         match answer {

@@ -61,7 +61,7 @@ impl Gateway {
         self.forget_all_lists(&others, naming != to.naming);
         self.route_with(to.routing);
         self.tools_changed();
-        self.tell_lists_changed();
+        self.announce_all_lists();
         reloaded
     }
 

@@ -166,7 +166,7 @@ impl Gateway {
             if all.len() >= LISTENERS_MAX {
                 return Answer::error(code::INTERNAL, "too many clients listen");
             }
-            if let Err(e) = call.session.say_in(place, acknowledged, WhyUndelivered::ClientLeft) {
+            if let Err(e) = call.session.queue_line(place, acknowledged, WhyUndelivered::ClientLeft) {
                 let why = format!("the acknowledgement could not be recorded: {e}");
                 return Answer::error(code::INTERNAL, &why);
             }
@@ -345,7 +345,7 @@ impl Gateway {
     }
 
     /// Passes a change on to the modern clients that listen for it.
-    pub(super) fn tell_listeners(
+    pub(super) fn notify_listeners(
         &self,
         method: &str,
         line: &str,
@@ -368,7 +368,7 @@ impl Gateway {
             if place.is_none() {
                 listener.call.cancel();
             }
-            if let Err(e) = listener.call.session.say_in(place, line, why_not(&outbox)) {
+            if let Err(e) = listener.call.session.queue_line(place, line, why_not(&outbox)) {
                 tracing::error!(error = %e, "a message to a listener could not be recorded");
             }
         }

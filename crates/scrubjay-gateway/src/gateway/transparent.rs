@@ -237,7 +237,7 @@ impl Gateway {
     }
 
     /// Passes a client's notification to its server.
-    pub(super) fn tell_server(
+    pub(super) fn pass_notification(
         &self,
         transparent: &TransparentServer,
         session: &Session,

@@ -112,13 +112,13 @@ impl RpcChannel {
         };
         let line = self.judge(Direction::ClientToServer, line);
         if line.judgement.delay > Duration::ZERO {
-            return Err(UnsentLine(line.came));
+            return Err(UnsentLine(line.original));
         }
         let mut leaving = None;
         if line.judgement.onward != Onward::Nothing {
             let text = line.text().into_owned();
             let Ok(room) = self.queue.charge(Use::Backend, text.len()) else {
-                return Err(UnsentLine(line.came));
+                return Err(UnsentLine(line.original));
             };
             leaving = Some((permit, Queued::new(text, room)));
         }

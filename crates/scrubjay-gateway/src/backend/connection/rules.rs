@@ -40,13 +40,13 @@ impl From<Full> for HoldRefused {
 impl RpcChannel {
     pub(super) fn judge(&self, direction: Direction, line: String) -> RuledLine {
         let judgement = self.judge.line(direction, line.as_bytes());
-        RuledLine { came: line, judgement }
+        RuledLine { original: line, judgement }
     }
 
     /// Judges a line from a backend by its bytes as they came, without a byte order mark, which is not passed on.
     pub(super) fn judge_inbound(&self, bytes: &[u8], line: String) -> RuledLine {
         let said = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
-        RuledLine { judgement: self.judge.line(Direction::ServerToClient, said), came: line }
+        RuledLine { judgement: self.judge.line(Direction::ServerToClient, said), original: line }
     }
 
     /// Records what was judged, and queues a line to the backend before anything else is recorded.
@@ -58,7 +58,7 @@ impl RpcChannel {
         leaving: Option<(mpsc::Permit<'_, Outgoing>, Queued)>,
     ) -> Result<(), RecordError> {
         let operation = call.and_then(|call| call.recorded).map(|entry| entry.number);
-        let items = ruled_line::items(direction, Terminator::Lf, line.came.as_bytes(), &line.judgement);
+        let items = ruled_line::items(direction, Terminator::Lf, line.original.as_bytes(), &line.judgement);
         let of_backend = |item| Item { via: Some(self.leg()), operation, ..item };
         let items: Vec<Item<'_>> = items.into_iter().map(of_backend).collect();
         // The entry of the line that goes to the backend: the client's message, or the answer of the rules to the
@@ -105,7 +105,7 @@ impl RpcChannel {
         line: &RuledLine,
         call: Option<&Arc<Call>>,
     ) -> Result<(Option<OwnedSemaphorePermit>, Charge), HoldRefused> {
-        let room = self.budget.charge(Use::Backend, line.came.len())?;
+        let room = self.budget.charge(Use::Backend, line.original.len())?;
         if self.has_one_client() {
             // The semaphore is never closed.
             return Ok((self.held.clone().acquire_owned().await.ok(), room));
@@ -132,7 +132,7 @@ impl RpcChannel {
         if let Err(e) = self.record_then(Direction::ServerToClient, call.as_ref(), line, None) {
             tracing::error!(backend = self.backend, error = %e, "cannot record what the backend said");
         }
-        let bytes = line.came.len();
+        let bytes = line.original.len();
         match &call {
             Some(call) => call.session.note_dropped(1, bytes, refused.key),
             None => self.note_dropped(bytes, refused.key),

@@ -29,7 +29,7 @@ pub(super) struct ModernRequest {
 }
 
 /// Accepts a message.
-pub(super) async fn take_in(
+pub(super) async fn accept(
     front: &Arc<Front>,
     tcp: &Tcp,
     headers: &HeaderMap,

@@ -230,7 +230,7 @@ impl Refusals {
         refusal.pause = if refusal.count > 1 { (refusal.pause * 2).min(PAUSE_MAX) } else { PAUSE_MIN };
         (refusal.count, refusal.next) = (0, now + refusal.pause);
         match refusal.session.as_ref().filter(|session| gateway.session(&session.id).is_some()) {
-            Some(session) => session.record_turned_away(&note),
+            Some(session) => session.record_refused(&note),
             None => {
                 let facts = note.to_string();
                 let item =

@@ -16,7 +16,7 @@ use crate::session::lock;
 impl RpcChannel {
     /// Removes and returns the pending call that a line answers, if it answers one.
     pub(super) fn pending_of(&self, line: &RuledLine) -> Option<PendingCall> {
-        let parts = Parts::of(&line.came).ok().filter(|parts| parts.method.is_none())?;
+        let parts = Parts::of(&line.original).ok().filter(|parts| parts.method.is_none())?;
         let id = parts.id?.get().parse().ok()?;
         lock(&self.pending).remove(&id)
     }
@@ -26,7 +26,7 @@ impl RpcChannel {
         match pending {
             Some(pending) => self.answer(pending, parts, line),
             // Late, repeated or made up: recorded, and passed to no client.
-            None => self.record_own(line.came.as_bytes()),
+            None => self.record_own(line.original.as_bytes()),
         }
     }
 
@@ -36,16 +36,18 @@ impl RpcChannel {
             let _ = pending.reply.send(Answer::error(code::INTERNAL, &why));
             return;
         }
-        if line.came.len() > LARGE_BYTES
+        if line.original.len() > LARGE_BYTES
             && let Some(call) = &pending.call
         {
             // Held until the answer is delivered to the client.
-            match self.budget.charge(Use::Backend, line.came.len()) {
+            match self.budget.charge(Use::Backend, line.original.len()) {
                 Ok(room) => call.hold(room),
                 Err(full) => {
-                    call.session.note_dropped(1, line.came.len(), full.key);
-                    let why =
-                        format!("the answer has {} bytes, and was not passed on: {full}", line.came.len());
+                    call.session.note_dropped(1, line.original.len(), full.key);
+                    let why = format!(
+                        "the answer has {} bytes, and was not passed on: {full}",
+                        line.original.len()
+                    );
                     let _ = pending.reply.send(Answer::error(code::INTERNAL, &why));
                     return;
                 }

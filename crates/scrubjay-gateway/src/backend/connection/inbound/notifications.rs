@@ -53,7 +53,7 @@ impl RpcChannel {
             return;
         }
         if let Some(owner) = &self.passes_to {
-            owner.say_on_standing_stream(line.to_owned());
+            owner.send_on_standing_stream(line.to_owned());
             return;
         }
         if !self.is_greeted() {
@@ -88,7 +88,7 @@ impl RpcChannel {
         let Some((token, (call, own))) =
             token.and_then(|token| Some((token, self.progressing(token, stream_of)?)))
         else {
-            return self.record_own(judged.came.as_bytes());
+            return self.record_own(judged.original.as_bytes());
         };
         if let Err(e) = self.record(Direction::ServerToClient, Some(&call), judged) {
             tracing::error!(backend = self.backend, error = %e, "cannot record progress");

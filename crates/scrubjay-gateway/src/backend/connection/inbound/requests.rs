@@ -31,7 +31,7 @@ impl RpcChannel {
         // With `SIDE_TASKS_MAX` questions open this waits, and the backend is not read: each question is a task in
         // memory.
         let Ok(permit) = self.side_tasks.clone().acquire_owned().await else { return };
-        let room = self.budget.charge(Use::Backend, line.came.len());
+        let room = self.budget.charge(Use::Backend, line.original.len());
         let outside_calls = !self.has_call_that_may_demand();
         let (questions, open) = (self.questions.clone(), self.questions.begin(outside_calls));
         // In a task: a client may take minutes, and the answer of the call it belongs to must still be read.
