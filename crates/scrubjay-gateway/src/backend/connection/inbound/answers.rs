@@ -33,9 +33,11 @@ impl RpcChannel {
     pub(super) fn answer(&self, pending: PendingCall, parts: &Parts<'_>, line: &RuledLine) {
         if let Err(e) = self.record(Direction::ServerToClient, pending.call.as_ref(), line) {
             let why = format!("the answer was not passed on, because it could not be recorded: {e}");
+            // Fails if the caller was dropped.
             let _ = pending.reply.send(Answer::error(code::INTERNAL, &why));
             return;
         }
+        // A short answer is charged when it is queued for its client.
         if line.original.len() > LARGE_BYTES
             && let Some(call) = &pending.call
         {

@@ -36,6 +36,7 @@ impl RpcChannel {
         }
         let busy = self.callers(stream_of);
         let only = self.belongs_to(&busy, stream_of);
+        // On the client's tape if it is certain whose it is, else on the backend's own.
         if let Err(e) = self.record(Direction::ServerToClient, only.as_ref(), judged) {
             tracing::error!(backend = self.backend, error = %e, "cannot record a notification");
             return;

@@ -42,6 +42,7 @@ impl RpcChannel {
                 let outbox = only.as_ref().map(|call| call.outbox());
                 owner.ask(outbox.as_ref(), &method, params.as_deref()).await
             } else if method == method::PING {
+                // Asks whether this process is alive, and concerns no client.
                 Answer::Result("{}".to_owned())
             } else if !self.is_greeted() {
                 Answer::error(code::INTERNAL, "nothing can be asked before the greeting is answered")
@@ -78,6 +79,7 @@ impl RpcChannel {
             if let Err(e) = self.send(only.as_ref(), line).await {
                 tracing::warn!(backend = self.backend, error = %e, "an answer did not reach the backend");
             }
+            // Held until the answer is sent: a call that waits for all questions to be settled must not overtake it.
             drop((open, permit, room));
         });
     }
