@@ -37,6 +37,7 @@ impl RpcChannel {
         params: Option<&str>,
         timeout: Duration,
     ) -> Result<Answer, CallError> {
+        // Never used twice on a connection, so that a late answer cannot match another call.
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let with_caller = call.filter(|_| self.is_own).map(|call| with_caller(call, params));
         let params = with_caller.as_ref().map_or(params, |params| params.as_deref());
@@ -80,6 +81,7 @@ impl RpcChannel {
         let answered = loop {
             tokio::select! {
                 answered = &mut answer => break answered,
+                // Progress starts the timeout again: a backend that reports it is not hanging.
                 () = progressed.notified() => {}
                 () = tokio::time::sleep(timeout) => return Err(timed_out()),
             }

@@ -207,6 +207,7 @@ pub(super) async fn pass(
     drop(line);
     let request = upstream.request(head.method.clone(), headers, body);
     let response = upstream.client.send(request).await;
+    // When its response begins, or fails to: until then it is unknown whether the server got the request.
     settle(receipt, response.as_ref().err());
     let response = match response {
         Ok(response) => response,

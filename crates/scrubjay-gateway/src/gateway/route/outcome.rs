@@ -29,10 +29,10 @@ impl Refusal {
 
     /// Refuses a task that is not valid.
     pub(super) fn params(problems: &[Value]) -> Self {
-        let told = |p: &Value| {
+        let words = |p: &Value| {
             format!("{} {}", p["path"].as_str().unwrap_or(""), p["message"].as_str().unwrap_or(""))
         };
-        let all: Vec<String> = problems.iter().map(|p| told(p).trim().to_owned()).collect();
+        let all: Vec<String> = problems.iter().map(|p| words(p).trim().to_owned()).collect();
         let message = format!("the task is not valid: {}", all.join("; "));
         Self { code: code::INVALID_PARAMS, message, data: Some(json!({ "problems": problems })) }
     }
