@@ -176,6 +176,7 @@ impl Gateway {
             memory: OnceLock::new(),
             on_leave: OnceLock::new(),
         });
+        // Weak: the gateway holds the sender, so a strong reference would keep both alive forever.
         tokio::spawn(events::handle_events(Arc::downgrade(&gateway), queue));
         gateway
     }
@@ -251,6 +252,7 @@ impl Gateway {
         let mut backends = lock(&self.backends);
         let mut all = backends.to_vec();
         for config in more {
+            // A client's options must not replace a backend of the configuration.
             if all.iter().all(|b| b.id != config.id) {
                 all.push(self.new_backend(config, std::env::current_dir().ok()));
             }

@@ -23,6 +23,7 @@ impl Session {
             }
             asks.insert(number, reply);
         }
+        // Also if the caller is dropped: a late answer then finds no question, and the table does not grow.
         let _forget = AskGuard { session: self, number };
         let question = message::request(&format!("\"scrubjay-{number}\""), method, params);
         let is_queued = match outbox {

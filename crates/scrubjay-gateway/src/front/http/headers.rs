@@ -117,6 +117,7 @@ pub(super) fn check_mirrored(
         for key in path {
             argument = member(argument, key);
         }
+        // An argument that is null is repeated by no header, like one that is missing.
         let argument = argument.filter(|a| a.get() != "null");
         let agree = match (argument, text(headers, &name).and_then(parse_mirrored)) {
             (None, None) => !headers.contains_key(&name),

@@ -55,6 +55,7 @@ pub(super) fn check(headers: &HeaderMap, line: &[u8]) -> Result<(), Refusal> {
         return told.map_or(Ok(()), |name| Err(mismatch(None, name.as_str())));
     };
     let wrong = |name: &str| Err(mismatch(parts.id.map(|id| id.get()), name));
+    // Servers differ on which of two equal headers counts.
     let twice = headers.keys().find(|name| is_about_body(name) && headers.get_all(*name).iter().count() > 1);
     if let Some(name) = twice {
         return wrong(name.as_str());
@@ -92,6 +93,7 @@ pub(super) fn update(headers: &HeaderMap, before: &[u8], after: &[u8]) -> Result
     for name in headers.keys().filter(|name| name.as_str().starts_with(PARAM)) {
         let mut values = argument_paths(headers, name, &old).into_iter().map(|path| new.get(path).copied());
         let first = values.next().flatten();
+        // Several arguments had the header's value. If they differ now, it is unknown which of them it repeats.
         if values.any(|other| other.map(RawValue::get) != first.map(RawValue::get)) {
             return Err(mismatch(before.id.map(|id| id.get()), name.as_str()));
         }
