@@ -300,7 +300,8 @@ impl Backend {
 
     /// Returns a judge for the lines of a new connection.
     fn judge(&self) -> ConnectionJudge {
-        // Each connection has a judge of its own, which remembers the calls that are open there: ids begin again with each.
+        // Each connection has a judge of its own, which remembers the calls that are open there: ids begin again with
+        // each.
         let name = self.known_as.as_deref().unwrap_or(&self.id);
         ConnectionJudge::new(self.rules.clone(), name, self.record_options.message_bytes_max)
     }

@@ -1,8 +1,8 @@
 //! Limits how many bytes are in memory at once: for the whole process, for each session and for each backend.
 //!
-//! Code that stores bytes of a client or a backend makes a [`Charge`] for them first, and holds it for as long as it stores
-//! them. If there is no memory, the caller decides whether the sender is refused or waits. Code that holds a charge waits
-//! for another one only with a deadline, so that no two can wait for each other forever.
+//! Code that stores bytes of a client or a backend makes a [`Charge`] for them first, and holds it for as long as it
+//! stores them. If there is no memory, the caller decides whether the sender is refused or waits. Code that holds a
+//! charge waits for another one only with a deadline, so that no two can wait for each other forever.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -23,14 +23,14 @@ const IDLE_BYTES: usize = 256 * 1024;
 const SMALL_BYTES: usize = 64 * 1024;
 /// The same for a charge without an account: it is unknown how much else its sender has in memory.
 const SMALL_UNOWNED_BYTES: usize = 4 * 1024;
-/// The same for the state of a client: it stays as long as the session, so with a higher limit many idle clients could fill
-/// the reserve.
+/// The same for the state of a client: it stays as long as the session, so with a higher limit many idle clients could
+/// fill the reserve.
 const SMALL_STATE_BYTES: usize = 4 * 1024;
-/// One part in this many of the process's memory is a reserve for small charges of accounts that hold little: when others
-/// have filled the rest, a quiet client can still make calls.
+/// One part in this many of the process's memory is a reserve for small charges of accounts that hold little: when
+/// others have filled the rest, a quiet client can still make calls.
 const RESERVE_PART: usize = 16;
-/// One backend may use one part in this many, for messages that it does not read or for its lists: a bad backend must not
-/// take the memory of the others.
+/// One backend may use one part in this many, for messages that it does not read or for its lists: a bad backend must
+/// not take the memory of the others.
 const BACKEND_PART: usize = 8;
 
 /// How much memory may be used.
@@ -43,7 +43,8 @@ pub struct MemoryLimits {
 }
 
 impl MemoryLimits {
-    /// How many times the longest message the process needs: one on its way in, its call, its answer, and others beside.
+    /// How many times the longest message the process needs: one on its way in, its call, its answer, and others
+    /// beside.
     pub const MESSAGES_MIN: usize = 8;
     /// How many times the longest message a session needs: a call is in memory twice.
     pub const SESSION_MESSAGES_MIN: usize = 2;

@@ -1,4 +1,5 @@
-//! A client's message, parsed once: its text in one shared buffer, and the places in it of the parts that the gateway reads.
+//! A client's message, parsed once: its text in one shared buffer, and the places in it of the parts that the gateway
+//! reads.
 //!
 //! A front checks HTTP headers against it, the gateway routes by it, and a backend gets its params, all from the same
 //! buffer. Nothing is rewritten here, and there is no typed model of the protocol.

@@ -69,8 +69,8 @@ impl BackendLink {
         }
     }
 
-    /// Describes the server for a person, without what may be secret: the options of a program; user, password and query of
-    /// a URL.
+    /// Describes the server for a person, without what may be secret: the options of a program; user, password and
+    /// query of a URL.
     pub(crate) fn described(&self) -> String {
         match self {
             Self::Stdio { command, args, .. } => {
@@ -210,7 +210,8 @@ pub struct ServeConfig {
     pub workspace: Option<PathBuf>,
 }
 
-/// A token that admits a client. Each token is a principal of its own: clients with different tokens are never one client.
+/// A token that admits a client. Each token is a principal of its own: clients with different tokens are never one
+/// client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthToken {
     /// The name that the user gave to it.

@@ -1,8 +1,9 @@
 //! Tracks messages on their way out, and marks on the tape those that are not delivered.
 //!
-//! A message is on tape before it is sent. From then on it is an [`Outgoing`], until the last of its bytes is written to the
-//! pipe or connection. If it is dropped before that, anywhere and for any reason, its [`Receipt`] marks it on the tape. So
-//! no queue can lose a message silently. A queue that drops one names its reason with [`Outgoing::drop_because`].
+//! A message is on tape before it is sent. From then on it is an [`Outgoing`], until the last of its bytes is written
+//! to the pipe or connection. If it is dropped before that, anywhere and for any reason, its [`Receipt`] marks it on
+//! the tape. So no queue can lose a message silently. A queue that drops one names its reason with
+//! [`Outgoing::drop_because`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -28,8 +29,8 @@ pub struct Receipt {
     listed: Option<(Arc<InTransit>, u64)>,
 }
 
-/// The messages of a session that are on their way. When its tape ends, all of them are marked as undelivered: their own
-/// receipts would come too late for that tape.
+/// The messages of a session that are on their way. When its tape ends, all of them are marked as undelivered: their
+/// own receipts would come too late for that tape.
 #[derive(Debug, Default)]
 pub(crate) struct InTransit {
     open: Mutex<InTransitEntries>,
@@ -61,7 +62,8 @@ impl InTransit {
         number
     }
 
-    /// Removes a message from the list; returns the reason to note if it was not delivered. `None` if that is noted already.
+    /// Removes a message from the list; returns the reason to note if it was not delivered. `None` if that is noted
+    /// already.
     fn remove(&self, number: u64, why: WhyUndelivered) -> Option<WhyUndelivered> {
         let mut open = lock(&self.open);
         open.entries.remove(&number)?;
@@ -178,8 +180,9 @@ impl Outgoing {
         self.text
     }
 
-    /// Splits it into the bytes to write, with a text before and after the line, its receipt for the code that learns later
-    /// whether it was delivered, and its charge. The bytes hold the charge too: it ends when the last copy is dropped.
+    /// Splits it into the bytes to write, with a text before and after the line, its receipt for the code that learns
+    /// later whether it was delivered, and its charge. The bytes hold the charge too: it ends when the last copy is
+    /// dropped.
     pub(crate) fn into_bytes(self, before: &str, after: &str) -> (Bytes, Option<Receipt>, SharedRoom) {
         let text = if before.is_empty() && after.is_empty() {
             self.text
@@ -255,7 +258,8 @@ impl LineBatch {
         self.ends.push((self.text.len(), receipt));
     }
 
-    /// Hands the receipts to a bridge, which reports later which lines were delivered: that they are in its pipe says nothing.
+    /// Hands the receipts to a bridge, which reports later which lines were delivered: that they are in its pipe says
+    /// nothing.
     pub(crate) fn hand_over(&mut self, to: &Mutex<HandedOver>) {
         let mut to = lock(to);
         self.ends.drain(..).for_each(|(_, receipt)| to.push(receipt));

@@ -1,7 +1,8 @@
-//! Answers clients from many backends: accepts a line, records it, routes it, and records the answer before returning it.
+//! Answers clients from many backends: accepts a line, records it, routes it, and records the answer before returning
+//! it.
 //!
-//! One gateway serves all sessions of all fronts. Lists are merged from all backends; a call goes to the backend that owns
-//! the name. A backend that is down is missing from lists, and affects nothing else.
+//! One gateway serves all sessions of all fronts. Lists are merged from all backends; a call goes to the backend that
+//! owns the name. A backend that is down is missing from lists, and affects nothing else.
 
 mod aggregate;
 mod answers;
@@ -231,8 +232,8 @@ impl Gateway {
         lock(&self.backends).iter().find(|backend| backend.id == id).cloned()
     }
 
-    /// Loads the profiles that earlier runs stored of backends; to be called before any of them starts. With rules in force
-    /// nothing is loaded: what they hide must not come back from a run without them.
+    /// Loads the profiles that earlier runs stored of backends; to be called before any of them starts. With rules in
+    /// force nothing is loaded: what they hide must not come back from a run without them.
     pub fn remember_in(&self, memory: &Arc<ProfileStore>) {
         if self.rules.now().is_some() {
             return;

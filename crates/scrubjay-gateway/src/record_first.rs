@@ -1,7 +1,7 @@
 //! Records a message of the gateway before it moves on.
 //!
-//! The counterpart of `Relay::pass`, with the same [`Options`]: what an append must survive, and what happens to a message
-//! that cannot be recorded.
+//! The counterpart of `Relay::pass`, with the same [`Options`]: what an append must survive, and what happens to a
+//! message that cannot be recorded.
 
 use std::sync::{Arc, Mutex};
 

@@ -24,8 +24,8 @@ use crate::budget::MemoryLimits;
 use crate::notice::{self, Notice};
 use crate::pipe::{Sink, Source};
 
-/// A longer line of standard error is recorded by its length and hash alone: text for people is shorter, and a server that
-/// writes without line ends must not fill the memory.
+/// A longer line of standard error is recorded by its length and hash alone: text for people is shorter, and a server
+/// that writes without line ends must not fill the memory.
 const STDERR_LINE_BYTES_MAX: usize = 1 << 20;
 
 /// 64 KiB, a pipe's default capacity: a read of this much means that the pipe was full.
@@ -219,8 +219,8 @@ impl Relay {
             // Read before the recording, which would delay the time stamp.
             let arrived = clock::now();
             if !widened && read >= LARGE_READ_BYTES {
-                // Only when it is needed: the default suits most connections, and the kernel limits the size of all pipes of
-                // a user together.
+                // Only when it is needed: the default suits most connections, and the kernel limits the size of all
+                // pipes of a user together.
                 widened = true;
                 source.widen();
                 if let Some(sink) = self.outlet(direction).sink() {

@@ -1,7 +1,7 @@
 //! One client's conversation with the gateway: the facts it stated, its calls under way, its tape.
 //!
-//! All messages from and to the client are recorded here before they move on, and so are the messages to and from backends
-//! that belong to them. A session does not know how its client is connected: it hands lines to an [`Outbox`].
+//! All messages from and to the client are recorded here before they move on, and so are the messages to and from
+//! backends that belong to them. A session does not know how its client is connected: it hands lines to an [`Outbox`].
 
 mod call;
 mod client_facts;

@@ -32,8 +32,8 @@ use crate::pipe::{self, Sink, Source};
 use crate::relay::{Options, Relay, Report};
 use crate::{tree, warden};
 
-/// How long the last output of a server that has exited may take to arrive: something that it started may hold its streams
-/// open without end.
+/// How long the last output of a server that has exited may take to arrive: something that it started may hold its
+/// streams open without end.
 const DRAIN: Duration = Duration::from_secs(2);
 
 /// How many reports of unsent lines may wait to be noted: more than a bridge has lines under way.

@@ -1,4 +1,5 @@
-//! Starts a backend's program in a process group of its own, with an allowlisted environment, and records its standard error.
+//! Starts a backend's program in a process group of its own, with an allowlisted environment, and records its standard
+//! error.
 
 use std::collections::VecDeque;
 use std::io;
@@ -123,7 +124,8 @@ fn supervise(mut child: Child) -> Program {
             // Its input has ended too, upon which most programs exit without a signal.
             _ = end_requested => tokio::time::timeout(LEAVE_MAX, child.wait()).await.ok().and_then(Result::ok),
         };
-        // Published before the group is ended, which may take a second: those who wait for the status need not wait for that.
+        // Published before the group is ended, which may take a second: those who wait for the status need not wait for
+        // that.
         if let Some(status) = status {
             ended.send_replace(Some(Exit(status)));
         }

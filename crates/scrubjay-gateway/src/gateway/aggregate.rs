@@ -1,8 +1,9 @@
 //! Merges the lists of all backends into one.
 //!
 //! Each list is requested from every backend, with one request at a time on each connection. A slow backend does not
-//! hold up the others (`list_deadline.rs`): its last good list is used, or the result names it as missing, and the client
-//! gets `list_changed` when its list arrives. Elements are passed on as they came, except for names (`names.rs`).
+//! hold up the others (`list_deadline.rs`): its last good list is used, or the result names it as missing, and the
+//! client gets `list_changed` when its list arrives. Elements are passed on as they came, except for names
+//! (`names.rs`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Answers a client's request: picks the function for its method, and records the response before it is sent.
 //!
-//! `requests.rs` has accepted the request. `await_answer` waits for the answer, or until the client cancels the request;
-//! `respond` chooses by method; `calls.rs` passes what only a backend can answer to that backend.
+//! `requests.rs` has accepted the request. `await_answer` waits for the answer, or until the client cancels the
+//! request; `respond` chooses by method; `calls.rs` passes what only a backend can answer to that backend.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -42,8 +42,8 @@ impl Gateway {
         })
     }
 
-    /// Answers a request on a stream that carries other messages too. The response is recorded and queued in one step, so
-    /// that lines leave in the order of the tape.
+    /// Answers a request on a stream that carries other messages too. The response is recorded and queued in one step,
+    /// so that lines leave in the order of the tape.
     pub async fn answer_on(self: &Arc<Self>, request: Box<Request>, outbox: &Outbox) {
         let call = request.call.clone();
         let Some(line) = self.await_answer(request).await else { return };
@@ -126,8 +126,8 @@ impl Gateway {
     }
 }
 
-/// Reserves memory for an answer until its client has read it. If there is none, returns an error to send instead, without
-/// a charge.
+/// Reserves memory for an answer until its client has read it. If there is none, returns an error to send instead,
+/// without a charge.
 async fn with_memory(call: &Call, line: String) -> (String, Option<Charge>) {
     let (session, bytes) = (&call.session, line.len());
     let mut room = call.reserved_for_answer();
@@ -151,7 +151,8 @@ pub(crate) fn not_found(method: &str) -> Answer {
     Answer::error(code::METHOD_NOT_FOUND, &format!("no such method: {method}"))
 }
 
-/// Refuses a request with a key that servers may read differently: a check here would not be about what the server reads.
+/// Refuses a request with a key that servers may read differently: a check here would not be about what the server
+/// reads.
 pub(super) fn unreadable_params() -> Answer {
     Answer::error(
         code::INVALID_PARAMS,

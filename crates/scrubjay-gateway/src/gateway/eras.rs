@@ -1,5 +1,5 @@
-//! Translates between the eras: adapts parameters and results, and sends a modern backend's demands for input to a legacy
-//! client as requests.
+//! Translates between the eras: adapts parameters and results, and sends a modern backend's demands for input to a
+//! legacy client as requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

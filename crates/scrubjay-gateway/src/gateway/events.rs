@@ -1,8 +1,8 @@
 //! Decides which clients get a backend's notification, and which client is asked its question.
 //!
-//! A message on a client's own connection belongs to that client. On a connection that serves all clients, a message goes
-//! to the one client that it provably belongs to. A question that could belong to several clients is refused: asked of
-//! the wrong one, it would reveal one client's business to another.
+//! A message on a client's own connection belongs to that client. On a connection that serves all clients, a message
+//! goes to the one client that it provably belongs to. A question that could belong to several clients is refused:
+//! asked of the wrong one, it would reveal one client's business to another.
 
 use std::sync::{Arc, Weak};
 
@@ -104,8 +104,8 @@ impl Gateway {
         }
     }
 
-    /// Returns whether modern and whether legacy clients get a notification. If a backend has a shared connection of each
-    /// era, it sends everything on both, and clients would get it twice.
+    /// Returns whether modern and whether legacy clients get a notification. If a backend has a shared connection of
+    /// each era, it sends everything on both, and clients would get it twice.
     fn eras_to_notify(&self, notification: &BackendNotification) -> (bool, bool) {
         if notification.owner.is_some() {
             return (true, true);
@@ -214,8 +214,8 @@ impl Gateway {
         });
     }
 
-    /// Returns the session to ask when no call is under way: one of the owner's. On a connection that serves all, it is the
-    /// only session there is, if that is a legacy one.
+    /// Returns the session to ask when no call is under way: one of the owner's. On a connection that serves all, it is
+    /// the only session there is, if that is a legacy one.
     fn session_to_ask(&self, owner: &Owner, clients_seen: &ClientsSeen) -> Option<Arc<Session>> {
         let mut sessions = self.all_sessions().into_iter();
         if owner.is_some() {
@@ -229,7 +229,8 @@ impl Gateway {
         }
     }
 
-    /// Forgets the names that lists gave of a backend that has connected again, for its clients: it may be another version.
+    /// Forgets the names that lists gave of a backend that has connected again, for its clients: it may be another
+    /// version.
     fn became_ready(self: &Arc<Self>, backend: &str, owner: &Owner) {
         self.tools_changed();
         for session in self.all_sessions().iter().filter(|session| is_of(session, owner)) {
@@ -247,7 +248,8 @@ fn refuse(reply: oneshot::Sender<Answer>, code: i64, why: &str) {
     let _ = reply.send(Answer::error(code, why));
 }
 
-/// Returns the capability that a client must have declared to be asked this; `None` if the method is no question to a client.
+/// Returns the capability that a client must have declared to be asked this; `None` if the method is no question to a
+/// client.
 pub(super) fn capability_of(method: &str) -> Option<&'static str> {
     match method {
         method::SAMPLING_CREATE_MESSAGE => Some("sampling"),

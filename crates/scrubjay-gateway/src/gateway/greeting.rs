@@ -1,7 +1,7 @@
 //! Opens conversations in both eras: `initialize`, `server/discover`, and what a request says of its client.
 //!
-//! A client is greeted with what the backends offer, as their profiles say. The greeting waits only for backends without a
-//! profile, and only for a moment.
+//! A client is greeted with what the backends offer, as their profiles say. The greeting waits only for backends
+//! without a profile, and only for a moment.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use crate::backend::Answer;
 use crate::client_message::{ClientMessage, text_in};
 use crate::session::{ClientFacts, Session, lock};
 
-/// How long a greeting waits for backends without a profile to start. Well below three seconds, after which common hosts
-/// try another greeting.
+/// How long a greeting waits for backends without a profile to start. Well below three seconds, after which common
+/// hosts try another greeting.
 const GREETING_MAX: Duration = Duration::from_secs(1);
 
 /// Why a request does not say what every request must say of its client.
@@ -155,8 +155,8 @@ impl Gateway {
 
     /// Starts backends for a greeting, and waits a moment for those without a profile.
     ///
-    /// The one client of standard streams will need all of them. With many clients, those with a profile start when a client
-    /// first uses them.
+    /// The one client of standard streams will need all of them. With many clients, those with a profile start when a
+    /// client first uses them.
     async fn warm_up(self: &Arc<Self>, session: &Arc<Session>, facts: &ClientFacts) {
         let is_only_client = self.has_one_client();
         let mut unknown = tokio::task::JoinSet::new();

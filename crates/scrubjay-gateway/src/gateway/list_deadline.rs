@@ -1,8 +1,8 @@
 //! How long a list waits for the backends that have not answered.
 //!
-//! A slow server looks like one that hangs. A list waits for a moment after the last good answer. For a new server it waits
-//! longer while that uses processor time before its first output, or while it may have a wanted name. For a server that
-//! kept clients waiting for nothing before, it hardly waits.
+//! A slow server looks like one that hangs. A list waits for a moment after the last good answer. For a new server it
+//! waits longer while that uses processor time before its first output, or while it may have a wanted name. For a
+//! server that kept clients waiting for nothing before, it hardly waits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,8 @@ const QUIET: Duration = Duration::from_millis(700);
 const FIRST_MAX: Duration = Duration::from_secs(3);
 /// How long it waits for a new server that is busy, or may have a wanted name.
 const NEW_MAX: Duration = Duration::from_secs(10);
-/// How often the processor time of a server is read: 25 ticks of a clock that has 100 a second, so that a busy one shows.
+/// How often the processor time of a server is read: 25 ticks of a clock that has 100 a second, so that a busy one
+/// shows.
 const LOOK: Duration = Duration::from_millis(250);
 
 pub(super) struct ListDeadline {

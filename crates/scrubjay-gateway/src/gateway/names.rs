@@ -1,9 +1,9 @@
 //! Assigns names to tools, prompts and resources, from the lists just received. Pure.
 //!
-//! A tool or prompt keeps its name unless two backends use it: then each is called `<backend>__<name>`. A name stays with
-//! its owner for as long as the gateway runs, even if backends come and go, so that it never means another backend's tool.
-//! The long form always works in a call. URIs of resources are not changed: if two backends list one, the first in the
-//! configuration owns it.
+//! A tool or prompt keeps its name unless two backends use it: then each is called `<backend>__<name>`. A name stays
+//! with its owner for as long as the gateway runs, even if backends come and go, so that it never means another
+//! backend's tool. The long form always works in a call. URIs of resources are not changed: if two backends list one,
+//! the first in the configuration owns it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::budget::{Budget, Charge, Use};
 use crate::config::Naming;
 
 /// How many bytes of names are remembered of one backend. Beyond that, the names that it does not list any more are
-/// forgotten, or all of its names if that is not enough. Each backend has its own limit, so that none makes another lose
-/// its names.
+/// forgotten, or all of its names if that is not enough. Each backend has its own limit, so that none makes another
+/// lose its names.
 const GIVEN_BYTES_MAX: usize = 4 << 20;
 /// The memory a name takes in a map besides its text: the entry, and the allocator's overhead.
 const NAME_BYTES: usize = 160;
@@ -143,7 +143,8 @@ impl AssignedNames {
         !self.by_name.contains_key(name)
     }
 
-    /// Forgets names of backends with more than `GIVEN_BYTES_MAX`: first those that are in none of these lists, then all.
+    /// Forgets names of backends with more than `GIVEN_BYTES_MAX`: first those that are in none of these lists, then
+    /// all.
     fn stay_bounded(&mut self, listed: &[ListedBackend]) {
         let large: Vec<Arc<str>> = self.large().collect();
         for backend in large {

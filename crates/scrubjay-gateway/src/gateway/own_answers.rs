@@ -1,7 +1,7 @@
 //! Applies rules to requests that the gateway answers itself, as if it were a backend.
 //!
-//! In rules the router goes by the name of its toolset, everything else by the gateway's own. Lists and greetings are not
-//! judged here: they are made of messages of backends, which were judged when they came.
+//! In rules the router goes by the name of its toolset, everything else by the gateway's own. Lists and greetings are
+//! not judged here: they are made of messages of backends, which were judged when they came.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Which backend owns a name or a URI.
 //!
-//! A name is looked up in the newest list that the client was given (`aggregate.rs`, `names.rs`). If it is not there, all
-//! backends are asked for their lists. A URI may also belong to a backend by a template, or because only one backend has
-//! resources at all.
+//! A name is looked up in the newest list that the client was given (`aggregate.rs`, `names.rs`). If it is not there,
+//! all backends are asked for their lists. A URI may also belong to a backend by a template, or because only one
+//! backend has resources at all.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -132,7 +132,8 @@ impl Gateway {
     fn known_owner(&self, call: &Call, kind: ListKind, name: &str) -> Option<OwnedName> {
         let table = match known_table(&call.session, kind) {
             Some(table) => table,
-            // Tools and prompts describe the server and are the same for all clients. Resources may be one client's data.
+            // Tools and prompts describe the server and are the same for all clients. Resources may be one client's
+            // data.
             None if kind.is_definition() => {
                 lock(&self.routes).newest.get(&(kind, call.facts.era == Era::Modern)).cloned()?
             }
@@ -174,7 +175,8 @@ impl Gateway {
             .collect()
     }
 
-    /// Finds the backend of a resource: by its list, by its templates, or because it is the only one that has resources.
+    /// Finds the backend of a resource: by its list, by its templates, or because it is the only one that has
+    /// resources.
     pub(super) async fn owner_of_uri(self: &Arc<Self>, call: &Arc<Call>, uri: &str) -> Option<Arc<Backend>> {
         if let Ok(owner) = self.owner(call, ListKind::Resources, uri).await {
             return Some(owner.backend);
@@ -196,7 +198,8 @@ impl Gateway {
                 able.push(backend.clone());
             }
         }
-        // Servers may serve resources that they do not list. With two that could have it, a guess may reach the wrong one.
+        // Servers may serve resources that they do not list. With two that could have it, a guess may reach the wrong
+        // one.
         if able.len() == 1 { able.pop() } else { None }
     }
 

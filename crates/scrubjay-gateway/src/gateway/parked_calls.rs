@@ -1,8 +1,9 @@
 //! Calls that wait for input of a modern client.
 //!
-//! If a legacy backend asks something in the middle of a call, a modern client cannot be sent the question as a request.
-//! The client gets the result `input_required` with a state that cannot be guessed, and the call is parked: it runs on,
-//! and its backend waits. The client's next request with that state resumes the call. No other client can use the state.
+//! If a legacy backend asks something in the middle of a call, a modern client cannot be sent the question as a
+//! request. The client gets the result `input_required` with a state that cannot be guessed, and the call is parked: it
+//! runs on, and its backend waits. The client's next request with that state resumes the call. No other client can use
+//! the state.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -145,8 +146,8 @@ impl Gateway {
             let (call, method, questions) = (call.clone(), method.clone(), questions.clone());
             tokio::spawn(async move {
                 if let Some(questions) = questions.filter(|_| method == method::TOOLS_CALL) {
-                    // A server may need an answer first, such as the client's roots. Not longer than this: the call that
-                    // carries the question to the client may never come back.
+                    // A server may need an answer first, such as the client's roots. Not longer than this: the call
+                    // that carries the question to the client may never come back.
                     let _ = tokio::time::timeout(SETTLED_MAX, questions.settled()).await;
                 }
                 connection.call(Some(&call), &method, params.as_deref(), timeout).await

@@ -3,9 +3,9 @@
 //!
 //! A list is checked when it comes in (`observe_list`), and its held definitions are left out when lists are merged
 //! (`hold_back`). That happens after names are assigned, so that the name of a held tool never becomes another tool's.
-//! Every call to a backend passes `held_call`. It is judged by the newest list of its own connection: each client may have
-//! a server process of its own, and these may describe a tool differently. Approvals are read again when their file has
-//! changed, so `scrubjay trust tool` needs no restart.
+//! Every call to a backend passes `held_call`. It is judged by the newest list of its own connection: each client may
+//! have a server process of its own, and these may describe a tool differently. Approvals are read again when their
+//! file has changed, so `scrubjay trust tool` needs no restart.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -47,8 +47,8 @@ struct ObservedServer {
     stamp: Stamp,
     /// Whether its file cannot be read. Then nothing counts as approved, and the file is not overwritten.
     is_unreadable: bool,
-    /// The lists that this process has seen, by kind and whether they are modern. A change in the first list of a kind happened
-    /// since an earlier run.
+    /// The lists that this process has seen, by kind and whether they are modern. A change in the first list of a kind
+    /// happened since an earlier run.
     looked_at: HashSet<(DefinitionKind, bool)>,
 }
 
@@ -269,8 +269,8 @@ impl Gateway {
         Some(HeldDefinition::new(definition_kind, &owned.backend, &owned.own, why))
     }
 
-    /// Refuses a call of a definition that is held back on the connection that the call goes to. Every call to a backend passes
-    /// here, however its tool was found.
+    /// Refuses a call of a definition that is held back on the connection that the call goes to. Every call to a
+    /// backend passes here, however its tool was found.
     pub(super) async fn held_call(
         self: &Arc<Self>,
         call: &Arc<Call>,
@@ -309,14 +309,16 @@ impl Gateway {
             _ => ("params.name is given more than once".to_owned(), String::new()),
         };
         tracing::warn!(backend = backend.id, name, "a call of something that is held back was refused");
-        let facts = json!({ "event": "held_call_refused", "backend": backend.id, "kind": definition_kind.word(), "name": name });
+        let facts = json!({
+            "event": "held_call_refused", "backend": backend.id, "kind": definition_kind.word(), "name": name,
+        });
         call.session.record_note(&facts);
         let data = json!({ "held": true, "backend": backend.id, "name": name });
         Some(Answer::Error(message::error(code::INVALID_PARAMS, &why, Some(&data))))
     }
 
-    /// Returns the newest list of a connection, and requests it if there is none. A name may be known from an earlier run or
-    /// another client, so the definition on this connection is checked before it is first used.
+    /// Returns the newest list of a connection, and requests it if there is none. A name may be known from an earlier
+    /// run or another client, so the definition on this connection is checked before it is first used.
     async fn newest_list(
         self: &Arc<Self>,
         call: &Arc<Call>,
@@ -334,8 +336,8 @@ impl Gateway {
         })
     }
 
-    /// Compares a server's instructions with those seen before, and notes which lists it does not offer. Without that note its
-    /// first prompt, for example, would count as part of the first list, and be approved with it.
+    /// Compares a server's instructions with those seen before, and notes which lists it does not offer. Without that
+    /// note its first prompt, for example, would count as part of the first list, and be approved with it.
     pub(super) fn observe_greeting(&self, session: &Session, backend: &Backend, connection: &Connection) {
         if backend.is_own {
             return;
@@ -400,7 +402,8 @@ impl Gateway {
 }
 
 impl ObservedServer {
-    /// Returns the hash of a definition; for a redacted copy that of the original, because approvals are of the original.
+    /// Returns the hash of a definition; for a redacted copy that of the original, because approvals are of the
+    /// original.
     fn known_hash<'a>(
         &'a self,
         definition_kind: DefinitionKind,

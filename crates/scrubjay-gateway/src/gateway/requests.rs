@@ -52,8 +52,8 @@ pub struct Request {
     pub params: Option<Params>,
     /// The session it belongs to, and where its progress, log messages and questions go.
     pub call: Arc<Call>,
-    /// Receives what a backend demands of a modern client in the middle of the call; `None` for a legacy client, which is
-    /// sent requests.
+    /// Receives what a backend demands of a modern client in the middle of the call; `None` for a legacy client, which
+    /// is sent requests.
     pub(super) demands: Option<mpsc::Receiver<Demand>>,
     _guard: CallGuard,
 }
@@ -65,8 +65,8 @@ impl Request {
         text_in(self.params.as_ref()?.get(key))
     }
 
-    /// Returns whether every reader finds the same members in the parameters and their `_meta`. Otherwise a member that we
-    /// do not find may still be there for a server.
+    /// Returns whether every reader finds the same members in the parameters and their `_meta`. Otherwise a member that
+    /// we do not find may still be there for a server.
     pub(super) fn has_readable_params(&self) -> bool {
         self.params.as_ref().is_none_or(Params::is_readable)
     }

@@ -107,8 +107,8 @@ impl Drop for UnsubscribeGuard {
     }
 }
 
-/// Returns how much memory following a resource takes. Its URI is kept several times: by the session, by its followers, and
-/// in the request to the backend.
+/// Returns how much memory following a resource takes. Its URI is kept several times: by the session, by its followers,
+/// and in the request to the backend.
 fn following_bytes(uri: &str) -> usize {
     FOLLOW_BYTES + 4 * uri.len()
 }
@@ -152,8 +152,8 @@ impl Gateway {
             leave.followed.push(key);
             outcomes.push(outcome);
         }
-        // Acknowledged only when the backends are connected, so that no change is missed after that. A backend that is slower
-        // announces its lists when it is ready.
+        // Acknowledged only when the backends are connected, so that no change is missed after that. A backend that is
+        // slower announces its lists when it is ready.
         let _ = tokio::time::timeout(LISTEN_SOON, self.wait_until_followed(&call, outcomes)).await;
         let params = format!(r#"{{"_meta":{{"{}":{id}}},"notifications":{granted}}}"#, meta::SUBSCRIPTION_ID);
         let acknowledged =
@@ -213,7 +213,8 @@ impl Gateway {
         let (gateway, call, wanted) = (Arc::downgrade(self), call.clone(), uri.to_owned());
         let (answered, outcome) = watch::channel(None);
         let task = tokio::spawn(async move {
-            // Only the first request goes on the tape of the client that asked first: it may leave while others still follow.
+            // Only the first request goes on the tape of the client that asked first: it may leave while others still
+            // follow.
             let mut on_behalf = Some(&call);
             while let Some(gateway) = gateway.upgrade() {
                 match gateway.follow_resource(&backend, &call, on_behalf.take(), &wanted, &answered).await {
@@ -368,7 +369,8 @@ impl Gateway {
             }
             let line = under_subscription(method, line, &listener.id);
             let outbox = listener.call.outbox();
-            // A listener that does not read would hold up the notifications of all: its stream ends, and it can listen again.
+            // A listener that does not read would hold up the notifications of all: its stream ends, and it can listen
+            // again.
             let place = outbox.try_reserve().ok();
             if place.is_none() {
                 listener.call.cancel();

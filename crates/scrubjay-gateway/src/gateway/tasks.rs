@@ -13,7 +13,8 @@ use super::{Request, not_found};
 use crate::backend::{Answer, Backend};
 use crate::session::{ClientFacts, lock};
 
-/// How many tasks' owners are remembered; the oldest are forgotten first, and are unknown to their clients from then on.
+/// How many tasks' owners are remembered; the oldest are forgotten first, and are unknown to their clients from then
+/// on.
 const TASKS_MAX: usize = 16_384;
 /// How many bytes their ids may have in all: each is kept three times.
 const TASKS_BYTES_MAX: usize = 4 << 20;
@@ -89,8 +90,8 @@ impl Tasks {
         lock(&self.known).backends.get(&(client.clone(), task.to_owned())).cloned()
     }
 
-    /// Returns the backend of the task that a request is about, where it is about one; a refusal where that is not plainly
-    /// a task of its client.
+    /// Returns the backend of the task that a request is about, where it is about one; a refusal where that is not
+    /// plainly a task of its client.
     pub(super) fn backend_for(&self, request: &Request) -> Result<Option<Arc<Backend>>, Answer> {
         let refused = |why| refuse(&request.method, &request.call.facts, why);
         let named = named(request);

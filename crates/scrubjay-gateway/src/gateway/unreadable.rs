@@ -1,7 +1,7 @@
 //! Refuses lines that are no message and, while rules are in force, lines that parsers may read in different ways.
 //!
-//! The gateway parses a client's message to make another one for a backend, and rules judge that one. A line that could be
-//! read in two ways is refused before the gateway settles on one of them.
+//! The gateway parses a client's message to make another one for a backend, and rules judge that one. A line that could
+//! be read in two ways is refused before the gateway settles on one of them.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ use crate::session::Session;
 const BATCH_MAX: usize = 1024;
 
 impl Gateway {
-    /// Refuses a line that parsers may read in different ways, and records it with the reason. `None` if all read it alike,
-    /// or no rules are in force.
+    /// Refuses a line that parsers may read in different ways, and records it with the reason. `None` if all read it
+    /// alike, or no rules are in force.
     pub(crate) fn refuse_unreadable(&self, session: &Arc<Session>, line: &[u8]) -> Option<Accepted> {
         if !self.rules.are_any() {
             return None;
@@ -48,8 +48,8 @@ impl Gateway {
     }
 }
 
-/// Returns a short reason and the answer for a line that is no JSON object. The requests in it are answered under their own
-/// ids if those can be found.
+/// Returns a short reason and the answer for a line that is no JSON object. The requests in it are answered under their
+/// own ids if those can be found.
 pub(crate) fn unreadable_answer(line: &str) -> (&'static str, String) {
     if serde_json::from_str::<&RawValue>(line).is_err() {
         let id = oversize::id_of_request(line.as_bytes());

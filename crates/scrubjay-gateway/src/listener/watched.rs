@@ -51,7 +51,8 @@ impl AsyncRead for Watched {
 
 impl AsyncWrite for Watched {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        // Pending without a waker, on purpose: tapes may already mark these bytes as undelivered, so they must not leave.
+        // Pending without a waker, on purpose: tapes may already mark these bytes as undelivered, so they must not
+        // leave.
         if self.connection.writes_stopped() {
             return Poll::Pending;
         }

@@ -1,4 +1,5 @@
-//! A client's request under way: where its progress, log messages and questions go, and the session's table of such requests.
+//! A client's request under way: where its progress, log messages and questions go, and the session's table of such
+//! requests.
 //!
 //! Each session has a table of its own, in which no two requests have the same id or progress token.
 
@@ -17,11 +18,12 @@ use crate::budget::{Charge, Full, Use};
 use crate::gateway::ANSWER_WAIT_MAX;
 use crate::record_first::RecordedEntry;
 
-/// How long a client that does not read is waited for while no other client waits for the same backend: a shorter pause of
-/// the client loses nothing.
+/// How long a client that does not read is waited for while no other client waits for the same backend: a shorter pause
+/// of the client loses nothing.
 const READ_WAIT_ALONE_MAX: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// The key of a request under way: its id, and a number to tell requests apart in a session that several clients may share.
+/// The key of a request under way: its id, and a number to tell requests apart in a session that several clients may
+/// share.
 pub(super) type Ticket = (JsonId, u64);
 
 /// A request of the client that is under way.
@@ -110,8 +112,9 @@ impl Call {
         Self { progress_token, ..self }
     }
 
-    /// Returns whether another call is of the same client: of its session, or of an inferred session of the same identity
-    /// (token, name and process). A client's trace may change from one request to the next, and its session with it.
+    /// Returns whether another call is of the same client: of its session, or of an inferred session of the same
+    /// identity (token, name and process). A client's trace may change from one request to the next, and its session
+    /// with it.
     #[must_use]
     pub fn is_of_client_of(&self, other: &Self) -> bool {
         let (own, others) = (&self.session, &other.session);
@@ -124,8 +127,9 @@ impl Call {
         lock(&self.outbox).clone()
     }
 
-    /// Records a line that belongs to it and sends it. A client that does not read is waited for once: for `READ_WAIT_MAX`,
-    /// and longer while `others_wait` returns false. After that its messages are noted as undelivered until it reads.
+    /// Records a line that belongs to it and sends it. A client that does not read is waited for once: for
+    /// `READ_WAIT_MAX`, and longer while `others_wait` returns false. After that its messages are noted as undelivered
+    /// until it reads.
     pub async fn say(&self, line: String, others_wait: impl Fn() -> bool) {
         let outbox = self.outbox();
         let began = tokio::time::Instant::now();

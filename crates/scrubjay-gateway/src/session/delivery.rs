@@ -27,9 +27,11 @@ pub(super) struct DroppedCount {
 }
 
 impl Session {
-    /// Sends a line to the client, recorded first; returns whether it is on its way. What cannot be recorded is not sent.
+    /// Sends a line to the client, recorded first; returns whether it is on its way. What cannot be recorded is not
+    /// sent.
     pub async fn say(&self, outbox: &Outbox, line: String) -> bool {
-        // A place in the queue first: a line that is on tape can then be queued without waiting, in the order of the tape.
+        // A place in the queue first: a line that is on tape can then be queued without waiting, in the order of the
+        // tape.
         let place = tokio::time::timeout(READ_WAIT_MAX, outbox.reserve()).await.ok().and_then(Result::ok);
         let has_place = place.is_some();
         let said = self.queue_line(place, line, why_not(outbox));
@@ -57,8 +59,8 @@ impl Session {
         self.account.charge(Use::Delivery, line.len())
     }
 
-    /// Records a line and queues it at its place, so that the queue has the order of the tape. Without a place it is recorded
-    /// as undelivered for the reason `why`.
+    /// Records a line and queues it at its place, so that the queue has the order of the tape. Without a place it is
+    /// recorded as undelivered for the reason `why`.
     ///
     /// # Errors
     /// It could not be recorded, and was not sent.

@@ -11,8 +11,8 @@ use super::{CALLS_MAX, Outbox, Session, lock};
 use crate::backend::Answer;
 
 impl Session {
-    /// Asks the client something on a stream, and waits for its answer. Without a stream the question waits until the client
-    /// opens its standing stream.
+    /// Asks the client something on a stream, and waits for its answer. Without a stream the question waits until the
+    /// client opens its standing stream.
     pub async fn ask(&self, outbox: Option<&Outbox>, method: &str, params: Option<&str>) -> Answer {
         let number = self.next_ask.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();

@@ -1,7 +1,7 @@
 //! Records a session's messages and notes on its tape, and ends the tape.
 //!
-//! Messages are recorded here before they move on. A line that cannot be recorded is not passed on, except for a refusal,
-//! because its client waits for it.
+//! Messages are recorded here before they move on. A line that cannot be recorded is not passed on, except for a
+//! refusal, because its client waits for it.
 
 use std::sync::Mutex;
 
@@ -101,8 +101,8 @@ impl Session {
         Ok(Outgoing::recorded(line, self.receipt(recorded, WhyUndelivered::ClientLeft)))
     }
 
-    /// Records a refusal for the client. It is sent even if it cannot be recorded: the client would wait forever otherwise,
-    /// and that nothing can be recorded may be the reason for the refusal.
+    /// Records a refusal for the client. It is sent even if it cannot be recorded: the client would wait forever
+    /// otherwise, and that nothing can be recorded may be the reason for the refusal.
     pub fn record_refusal(&self, line: String) -> Outgoing {
         self.record_outgoing(line.clone()).unwrap_or_else(|e| {
             tracing::error!(error = %e, "a refusal could not be recorded");

@@ -1,7 +1,7 @@
 //! Messages that belong to no request, on their way to a client: on its standing stream, or queued until that has room.
 //!
-//! The order is kept: while a message is queued here, later ones go behind it. Senders never wait for a standing stream; the
-//! queue is limited, and drops the oldest message first.
+//! The order is kept: while a message is queued here, later ones go behind it. Senders never wait for a standing
+//! stream; the queue is limited, and drops the oldest message first.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

@@ -62,7 +62,8 @@ impl RpcChannel {
         let items = ruled_line::items(direction, Terminator::Lf, line.original.as_bytes(), &line.judgement);
         let of_backend = |item| Item { via: Some(self.leg()), operation, ..item };
         let items: Vec<Item<'_>> = items.into_iter().map(of_backend).collect();
-        // The entry of the line that goes to the backend: the client's message, or the rules' answer to the backend's own.
+        // The entry of the line that goes to the backend: the client's message, or the rules' answer to the backend's
+        // own.
         let marked = match direction {
             Direction::ClientToServer => ruled_line::onward_index(&line.judgement),
             Direction::ServerToClient => ruled_line::back_index(&line.judgement),

@@ -198,7 +198,8 @@ impl Streams {
     /// Returns the sessions whose client left its standing stream longer ago than this, and reads no other stream.
     pub(super) fn abandoned_for(&self, time: std::time::Duration) -> Vec<String> {
         let all = lock(&self.by_session);
-        // A client without a standing stream may be between two requests for any time, so it is not judged by its streams.
+        // A client without a standing stream may be between two requests for any time, so it is not judged by its
+        // streams.
         let left = all.iter().filter(|(_, logs)| {
             logs.iter().any(|log| log.is_standing)
                 && logs.iter().all(|log| {

@@ -1,5 +1,5 @@
-//! Headers that repeat parts of a body (`Mcp-Method`, `Mcp-Name`, `Mcp-Param-*`), with rules in force: they must match the
-//! body, and follow it when rules change it. Pure.
+//! Headers that repeat parts of a body (`Mcp-Method`, `Mcp-Name`, `Mcp-Param-*`), with rules in force: they must match
+//! the body, and follow it when rules change it. Pure.
 
 use std::collections::HashMap;
 
@@ -21,8 +21,8 @@ const NAMES: [&str; 3] = ["name", "uri", "taskId"];
 /// How deep arguments are searched; a header cannot repeat deeper ones.
 const DEPTH_MAX: usize = 16;
 
-/// Returns a header whose name some servers take for one of the protocol's: those that turn headers into variables (CGI,
-/// WSGI) do not distinguish `_` from `-`.
+/// Returns a header whose name some servers take for one of the protocol's: those that turn headers into variables
+/// (CGI, WSGI) do not distinguish `_` from `-`.
 pub(super) fn disguised(headers: &HeaderMap) -> Option<&HeaderName> {
     headers.keys().find(|name| {
         let read = name.as_str().replace('_', "-");
@@ -78,7 +78,8 @@ pub(super) fn check(headers: &HeaderMap, line: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// Returns the headers for a message that rules changed, or refuses it if it is unclear which argument a header repeats.
+/// Returns the headers for a message that rules changed, or refuses it if it is unclear which argument a header
+/// repeats.
 pub(super) fn update(headers: &HeaderMap, before: &[u8], after: &[u8]) -> Result<HeaderMap, Refusal> {
     let mut updated = headers.clone();
     let (Some(before), Some(after)) = (parts(before), parts(after)) else { return Ok(updated) };
