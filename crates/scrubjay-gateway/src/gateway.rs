@@ -150,10 +150,10 @@ impl Gateway {
         let backends = backends(&events, &new_recording);
         let rules = Arc::<RulesInForce>::default();
         let budget = Budget::new(record_options.memory);
-        let made = |backend: Backend| {
+        let prepared = |backend: Backend| {
             Arc::new(backend.record_options(record_options).within(budget.clone()).ruled_by(rules.clone()))
         };
-        let backends = backends.into_iter().map(made).collect();
+        let backends = backends.into_iter().map(prepared).collect();
         let gateway = Arc::new(Self {
             backends: Mutex::new(backends),
             naming: Mutex::new(naming),

@@ -392,7 +392,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Notes that messages could not be recorded; returns whether they are forwarded all the same.
+    /// Notes that messages could not be recorded; returns whether they are forwarded anyway.
     fn note_failure(&self, messages: u64, bytes: u64, error: &RecordError) -> bool {
         let forward = self.options.on_record_failure == OnRecordFailure::Forward;
         self.recording.borrow_mut().note_gap(messages, bytes, forward, error);
@@ -453,7 +453,7 @@ impl Relay {
     fn record_stderr<'a>(&self, arrived: Moment, items: impl Iterator<Item = Item<'a>> + Clone) {
         let recorded = self.recording.borrow_mut().record(arrived, items.clone());
         if let Err(e) = recorded {
-            // It is passed on all the same: standard error is not part of the conversation.
+            // It is passed on anyway: standard error is not part of the conversation.
             let bytes = items.clone().map(|item| item.payload.len() as u64).sum();
             self.recording.borrow_mut().note_gap(items.count() as u64, bytes, true, &e);
         }

@@ -10,7 +10,7 @@ use scrubjay_core::rules::{Judge, Judgement, Rules};
 
 use crate::session::lock;
 
-/// The rules in force, where there are any.
+/// The rules in force, if there are any.
 #[derive(Default)]
 pub(crate) struct RulesInForce {
     now: Mutex<Option<Arc<Rules>>>,

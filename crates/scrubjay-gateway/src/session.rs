@@ -105,7 +105,7 @@ pub struct Session {
     pub log_level: Mutex<Option<&'static str>>,
 }
 
-/// A list that a client was given: its digest, and the list itself where there was room for it.
+/// A list that a client got: its digest, and the list itself if there was memory for it.
 pub(crate) type RememberedList = (ListDigest, Option<Arc<BackendList>>);
 
 /// Lookups of a name by one client's calls: a call that waited while another asked all backends uses its answers.

@@ -55,7 +55,7 @@ pub enum WrapError {
 pub struct Outcome {
     /// The server's exit code, as a shell would report it.
     pub exit_code: u8,
-    /// Why the tape was not sealed; it is complete all the same.
+    /// Why the tape was not sealed. It is complete even so.
     pub unsealed: Option<SealError>,
 }
 

@@ -221,7 +221,7 @@ async fn record_stderr(
         let recording = tape.recording();
         let recorded = lock(&recording).record(clock::now(), std::iter::once(item));
         if let Err(e) = recorded {
-            // It is read on all the same: a full pipe would stop the backend.
+            // It is still read: a full pipe would stop the backend.
             lock(&recording).note_gap(1, text.len() as u64, true, &e);
         }
         let redactor = lock(&recording).redactor();

@@ -25,29 +25,29 @@ use crate::backend::{Answer, Backend};
 use crate::budget::Use;
 use crate::session::{Call, Session, lock};
 
-/// How many pages of one backend are read.
+/// How many pages of one backend are read: a backend may return cursors without end.
 const PAGES_MAX: usize = 1000;
-/// How long the next page waits for room.
+/// How long the next page waits for memory.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
-/// A list of more bytes than this is put together only once there is room for it as an answer: many clients may ask for
-/// one list at once, and each has a text of its own until it has read it.
+/// A longer list is merged only when memory is reserved for it as an answer: many clients may request one list at once,
+/// and each gets a text of its own.
 const LARGE_BYTES: usize = 256 * 1024;
 
-/// Which backend owns which name, across all clients.
+/// The owners of names, across all clients.
 #[derive(Default)]
 pub(super) struct NameRegistry {
-    /// The names given so far, by kind.
-    pub(super) given: BTreeMap<ListKind, AssignedNames>,
-    /// What the newest list said, by kind and whether it was for a modern client.
+    /// The names that were assigned so far, by kind.
+    pub(super) assigned: BTreeMap<ListKind, AssignedNames>,
+    /// The owners as of the newest list of any client, by kind and whether that client was modern.
     pub(super) newest: BTreeMap<(ListKind, bool), Arc<NameTable>>,
 }
 
 /// The lists of all backends as one.
 pub(super) struct AggregatedList {
     pub(super) named: Vec<NamedItem>,
-    /// Who owns which name: also where there is no room to keep that.
+    /// The owners of the names, even if there is no memory to keep the table.
     pub(super) table: Arc<NameTable>,
-    /// The backends whose list is missing, or is only their last good one.
+    /// The backends whose list is missing or outdated.
     pub(super) incomplete: Vec<IncompleteBackend>,
 }
 
@@ -57,11 +57,11 @@ struct BackendLists {
     incomplete: Vec<IncompleteBackend>,
 }
 
-/// A backend whose list did not come.
+/// A backend that did not send its list in time.
 pub(super) struct IncompleteBackend {
     backend: String,
     why: String,
-    /// Whether the last good list stands in for it.
+    /// Whether its last good list is used instead.
     is_last_good: bool,
 }
 
@@ -164,11 +164,11 @@ impl Gateway {
         while let Ok(BackendReply { place, list }) = replies.try_recv() {
             lists.insert(place, list);
         }
-        self.stand_in(call, kind, &backends, lists)
+        self.complete_lists(call, kind, &backends, lists)
     }
 
-    /// Lets the last good list stand in for one that did not come, and names what is missing.
-    fn stand_in(
+    /// Uses the last good list of a backend that sent none, and names what is missing.
+    fn complete_lists(
         &self,
         call: &Arc<Call>,
         kind: ListKind,
@@ -221,7 +221,7 @@ impl Gateway {
         AggregatedList { named, table, incomplete: lists.incomplete }
     }
 
-    /// Names what was listed and notes who owns which name, for this client and as the newest of all.
+    /// Assigns names to the elements, and stores their owners for this client and as the newest of all.
     fn name_for_client(
         &self,
         call: &Arc<Call>,
@@ -232,8 +232,8 @@ impl Gateway {
         let naming = *lock(&self.naming);
         let is_reserved = |name: &str| is_ours && super::route::is_own(name);
         let mut routes = lock(&self.routes);
-        let given = routes.given.entry(kind).or_default();
-        let (mut table, mut named) = names::name_all(kind, listed, naming, is_reserved, given);
+        let assigned = routes.assigned.entry(kind).or_default();
+        let (mut table, mut named) = names::name_all(kind, listed, naming, is_reserved, assigned);
         self.hold_back(kind, listed, &mut table, &mut named);
         let newest = routes.newest.entry((kind, call.facts.era == Era::Modern)).or_default();
         let mut fits = true;
@@ -279,7 +279,7 @@ impl Gateway {
         }
     }
 
-    /// Tells a client that a list it was given has changed since.
+    /// Announces a list that came after the client's request was answered, if it differs from the last.
     fn announce_late_list(
         &self,
         backend: &Backend,
@@ -315,14 +315,14 @@ impl Gateway {
         if !connection.offers(kind.capability()) {
             return Ok(Arc::default());
         }
-        // What a client has is listed for each session apart.
+        // Resources may be one client's data, so they are listed for each session.
         let apart = (!kind.is_definition()).then(|| call.session.id.clone());
         let read = || {
             let (gateway, backend, call, connection) =
                 (self.clone(), backend.clone(), call.clone(), connection.clone());
             tokio::spawn(async move {
                 let offer = read_list(&backend, &connection, &call, kind).await?;
-                // Before the next list is read: the newest is the one that counts.
+                // Inside the shared read, so that lists are learned in the order in which they were read.
                 gateway.observe_list(&call, kind, &backend, connection.era, &offer);
                 backend.known.learn_list(connection.era, kind, &offer);
                 connection.learn_list(kind, &offer);
@@ -332,19 +332,19 @@ impl Gateway {
         connection.list_reads.join((kind, apart), read).await
     }
 
-    /// Returns the arguments of a tool that are repeated in headers, as far as the tool is known.
+    /// Returns the arguments of a tool that are repeated in headers; none if no list has named the tool yet.
     #[must_use]
     pub fn mirrored(&self, tool: &str) -> Vec<MirroredArgument> {
         let newest = lock(&self.routes).newest.get(&(ListKind::Tools, true)).cloned();
         newest.map(|table| table.mirrored(tool)).unwrap_or_default()
     }
 
-    /// Forgets everything that lists said; where tools are to be named otherwise, the names too.
+    /// Forgets all lists; also the assigned names if tools are to be named differently.
     pub(super) fn forget_all_lists(&self, others: &[String], names_change: bool) {
         let mut routes = lock(&self.routes);
         routes.newest.clear();
         if names_change {
-            routes.given.clear();
+            routes.assigned.clear();
         }
         drop(routes);
         for session in self.all_sessions() {
@@ -353,7 +353,7 @@ impl Gateway {
         }
     }
 
-    /// Forgets what lists said that a backend has changed, for those whom it serves: the next call asks again.
+    /// Forgets the lists that a backend says have changed, for the sessions that it concerns: the next call requests them.
     pub(super) fn forget_lists(&self, method: &str, concerns: impl Fn(&Session) -> bool) {
         let kinds = ListKind::of_change(method);
         if kinds.contains(&ListKind::Tools) {
@@ -366,8 +366,7 @@ impl Gateway {
     }
 }
 
-/// Returns the list that stands in for one that does not come: what this client was given last or, of what servers
-/// can do, what anybody was.
+/// Returns the last good list of a backend: the last one for this client or, of tools and prompts, for any client.
 fn last_good(backend: &Backend, session: &Session, era: Era, kind: ListKind) -> Option<Arc<BackendList>> {
     let own = lock(&session.lists).get(&(kind, backend.id.clone())).and_then(|(_, offer)| offer.clone());
     let other = if era == Era::Modern { Era::Legacy } else { Era::Modern };
@@ -391,7 +390,7 @@ async fn read_list(
             connection.call(Some(call), kind.method(), params.as_deref(), backend.call_timeout()).await;
         let result = match answer? {
             Answer::Result(result) => result,
-            // A server may offer resources and know nothing of templates.
+            // A server may offer resources and not know the method for templates.
             Answer::Error(_) if kind == ListKind::Templates => break,
             Answer::Error(error) => return Err(ListError::Refused { method: kind.method(), error }),
         };
@@ -411,20 +410,20 @@ async fn read_list(
             break;
         }
     }
-    // Until it is delivered to the client.
+    // Charged until the answer is delivered to the client.
     call.hold(room);
     Ok(backend.known.share(kind, offer))
 }
 
 fn described(incomplete: &[IncompleteBackend]) -> serde_json::Value {
-    let one = |i: &IncompleteBackend| {
+    let description = |i: &IncompleteBackend| {
         let state = if i.is_last_good { "last_good" } else { "missing" };
         json!({ "backend": i.backend, "state": state, "why": i.why })
     };
-    incomplete.iter().map(one).collect()
+    incomplete.iter().map(description).collect()
 }
 
-/// Returns the member that tells a client what is not in a list, with a comma before it; nothing where all is.
+/// Returns the member that names what is missing from a list, with a comma before it; empty if nothing is missing.
 fn meta_of(incomplete: &[IncompleteBackend]) -> String {
     if incomplete.is_empty() {
         return String::new();

@@ -176,9 +176,9 @@ impl Gateway {
         };
         // After the connection is chosen: each client may have a server of its own, and those may describe a tool
         // differently.
-        let held = self.held_call(&call, backend, &connection, &request.method, params.as_deref());
-        if let Some(held) = held.await {
-            return held;
+        let refusal = self.held_call(&call, backend, &connection, &request.method, params.as_deref());
+        if let Some(refusal) = refusal.await {
+            return refusal;
         }
         // Only a modern backend gives out states of its own.
         let params = match connection.era {
@@ -196,9 +196,9 @@ impl Gateway {
                 ask_for_demands(&call, &request.method, backend, &connection, params.as_deref()).await
             }
             _ => {
-                let made =
+                let calling =
                     connection.call(Some(&call), &request.method, params.as_deref(), backend.call_timeout());
-                made.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()))
+                calling.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()))
             }
         };
         // On a shared connection the server takes all clients for one, so what belongs to one of them is checked here.
@@ -227,14 +227,14 @@ impl Gateway {
             Ok(connection) => connection,
             Err(e) => return Answer::error(code::INTERNAL, &e.to_string()),
         };
-        if let Some(held) = self.held_call(call, backend, &connection, method, params.as_deref()).await {
-            return held;
+        if let Some(refusal) = self.held_call(call, backend, &connection, method, params.as_deref()).await {
+            return refusal;
         }
         let answer = if connection.era == Era::Modern {
             ask_for_demands(call, method, backend, &connection, params.as_deref()).await
         } else {
-            let made = connection.call(Some(call), method, params.as_deref(), backend.call_timeout());
-            made.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()))
+            let calling = connection.call(Some(call), method, params.as_deref(), backend.call_timeout());
+            calling.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()))
         };
         self.tasks.remember(&call.session.client, backend, connection.owner().is_none(), &answer);
         answer

@@ -163,8 +163,8 @@ impl Gateway {
 pub(crate) fn handle() -> String {
     let mut random = [0; 20];
     getrandom::fill(&mut random).expect("the system has a source of randomness");
-    let (one, two) = random.split_at(10);
+    let (first, second) = random.split_at(10);
     let text =
         |half: &[u8]| scrubjay_core::id::TapeId::from_random(half.try_into().expect("ten bytes")).to_string();
-    format!("{}{}", text(one), text(two))
+    format!("{}{}", text(first), text(second))
 }

@@ -42,8 +42,8 @@ pub(super) async fn ask_for_demands(
 ) -> Answer {
     let mut current = adapted(call, Era::Modern, params);
     for _ in 0..ROUNDS_MAX {
-        let made = connection.call(Some(call), method, current.as_deref(), backend.call_timeout()).await;
-        let result = match made {
+        let answer = connection.call(Some(call), method, current.as_deref(), backend.call_timeout()).await;
+        let result = match answer {
             Ok(Answer::Result(result)) => result,
             Ok(error) => return error,
             Err(e) => return Answer::error(code::INTERNAL, &e.to_string()),
@@ -58,14 +58,15 @@ pub(super) async fn ask_for_demands(
             .unwrap_or_default();
         let mut responses = Vec::new();
         for (key, demand) in &demanded {
-            let asked = message::string(message::member(Some(demand), "method")).unwrap_or_default();
-            let with = message::member(Some(demand), "params").map(RawValue::get);
+            let demanded_method =
+                message::string(message::member(Some(demand), "method")).unwrap_or_default();
+            let its_params = message::member(Some(demand), "params").map(RawValue::get);
             // Also refuses methods that are no question to a client: a backend must not send it any request it likes.
-            if capability_of(&asked).is_none_or(|capability| !call.facts.can(capability)) {
-                let why = format!("the backend demands {asked}, which the client does not support");
+            if capability_of(&demanded_method).is_none_or(|capability| !call.facts.can(capability)) {
+                let why = format!("the backend demands {demanded_method}, which the client does not support");
                 return Answer::error(code::INTERNAL, &why);
             }
-            match ask_client(call, &asked, with).await {
+            match ask_client(call, &demanded_method, its_params).await {
                 Answer::Result(given) => responses.push(format!("{}:{given}", quoted(key))),
                 error @ Answer::Error(_) => return error,
             }

@@ -197,7 +197,7 @@ impl Gateway {
             "completions": {},
             "logging": {},
         });
-        // Tasks and extensions only where a backend has them: nobody else could serve them.
+        // Tasks and extensions only if a backend has them: the gateway itself cannot serve them.
         let backends = self.backends();
         let greetings = backends.iter().filter_map(|backend| backend.known.greeting(era));
         for (_, greeting) in greetings.filter(|(spoken, _)| *spoken == era) {

@@ -56,10 +56,10 @@ impl Gateway {
     /// Answers a request over such a leg; an error is what the rules answer instead.
     async fn answer_over(self: &Arc<Self>, mut leg: OwnLeg, request: &mut Request) -> Result<Answer, Answer> {
         let id = request.id.as_raw().to_owned();
-        let asked = message::request(&id, &request.method, request.params.as_deref());
-        let asked = leg.pass(Direction::ClientToServer, asked).await?;
+        let line = message::request(&id, &request.method, request.params.as_deref());
+        let line = leg.pass(Direction::ClientToServer, line).await?;
         // A rule may have changed the params: the answer is to what it let pass.
-        request.params = Parts::of(&asked).ok().and_then(|parts| Params::new(parts.params?.get()));
+        request.params = Parts::of(&line).ok().and_then(|parts| Params::new(parts.params?.get()));
         let answer = match self.respond(request).await {
             Answer::Result(result) => message::result(&id, &result),
             Answer::Error(error) => message::raw_error(&id, &error),

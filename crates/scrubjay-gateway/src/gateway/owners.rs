@@ -143,7 +143,7 @@ impl Gateway {
     }
 
     fn why_no_owner(&self, session: &Session, kind: ListKind, name: &str) -> NoOwner {
-        let owned = lock(&self.routes).given.get(&kind).and_then(|given| given.owner(name).cloned());
+        let owned = lock(&self.routes).assigned.get(&kind).and_then(|names| names.owner(name).cloned());
         let (word, name) = (kind.word(), name.to_owned());
         let Some(owned) = owned else {
             return NoOwner::Unknown { word, name, not_available: self.backends_without_connection() };

@@ -234,10 +234,10 @@ impl Gateway {
         let ParkedCall { running, replies, .. } = parked;
         let params = request.raw_params();
         for (key, reply) in replies {
-            let given = message::member(message::member(params, "inputResponses"), &key);
+            let response = message::member(message::member(params, "inputResponses"), &key);
             // The call it belongs to may have ended meanwhile; then its answer is what the client gets.
-            let _ = reply.send(match given {
-                Some(given) => Answer::Result(given.get().to_owned()),
+            let _ = reply.send(match response {
+                Some(response) => Answer::Result(response.get().to_owned()),
                 None => Answer::error(code::INTERNAL, "the client gave no answer"),
             });
         }

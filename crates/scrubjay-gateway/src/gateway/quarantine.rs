@@ -132,14 +132,15 @@ impl Gateway {
         offer: &BackendList,
     ) {
         let Some(definition_kind) = definition_kind_of(kind).filter(|_| !backend.is_own) else { return };
-        let said = self.hashes_of(offer);
-        self.observe(&call.session, definition_kind, backend, era, said, || texts_of(offer));
+        let hashes = self.hashes_of(offer);
+        self.observe(&call.session, definition_kind, backend, era, hashes, || texts_of(offer));
     }
 
     /// Returns the hash of each definition of a list.
     fn hashes_of<'a>(&self, offer: &'a BackendList) -> &'a Hashes {
-        let one = |(name, text): (&str, String)| (name.to_owned(), self.hash_of(&text, offer.is_copy()));
-        offer.hashes(|| texts_of(offer).into_iter().map(one).collect())
+        let name_and_hash =
+            |(name, text): (&str, String)| (name.to_owned(), self.hash_of(&text, offer.is_copy()));
+        offer.hashes(|| texts_of(offer).into_iter().map(name_and_hash).collect())
     }
 
     fn hash_of(&self, text: &str, is_copy: bool) -> DefinitionHash {
@@ -155,14 +156,14 @@ impl Gateway {
         definition_kind: DefinitionKind,
         backend: &Backend,
         era: Era,
-        said: &Hashes,
+        hashes: &Hashes,
         texts: impl FnOnce() -> BTreeMap<&'a str, String>,
     ) {
         let mode = self.mode_of(backend);
         let store = self.observed.store.get();
         let (changes, since_last_run) = self.with_server(backend, |observed| {
             let since_last_run = observed.looked_at.insert((definition_kind, era == Era::Modern));
-            let hashed: Vec<(&str, String, String)> = said
+            let hashed: Vec<(&str, String, String)> = hashes
                 .iter()
                 .map(|(name, hash)| {
                     let kept_name = self.kept_name(name);
@@ -374,9 +375,9 @@ impl Gateway {
         let (definition_kind, name) = (DefinitionKind::Instructions, DefinitionKind::Instructions.word());
         let text = greeting.instructions.as_deref();
         let hash = text.map(|text| self.hash_of(text, greeting.is_copy));
-        let said: Hashes = hash.iter().map(|hash| (name.to_owned(), hash.clone())).collect();
+        let hashes: Hashes = hash.iter().map(|hash| (name.to_owned(), hash.clone())).collect();
         let texts = || text.into_iter().map(|text| (name, text.to_owned())).collect();
-        self.observe(session, definition_kind, backend, era, &said, texts);
+        self.observe(session, definition_kind, backend, era, &hashes, texts);
         hash
     }
 
@@ -408,24 +409,26 @@ impl ObservedServer {
         &'a self,
         definition_kind: DefinitionKind,
         kept_name: &str,
-        said: &'a DefinitionHash,
+        definition: &'a DefinitionHash,
     ) -> &'a str {
-        let original =
-            said.copy.as_ref().and_then(|copy| self.server.hash_of_copy(definition_kind, kept_name, copy));
-        original.unwrap_or(&said.hash)
+        let original = definition
+            .copy
+            .as_ref()
+            .and_then(|copy| self.server.hash_of_copy(definition_kind, kept_name, copy));
+        original.unwrap_or(&definition.hash)
     }
 
     fn why_held(
         &self,
         definition_kind: DefinitionKind,
         kept_name: &str,
-        said: &DefinitionHash,
+        definition: &DefinitionHash,
         mode: Quarantine,
     ) -> Option<HeldReason> {
         self.server.why_held(
             definition_kind,
             kept_name,
-            self.known_hash(definition_kind, kept_name, said),
+            self.known_hash(definition_kind, kept_name, definition),
             mode,
         )
     }
@@ -486,14 +489,14 @@ impl ObservedServer {
 
 /// Returns the text of each definition of a list by its name, in canonical form.
 fn texts_of(offer: &BackendList) -> BTreeMap<&str, String> {
-    let mut said: BTreeMap<&str, String> = BTreeMap::new();
+    let mut texts: BTreeMap<&str, String> = BTreeMap::new();
     for item in &offer.items {
         // A name that is listed twice is defined by both texts: it is unknown which of them a client takes.
-        let text = said.entry(&item.name).or_default();
+        let text = texts.entry(&item.name).or_default();
         text.push_str(if text.is_empty() { "" } else { "\n" });
         text.push_str(&spelled(&item.raw));
     }
-    said
+    texts
 }
 
 fn definition_kind_of(kind: ListKind) -> Option<DefinitionKind> {

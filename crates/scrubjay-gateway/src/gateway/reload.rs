@@ -27,9 +27,9 @@ pub struct Reload {
     pub workspace: Option<PathBuf>,
     /// How their tools are named.
     pub naming: Naming,
-    /// The rules, where there are any.
+    /// The rules, if there are any.
     pub rules: Option<Arc<Rules>>,
-    /// What routes tasks, where that is wanted.
+    /// How tasks are routed, if they are.
     pub routing: Option<RouteWith>,
 }
 

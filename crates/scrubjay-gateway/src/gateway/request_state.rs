@@ -63,7 +63,7 @@ impl StateSeal {
         sealed.finish()
     }
 
-    /// Opens the state in a request's parameters, where there is one.
+    /// Opens the state in a request's parameters, if there is one.
     pub(super) fn open(
         &self,
         session: &Session,

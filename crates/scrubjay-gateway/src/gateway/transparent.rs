@@ -275,8 +275,8 @@ impl Gateway {
 }
 
 async fn pass(connection: &Connection, request: &Request) -> Answer {
-    let made = connection.call(Some(&request.call), &request.method, request.params.as_deref(), FOR_EVER);
-    made.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()))
+    let calling = connection.call(Some(&request.call), &request.method, request.params.as_deref(), FOR_EVER);
+    calling.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()))
 }
 
 /// Tells whether every server takes a request for one of the modern era.

@@ -34,11 +34,11 @@ impl Session {
         // tape.
         let place = tokio::time::timeout(READ_WAIT_MAX, outbox.reserve()).await.ok().and_then(Result::ok);
         let has_place = place.is_some();
-        let said = self.queue_line(place, line, why_not(outbox));
-        if let Err(e) = &said {
+        let queued = self.queue_line(place, line, why_not(outbox));
+        if let Err(e) = &queued {
             tracing::error!(error = %e, "a message to the client could not be recorded");
         }
-        has_place && said.is_ok()
+        has_place && queued.is_ok()
     }
 
     /// Sends a refusal to the client.

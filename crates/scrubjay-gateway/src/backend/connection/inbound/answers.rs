@@ -58,8 +58,11 @@ impl RpcChannel {
         let answer = match (parts.result, parts.error) {
             (_, Some(error)) if !message::is_error(error) => {
                 // Clients drop what is no valid error, and go on waiting.
-                let said = cut(error.get(), 200);
-                Answer::error(code::INTERNAL, &format!("the backend's error is no JSON-RPC error: {said}"))
+                let beginning = cut(error.get(), 200);
+                Answer::error(
+                    code::INTERNAL,
+                    &format!("the backend's error is no JSON-RPC error: {beginning}"),
+                )
             }
             (_, Some(error)) => Answer::Error(error.get().to_owned()),
             (Some(result), None) => Answer::Result(result.get().to_owned()),

@@ -51,8 +51,8 @@ pub(super) fn check(headers: &HeaderMap, line: &[u8]) -> Result<(), Refusal> {
     }
     let Some(parts) = parts(line) else {
         // Not a message: the rules refuse it. A batch has several methods and names, so no header can match it.
-        let told = headers.keys().find(|name| is_about_body(name) && line.first() == Some(&b'['));
-        return told.map_or(Ok(()), |name| Err(mismatch(None, name.as_str())));
+        let repeating = headers.keys().find(|name| is_about_body(name) && line.first() == Some(&b'['));
+        return repeating.map_or(Ok(()), |name| Err(mismatch(None, name.as_str())));
     };
     let wrong = |name: &str| Err(mismatch(parts.id.map(|id| id.get()), name));
     // Servers differ on which of two equal headers counts.
