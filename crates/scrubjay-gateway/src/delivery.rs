@@ -299,6 +299,7 @@ impl LineBatch {
 impl Drop for LineBatch {
     fn drop(&mut self) {
         for (end, receipt) in self.ends.drain(..) {
+            // Receipts that are not marked as delivered mark their entries when they are dropped here.
             if let Some(receipt) = receipt.filter(|_| end <= self.written) {
                 receipt.delivered();
             }

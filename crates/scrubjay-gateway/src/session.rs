@@ -294,6 +294,7 @@ impl Session {
     pub(crate) fn finish(&self, replacement: Recording, reason: &str, sealing: Sealing) {
         // What was never delivered is noted before the tape ends.
         drop(self.standing.detach());
+        // Dropped senders: the backends that asked get an error instead of waiting.
         lock(&self.asks).clear();
         for call in lock(&self.calls).values() {
             call.cancel();

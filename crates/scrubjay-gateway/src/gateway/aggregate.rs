@@ -75,6 +75,7 @@ struct BackendReply {
 impl Gateway {
     pub(super) async fn list(self: &Arc<Self>, request: &Request) -> Answer {
         let kind = ListKind::of_list(&request.method);
+        // Pages of backends are read completely: names can only be assigned with all lists at hand.
         if request.params.as_ref().and_then(|p| p.get("cursor")).is_some_and(|c| c != "null") {
             return Answer::error(super::code::INVALID_PARAMS, "unknown cursor: the list has one page");
         }
@@ -134,6 +135,7 @@ impl Gateway {
         let backends = self.backends();
         let (reply, mut replies) = mpsc::channel(backends.len().max(1));
         for (place, backend) in backends.iter().enumerate() {
+            // In tasks of their own: a list that comes too late for this request is still learned.
             tokio::spawn(self.clone().ask_for_list(
                 place,
                 backend.clone(),
@@ -353,7 +355,8 @@ impl Gateway {
         }
     }
 
-    /// Forgets the lists that a backend says have changed, for the sessions that it concerns: the next call requests them.
+    /// Forgets the lists that a backend says have changed, for the sessions that it concerns: the next call requests
+    /// them.
     pub(super) fn forget_lists(&self, method: &str, concerns: impl Fn(&Session) -> bool) {
         let kinds = ListKind::of_change(method);
         if kinds.contains(&ListKind::Tools) {

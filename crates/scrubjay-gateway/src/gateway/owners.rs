@@ -20,7 +20,7 @@ use crate::session::{Call, Session, lock};
 /// A backend, and its own name for what a client named.
 pub(super) struct NameOwner {
     pub(super) backend: Arc<Backend>,
-    /// The name without the prefix that clients see where two backends use it.
+    /// The name without the prefix that it has for clients if two backends use it.
     pub(super) own_name: String,
 }
 
@@ -198,8 +198,7 @@ impl Gateway {
                 able.push(backend.clone());
             }
         }
-        // Servers may serve resources that they do not list. With two that could have it, a guess may reach the wrong
-        // one.
+        // Servers may have resources that they do not list. If two could have it, a guess may reach the wrong one.
         if able.len() == 1 { able.pop() } else { None }
     }
 

@@ -173,6 +173,7 @@ pub(super) fn end_recording(
     reason: &str,
     sealing: Sealing,
 ) {
+    // Replaced first, so that the lock is free while the old tape is sealed, and later entries have a tape.
     let ended = std::mem::replace(&mut *lock(recording), replacement);
     let end = End { reason: reason.to_owned(), exit_code: None, signal: None, continues_on: None };
     match sealing {

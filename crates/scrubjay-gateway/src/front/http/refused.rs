@@ -41,7 +41,7 @@ pub(super) fn because(reason: &'static str, mut response: Response) -> Response 
     response
 }
 
-/// The slowest rate at which a body may arrive: every so many bytes extend its deadline by a second.
+/// The slowest rate at which a body may arrive: each time this many bytes have come, the deadline moves by a second.
 const BODY_BYTES_PER_SEC: u64 = 64 * 1024;
 
 /// How long a body waits for memory.
