@@ -166,6 +166,7 @@ impl Gateway {
         let Ok(params) = self.states.open(session, server, request.params.clone()) else {
             return foreign_state();
         };
+        // Only checked: there is one backend to go to.
         if let Err(refused) = self.tasks.backend_for(request) {
             return refused;
         }
@@ -200,6 +201,7 @@ impl Gateway {
         }
         let run = self.start(transparent, Era::Legacy, Some(session))?;
         let connection = run.connection.clone();
+        // Stored before its end is watched: the watcher ends what it finds here.
         lock(&transparent.own).insert(session.id.clone(), run);
         self.close_with(&connection, session.id.clone());
         Ok(connection)

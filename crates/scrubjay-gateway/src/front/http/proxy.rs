@@ -370,6 +370,7 @@ impl Exchange {
             return self.fail("the server's answer is compressed or not in UTF-8, and rules cannot read it");
         }
         let is_stream = head.status.is_success() && is_event_stream(&head.headers);
+        // The status is part of no message, so without a note the tape would not show it.
         if !head.status.is_success() {
             let status = head.status.as_u16();
             self.session.record_note(&json!({ "event": "http_status", "status": status }));
@@ -412,6 +413,7 @@ impl Exchange {
             return Ok(BodyChunk::new(text, None));
         }
         let (answer, receipt) = match self.take_message(&line).await {
+            // The line that was judged; without rules the bytes as they came.
             HostDelivery::Unchanged(receipt) if self.is_strict() => (line, receipt),
             HostDelivery::Unchanged(receipt) => (text, receipt),
             HostDelivery::Changed(other, receipt) => (other, receipt),
