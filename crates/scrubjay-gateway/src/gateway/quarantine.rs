@@ -89,7 +89,7 @@ impl Gateway {
     }
 
     fn mode_of(&self, backend: &Backend) -> Quarantine {
-        // A toolset is part of this program: whoever trusts the program trusts its definitions.
+        // A toolset is part of this program, and is trusted with it.
         if backend.is_own { Quarantine::Off } else { lock(&self.observed.modes).of(&backend.id) }
     }
 
