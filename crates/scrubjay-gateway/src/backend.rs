@@ -37,7 +37,7 @@ use crate::relay::Options;
 use crate::rules_in_force::{ConnectionJudge, RulesInForce};
 use crate::session::{Call, Session, lock, seal};
 use connection::{ClientsSeen, Connection};
-use handshake::ConnectError;
+pub(crate) use handshake::ConnectError;
 pub(crate) use handshake::modern_meta;
 use profile::BackendProfile;
 pub(crate) use profile::Greeting;
@@ -300,7 +300,8 @@ impl Backend {
 
     /// Returns a judge for the lines of a new connection.
     fn judge(&self) -> ConnectionJudge {
-        // Each connection has a judge of its own, which remembers the calls that are open there.
+        // Each connection has a judge of its own, which remembers the calls that are open there: ids begin again with
+        // each.
         let name = self.known_as.as_deref().unwrap_or(&self.id);
         ConnectionJudge::new(self.rules.clone(), name, self.record_options.message_bytes_max)
     }
@@ -319,6 +320,7 @@ impl Backend {
     /// Adds a connection whose handshake begins.
     fn note_start(&self, channel: &Arc<connection::RpcChannel>) {
         let mut starting = lock(&self.starting);
+        // Ended ones are removed here: the list is read only while something starts.
         starting.retain(|channel| channel.strong_count() > 0);
         starting.push(Arc::downgrade(channel));
     }

@@ -1,8 +1,8 @@
-//! How many bytes may be kept in memory at once: by the whole process, and for each session.
+//! Limits how many bytes are in memory at once: for the whole process, for each session and for each backend.
 //!
-//! What keeps bytes of a client or a backend beyond the moment takes a [`Charge`] for them first and holds it for
-//! as long as it keeps them. Where there is no room, the sender is refused or waits; nothing here decides which.
-//! Nobody who holds a charge waits for another one without a deadline, so no two can wait for each other for ever.
+//! Code that stores bytes of a client or a backend makes a [`Charge`] for them first, and holds it for as long as it
+//! stores them. If there is no memory, the caller decides whether the sender is refused or waits. Code that holds a
+//! charge waits for another one only with a deadline, so that no two can wait for each other forever.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,21 +17,23 @@ pub const PROCESS_KEY: &str = "limits.max_memory";
 /// The key of the limit for one session.
 pub const SESSION_KEY: &str = "limits.max_session_memory";
 
-/// Who keeps no more than this counts as idle: it may always take one thing more, however large.
+/// An account that holds no more than this counts as idle: it may always make one more charge, however large.
 const IDLE_BYTES: usize = 256 * 1024;
-/// What is no larger than this may use the reserve: an ordinary call fits.
+/// A charge up to this size may use the reserve: an ordinary call fits.
 const SMALL_BYTES: usize = 64 * 1024;
-/// What is nobody's may use the reserve only for this: there is no telling how much else its sender keeps.
+/// The same for a charge without an account: it is unknown how much else its sender has in memory.
 const SMALL_UNOWNED_BYTES: usize = 4 * 1024;
-/// What a client says of itself may use the reserve only for this: it stays as long as the session, so that as many
-/// clients as there may be sessions could fill the budget with more.
+/// The same for the state of a client: it stays as long as the session, so with a higher limit many idle clients could
+/// fill the reserve.
 const SMALL_STATE_BYTES: usize = 4 * 1024;
-/// One part in this many is reserved for small charges of accounts that hold little.
+/// One part in this many of the process's memory is a reserve for small charges of accounts that hold little: when
+/// others have filled the rest, a quiet client can still make calls.
 const RESERVE_PART: usize = 16;
-/// One part in this many may wait for one backend that does not read, or be kept of one backend's lists.
+/// One backend may use one part in this many, for messages that it does not read or for its lists: a bad backend must
+/// not take the memory of the others.
 const BACKEND_PART: usize = 8;
 
-/// How much may be kept.
+/// How much memory may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimits {
     /// By the whole process.
@@ -41,7 +43,8 @@ pub struct MemoryLimits {
 }
 
 impl MemoryLimits {
-    /// The process needs so many times the longest message: one on its way in, its call, its answer, and others beside.
+    /// How many times the longest message the process needs: one on its way in, its call, its answer, and others
+    /// beside.
     pub const MESSAGES_MIN: usize = 8;
     /// How many times the longest message a session needs: a call is in memory twice.
     pub const SESSION_MESSAGES_MIN: usize = 2;
@@ -53,7 +56,7 @@ impl Default for MemoryLimits {
     }
 }
 
-/// What bytes are kept for. Each use has a part of the whole, so that none takes the room of the others.
+/// What memory is used for. Each use has a limit of its own, so that none takes the memory of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// Bodies of HTTP requests that are being read.
@@ -64,9 +67,9 @@ pub enum Use {
     Backend,
     /// Lines that a client has not read yet, or may ask for again.
     Delivery,
-    /// What a client said of itself and follows.
+    /// The facts that a client stated, and its subscriptions.
     State,
-    /// What backends list, and who owns which name.
+    /// The lists of backends, and the owners of names.
     BackendList,
 }
 
@@ -81,7 +84,7 @@ impl Use {
     }
 }
 
-/// There is no room.
+/// A limit is reached.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error(
     "there is no room for {wanted} bytes more in the memory budget of {bytes_max} bytes ({key}): try again later, \
@@ -106,7 +109,7 @@ struct Shared {
     used: Mutex<Used>,
     /// Notified when a charge is given back.
     freed: Notify,
-    /// Notified when most of it is taken, so that caches are dropped.
+    /// Notified when most of it is used, so that caches are dropped.
     tight: Notify,
 }
 
@@ -116,7 +119,7 @@ struct Used {
     by_use: [usize; Use::COUNT],
 }
 
-/// What is kept for one session, or of one backend.
+/// The memory that is used for one session or one backend.
 #[derive(Debug)]
 pub struct Account {
     budget: Budget,
@@ -125,7 +128,7 @@ pub struct Account {
     used: Mutex<usize>,
 }
 
-/// Bytes that are kept; given back when it is dropped.
+/// Bytes that are charged to the budget until this is dropped.
 #[derive(Debug)]
 pub struct Charge {
     budget: Budget,
@@ -144,13 +147,13 @@ impl Budget {
         Self(Arc::new(Shared { limits, used: Mutex::default(), freed, tight }))
     }
 
-    /// Begins to count what a session keeps.
+    /// Opens an account for a session.
     #[must_use]
     pub fn session(&self) -> Arc<Account> {
         self.account(SESSION_KEY, self.0.limits.session_bytes_max)
     }
 
-    /// Begins to count what waits for a backend, or what is kept of its lists.
+    /// Opens an account for the messages to a backend, or for its lists.
     #[must_use]
     pub fn backend(&self) -> Arc<Account> {
         self.account(PROCESS_KEY, self.0.limits.process_bytes_max / BACKEND_PART)
@@ -160,45 +163,46 @@ impl Budget {
         Arc::new(Account { budget: self.clone(), key, bytes_max, used: Mutex::new(0) })
     }
 
-    /// Returns a charge of nothing, to be resized; who is not trusted leaves the reserve to others.
+    /// Returns an empty charge, to be resized. If it is not trusted, it may not use the reserve.
     #[must_use]
     pub fn nothing(&self, what: Use, is_trusted: bool) -> Charge {
         Charge { budget: self.clone(), account: None, what, is_trusted, bytes: 0 }
     }
 
-    /// Takes room for bytes that are no session's.
+    /// Charges bytes that belong to no account.
     ///
     /// # Errors
-    /// There is none.
+    /// The limit is reached.
     pub fn charge(&self, what: Use, bytes: usize) -> Result<Charge, Full> {
         let mut charge = self.nothing(what, true);
         charge.resize(bytes).map(|()| charge)
     }
 
-    /// Waits until most of the room for a use is taken.
+    /// Waits until most of the memory, or of that for one use, is used.
     pub(crate) async fn tight(&self) {
         self.0.tight.notified().await;
     }
 
-    /// Returns whether most of the room for a use is taken.
+    /// Returns whether most of the memory for a use, or of all memory, is used.
     #[must_use]
     pub fn is_tight(&self, what: Use) -> bool {
         let (used, max) = (lock(&self.0.used), self.0.limits.process_bytes_max);
         is_mostly(used.by_use[what as usize], what.bytes_max(max)) || is_mostly(used.total, max)
     }
 
-    /// Returns how many bytes are kept.
+    /// Returns how many bytes are charged.
     #[must_use]
     pub fn used(&self) -> usize {
         lock(&self.0.used).total
     }
 
-    /// Takes some bytes more for a use.
+    /// Adds bytes to a use.
     fn take(&self, what: Use, bytes: usize, may_use_reserve: bool) -> Result<(), Full> {
         let max = self.0.limits.process_bytes_max;
         let mut used = lock(&self.0.used);
         let (total, of_use) = (used.total + bytes, used.by_use[what as usize] + bytes);
         let fits = if may_use_reserve {
+            // The limit of the use does not count here: calls of others may have used it up.
             total <= max
         } else {
             total <= max - max / RESERVE_PART && of_use <= what.bytes_max(max)
@@ -220,6 +224,7 @@ impl Budget {
             used.total -= bytes;
             used.by_use[what as usize] -= bytes;
             drop(used);
+            // All that wait: they want different amounts, and the first may still not fit.
             self.0.freed.notify_waiters();
         }
     }
@@ -230,19 +235,19 @@ fn is_mostly(used: usize, max: usize) -> bool {
 }
 
 impl Account {
-    /// Takes room.
+    /// Charges bytes.
     ///
     /// # Errors
-    /// There is none.
+    /// A limit is reached.
     pub fn charge(self: &Arc<Self>, what: Use, bytes: usize) -> Result<Charge, Full> {
         let mut charge = self.nothing(what);
         charge.resize(bytes).map(|()| charge)
     }
 
-    /// Takes room, waiting for some.
+    /// Charges bytes, and waits until there is memory for them.
     ///
     /// # Errors
-    /// There was none for so long.
+    /// There was not enough within `limit`.
     pub async fn charge_within(
         self: &Arc<Self>,
         what: Use,
@@ -253,7 +258,7 @@ impl Account {
         charge.resize_within(bytes, limit).await.map(|()| charge)
     }
 
-    /// Returns a charge of nothing, to be resized.
+    /// Returns an empty charge, to be resized.
     #[must_use]
     pub fn nothing(self: &Arc<Self>, what: Use) -> Charge {
         let budget = self.budget.clone();
@@ -268,10 +273,10 @@ impl Account {
 }
 
 impl Charge {
-    /// Makes it stand for more bytes, or fewer.
+    /// Changes how many bytes are charged.
     ///
     /// # Errors
-    /// There is no room for more; it stands for what it did.
+    /// A limit is reached; the charge stays as it was.
     pub fn resize(&mut self, bytes: usize) -> Result<(), Full> {
         if bytes <= self.bytes {
             self.give_back(self.bytes - bytes);
@@ -282,7 +287,8 @@ impl Charge {
         if let Some(account) = &self.account {
             let mut used = lock(&account.used);
             keeps_little = *used <= IDLE_BYTES;
-            // Who keeps little may take one thing, however large: otherwise it could never be said.
+            // One charge of any size if the account holds little: a message longer than the account's limit, but within
+            // `limits.max_message_size`, could otherwise never pass.
             if !keeps_little && *used + more > account.bytes_max {
                 return Err(Full { key: account.key, bytes_max: account.bytes_max, wanted: more });
             }
@@ -294,6 +300,7 @@ impl Charge {
             (Some(_), _) => SMALL_BYTES,
         };
         let may_use_reserve = self.is_trusted && keeps_little && bytes <= small_max;
+        // The account first and the process second: neither lock is held while the other is taken.
         if let Err(full) = self.budget.take(self.what, more, may_use_reserve) {
             if let Some(account) = &self.account {
                 *lock(&account.used) -= more;
@@ -304,10 +311,10 @@ impl Charge {
         Ok(())
     }
 
-    /// Makes it stand for more bytes, waiting for room.
+    /// Changes how many bytes are charged, and waits until there is memory for them.
     ///
     /// # Errors
-    /// There was none for so long.
+    /// There was not enough within `limit`.
     pub async fn resize_within(&mut self, bytes: usize, limit: Duration) -> Result<(), Full> {
         let mut refused = match self.resize(bytes) {
             Ok(()) => return Ok(()),
@@ -318,7 +325,7 @@ impl Charge {
             loop {
                 let freed = budget.0.freed.notified();
                 tokio::pin!(freed);
-                // Enabled before looking: what is given back in between is not missed.
+                // Enabled before the attempt, so that memory that is freed in between is not missed.
                 freed.as_mut().enable();
                 match self.resize(bytes) {
                     Ok(()) => return,
@@ -331,7 +338,7 @@ impl Charge {
         if in_time { Ok(()) } else { Err(refused) }
     }
 
-    /// Lets the session keep it no more; the process still does.
+    /// Takes it off its account. It still counts for the process.
     pub(crate) fn leave_account(&mut self) {
         if let Some(account) = self.account.take() {
             *lock(&account.used) -= self.bytes;
@@ -353,30 +360,30 @@ impl Drop for Charge {
     }
 }
 
-/// A line that waits to be delivered, with the room it takes.
+/// A line that waits to be delivered, with the charge for its memory.
 #[derive(Debug)]
 pub struct Queued {
     text: String,
-    /// Nothing for what is short and our own.
+    /// `None` for short lines of our own.
     room: SharedRoom,
 }
 
-/// The room of a line that is kept in two places: until both have let go of it.
+/// The charge of a line that may be kept in two places: it ends when both have dropped it.
 pub(crate) type SharedRoom = Option<Arc<Mutex<Charge>>>;
 
 impl Queued {
-    /// Lets a line wait in the room that was taken for it.
+    /// Joins a line with the charge for it.
     #[must_use]
     pub fn new(text: String, charge: Charge) -> Self {
         Self { text, room: Some(Arc::new(Mutex::new(charge))) }
     }
 
-    /// Shares the room of a line with others that keep it.
+    /// Joins a line with a charge that others hold as well.
     pub(crate) fn sharing(text: String, room: SharedRoom) -> Self {
         Self { text, room }
     }
 
-    /// Returns the line, and the room it takes.
+    /// Returns the line and its charge.
     pub(crate) fn into_parts(self) -> (String, SharedRoom) {
         (self.text, self.room)
     }

@@ -49,6 +49,8 @@ pub(crate) fn start(program: &OsString, arguments: &[OsString]) -> Result<Server
             .stdout(Stdio::from(child_stdout))
             .stderr(Stdio::from(child_stderr));
         warden::clean_environment(&mut command);
+        // In the worker's own process group: with a terminal, only the foreground group may ask its user for a
+        // password.
         let process = tokio::process::Command::from(command).spawn()?;
         Ok(Server { process, stdin, stdout, stderr })
     };

@@ -1,8 +1,8 @@
-//! A client's message, parsed once: its text in one shared buffer, and where in it the parts are that the gateway reads.
+//! A client's message, parsed once: its text in one shared buffer, and the places in it of the parts that the gateway
+//! reads.
 //!
-//! A front parses it and checks its headers against it, the gateway routes by it, and a backend gets its params from it,
-//! all from the same buffer. Nothing is rewritten here, and there is no typed model of the protocol: what a part means is
-//! for its readers.
+//! A front checks HTTP headers against it, the gateway routes by it, and a backend gets its params, all from the same
+//! buffer. Nothing is rewritten here, and there is no typed model of the protocol.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use scrubjay_core::message::{self, Parts};
 use scrubjay_core::protocol::meta;
 use serde_json::value::RawValue;
 
-/// The members of params that are looked up on the way of a request; others are searched for when they are wanted.
+/// The members of params that most requests are asked for. They are found when a message is parsed, others when needed.
 const PARAMS: [&str; 7] = ["_meta", "name", "uri", "taskId", "cursor", "requestState", "arguments"];
-/// The members of `_meta` that are.
+/// The same, of `_meta`.
 const META: [&str; 6] = [
     meta::PROTOCOL_VERSION,
     meta::CLIENT_CAPABILITIES,
@@ -34,6 +34,7 @@ struct Span {
 impl Span {
     /// Returns where a part of a text is.
     fn of(part: &str, text: &str) -> Self {
+        // A part is always a slice of the text, so its place follows from the pointers, without a search.
         let start = part.as_ptr() as usize - text.as_ptr() as usize;
         Self { start, end: start + part.len() }
     }
@@ -76,7 +77,7 @@ impl ClientMessage {
         &self.text
     }
 
-    /// Returns the id as JSON, where there is one that is not null.
+    /// Returns the id as JSON; `None` if it is null or missing.
     pub(crate) fn id(&self) -> Option<&str> {
         self.id.map(|id| id.in_text(&self.text))
     }
@@ -136,7 +137,7 @@ impl Index {
         let in_meta = meta.map(|meta| message::members_of(meta, META));
         let is_readable = found.is_readable
             && if found.is_repeated {
-                // Any of several may be the one that a server reads.
+                // A server may read any of several members with that name.
                 message::members_named(Some(params), "_meta").into_iter().all(message::is_readable)
             } else {
                 in_meta.is_none_or(|meta| meta.is_readable)
@@ -150,7 +151,7 @@ impl Index {
 }
 
 impl Params {
-    /// Takes params that are a text of their own; `None` where that is not JSON.
+    /// Parses params that are a text of their own; `None` if that is not JSON.
     pub(crate) fn new(text: impl Into<Arc<str>>) -> Option<Self> {
         let text = text.into();
         let raw: &RawValue = serde_json::from_str(&text).ok()?;

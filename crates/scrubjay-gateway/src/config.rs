@@ -1,7 +1,6 @@
 //! The gateway's configuration: its backends, how it names their tools, how it listens.
 //!
-//! Resolved values only. Where they come from (files, environment, flags, a client's options) is the
-//! binary's business.
+//! Resolved values only. Where they come from (files, environment, flags, a client's options) is not known here.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,7 +17,7 @@ pub use scrubjay_http::Secret;
 pub struct BackendConfig {
     /// Its id, `^[a-zA-Z0-9_-]{1,64}$`.
     pub id: String,
-    /// What people read instead of the id.
+    /// A name for people, in addition to the id.
     pub display_name: Option<String>,
     /// How to reach it.
     pub link: BackendLink,
@@ -35,7 +34,7 @@ impl BackendConfig {
     pub const CONNECTIONS_MAX: usize = 256;
 }
 
-/// How a backend is reached. What is in its environment and headers does not show.
+/// How a backend is reached. Its `Debug` shows neither environment nor headers nor arguments: they may hold secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub enum BackendLink {
     /// A program with pipes.
@@ -46,23 +45,23 @@ pub enum BackendLink {
         args: Vec<String>,
         /// Variables set for it.
         env: BTreeMap<String, String>,
-        /// Which of our own variables it gets.
+        /// Which variables of this process it gets.
         inherit_env: InheritEnv,
     },
     /// An HTTP endpoint.
     Http {
-        /// Where.
+        /// Its address.
         url: String,
-        /// Sent with every request.
+        /// Headers that are sent with every request.
         headers: BTreeMap<String, String>,
-        /// Whether it speaks the first HTTP transport, with one event stream; else that is found out.
+        /// Whether it speaks the first HTTP transport, with one event stream. If not set, the first request finds out.
         sse: bool,
     },
 }
 
 impl BackendLink {
-    /// Spells out what is started or reached, and nothing of how: for a keyed hash, never to be shown. A token that is
-    /// renewed makes no other server.
+    /// Returns what identifies the server, for a keyed hash, never to be shown. Environment and headers are left out: a
+    /// renewed token must not make it another server, whose definitions nobody has approved.
     pub(crate) fn identity(&self) -> String {
         match self {
             Self::Stdio { command, args, .. } => format!("{command:?} {args:?}"),
@@ -70,11 +69,12 @@ impl BackendLink {
         }
     }
 
-    /// Describes what is started or reached to a person, without what may be secret: options, and what stands behind a
-    /// name and a password or a question mark.
+    /// Describes the server for a person, without what may be secret: the options of a program; user, password and
+    /// query of a URL.
     pub(crate) fn described(&self) -> String {
         match self {
             Self::Stdio { command, args, .. } => {
+                // From the first option on nothing is shown: its value may be the next argument.
                 let plain = args.iter().take_while(|arg| !arg.starts_with("--") && !arg.contains('='));
                 let mut words: Vec<&str> = vec![command];
                 words.extend(plain.map(String::as_str));
@@ -93,7 +93,7 @@ impl BackendLink {
         }
     }
 
-    /// Spells it out, secrets included: for a keyed hash, never to be shown.
+    /// Returns all of it, secrets included, for a keyed hash, never to be shown.
     pub(crate) fn spelled(&self) -> String {
         match self {
             Self::Stdio { command, args, env, inherit_env } => {
@@ -115,10 +115,10 @@ impl std::fmt::Debug for BackendLink {
     }
 }
 
-/// Which of our own environment variables a backend gets.
+/// Which environment variables of this process a backend gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum InheritEnv {
-    /// Those any program needs: PATH, HOME, locale and the like.
+    /// Those that any program needs, such as PATH, HOME and the locale.
     #[default]
     Basic,
     /// Those and the named ones.
@@ -134,7 +134,7 @@ pub enum Quarantine {
     /// None.
     #[default]
     Off,
-    /// Those that are not what they were when the backend was first seen, or when they were approved.
+    /// Those that differ from what was first seen of the backend, or from what was approved.
     Changed,
     /// All that nobody approved.
     New,
@@ -143,7 +143,7 @@ pub enum Quarantine {
 /// Which definitions of which backend are held back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QuarantineModes {
-    /// Of any that is not named below.
+    /// For backends that are not named below.
     pub all: Quarantine,
     /// By a backend's id.
     pub backends: BTreeMap<String, Quarantine>,
@@ -156,7 +156,7 @@ impl QuarantineModes {
         self.backends.get(backend).copied().unwrap_or(self.all)
     }
 
-    /// Tells whether any can be.
+    /// Returns whether any definition can be held back.
     pub(crate) fn hold_any(&self) -> bool {
         self.all != Quarantine::Off || self.backends.values().any(|mode| *mode != Quarantine::Off)
     }
@@ -165,7 +165,7 @@ impl QuarantineModes {
 /// When a backend's name is put before its tools' names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Naming {
-    /// Where two backends would collide.
+    /// If two backends have a tool of the same name.
     #[default]
     WhereNeeded,
     /// Always.
@@ -175,7 +175,7 @@ pub enum Naming {
 /// How the HTTP front listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpConfig {
-    /// Where.
+    /// The address to listen on.
     pub address: SocketAddr,
     /// The tokens; a client must show one of them. Required off loopback.
     pub auth_tokens: Vec<AuthToken>,
@@ -183,17 +183,17 @@ pub struct HttpConfig {
     pub allowed_hosts: Vec<String>,
     /// `Origin` values that are answered besides loopback ones.
     pub allowed_origins: Vec<String>,
-    /// No request body may be longer.
+    /// The length of the longest request body.
     pub body_bytes_max: usize,
-    /// No more sessions at once.
+    /// How many sessions may be open at once.
     pub sessions_max: usize,
-    /// A session with no traffic for so long is closed.
+    /// A session without messages for this long is closed.
     pub session_idle_max: Duration,
-    /// Where each client has a server of its own, one whose streams broke off is taken to have left after this.
+    /// If each client has a server of its own: how long after its streams broke off a client counts as gone.
     pub disconnect_grace: Duration,
-    /// A body must come at a steady pace; this is the least time it has.
+    /// The least time that a request body has to arrive; a long one has more.
     pub body_timeout: Duration,
-    /// How many connections there may be, and how long each may dawdle.
+    /// How many connections there may be, and how long each may idle or stall.
     pub connections: ConnectionLimits,
 }
 
@@ -204,16 +204,17 @@ pub struct ServeConfig {
     pub backends: Vec<BackendConfig>,
     /// How their tools are named.
     pub naming: Naming,
-    /// The HTTP front, where there is one; otherwise standard input and output.
+    /// The HTTP front; `None` for standard input and output.
     pub http: Option<HttpConfig>,
-    /// The workspace: where backends start.
+    /// The workspace, which is the working directory of backends.
     pub workspace: Option<PathBuf>,
 }
 
-/// A token that lets a client in. Who shows it is a principal of its own: clients of different tokens are never one.
+/// A token that admits a client. Each token is a principal of its own: clients with different tokens are never one
+/// client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthToken {
-    /// Whose it is, where the user gave it a name.
+    /// The name that the user gave to it.
     pub name: Option<String>,
     /// The token itself.
     pub secret: Secret,

@@ -141,6 +141,7 @@ async fn handle(server: Arc<DebugServer>, connection: Arc<TrackedConnection>, re
     let mut response = match guard::check(&server, &head) {
         Err(refused) => *refused,
         Ok(()) => {
+            // With the token it is no stranger, so that a flood of strangers does not close it.
             connection.mark_known();
             answer(&server, &mut head).await
         }

@@ -167,6 +167,7 @@ impl Definitions {
         change: impl FnOnce(&mut ServerDefinitions) -> T,
     ) -> Result<(T, ServerDefinitions, Stamp), DefinitionsError> {
         let path = self.directory.join(name);
+        // Read again under the lock: another gateway or `scrubjay trust` may have written it since.
         let _lock = self.lock().map_err(|source| failed(&self.directory, source))?;
         let (before, stamp) = self.load(name)?;
         let mut server = before.clone().unwrap_or_default();

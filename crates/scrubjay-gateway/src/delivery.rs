@@ -1,9 +1,9 @@
-//! Messages on their way out, and what the tape says of those that do not arrive.
+//! Tracks messages on their way out, and marks on the tape those that are not delivered.
 //!
-//! A message is on tape before it is sent. From then on it is an [`Outgoing`] until it is handed to the system: the
-//! last of its bytes is written to the pipe or to the connection. Dropped before that, wherever it waits and for
-//! whatever reason, its [`Receipt`] notes on the tape that it was not delivered. So no queue can lose a message
-//! silently; a queue that drops one because of a limit only says so, with [`Outgoing::drop_because`].
+//! A message is on tape before it is sent. From then on it is an [`Outgoing`], until the last of its bytes is written
+//! to the pipe or connection. If it is dropped before that, anywhere and for any reason, its [`Receipt`] marks it on
+//! the tape. So no queue can lose a message silently. A queue that drops one names its reason with
+//! [`Outgoing::drop_because`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -18,18 +18,19 @@ use crate::budget::{Charge, Queued, SharedRoom};
 use crate::pipe::Sink;
 use crate::session::lock;
 
-/// Stands for one recorded message until it is delivered; dropped before, the tape says that it was not.
+/// A recorded message that is to be delivered. Dropped before that, it marks the message on the tape as undelivered.
 #[derive(Debug)]
 pub struct Receipt {
     recording: Arc<Mutex<Recording>>,
     entry: EntryRef,
     why: WhyUndelivered,
     is_delivered: bool,
-    /// Where it is listed, and under which number.
+    /// The list of its session's messages on their way, and its number there.
     listed: Option<(Arc<InTransit>, u64)>,
 }
 
-/// The messages of a session that are on their way: when its tape ends, they are noted as undelivered.
+/// The messages of a session that are on their way. When its tape ends, all of them are marked as undelivered: their
+/// own receipts would come too late for that tape.
 #[derive(Debug, Default)]
 pub(crate) struct InTransit {
     open: Mutex<InTransitEntries>,
@@ -43,7 +44,7 @@ struct InTransitEntries {
 }
 
 impl InTransitEntries {
-    /// Returns why a message was not delivered: a client that is there when we stop did not leave.
+    /// Returns why a message was not delivered: if the gateway stops, it was not the client that left.
     fn reason(&self, why: WhyUndelivered) -> WhyUndelivered {
         match why {
             WhyUndelivered::ClientLeft if self.is_stopping => WhyUndelivered::Stopped,
@@ -61,14 +62,15 @@ impl InTransit {
         number
     }
 
-    /// Takes a message off the list; returns what to note if it was not delivered, unless that is noted already.
+    /// Removes a message from the list; returns the reason to note if it was not delivered. `None` if that is noted
+    /// already.
     fn remove(&self, number: u64, why: WhyUndelivered) -> Option<WhyUndelivered> {
         let mut open = lock(&self.open);
         open.entries.remove(&number)?;
         Some(open.reason(why))
     }
 
-    /// Notes that we are about to stop.
+    /// Notes that the gateway is about to stop.
     pub(crate) fn stopping(&self) {
         lock(&self.open).is_stopping = true;
     }
@@ -78,7 +80,7 @@ impl InTransit {
         lock(&self.open).entries.is_empty()
     }
 
-    /// Notes all of them as undelivered: the recording is about to end.
+    /// Marks all of them as undelivered, because the recording is about to end.
     pub(crate) fn give_up(&self, recording: &Mutex<Recording>) {
         let mut left: Vec<_> = {
             let mut open = lock(&self.open);
@@ -94,20 +96,20 @@ impl InTransit {
 }
 
 impl Receipt {
-    /// Makes the receipt of an entry; `why` is what is noted unless somebody knows better.
+    /// Makes the receipt of an entry; `why` is noted unless `undelivered` gives another reason.
     #[must_use]
     pub fn new(recording: Arc<Mutex<Recording>>, entry: EntryRef, why: WhyUndelivered) -> Self {
         Self { recording, entry, why, is_delivered: false, listed: None }
     }
 
-    /// Lists it among what is on its way.
+    /// Adds it to the list of its session's messages on their way.
     #[must_use]
     pub(crate) fn listed_in(mut self, list: &Arc<InTransit>) -> Self {
         self.listed = Some((list.clone(), list.add(self.entry, self.why)));
         self
     }
 
-    /// Notes that the message was handed to the system.
+    /// Notes that the message was delivered.
     pub fn delivered(mut self) {
         self.is_delivered = true;
     }
@@ -120,7 +122,7 @@ impl Receipt {
 
 impl Drop for Receipt {
     fn drop(&mut self) {
-        // What is on the list no more was noted when the tape ended.
+        // If it is not on the list any more, it was marked when the tape ended.
         let why = match self.listed.take() {
             Some((list, number)) => list.remove(number, self.why),
             None => Some(self.why),
@@ -136,30 +138,30 @@ impl Drop for Receipt {
 pub struct Outgoing {
     text: String,
     receipt: Option<Receipt>,
-    /// The room it takes while it waits.
+    /// The charge for its memory.
     room: SharedRoom,
 }
 
 impl Outgoing {
-    /// Takes a line that is on tape.
+    /// Wraps a line that is on tape.
     #[must_use]
     pub fn recorded(text: String, receipt: Option<Receipt>) -> Self {
         Self { text, receipt, room: None }
     }
 
-    /// Takes a line that is on tape, in the room that was taken for it.
+    /// Wraps a line that is on tape, with the charge for it.
     pub(crate) fn queued(line: Queued, receipt: Option<Receipt>) -> Self {
         let (text, room) = line.into_parts();
         Self { text, receipt, room }
     }
 
-    /// Lets the line wait in the room that was taken for it.
+    /// Attaches the charge for its memory.
     #[must_use]
-    pub(crate) fn in_room(self, room: Charge) -> Self {
+    pub(crate) fn with_charge(self, room: Charge) -> Self {
         Self { room: Some(Arc::new(Mutex::new(room))), ..self }
     }
 
-    /// Takes a line that is on no tape, because it could not be recorded or is no message.
+    /// Wraps a line that is on no tape, because it could not be recorded or is no message.
     #[must_use]
     pub fn unrecorded(text: String) -> Self {
         Self { text, receipt: None, room: None }
@@ -171,15 +173,16 @@ impl Outgoing {
         &self.text
     }
 
-    /// Hands the line over: from here on it counts as delivered.
+    /// Returns the line, which counts as delivered from here on.
     #[must_use]
     pub fn deliver(self) -> String {
         self.receipt.into_iter().for_each(Receipt::delivered);
         self.text
     }
 
-    /// Takes the line apart, between these: bytes that hold its room, its receipt for whoever learns later whether it
-    /// was delivered, and its room.
+    /// Splits it into the bytes to write, with a text before and after the line, its receipt for the code that learns
+    /// later whether it was delivered, and its charge. The bytes hold the charge too: it ends when the last copy is
+    /// dropped.
     pub(crate) fn into_bytes(self, before: &str, after: &str) -> (Bytes, Option<Receipt>, SharedRoom) {
         let text = if before.is_empty() && after.is_empty() {
             self.text
@@ -198,8 +201,8 @@ impl Outgoing {
     }
 }
 
-/// Receipts of lines that were handed to a bridge, by their order, until it tells what became of each. Dropped with it,
-/// the others were not delivered.
+/// Receipts of lines that were handed to a bridge, by their order, until the bridge reports on each. If the bridge ends
+/// before that, they are dropped with it, and the lines are marked as undelivered.
 #[derive(Debug, Default)]
 pub(crate) struct HandedOver {
     next: u64,
@@ -215,25 +218,26 @@ impl HandedOver {
             self.receipts.insert(self.next, receipt);
         }
         self.next += 1;
+        // The bridge's own queues are shorter, so the oldest line has left it: it counts as delivered.
         if self.receipts.len() > HANDED_OVER_MAX {
             self.receipts.pop_first().into_iter().for_each(|(_, receipt)| receipt.delivered());
         }
     }
 
-    /// Takes the receipt of a line that the bridge tells of.
+    /// Removes and returns the receipt of a line that the bridge reports on.
     pub(crate) fn take(&mut self, number: u64) -> Option<Receipt> {
         self.receipts.remove(&number)
     }
 }
 
-/// Lines that are written together. Dropped, it notes of those that were not written whole that they were not
-/// delivered, however the writing ended.
+/// Lines that are written together. When it is dropped, those that were written completely count as delivered, and the
+/// others are marked as undelivered.
 #[derive(Debug, Default)]
 pub(crate) struct LineBatch {
     text: String,
     /// Where each line ends.
     ends: Vec<(usize, Option<Receipt>)>,
-    /// The room they take, until they are written.
+    /// The charges for them, until they are written.
     rooms: Vec<SharedRoom>,
     /// How many bytes were written.
     written: usize,
@@ -244,6 +248,7 @@ impl LineBatch {
     pub(crate) fn push(&mut self, line: Outgoing) {
         let Outgoing { text, receipt, room } = line;
         self.rooms.push(room);
+        // Most batches are one line, which is not copied.
         if self.text.is_empty() {
             self.text = text;
         } else {
@@ -253,7 +258,8 @@ impl LineBatch {
         self.ends.push((self.text.len(), receipt));
     }
 
-    /// Leaves it to a bridge to tell which of its lines are delivered.
+    /// Hands the receipts to a bridge, which reports later which lines were delivered: that they are in its pipe says
+    /// nothing.
     pub(crate) fn hand_over(&mut self, to: &Mutex<HandedOver>) {
         let mut to = lock(to);
         self.ends.drain(..).for_each(|(_, receipt)| to.push(receipt));
@@ -293,6 +299,7 @@ impl LineBatch {
 impl Drop for LineBatch {
     fn drop(&mut self) {
         for (end, receipt) in self.ends.drain(..) {
+            // Receipts that are not marked as delivered mark their entries when they are dropped here.
             if let Some(receipt) = receipt.filter(|_| end <= self.written) {
                 receipt.delivered();
             }

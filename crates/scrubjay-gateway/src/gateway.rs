@@ -1,7 +1,8 @@
-//! Answers clients from many backends: takes a line, records it, routes it, records and returns the answer.
+//! Answers clients from many backends: accepts a line, records it, routes it, and records the answer before returning
+//! it.
 //!
-//! One gateway serves all sessions of all fronts. Lists are put together from every backend; a call goes to
-//! the one that owns the name. A backend that is down is missing from lists and nothing else.
+//! One gateway serves all sessions of all fronts. Lists are merged from all backends; a call goes to the backend that
+//! owns the name. A backend that is down is missing from lists, and affects nothing else.
 
 mod aggregate;
 mod answers;
@@ -46,7 +47,7 @@ use crate::session::{Session, lock};
 use answers::unreadable_params;
 pub(crate) use answers::{ANSWER_WAIT_MAX, not_found};
 pub use clients::OnLeave;
-pub(crate) use clients::{handle, unknown_client};
+pub(crate) use clients::handle;
 pub use names::MirroredArgument;
 pub(crate) use names::NameTable;
 pub use reload::{Reload, Reloaded};
@@ -56,8 +57,9 @@ pub use route::{Consent, PlanRecorder, RecordedPlan, RouteWith, StepProgress};
 pub(crate) use tasks::related as related_task;
 pub(crate) use unreadable::unreadable_answer;
 
-/// How many events of backends may wait.
+/// How many events of backends may wait. With more, backends are not read, so that none is dropped.
 const EVENTS_MAX: usize = 1024;
+
 /// A tape that the gateway wants to begin.
 #[derive(Clone, Copy, Debug)]
 pub struct NewTape<'a> {
@@ -91,32 +93,32 @@ pub struct Gateway {
     backends: Mutex<Arc<[Arc<Backend>]>>,
     naming: Mutex<Naming>,
     routes: Mutex<aggregate::NameRegistry>,
-    /// What backends said of their tools before, and what of that is held back.
+    /// The definitions that backends sent earlier, and which of them are held back.
     observed: quarantine::ObservedDefinitions,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
     parked: parked_calls::ParkedCalls,
     tasks: tasks::Tasks,
-    /// Binds what modern backends let clients come back with to those clients.
+    /// Binds the `requestState` of a modern backend to the client that got it.
     states: request_state::StateSeal,
-    /// What turns tasks into calls, where that is wanted.
+    /// Turns tasks in plain words into calls, if that is configured.
     routing: Mutex<Option<Arc<route::Routing>>>,
-    /// A notice that goes before every backend's instructions, where there is one.
+    /// Text that clients get before the instructions of the backends.
     notice: Mutex<Option<String>>,
     ending: shutdown::Ending,
     listeners: subscriptions::Listeners,
     new_recording: NewRecording,
     events: mpsc::Sender<Event>,
     options: Option<TakeOptions>,
-    /// The one server everything goes to, where nothing is put together.
+    /// The one server of a transparent gateway, which aggregates nothing.
     transparent: Option<transparent::TransparentServer>,
     record_options: Options,
-    /// What is kept in memory.
+    /// Counts the memory that is used for clients and backends.
     budget: Budget,
-    /// The rules for what is said to backends and by them, where any are in force.
+    /// The rules for messages to and from backends.
     rules: Arc<RulesInForce>,
-    /// What is known of backends from earlier runs, where that is kept.
+    /// The profiles of backends from earlier runs, if they are stored.
     memory: OnceLock<Arc<ProfileStore>>,
-    /// Hears of clients that left.
+    /// Called when a client has left.
     on_leave: OnceLock<OnLeave>,
 }
 
@@ -144,14 +146,14 @@ impl Gateway {
         record_options: Options,
         backends: impl FnOnce(&mpsc::Sender<Event>, &NewRecording) -> Vec<Backend>,
     ) -> Arc<Self> {
-        let (events, heard) = mpsc::channel(EVENTS_MAX);
+        let (events, queue) = mpsc::channel(EVENTS_MAX);
         let backends = backends(&events, &new_recording);
         let rules = Arc::<RulesInForce>::default();
         let budget = Budget::new(record_options.memory);
-        let made = |backend: Backend| {
+        let prepared = |backend: Backend| {
             Arc::new(backend.record_options(record_options).within(budget.clone()).ruled_by(rules.clone()))
         };
-        let backends = backends.into_iter().map(made).collect();
+        let backends = backends.into_iter().map(prepared).collect();
         let gateway = Arc::new(Self {
             backends: Mutex::new(backends),
             naming: Mutex::new(naming),
@@ -175,7 +177,8 @@ impl Gateway {
             memory: OnceLock::new(),
             on_leave: OnceLock::new(),
         });
-        tokio::spawn(events::attend(Arc::downgrade(&gateway), heard));
+        // Weak: the gateway holds the sender, so a strong reference would keep both alive forever.
+        tokio::spawn(events::handle_events(Arc::downgrade(&gateway), queue));
         gateway
     }
 
@@ -229,13 +232,13 @@ impl Gateway {
         lock(&self.backends).iter().find(|backend| backend.id == id).cloned()
     }
 
-    /// Takes up what earlier runs knew of backends, before any of them starts, and of those that come later. With rules
-    /// in force nothing is: what they hide must not come back from a run without them.
+    /// Loads the profiles that earlier runs stored of backends; to be called before any of them starts. With rules in
+    /// force nothing is loaded: what they hide must not come back from a run without them.
     pub fn remember_in(&self, memory: &Arc<ProfileStore>) {
         if self.rules.now().is_some() {
             return;
         }
-        // There is one memory, given once.
+        // It is set once.
         let _ = self.memory.set(memory.clone());
         self.backends().iter().for_each(|backend| backend.remember_in(memory));
     }
@@ -250,6 +253,7 @@ impl Gateway {
         let mut backends = lock(&self.backends);
         let mut all = backends.to_vec();
         for config in more {
+            // A client's options must not replace a backend of the configuration.
             if all.iter().all(|b| b.id != config.id) {
                 all.push(self.new_backend(config, std::env::current_dir().ok()));
             }

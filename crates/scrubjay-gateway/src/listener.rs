@@ -32,13 +32,14 @@ use crate::session::lock;
 const HEADER_BYTES_MAX: usize = 16 * 1024;
 /// The kernel doubles it: enough for a fast client far away, and little for a client that does not read.
 const SEND_BUFFER_BYTES: usize = 256 * 1024;
-/// How often late connections are looked for: this many times in the shortest time limit, within these bounds.
+/// How often connections are checked: this many times in the shortest time limit, within these bounds. A limit is then
+/// exceeded by an eighth at most, and thousands of connections are not checked all the time.
 const SWEEPS_PER_TIMEOUT: u32 = 8;
 const SWEEP_MIN: Duration = Duration::from_millis(20);
 const SWEEP_MAX: Duration = Duration::from_secs(1);
-/// How long to wait after a failure to accept, which mostly means that the descriptors are used up.
+/// How long to wait after a failure to accept: usually the descriptors are used up, and an immediate retry would spin.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-/// Strangers may have one in this many of all connections.
+/// Strangers may have one in this many of all connections: new clients are strangers too, and need some.
 const STRANGERS_SHARE: usize = 4;
 
 /// How many connections there may be, and how long each may idle or stall.
@@ -139,7 +140,7 @@ impl Connections {
             None
         };
         open.strangers.insert(number, connection.clone());
-        // `close` locks it again.
+        // `close` takes the lock again.
         drop(open);
         if let Some(evicted) = evicted {
             self.close(&evicted, Some("too many connections"));
@@ -168,6 +169,7 @@ impl Connections {
             let shortest = limits.header_timeout.min(limits.idle_timeout).min(limits.write_timeout);
             tokio::time::sleep((shortest / SWEEPS_PER_TIMEOUT).clamp(SWEEP_MIN, SWEEP_MAX)).await;
             let Some(connections) = connections.upgrade() else { return };
+            // Collected first: `close` takes the lock again.
             let late: Vec<_> = {
                 let open = lock(&connections.open);
                 open.all()
@@ -227,7 +229,9 @@ impl TrackedConnection {
         }
         match stage {
             Stage::Heading if since.elapsed() > limits.header_timeout => Some(Some("headers too slow")),
+            // Usual between HTTP peers, so it is no refusal to report.
             Stage::Idle if since.elapsed() > limits.idle_timeout => Some(None),
+            // An answer may take as long as its call: only a stalled write ends it.
             _ => None,
         }
     }
@@ -253,6 +257,7 @@ impl TrackedConnection {
     fn note_write(&self, is_stalled: bool) {
         let mut activity = lock(&self.activity);
         match (is_stalled, activity.stalled) {
+            // The first pending write counts: hyper polls again and again while the client does not read.
             (true, None) => activity.stalled = Some(Instant::now()),
             (false, Some(_)) => activity.stalled = None,
             _ => {}
@@ -288,7 +293,7 @@ where
             (connections.on_close)("too many connections");
             continue;
         };
-        // Without it small responses wait for one another. If it fails, they only are slower.
+        // Without it, Nagle's algorithm delays small responses. If it fails, they are only slower.
         let _ = stream.set_nodelay(true);
         // So that bytes for a slow client wait here, where the budget counts them, and not in the kernel. If it fails,
         // the kernel keeps some more.

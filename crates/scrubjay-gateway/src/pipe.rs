@@ -53,7 +53,7 @@ enum End {
 
 impl Drop for Sink {
     fn drop(&mut self) {
-        // In this order: the thread ends when its pipe is closed, and has then written everything.
+        // In this order: the thread ends when its pipe is closed and empty. Joined before that, it would never end.
         drop(self.end.take());
         if let Some(drain) = self.drain.take() {
             // A panic there was reported by its thread.
@@ -81,7 +81,7 @@ impl Source {
                 let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
                 let mut to = File::from(write);
                 std::thread::Builder::new().name("stdin".to_owned()).spawn(move || {
-                    // Either end may go away at any time; that is how a stream ends.
+                    // Either end may be closed at any time; that is how a stream ends.
                     let _ = copy_unbuffered(&mut from, &mut to);
                 })?;
                 Self::pipe(read)
@@ -271,6 +271,7 @@ enum DescriptorKind {
 }
 
 fn descriptor_kind(fd: BorrowedFd<'_>) -> io::Result<DescriptorKind> {
+    // By its kind, and not by an attempt to poll it: a terminal can be polled, but its open file is shared.
     Ok(match FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode) {
         FileType::Fifo => DescriptorKind::Pipe,
         FileType::Socket => DescriptorKind::Socket,

@@ -1,7 +1,7 @@
-//! Puts a message on a tape before it moves on, as safely as the user asked for.
+//! Records a message of the gateway before it moves on.
 //!
-//! The gateway's counterpart of what the relay does for a batch: what is to survive, and what becomes of a
-//! message that cannot be recorded, are the same [`Options`].
+//! The counterpart of `Relay::pass`, with the same [`Options`]: what an append must survive, and what happens to a
+//! message that cannot be recorded.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,18 +12,18 @@ use scrubjay_tape::recording::{EntryRef, Item, RecordError, Recording};
 use crate::relay::{Durability, OnRecordFailure, Options};
 use crate::session::lock;
 
-/// A message that was recorded, or that the user does not want recorded.
+/// The entry of a message, even if the user's selection leaves it off the tape.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordedEntry {
-    /// By what messages of the same operation name it.
+    /// Its number, by which messages of the same operation refer to it.
     pub number: u64,
-    /// Where it is, once it is on a tape.
+    /// Its position and tape, once it is on one.
     pub entry: Option<(u64, TapeId)>,
-    /// By what it is marked, should it not be delivered.
+    /// Identifies it, to mark it if it is not delivered.
     pub mark: EntryRef,
 }
 
-/// Shares a recording, and sees to it that nothing waits in it for too long.
+/// Shares a recording, and flushes it at its interval.
 pub(crate) fn shared(recording: Recording) -> Arc<Mutex<Recording>> {
     let interval = recording.flush_interval();
     let recording = Arc::new(Mutex::new(recording));
@@ -42,10 +42,10 @@ pub(crate) fn shared(recording: Recording) -> Arc<Mutex<Recording>> {
     recording
 }
 
-/// Records what belongs together, and does something before anything else is recorded.
+/// Records items together, and calls `then` before anything else is recorded.
 ///
 /// # Errors
-/// It could not be recorded, so none of it must move on, and nothing was done.
+/// They could not be recorded, so none of them may move on. `then` was not called.
 pub(crate) fn record_first(
     recording: &Mutex<Recording>,
     options: Options,
@@ -55,11 +55,10 @@ pub(crate) fn record_first(
     record_first_marking(recording, options, items, 0, then)
 }
 
-/// Records what belongs together, and does something before anything else is recorded; the place that is told has the
-/// mark of the item at `marked`.
+/// The same; the entry that `then` gets has the mark of the item at the index `marked`.
 ///
 /// # Errors
-/// It could not be recorded, so none of it must move on, and nothing was done.
+/// They could not be recorded, so none of them may move on. `then` was not called.
 pub(crate) fn record_first_marking(
     recording: &Mutex<Recording>,
     options: Options,
@@ -80,9 +79,10 @@ pub(crate) fn record_first_marking(
     match recorded {
         Ok(entry) => {
             let mark = recording.entry_ref(recording.number_of(entry, items, marked));
-            let kept = Some(RecordedEntry { number: entry, entry: recording.tape_position(entry), mark });
-            then(kept);
-            Ok(kept)
+            let recorded = Some(RecordedEntry { number: entry, entry: recording.tape_position(entry), mark });
+            // Still under the lock: a queue that is filled here has the order of the tape.
+            then(recorded);
+            Ok(recorded)
         }
         Err(e) => {
             let forward = options.on_record_failure == OnRecordFailure::Forward;

@@ -1,4 +1,4 @@
-//! The relay of `wrap`: reads, records, forwards; bytes out are bytes in.
+//! The relay of `wrap`: reads lines, records them, and forwards the same bytes.
 //!
 //! One pump for each direction and one for the server's standard error share a recording, on one thread. Lines that
 //! arrived together are recorded with one write and forwarded with one write. A message is forwarded only when it is
@@ -24,7 +24,8 @@ use crate::budget::MemoryLimits;
 use crate::notice::{self, Notice};
 use crate::pipe::{Sink, Source};
 
-/// A longer line of standard error is recorded by its length and hash alone.
+/// A longer line of standard error is recorded by its length and hash alone: text for people is shorter, and a server
+/// that writes without line ends must not fill the memory.
 const STDERR_LINE_BYTES_MAX: usize = 1 << 20;
 
 /// 64 KiB, a pipe's default capacity: a read of this much means that the pipe was full.
@@ -127,6 +128,7 @@ impl Outlet {
     /// Writes all bytes. Counts them as they are written, so that the count is right even if this is dropped half-way.
     async fn write(&self, bytes: &[u8], written: &Cell<usize>) -> Result<(), ReceiverGone> {
         let _write_lock = self.write_lock.lock().await;
+        // Taken after the lock: the sink may have been closed while this waited.
         let sink = self.sink().ok_or(ReceiverGone)?;
         while written.get() < bytes.len() {
             let Ok(more) = sink.write_some(&bytes[written.get()..]).await else {
@@ -214,10 +216,11 @@ impl Relay {
         let mut widened = false;
         loop {
             let read = source.read(framer.room()).await?;
-            // Before it is recorded, which takes its own time.
+            // Read before the recording, which would delay the time stamp.
             let arrived = clock::now();
             if !widened && read >= LARGE_READ_BYTES {
-                // Only when it is needed: the default suits most connections, and a user's pipes share a budget.
+                // Only when it is needed: the default suits most connections, and the kernel limits the size of all
+                // pipes of a user together.
                 widened = true;
                 source.widen();
                 if let Some(sink) = self.outlet(direction).sink() {
@@ -256,7 +259,7 @@ impl Relay {
     /// Returns whether a message waits for the client to read, or is delayed by a rule on the way there.
     #[must_use]
     pub(crate) fn client_is_slow(&self) -> bool {
-        // While the lock is held, a pump is writing what the client has not read yet.
+        // Whoever holds the lock is writing, which takes no time unless the client does not read.
         self.delayed_to_client.get() > 0 || self.to_client.write_lock.try_lock().is_err()
     }
 
@@ -270,6 +273,7 @@ impl Relay {
             let room = framer.room();
             let before = room.len();
             let read = source.read(room).await?;
+            // A copy: the framer drops the bytes of a line that is too long, but they are passed on like all others.
             let fresh = room[before..].to_vec();
             let arrived = clock::now();
             loop {
@@ -288,6 +292,7 @@ impl Relay {
             if let Some(open) = &sink
                 && open.write_all(&fresh).await.is_err()
             {
+                // It is still read and recorded: a full pipe would stop the server.
                 sink = None;
             }
             if read == 0 {
@@ -331,7 +336,7 @@ impl Relay {
         let items =
             batch.lines().map(|line| Item::new(EntryKind::Message, direction, line.terminator, line.bytes));
         let recorded = self.recording.borrow_mut().record(arrived, items);
-        // Made before the wait for the disk: dropped there, the batch counts as undelivered.
+        // Made before the wait for the disk: if the relay is dropped there, the batch is marked as undelivered.
         let mut pending_write =
             PendingWrite::new(self, direction, recorded.as_ref().ok().copied(), Messages::Batch(batch));
         match self.await_durability(recorded).await {
@@ -387,7 +392,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Notes that messages could not be recorded; returns whether they are forwarded all the same.
+    /// Notes that messages could not be recorded; returns whether they are forwarded anyway.
     fn note_failure(&self, messages: u64, bytes: u64, error: &RecordError) -> bool {
         let forward = self.options.on_record_failure == OnRecordFailure::Forward;
         self.recording.borrow_mut().note_gap(messages, bytes, forward, error);
@@ -420,11 +425,13 @@ impl Relay {
     ) -> Result<(), ReceiverGone> {
         let notice = notice::too_long(direction, line, self.options.message_bytes_max);
         let facts = serde_json::to_vec(line).expect("an oversize is plain data");
-        let told =
+        let answer =
             Item::new(EntryKind::Message, notice.direction, Terminator::Lf, notice.line.trim_ascii_end());
         // In one append, so that the tape never has the refused line without the answer to it.
-        let recorded =
-            self.recording.borrow_mut().record(arrived, [oversize_item(direction, &facts), told].into_iter());
+        let recorded = self
+            .recording
+            .borrow_mut()
+            .record(arrived, [oversize_item(direction, &facts), answer].into_iter());
         let number = recorded.as_ref().ok().map(|first| first + 1);
         if let Err(e) = self.await_durability(recorded).await {
             // The line is not forwarded in any case; the gap counts it.
@@ -446,7 +453,7 @@ impl Relay {
     fn record_stderr<'a>(&self, arrived: Moment, items: impl Iterator<Item = Item<'a>> + Clone) {
         let recorded = self.recording.borrow_mut().record(arrived, items.clone());
         if let Err(e) = recorded {
-            // It is passed on all the same: standard error is not part of the conversation.
+            // It is passed on anyway: standard error is not part of the conversation.
             let bytes = items.clone().map(|item| item.payload.len() as u64).sum();
             self.recording.borrow_mut().note_gap(items.count() as u64, bytes, true, &e);
         }

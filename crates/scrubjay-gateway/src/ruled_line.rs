@@ -1,4 +1,4 @@
-//! A line that was judged: what goes on, what goes back, and what goes on tape of both.
+//! A line with the rules' judgement of it: what is passed on, what is sent back, and the entries that record both.
 
 use std::time::Duration;
 
@@ -11,27 +11,27 @@ use crate::backend::Answer;
 
 /// A line with what rules made of it.
 pub(crate) struct RuledLine {
-    /// As it came.
-    pub(crate) came: String,
+    /// The line as it was received.
+    pub(crate) original: String,
     pub(crate) judgement: Judgement,
 }
 
 impl RuledLine {
-    /// Returns the line as it goes on; empty where nothing does.
+    /// Returns the line to pass on; empty if the rules stopped it.
     pub(crate) fn text(&self) -> std::borrow::Cow<'_, str> {
         match &self.judgement.onward {
             Onward::Other(other) => String::from_utf8_lossy(other),
-            Onward::Same => self.came.as_str().into(),
+            Onward::Same => self.original.as_str().into(),
             Onward::Nothing => "".into(),
         }
     }
 
-    /// Returns what the rules answer in the backend's place, where they do.
+    /// Returns the rules' answer instead of the backend's, if they have one.
     pub(crate) fn answer(&self) -> Option<Answer> {
         answer_in(&String::from_utf8_lossy(self.judgement.back.as_deref()?))
     }
 
-    /// Waits for as long as rules say.
+    /// Waits for as long as the rules delay it.
     pub(crate) async fn hold(&self) {
         if self.judgement.delay > Duration::ZERO {
             tokio::time::sleep(self.judgement.delay).await;
@@ -39,19 +39,19 @@ impl RuledLine {
     }
 }
 
-/// Returns the answer that a line is.
+/// Returns the answer in a line; `None` if it is no response.
 pub(crate) fn answer_in(line: &str) -> Option<Answer> {
     let parts = Parts::of(line).ok()?;
     let (result, error) = (parts.result.map(|r| r.get().to_owned()), parts.error.map(|e| e.get().to_owned()));
     error.map(Answer::Error).or(result.map(Answer::Result))
 }
 
-/// Returns which of the entries of a line is the message as it goes on.
+/// Returns the index, among the entries of a line, of the message that is passed on.
 pub(crate) fn onward_index(judgement: &Judgement) -> usize {
     usize::from(matches!(judgement.onward, Onward::Other(_)))
 }
 
-/// Returns which of the entries of a line is what goes back, where something does.
+/// Returns the index, among the entries of a line, of the message that is sent back, if there is one.
 pub(crate) fn back_index(judgement: &Judgement) -> usize {
     onward_index(judgement) + 1
 }
@@ -70,6 +70,7 @@ pub(crate) fn items<'a>(
     let mut items = Vec::with_capacity(3);
     match &judgement.onward {
         Onward::Other(other) => {
+            // Both: the tape shows what was received and what the receiver got.
             items.push(Item::new(EntryKind::Original, direction, terminator, line));
             items.push(marked(direction, terminator, other));
         }

@@ -1,6 +1,6 @@
 //! The rules in force between the gateway and its backends, which a reload may replace.
 //!
-//! All connections look at one place: what is put there holds for the next line of each of them.
+//! All connections read them from one place, so replaced rules apply to the next line of each connection.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use scrubjay_core::rules::{Judge, Judgement, Rules};
 
 use crate::session::lock;
 
-/// The rules in force, where there are any.
+/// The rules in force, if there are any.
 #[derive(Default)]
 pub(crate) struct RulesInForce {
     now: Mutex<Option<Arc<Rules>>>,
@@ -44,10 +44,10 @@ impl RulesInForce {
     }
 }
 
-/// The rules at work on one connection.
+/// The rules as applied to one connection, with the calls that are open there.
 pub(crate) struct ConnectionJudge {
     rules: Arc<RulesInForce>,
-    /// What rules know the backend by.
+    /// The backend's name in rules.
     backend: String,
     message_bytes_max: usize,
     at_work: Mutex<AtWork>,
@@ -56,7 +56,7 @@ pub(crate) struct ConnectionJudge {
 #[derive(Default)]
 struct AtWork {
     version: u64,
-    /// There once rules were in force while the connection was open.
+    /// Made when rules are first in force while the connection is open.
     judge: Option<Judge>,
 }
 
@@ -67,7 +67,7 @@ impl ConnectionJudge {
 
     /// Judges a line by the rules in force now.
     pub(crate) fn line(&self, direction: Direction, line: &[u8]) -> Judgement {
-        // Most gateways have no rules: their lines are not even looked at.
+        // Most gateways have no rules: then a line costs no lock and no parsing.
         if self.rules.version.load(Ordering::Acquire) == 0 {
             return Judgement::default();
         }
@@ -76,6 +76,7 @@ impl ConnectionJudge {
             let (version, rules) = self.rules.get();
             at_work.version = version;
             match (&mut at_work.judge, rules) {
+                // Kept, with its open calls: their answers must be judged as answers to those calls.
                 (Some(judge), rules) => {
                     judge.replace_rules(rules.unwrap_or_else(|| Arc::new(Rules::new(Vec::new()))))
                 }

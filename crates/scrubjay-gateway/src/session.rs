@@ -1,7 +1,7 @@
-//! One client's conversation with the gateway: what it said of itself, what it waits for, its tape.
+//! One client's conversation with the gateway: the facts it stated, its calls under way, its tape.
 //!
-//! Everything a client sends and is sent is recorded here before it moves on, and so is what backends are asked
-//! on its behalf. A session does not know how its client is connected: it hands lines to an [`Outbox`].
+//! All messages from and to the client are recorded here before they move on, and so are the messages to and from
+//! backends that belong to them. A session does not know how its client is connected: it hands lines to an [`Outbox`].
 
 mod call;
 mod client_facts;
@@ -38,9 +38,9 @@ use crate::gateway::NameTable;
 use crate::record_first::shared;
 use crate::relay::Options;
 
-/// How many lines may wait for a client that does not read.
+/// How many lines may wait for a client that does not read. The budget limits their bytes.
 pub const OUTBOX_MAX: usize = 256;
-/// How many requests of one client may be under way.
+/// How many requests of one client may be under way: each has a task, and may hold a call of a backend.
 pub const CALLS_MAX: usize = 1024;
 /// How many messages of backends may wait for one client because rules delay them.
 pub(crate) const HELD_MAX: usize = 256;
@@ -50,8 +50,8 @@ const SESSION_BYTES: usize = 2048;
 /// How many bytes of facts a client may state about itself: names and capabilities of real clients are far below it.
 pub(crate) const FACTS_BYTES_MAX: usize = 64 * 1024;
 
-/// How often it is checked whether everything was delivered.
-const LAST_WORDS_LOOK: std::time::Duration = std::time::Duration::from_millis(5);
+/// How often it is checked whether everything was delivered: only when a session or the gateway ends.
+const DELIVERY_POLL: std::time::Duration = std::time::Duration::from_millis(5);
 
 /// Where lines for a client go: its one stream, or the stream of one request.
 pub type Outbox = mpsc::Sender<Outgoing>;
@@ -61,18 +61,18 @@ pub type Outbox = mpsc::Sender<Outgoing>;
 pub struct Session {
     /// The handle that its client sends; it cannot be guessed.
     pub id: String,
-    /// Whose it is: a client with a session is known by that alone, an inferred one by its token, name and
-    /// process. Sessions of one client show the same, and share its connections to legacy backends.
+    /// The client's identity: the session's own id, or for an inferred session what its token, name and process give.
+    /// Sessions with the same identity share the client's connections to legacy backends.
     pub client: Arc<str>,
-    /// Whether its client is inferred, not named: then several may share it, and their ids.
+    /// Whether its client is inferred, not named. Then several clients may share it, and use the same request ids.
     pub is_inferred: bool,
-    /// Whether clients that nobody can tell apart may share it: no state of a backend is kept for them.
+    /// Whether clients that cannot be told apart may share it. They may not use backends that keep state for a client.
     pub may_be_several: bool,
-    /// Who may use it: a hash of the credentials that its client opened it with, where there were any.
+    /// A hash of the credentials that opened it: requests with others are refused in it.
     principal: OnceLock<String>,
     recording: Arc<Mutex<Recording>>,
     record_options: Options,
-    /// Counts the memory that is used for it.
+    /// The memory that is charged to it.
     pub(crate) account: Arc<Account>,
     facts: Mutex<Arc<ClientFacts>>,
     /// The memory that the facts take.
@@ -89,22 +89,23 @@ pub struct Session {
     /// The stream for what belongs to no request.
     standing: StandingStream,
     dropped: Mutex<DroppedCount>,
-    /// What is recorded and not yet delivered.
+    /// The messages that are recorded and not yet delivered.
     in_transit: Arc<InTransit>,
+    /// When its client sent something last.
     seen: Mutex<std::time::Instant>,
     /// The resources that the client subscribed to, and whose connection each is followed on.
     pub(crate) subscriptions: Mutex<BTreeMap<String, (Owner, Charge)>>,
-    /// What the newest lists said, by kind: who owns which name.
+    /// The owners of names as of the newest lists, by kind.
     pub(crate) tables: Mutex<HashMap<ListKind, Arc<NameTable>>>,
     /// Lets one call at a time ask all backends for a name, by kind.
     pub(crate) name_lookups: [NameLookup; ListKind::COUNT],
     /// The newest list of each backend, by kind and id.
     pub(crate) lists: Mutex<HashMap<(ListKind, String), RememberedList>>,
-    /// The least level of log messages the client asked for, where it did.
+    /// The least level of log messages that the client asked for with `logging/setLevel`.
     pub log_level: Mutex<Option<&'static str>>,
 }
 
-/// A list that a client was given: its digest, and the list itself where there was room for it.
+/// A list that a client got: its digest, and the list itself if there was memory for it.
 pub(crate) type RememberedList = (ListDigest, Option<Arc<BackendList>>);
 
 /// Lookups of a name by one client's calls: a call that waited while another asked all backends uses its answers.
@@ -116,7 +117,7 @@ pub(crate) struct NameLookup {
 }
 
 impl Session {
-    /// Begins a session; `client` names who it is inferred to belong to, where it is inferred.
+    /// Begins a session. `client` is the identity of an inferred client; without it, the session's id is the identity.
     #[must_use]
     pub fn new(
         id: String,
@@ -215,6 +216,7 @@ impl Session {
             return Err(Full { key, bytes_max: FACTS_BYTES_MAX, wanted: bytes });
         }
         lock(&self.facts_room).resize(SESSION_BYTES + bytes)?;
+        // Only now: without memory for its facts a session counts as not opened, and is ended.
         self.is_opened.store(true, Ordering::Release);
         *lock(&self.facts) = facts;
         Ok(())
@@ -260,20 +262,21 @@ impl Session {
             let (list, bytes) = (kind.method(), offer.bytes());
             self.note_not_kept(&serde_json::json!({ "list": list, "backend": backend, "bytes": bytes }));
         }
+        // The digest is kept in any case: it tells the client of a change even if there is no room for the list.
         let remembered = (offer.digest(), kept);
         let before = lock(&self.lists).insert((kind, backend.to_owned()), remembered);
         before.is_none_or(|(digest, _)| digest != offer.digest())
     }
 
-    /// Notes that we are about to stop: what is undelivered from here on is undelivered for that reason.
+    /// Notes that the gateway is about to stop: a message that is not delivered from here on has that as its reason.
     pub(crate) fn stopping(&self) {
         self.in_transit.stopping();
     }
 
     /// Waits until everything for its client is delivered or dropped.
-    pub(crate) async fn all_said(&self) {
+    pub(crate) async fn all_delivered(&self) {
         while !self.in_transit.is_empty() {
-            tokio::time::sleep(LAST_WORDS_LOOK).await;
+            tokio::time::sleep(DELIVERY_POLL).await;
         }
     }
 
@@ -291,10 +294,12 @@ impl Session {
     pub(crate) fn finish(&self, replacement: Recording, reason: &str, sealing: Sealing) {
         // What was never delivered is noted before the tape ends.
         drop(self.standing.detach());
+        // Dropped senders: the backends that asked get an error instead of waiting.
         lock(&self.asks).clear();
         for call in lock(&self.calls).values() {
             call.cancel();
         }
+        // Before the recording ends: later marks would go on the tape that replaces it.
         self.in_transit.give_up(&self.recording);
         end_recording(&self.recording, replacement, reason, sealing);
     }

@@ -19,7 +19,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// How often SIGKILL is repeated: a process may fork while the list is read. With the pause, about a second.
 const ROUNDS_MAX: u32 = 200;
 
-/// Children that are not part of a server, and end by themselves.
+/// Children that are not part of a server, and end by themselves, such as the process that fills the index.
 static SPARED: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
 /// Excludes a child from the descendants that are listed and ended.
@@ -47,6 +47,7 @@ pub fn adopt_orphans() -> io::Result<()> {
 pub fn descendants() -> Vec<Pid> {
     let mut living = processes();
     let spared = SPARED.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    // A zombie has no children: the kernel gave them to the subreaper when it ended.
     living.retain(|process| !process.has_ended && !spared.contains(&process.pid));
     let mut found = vec![rustix::process::getpid()];
     let mut at = 0;
@@ -82,6 +83,7 @@ pub async fn end_descendants(patience: Duration, grace: Duration) {
     if all_gone_within(patience).await {
         return;
     }
+    // By process, not by group: a server may have started processes that left its group.
     for process in descendants() {
         // Fails if it has ended meanwhile.
         let _ = rustix::process::kill_process(process, Signal::TERM);
@@ -103,6 +105,7 @@ pub async fn end_descendants(patience: Duration, grace: Duration) {
 
 async fn all_gone_within(time: Duration) -> bool {
     let deadline = tokio::time::Instant::now() + time;
+    // Polled, because most of them are no children of ours, whose end we would be told of.
     while !descendants().is_empty() {
         if tokio::time::Instant::now() >= deadline {
             return false;
@@ -153,6 +156,7 @@ pub fn start_and_name(pid: Pid) -> Option<(u64, String)> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
     let (before, after) = stat.rsplit_once(") ")?;
     let name = before.split_once(" (")?.1.to_owned();
+    // proc(5): starttime is field 22, and `after` begins with field 3.
     Some((after.split(' ').nth(19)?.parse().ok()?, name))
 }
 

@@ -52,6 +52,7 @@ pub fn role() -> Role {
     let is_worker = std::env::args_os().next().is_some_and(|name| name == WORKER_NAME);
     let named = std::env::var(WARDEN_VARIABLE).ok().and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw);
     match named {
+        // Both are needed: the variable alone may be inherited from a worker further up.
         Some(warden) if is_worker => Role::Worker { warden },
         _ => Role::Warden,
     }
@@ -132,7 +133,9 @@ pub struct WorkerEnded {
 /// # Errors
 /// The worker cannot be started.
 pub async fn watch_over(serves_many: bool) -> io::Result<WorkerEnded> {
+    // Before the worker starts: if the worker is killed, its processes become children of this one.
     tree::adopt_orphans()?;
+    // Caught before the worker starts: a signal in between would end the warden alone.
     let mut signals = Vec::new();
     for number in FORWARDED_SIGNALS {
         signals.push((number, signal(SignalKind::from_raw(number.as_raw()))?));
@@ -140,6 +143,7 @@ pub async fn watch_over(serves_many: bool) -> io::Result<WorkerEnded> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg0(WORKER_NAME).args(std::env::args_os().skip(1));
     command.env(WARDEN_VARIABLE, rustix::process::getpid().to_string());
+    // Set for the worker, because glibc reads them at its start. A user's own settings count more.
     if serves_many && ALLOCATOR.iter().all(|(name, _)| std::env::var_os(name).is_none()) {
         command.env(ALLOCATOR_VARIABLE, "1").envs(ALLOCATOR);
     }
@@ -161,6 +165,7 @@ pub async fn watch_over(serves_many: bool) -> io::Result<WorkerEnded> {
             }
         }
     };
+    // Without patience: a worker that ended in order has ended its servers already.
     tree::end_descendants(Duration::ZERO, Duration::ZERO).await;
     Ok(WorkerEnded { exit_code: exit_code(status), was_killed: status.signal().is_some() })
 }

@@ -32,7 +32,8 @@ use crate::pipe::{self, Sink, Source};
 use crate::relay::{Options, Relay, Report};
 use crate::{tree, warden};
 
-/// How long the last output of a server that has exited may take to arrive.
+/// How long the last output of a server that has exited may take to arrive: something that it started may hold its
+/// streams open without end.
 const DRAIN: Duration = Duration::from_secs(2);
 
 /// How many reports of unsent lines may wait to be noted: more than a bridge has lines under way.
@@ -54,7 +55,7 @@ pub enum WrapError {
 pub struct Outcome {
     /// The server's exit code, as a shell would report it.
     pub exit_code: u8,
-    /// Why the tape was not sealed; it is complete all the same.
+    /// Why the tape was not sealed. It is complete even so.
     pub unsealed: Option<SealError>,
 }
 
@@ -69,6 +70,7 @@ pub async fn run(
     judge: Option<Judge>,
     report: Report,
 ) -> Result<Outcome, WrapError> {
+    // Caught before the server starts, so that none is lost.
     let mut signals = forwarded_signals()?;
     let (program, arguments) = command.split_first().ok_or_else(|| io::Error::other("no command given"))?;
     let Server { mut process, stdin, stdout, stderr } = child::start(program, arguments)?;
@@ -112,6 +114,7 @@ pub async fn run(
             }
         }
     }
+    // Zombies that are left go to the warden when this process ends.
     reaper.abort();
     if let Some(ending) = state.ending.take() {
         // A panic there has been reported; the warden ends what is left.
@@ -234,6 +237,7 @@ impl WrapState {
     fn forward_signal(&mut self, received: Signal, server: Option<Pid>) {
         self.skips_drain |= !matches!(received, Signal::USR1 | Signal::USR2);
         if self.status.is_some() {
+            // The server has exited, so there is nobody to forward to: the signal shortens the wait for its output.
             self.drain_deadline = Some(Instant::now());
         } else if warden::is_orphaned() {
             self.end_by("the host killed the recorder", Duration::ZERO);

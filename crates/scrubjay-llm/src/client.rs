@@ -125,6 +125,7 @@ impl Client {
     fn redacted(&self, body: &[u8]) -> String {
         static REDACTOR: LazyLock<Redactor> = LazyLock::new(Redactor::standard);
         let text = String::from_utf8_lossy(body);
+        // Both: the key of a local endpoint may have no form that the redactor knows.
         let text = REDACTOR.redact_text(&text).into_owned();
         let mut text = self.config.key().map_or(text.clone(), |key| key.scrub(text));
         if let Some((end, _)) = text.char_indices().nth(TRACED_CHARS_MAX) {
@@ -138,6 +139,7 @@ impl Client {
         if !self.config.is_usable() {
             return Err(LlmError::NoKey);
         }
+        // Written once: every attempt sends the same bytes.
         let body = request.body(&self.config);
         let mut attempt = 0;
         loop {
@@ -169,6 +171,7 @@ impl Client {
         };
         // From here on: what a call waited for its permit does not count against the endpoint.
         let until = deadline.min(Instant::now() + self.config.timeout);
+        // Asked first, because the redaction of a long body takes time.
         if tracing::enabled!(tracing::Level::TRACE) {
             tracing::trace!(endpoint = self.config.base_url, body = self.redacted(body), "asking the model");
         }

@@ -1,4 +1,4 @@
-//! The client's configuration: resolved values only. Where they come from is the binary's business.
+//! The client's configuration: resolved values only. Where they come from is not known here.
 
 use std::time::Duration;
 
@@ -85,12 +85,14 @@ impl LlmConfig {
     /// Returns the URL that requests go to.
     pub(crate) fn endpoint(&self) -> Result<Uri, LlmConfigError> {
         let base = self.base_url.trim_end_matches('/');
+        // A path behind a query would not be one, and a password in a URL ends up in logs.
         if base.contains(['?', '#', '@']) {
             return Err(LlmConfigError::NotAUrl);
         }
         let url: Uri = format!("{base}/chat/completions").parse().map_err(|_| LlmConfigError::NotAUrl)?;
         let (Some(scheme), Some(_)) = (url.scheme(), url.host()) else { return Err(LlmConfigError::NotAUrl) };
         if *scheme == Scheme::HTTP {
+            // Without TLS everybody on the way can read the key and the prompts.
             if is_loopback(&url) || self.allow_insecure { Ok(url) } else { Err(LlmConfigError::Insecure) }
         } else if *scheme == Scheme::HTTPS {
             Ok(url)

@@ -124,6 +124,7 @@ impl ChatReply {
         };
         let calls = choice.message.tool_calls.unwrap_or_default();
         let tool_call = |(i, call): (usize, RawToolCall)| ToolCall {
+            // Some endpoints send no id, but the result of a call must name one.
             id: call.id.filter(|id| !id.is_empty()).unwrap_or_else(|| format!("call_{i}")),
             name: call.function.name,
             arguments: scrub(match call.function.arguments {
@@ -143,15 +144,16 @@ impl ChatReply {
 pub(crate) fn complaint(body: &[u8], key: Option<&Secret>) -> String {
     /// A message of one line; longer bodies are pages of HTML.
     const CHARS_MAX: usize = 300;
-    let said = serde_json::from_slice::<serde_json::Value>(body).ok().and_then(|body| {
+    let message_text = serde_json::from_slice::<serde_json::Value>(body).ok().and_then(|body| {
         let error = body.get("error").unwrap_or(&body);
         let message = error.get("message").or_else(|| error.get("detail")).unwrap_or(error);
         message.as_str().map(str::to_owned)
     });
-    let said = said.unwrap_or_else(|| String::from_utf8_lossy(body).trim().to_owned());
-    let said = key.map_or(said.clone(), |key| key.scrub(said));
-    let short: String = said.chars().take(CHARS_MAX).collect();
-    let end = if short.len() < said.len() { "…" } else { "" };
+    let message_text = message_text.unwrap_or_else(|| String::from_utf8_lossy(body).trim().to_owned());
+    // Before it is cut: half a key would not be recognised.
+    let message_text = key.map_or(message_text.clone(), |key| key.scrub(message_text));
+    let short: String = message_text.chars().take(CHARS_MAX).collect();
+    let end = if short.len() < message_text.len() { "…" } else { "" };
     format!("{}{end}", scrubjay_core::inert::inert(&short))
 }
 

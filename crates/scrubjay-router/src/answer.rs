@@ -66,6 +66,7 @@ pub(crate) fn plans(reply: &ChatReply, functions: &Functions<'_>) -> Result<Vec<
     let call = match reply.tool_calls.as_slice() {
         [] => return Err(AnswerError::NoCall { text: short(&reply.text) }),
         [call] => call,
+        // None of them is made: the task means one call, and it is unknown which.
         several => return Err(AnswerError::Several(several.len())),
     };
     let arguments: Value = serde_json::from_str(&call.arguments).map_err(|_| wrong("they are not JSON"))?;
@@ -104,6 +105,7 @@ fn plan(name: &str, arguments: Value, functions: &Functions<'_>) -> Result<Plann
             if OWN_METHODS.contains(&mcp_method.as_str()) || mcp_method.starts_with("notifications/") {
                 return Err(wrong("mcp_method is not one to be called for a task"));
             }
+            // Other methods have no schema here: their server checks the params.
             if mcp_method == method::TOOLS_CALL {
                 let name = mcp_params.get("name").and_then(Value::as_str).unwrap_or_default();
                 let tool = tools.iter().find(|tool| tool.name() == name);
@@ -127,5 +129,6 @@ fn wrong(what: &str) -> AnswerError {
 fn short(text: &str) -> String {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let text: String = text.chars().take(TEXT_CHARS_MAX).collect();
+    // The text may reach a terminal, and a model can be made to write control characters.
     scrubjay_core::inert::inert(&text).into_owned()
 }

@@ -14,6 +14,7 @@ pub(crate) fn problems(schema: &Value, arguments: &Value) -> Vec<String> {
     if !schema.is_object() {
         return Vec::new();
     }
+    // An invalid schema fails here, as does one with a reference out of it.
     let Ok(validator) = jsonschema::validator_for(schema) else { return Vec::new() };
     let problem = |error: jsonschema::ValidationError<'_>| {
         let path = error.instance_path().to_string();

@@ -114,6 +114,7 @@ impl Catalog {
 
     pub(crate) fn search(&self, task: &RouteTask, limit: usize) -> Shortlist {
         match &task.clarification {
+            // The user's answer may hold the word that names the tool.
             Some((_, answer)) => self.search_text(&format!("{} {answer}", task.query), limit),
             None => self.search_text(&task.query, limit),
         }

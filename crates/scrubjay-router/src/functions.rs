@@ -182,6 +182,7 @@ fn describe(id: &str, tools: &[&Tool]) -> String {
 /// Returns a name that a model accepts and that no other function has.
 fn free_name(wanted: &str, taken: &mut HashSet<String>) -> String {
     let replaced = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+    // Different names may become the same here, or be cut to the same, so they are numbered if need be.
     let name: String = wanted.chars().map(replaced).take(NAME_CHARS_MAX).collect();
     let numbered = |n: usize| {
         let end = format!("_{n}");

@@ -241,6 +241,7 @@ async fn decide(
     let reply = client.chat(&request, deadline).await?;
     let wrong = match answer::plans(&reply, functions) {
         Ok(plans) => return Ok(plans),
+        // Only wrong arguments can be corrected: without a call there is nothing to correct.
         Err(wrong @ AnswerError::Arguments { .. }) => wrong,
         Err(other) => return Err(other.into()),
     };

@@ -24,11 +24,11 @@ pub(super) fn with_caller(call: &Call, params: Option<&str>) -> Option<String> {
     }
     // All of them, since readers differ on which of two equal keys counts.
     for meta in metas {
-        let said = message::members_named(Some(meta), meta::CALLER);
-        splice = match (meta.get().starts_with('{'), said.is_empty()) {
+        let claimed = message::members_named(Some(meta), meta::CALLER);
+        splice = match (meta.get().starts_with('{'), claimed.is_empty()) {
             (false, _) => splice.replace(Some(meta), &whole),
             (true, true) => splice.add_member(Some(meta), meta::CALLER, &caller),
-            (true, false) => said.into_iter().fold(splice, |s, forged| s.replace(Some(forged), &caller)),
+            (true, false) => claimed.into_iter().fold(splice, |s, forged| s.replace(Some(forged), &caller)),
         };
     }
     Some(splice.finish())

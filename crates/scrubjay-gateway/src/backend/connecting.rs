@@ -210,7 +210,7 @@ impl Backend {
         let level = *lock(&starter.session.log_level);
         if let Some(level) = level.filter(|_| connection.offers("logging")) {
             let params = serde_json::json!({ "level": level }).to_string();
-            // A server that refuses it is used all the same.
+            // A server that refuses it is used anyway.
             let _ = connection.call(None, method::LOGGING_SET_LEVEL, Some(&params), FIRST_ANSWER_MAX).await;
         }
         if !starter.facts.can("roots") {

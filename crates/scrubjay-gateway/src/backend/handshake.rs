@@ -92,7 +92,7 @@ pub(crate) enum ConnectError {
     TooSlow(Duration),
 }
 
-/// Returns the reason alone: who reads it knows which backend it is about.
+/// Returns the reason alone: the texts that contain it name the backend already.
 fn unavailable_reason(error: &CallError) -> String {
     match error {
         CallError::Unavailable(_, why) => why.clone(),
@@ -120,6 +120,7 @@ pub(super) async fn start(
     if let (Err(why), Some(channel)) = (&greeted, &start.channel) {
         channel.close(&why.to_string(), true);
     }
+    // Only now: until here, a drop of this future closes what was opened.
     start.is_greeted = greeted.is_ok();
     greeted
 }
@@ -227,6 +228,7 @@ impl Handshake<'_> {
         let GreetedServer { channel, era, greeting } = greeted;
         let connection = Connection::new(channel.clone(), era, &greeting.capabilities);
         self.backend.known.learn_greeting(era, greeting);
+        // Last: from here on the backend's messages go to clients.
         channel.settle(era, owner);
         Arc::new(connection)
     }

@@ -29,6 +29,7 @@ impl LegTape {
     }
 
     pub(super) fn recording(&self) -> Arc<Mutex<Recording>> {
+        // Asked for each message: after the session's end, what the backend still sends goes on its own tape.
         lock(&self.session).upgrade().map_or_else(|| self.own.clone(), |session| session.recording())
     }
 }

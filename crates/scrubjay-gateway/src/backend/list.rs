@@ -6,8 +6,10 @@ use std::sync::OnceLock;
 use scrubjay_core::message;
 use scrubjay_core::protocol::method;
 use serde_json::value::RawValue;
+use thiserror::Error;
 
-use crate::budget::Charge;
+use super::CallError;
+use crate::budget::{Charge, Full};
 
 /// The memory of an element besides its text: two `String`s in a vector, and what the allocator adds.
 const ITEM_BYTES: usize = 96;
@@ -121,6 +123,36 @@ pub(crate) struct BackendList {
     room: Option<Charge>,
 }
 
+/// Why a backend's list could not be read.
+#[derive(Clone, Debug, Error)]
+pub(crate) enum ListError {
+    /// The backend gave no answer.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// It answered with an error.
+    #[error("it refuses {method}: {error}")]
+    Refused {
+        /// The request.
+        method: &'static str,
+        /// The error, as JSON.
+        error: String,
+    },
+    /// Its pages are too long together.
+    #[error("its {method} has more than {bytes_max} bytes in all (limits.max_message_size)")]
+    TooLong {
+        /// The request.
+        method: &'static str,
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// There is no memory for its pages.
+    #[error(transparent)]
+    Full(#[from] Full),
+    /// The task that read it ended early, by a panic or with the runtime.
+    #[error("reading the list failed")]
+    Aborted,
+}
+
 /// The hash of each definition of a list, by its name at its backend.
 pub(crate) type Hashes = BTreeMap<String, DefinitionHash>;
 
@@ -208,7 +240,7 @@ impl BackendList {
     }
 
     /// Attaches the charge for its memory.
-    pub(super) fn in_room(self, room: Option<Charge>) -> Self {
+    pub(super) fn with_charge(self, room: Option<Charge>) -> Self {
         Self { room, ..self }
     }
 

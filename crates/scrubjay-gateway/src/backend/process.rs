@@ -1,4 +1,5 @@
-//! Starts a backend's program: its own process group, an allowlisted environment, its standard error recorded.
+//! Starts a backend's program in a process group of its own, with an allowlisted environment, and records its standard
+//! error.
 
 use std::collections::VecDeque;
 use std::io;
@@ -123,6 +124,8 @@ fn supervise(mut child: Child) -> Program {
             // Its input has ended too, upon which most programs exit without a signal.
             _ = end_requested => tokio::time::timeout(LEAVE_MAX, child.wait()).await.ok().and_then(Result::ok),
         };
+        // Published before the group is ended, which may take a second: those who wait for the status need not wait for
+        // that.
         if let Some(status) = status {
             ended.send_replace(Some(Exit(status)));
         }
@@ -160,6 +163,7 @@ pub(super) fn start(
             command.env(name, value);
         }
     }
+    // After the inherited ones, so that the configuration counts more.
     command.envs(env);
     warden::clean_environment(&mut command);
     if let Some(workspace) = backend.workspace() {
@@ -168,6 +172,7 @@ pub(super) fn start(
     // A group of its own, so that it can be ended with all that it started, and gets no signals from our terminal.
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     let mut command = Command::from(command);
+    // For a start that fails after the spawn: from `supervise` on, the group is ended with signals of its own.
     command.kill_on_drop(true);
     let spawned = command.spawn();
     let mut child = spawned.map_err(|source| ProgramError::Spawn { program: program.clone(), source })?;
@@ -216,12 +221,13 @@ async fn record_stderr(
         let recording = tape.recording();
         let recorded = lock(&recording).record(clock::now(), std::iter::once(item));
         if let Err(e) = recorded {
-            // It is read on all the same: a full pipe would stop the backend.
+            // It is still read: a full pipe would stop the backend.
             lock(&recording).note_gap(1, text.len() as u64, true, &e);
         }
         let redactor = lock(&recording).redactor();
         let text = String::from_utf8_lossy(lines.redact(&redactor, text).as_bytes()).into_owned();
         tracing::debug!(backend, stderr = %inert(&text), "the backend wrote to standard error");
+        // Cut after the redaction, which might not recognise half a secret.
         let text = cut(&text, STDERR_LINE_CHARS_KEPT).to_owned();
         let mut kept = lock(&stderr_tail);
         if kept.len() == STDERR_LINES_KEPT {

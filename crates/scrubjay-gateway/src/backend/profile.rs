@@ -155,7 +155,7 @@ impl BackendProfile {
     }
 
     /// Returns an equal list that is in use, or else this one with its memory charged. If there is no room for it, it
-    /// is returned all the same, and `may_be_kept` says no.
+    /// is returned anyway, and `may_be_kept` returns false.
     pub(crate) fn share(&self, kind: ListKind, offer: BackendList) -> Arc<BackendList> {
         let offer = offer.whole();
         let mut shared = lock(&self.shared);
@@ -164,7 +164,7 @@ impl BackendProfile {
             return same;
         }
         let room = self.account.charge(Use::BackendList, offer.bytes()).ok();
-        let offer = Arc::new(offer.in_room(room));
+        let offer = Arc::new(offer.with_charge(room));
         // Entries of lists that are not in use any more are removed where the map grows.
         shared.retain(|_, offer| offer.strong_count() > 0);
         shared.insert(key, Arc::downgrade(&offer));
@@ -240,17 +240,17 @@ impl ProfileData {
         let age_s =
             (clock::now().wall_ns / 1_000_000_000).saturating_sub(all["at"].as_u64().unwrap_or_default());
         for (era, word) in ERAS {
-            let said = &all[word];
-            facts.speaks[era as usize] = said["speaks"].as_bool().filter(|_| age_s < ERAS_FOR_S);
-            if said["capabilities"].is_object() {
-                let capabilities = said["capabilities"].to_string();
-                let instructions = said["instructions"].as_str().map(str::to_owned);
+            let stored = &all[word];
+            facts.speaks[era as usize] = stored["speaks"].as_bool().filter(|_| age_s < ERAS_FOR_S);
+            if stored["capabilities"].is_object() {
+                let capabilities = stored["capabilities"].to_string();
+                let instructions = stored["instructions"].as_str().map(str::to_owned);
                 let greeting = Greeting::new(capabilities, instructions).ok();
                 facts.greetings[era as usize] =
                     greeting.map(|greeting| Greeting { is_copy: true, ..greeting });
             }
             for kind in KINDS {
-                let Some(items) = said[kind.member()].as_array() else { continue };
+                let Some(items) = stored[kind.member()].as_array() else { continue };
                 let item = |raw: &Value| {
                     Some(ListItem { name: raw[kind.key()].as_str()?.to_owned(), raw: raw.to_string() })
                 };

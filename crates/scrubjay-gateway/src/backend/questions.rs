@@ -12,7 +12,8 @@ use tokio::sync::{Notify, watch};
 
 use crate::session::{Demand, lock};
 
-/// The most questions that wait on a connection; the backend gets an error for any other.
+/// The most questions that wait on a connection; the backend gets an error for any other. They wait for a client that
+/// may not come back.
 const WAITING_MAX: usize = 16;
 /// How long a server gets to act on an answer before the next call is sent to it.
 const ACT_ON_ANSWER: Duration = Duration::from_millis(100);

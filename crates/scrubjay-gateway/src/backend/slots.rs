@@ -51,6 +51,7 @@ impl ConnectionSlot {
     /// Puts a connection in the slot unless another was opened meanwhile; returns the connection that is in it.
     pub(super) fn put(&self, connection: Arc<Connection>) -> Arc<Connection> {
         let mut open = lock(&self.open);
+        // A start that found the other era puts its connection into a slot that it has not locked.
         if let Some(here) = open.as_ref().filter(|here| here.is_open()) {
             connection.close("another connection was opened at the same time");
             return here.clone();
@@ -124,6 +125,7 @@ impl ConnectionSlots {
             // A slot whose lock is taken has a start under way, which would end in a slot that nobody finds.
             legacy.retain(|_, slot| slot.open().is_some() || slot.starting.try_lock().is_err());
         }
+        // Only an idle connection is evicted: with calls or subscriptions open its client would lose them.
         if legacy.len() >= slots_max {
             let idle = |slot: &ConnectionSlot| slot.open().and_then(|connection| connection.idle());
             let longest = legacy.iter().filter_map(|(owner, slot)| Some((idle(slot)?, owner.clone()))).max();

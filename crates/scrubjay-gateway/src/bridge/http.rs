@@ -207,6 +207,7 @@ impl Bridge {
         stop: impl Future<Output = ()> + Send,
     ) -> BridgeEnd {
         let mut tasks = Tasks::default();
+        // One task for all messages without an answer, so that they reach the server in their order.
         let (one_way, waiting) = mpsc::channel(ONE_WAY_MAX);
         tasks.requests.spawn(self.clone().send_one_way(waiting));
         let mut stop = std::pin::pin!(stop);
@@ -357,6 +358,7 @@ impl Bridge {
                 }
             }
         };
+        // Apart from the others: at the end requests are waited for, and this one never ends by itself.
         if stands {
             tasks.standing.spawn(task)
         } else {
@@ -382,14 +384,20 @@ impl Bridge {
         }
     }
 
-    pub(super) fn request(&self, method: Method, said: HeaderMap, body: Bytes) -> Request<Full<Bytes>> {
+    pub(super) fn request(
+        &self,
+        method: Method,
+        protocol_headers: HeaderMap,
+        body: Bytes,
+    ) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
         *request.uri_mut() = self.endpoint.url.clone();
         let own = concat!("scrubjay/", env!("CARGO_PKG_VERSION"));
         request.headers_mut().insert(header::USER_AGENT, HeaderValue::from_static(own));
         request.headers_mut().extend(self.endpoint.headers.clone());
-        request.headers_mut().extend(said);
+        // Last, so that a configured header cannot replace those of the protocol, such as the session.
+        request.headers_mut().extend(protocol_headers);
         request
     }
 

@@ -88,8 +88,8 @@ fn challenge(headers: &HeaderMap) -> Option<String> {
         if let Some(last) = kept.last_mut().filter(|_| READABLE.contains(&name.as_str())) {
             let space = if last.contains(' ') { ", " } else { " " };
             // A query may hold a secret.
-            let told = parameter.split_once('?').map(|(told, _)| format!("{told}\""));
-            *last += &format!("{space}{}", told.as_deref().unwrap_or(parameter));
+            let shown = parameter.split_once('?').map(|(shown, _)| format!("{shown}\""));
+            *last += &format!("{space}{}", shown.as_deref().unwrap_or(parameter));
         }
     }
     let mut text = kept.join(", ");

@@ -120,6 +120,7 @@ impl UnansweredRequests {
     /// Returns the request that an invalid answer is meant for.
     fn claimed(&self, line: &Envelope, is_refusal: bool) -> Option<JsonId> {
         let named = line.id.as_ref().and_then(|id| self.ids.iter().find(|own| same(own, id)));
+        // With several requests it is not known which one it is meant for.
         let only = self.ids.first().filter(|_| self.ids.len() == 1 && (is_refusal || line.id.is_none()));
         named.or(only).cloned()
     }

@@ -60,6 +60,7 @@ fn backend(server: &DebugServer, backend: &Arc<Backend>) -> Value {
     if let Some(name) = &backend.display_name {
         answer["displayName"] = name.as_str().into();
     }
+    // It may quote the server's output.
     if let Some(why) = state.why {
         answer["statusMessage"] = server.sources.redactor.redact_text(&why).into();
     }

@@ -38,6 +38,7 @@ impl RateLimiter {
     fn take_at(&self, now: Instant) -> bool {
         let mut left = lock(&self.left);
         let since = now.saturating_duration_since(left.1).as_secs_f64();
+        // Filled when it is used: no task has to run for that.
         let filled = (left.0 + since * self.allowed.each_second).min(self.allowed.burst);
         *left = (if filled < 1.0 { filled } else { filled - 1.0 }, now);
         filled >= 1.0

@@ -46,6 +46,7 @@ impl Ring {
     pub(super) fn push(&self, line: &str) {
         let line: Arc<str> = line.into();
         let mut inner = lock(&self.0);
+        // `try_send` never waits: one slow follower must not hold up the others or the log.
         inner.followers.retain(|follower| match follower.lines.try_send(line.clone()) {
             Ok(()) => true,
             Err(_) => {

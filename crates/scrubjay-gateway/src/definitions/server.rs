@@ -212,6 +212,7 @@ impl ServerDefinitions {
             let is_change = before.as_ref().is_some_and(|before| *before != item.hash);
             entry.changes += u64::from(is_change);
             self.keep_text(item, &mut texts_bytes, &mut is_tidy);
+            // Everything in a first list is new, which is no change to report.
             if is_change || (is_new && !is_first) {
                 changes.push(DefinitionChange { name: item.name.clone(), before, after: item.hash.clone() });
             }
@@ -354,6 +355,7 @@ impl ServerDefinitions {
         if !shown.iter().all(is_said) || !entry.seen.values().all(is_known) {
             return false;
         }
+        // Replaces earlier approvals: a server must not return to a text that was approved once and then changed.
         entry.approved = entry.seen.values().map(|hash| (hash.clone(), Approver::Person)).collect();
         true
     }

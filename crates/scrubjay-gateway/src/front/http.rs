@@ -45,7 +45,7 @@ use crate::session::Session;
 /// The response to a request that is refused.
 pub(crate) type Refusal = Box<Response>;
 
-/// How often idle sessions are looked for: this many times in the shortest time limit, within these bounds.
+/// How often sessions are checked: this many times in the shortest time limit, within these bounds.
 const SWEEPS_PER_IDLE: u32 = 16;
 const SWEEP_MIN: Duration = Duration::from_millis(50);
 const SWEEP_MAX: Duration = Duration::from_secs(1);
@@ -53,7 +53,7 @@ const SWEEP_MAX: Duration = Duration::from_secs(1);
 /// Headers up to this size take nothing from the budget: see [`header_charge`].
 const HEADER_BYTES_FREE: usize = 4 * 1024;
 
-/// How long the response that ends a session may take to be written.
+/// How long the response that ends a session may take to be written, before the session ends without it.
 const LAST_ANSWER_MAX: Duration = Duration::from_secs(5);
 /// How long lines on their way to clients may take when the gateway stops.
 const LAST_LINES_MAX: Duration = Duration::from_millis(200);
@@ -139,11 +139,13 @@ async fn run(
         () = listener::serve(listener, connections.clone(), make_service) => {}
         () = until => {}
     }
+    // Nothing is accepted any more. The order of what follows decides what tapes say of the last messages.
     let reason = "the gateway was stopped";
     front.refusals.end(&gateway, reason);
+    // Before `stopping`: their clients had left before the gateway stopped, and that is the reason on the tape.
     front.streams.give_up_abandoned();
     gateway.stopping();
-    gateway.last_words(LAST_LINES_MAX).await;
+    gateway.wait_for_deliveries(LAST_LINES_MAX).await;
     // From here on tapes note messages as undelivered; none of those may be delivered after all.
     connections.stop_writes();
     gateway.shut_down(reason);
@@ -161,6 +163,7 @@ async fn sweep(front: std::sync::Weak<Front>) {
         tokio::time::sleep((idle_max.min(grace) / SWEEPS_PER_IDLE).clamp(SWEEP_MIN, SWEEP_MAX)).await;
         let Some(front) = front.upgrade() else { return };
         for session in front.gateway.idle_sessions(idle_max) {
+            // A proxied request is no call of the gateway, so the session counts as idle during a long one.
             if !front.upstream.as_ref().is_some_and(|upstream| upstream.is_busy(&session)) {
                 front.close_session(&session, "nothing was said for too long");
             }
@@ -184,7 +187,7 @@ impl Front {
         let (gateway, session) = (self.gateway.clone(), session.clone());
         tokio::spawn(async move {
             // After a time-out, closing the session notes what was not written as undelivered.
-            let _ = tokio::time::timeout(LAST_ANSWER_MAX, session.all_said()).await;
+            let _ = tokio::time::timeout(LAST_ANSWER_MAX, session.all_delivered()).await;
             gateway.close_session(&session.id, reason);
         });
     }
@@ -266,6 +269,7 @@ async fn handle(
 ) -> Response {
     let (head, body) = request.into_parts();
     let mut seen = ReadBody::default();
+    // Before the body is read: a stranger must not make this process buffer one.
     let admitted = admit(&front, &head);
     let is_admitted = admitted.is_ok();
     // A refused request belongs to no session, even if it names one.
@@ -314,6 +318,7 @@ fn header_charge(budget: &Budget, headers: &HeaderMap) -> Result<Option<Charge>,
 /// Admits a request, refuses it, or answers it if that needs no session and no backend (CORS preflight).
 fn admit(front: &Front, head: &request::Parts) -> Result<Option<Response>, Refusal> {
     guard::check_place(&front.config, head)?;
+    // Browsers send a preflight without credentials, so it is answered before the token is checked.
     if cors::is_preflight(head) {
         return Ok(Some(cors::preflight(&head.headers)));
     }
@@ -419,7 +424,7 @@ async fn post(
     body: (RequestBody, Charge),
     seen: &mut ReadBody,
 ) -> Response {
-    let next = take_in(front, tcp, headers, body, seen).await;
+    let next = accept(front, tcp, headers, body, seen).await;
     if !matches!(next, Next::Done(_)) {
         // The body may be large and the answer may take long: its memory is free meanwhile.
         seen.forget();
@@ -431,7 +436,7 @@ async fn post(
     }
 }
 
-async fn take_in(
+async fn accept(
     front: &Arc<Front>,
     tcp: &Tcp,
     headers: &HeaderMap,
@@ -465,9 +470,9 @@ async fn take_in(
         }
     };
     if headers::is_modern(headers, &message) {
-        modern::take_in(front, tcp, headers, &message).await
+        modern::accept(front, tcp, headers, &message).await
     } else {
-        legacy::take_in(front, headers, &message)
+        legacy::accept(front, headers, &message)
     }
 }
 

@@ -1,12 +1,12 @@
-//! Puts the lists of all backends together.
+//! Merges the lists of all backends into one.
 //!
-//! Every list is asked of every backend, one request at a time for each connection. A backend that is slow does not
-//! hold up the others (`list_deadline.rs`): its last good list stands in, or it is missing and named, and the client hears
-//! of it when it comes. What a list holds is passed on as it came, but for names (`names.rs`).
+//! Each list is requested from every backend, with one request at a time on each connection. A slow backend does not
+//! hold up the others (`list_deadline.rs`): its last good list is used, or the result names it as missing, and the
+//! client gets `list_changed` when its list arrives. Elements are passed on as they came, except for names
+//! (`names.rs`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use scrubjay_core::envelope::Era;
@@ -17,37 +17,37 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
 use super::list_deadline::ListDeadline;
-use super::names::{self, AssignedNames, ListedBackend, MirroredArgument, NameTable, NamedItem, OwnedName};
+use super::names::{self, AssignedNames, ListedBackend, MirroredArgument, NameTable, NamedItem};
 use super::{Gateway, Request};
 use crate::backend::connection::Connection;
-use crate::backend::list::{BackendList, ListKind};
+use crate::backend::list::{BackendList, ListError, ListKind};
 use crate::backend::{Answer, Backend};
 use crate::budget::Use;
 use crate::session::{Call, Session, lock};
 
-/// How many pages of one backend are read.
+/// How many pages of one backend are read: a backend may return cursors without end.
 const PAGES_MAX: usize = 1000;
-/// How long the next page waits for room.
+/// How long the next page waits for memory.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
-/// A list of more bytes than this is put together only once there is room for it as an answer: many clients may ask for
-/// one list at once, and each has a text of its own until it has read it.
+/// A longer list is merged only when memory is reserved for it as an answer: many clients may request one list at once,
+/// and each gets a text of its own.
 const LARGE_BYTES: usize = 256 * 1024;
 
-/// Which backend owns which name, across all clients.
+/// The owners of names, across all clients.
 #[derive(Default)]
 pub(super) struct NameRegistry {
-    /// The names given so far, by kind.
-    given: BTreeMap<ListKind, AssignedNames>,
-    /// What the newest list said, by kind and whether it was for a modern client.
-    newest: BTreeMap<(ListKind, bool), Arc<NameTable>>,
+    /// The names that were assigned so far, by kind.
+    pub(super) assigned: BTreeMap<ListKind, AssignedNames>,
+    /// The owners as of the newest list of any client, by kind and whether that client was modern.
+    pub(super) newest: BTreeMap<(ListKind, bool), Arc<NameTable>>,
 }
 
 /// The lists of all backends as one.
 pub(super) struct AggregatedList {
     pub(super) named: Vec<NamedItem>,
-    /// Who owns which name: also where there is no room to keep that.
+    /// The owners of the names, even if there is no memory to keep the table.
     pub(super) table: Arc<NameTable>,
-    /// The backends whose list is missing, or is only their last good one.
+    /// The backends whose list is missing or outdated.
     pub(super) incomplete: Vec<IncompleteBackend>,
 }
 
@@ -57,34 +57,36 @@ struct BackendLists {
     incomplete: Vec<IncompleteBackend>,
 }
 
-/// A backend whose list did not come.
+/// A backend that did not send its list in time.
 pub(super) struct IncompleteBackend {
     backend: String,
     why: String,
-    /// Whether the last good list stands in for it.
+    /// Whether its last good list is used instead.
     is_last_good: bool,
 }
 
 /// One backend's answer to a request for its list.
 struct BackendReply {
+    /// The backend's index among all.
     place: usize,
-    came: Result<(Era, Arc<BackendList>), String>,
+    list: Result<Arc<BackendList>, ListError>,
 }
 
 impl Gateway {
     pub(super) async fn list(self: &Arc<Self>, request: &Request) -> Answer {
         let kind = ListKind::of_list(&request.method);
+        // Pages of backends are read completely: names can only be assigned with all lists at hand.
         if request.params.as_ref().and_then(|p| p.get("cursor")).is_some_and(|c| c != "null") {
             return Answer::error(super::code::INVALID_PARAMS, "unknown cursor: the list has one page");
         }
-        let gathered = self.collect_lists(&request.call, kind, None).await;
-        let bytes = gathered.listed.iter().map(|list| list.offer.bytes()).sum();
+        let lists = self.collect_lists(&request.call, kind, None).await;
+        let bytes = lists.listed.iter().map(|list| list.offer.bytes()).sum();
         if bytes > LARGE_BYTES
-            && let Err(full) = request.call.take_answer_room(bytes).await
+            && let Err(full) = request.call.reserve_for_answer(bytes).await
         {
             return Answer::error(super::code::INTERNAL, &format!("the list has {bytes} bytes: {full}"));
         }
-        let AggregatedList { named, incomplete, .. } = self.put_together(&request.call, kind, gathered);
+        let AggregatedList { named, incomplete, .. } = self.merge_lists(&request.call, kind, lists);
         let has_ours = kind == ListKind::Tools && self.offers_router_tools();
         let ours = has_ours.then(super::route::definitions).into_iter().flatten();
         let (member, meta) = (kind.member(), meta_of(&incomplete));
@@ -106,108 +108,24 @@ impl Gateway {
         Answer::Result(result)
     }
 
-    /// Finds the backend that owns a name: as the newest list said that this client was given, else as the newest that
-    /// anybody was, else by asking all of them.
-    pub(super) async fn owner(
+    /// Asks every backend for its list; returns the elements by their names for clients.
+    pub(super) async fn aggregate(self: &Arc<Self>, call: &Arc<Call>, kind: ListKind) -> AggregatedList {
+        let lists = self.collect_lists(call, kind, None).await;
+        self.merge_lists(call, kind, lists)
+    }
+
+    /// The same, to find the owner of a name: waits longer for the backends that may have it.
+    pub(super) async fn aggregate_for_name(
         self: &Arc<Self>,
         call: &Arc<Call>,
         kind: ListKind,
         name: &str,
-    ) -> Result<(Arc<Backend>, String), String> {
-        let found = self.known_owner(call, kind, name);
-        let found = match found {
-            Some(found) => Some(found),
-            None => {
-                let table = self.look_for(call, kind, name).await;
-                table.owner(name).cloned()
-            }
-        };
-        match found {
-            Some(owned) => match self.backend(&owned.backend) {
-                Some(backend) => Ok((backend, owned.own)),
-                None => Err(format!(
-                    "{} \"{name}\" is of backend \"{}\", which is gone",
-                    kind.word(),
-                    owned.backend
-                )),
-            },
-            None => Err(self.why_unknown(&call.session, kind, name)),
-        }
+    ) -> AggregatedList {
+        let lists = self.collect_lists(call, kind, Some(name)).await;
+        self.merge_lists(call, kind, lists)
     }
 
-    /// Asks all backends for a name, unless another call of this client has while this one waited for its turn; returns
-    /// who owns which.
-    async fn look_for(self: &Arc<Self>, call: &Arc<Call>, kind: ListKind, name: &str) -> Arc<NameTable> {
-        let name_lookups = &call.session.name_lookups[kind as usize];
-        let before = name_lookups.done.load(Ordering::Acquire);
-        let _turn = name_lookups.turn.lock().await;
-        let has_been_asked = name_lookups.done.load(Ordering::Acquire) != before;
-        if let Some(table) = has_been_asked.then(|| known_table(&call.session, kind)).flatten() {
-            return table;
-        }
-        let gathered = self.collect_lists(call, kind, Some(name)).await;
-        let table = self.put_together(call, kind, gathered).table;
-        name_lookups.done.fetch_add(1, Ordering::AcqRel);
-        table
-    }
-
-    fn known_owner(&self, call: &Call, kind: ListKind, name: &str) -> Option<OwnedName> {
-        let table = match known_table(&call.session, kind) {
-            Some(table) => table,
-            // What one client has is no other's business; what servers can do is the same for all.
-            None if kind.is_definition() => {
-                lock(&self.routes).newest.get(&(kind, call.facts.era == Era::Modern)).cloned()?
-            }
-            None => return None,
-        };
-        table.owner(name).cloned()
-    }
-
-    /// Words why a name is unknown: no backend ever had it, or its owner does not offer it now.
-    fn why_unknown(&self, session: &Session, kind: ListKind, name: &str) -> String {
-        let owned = lock(&self.routes).given.get(&kind).and_then(|given| given.owner(name).cloned());
-        let word = kind.word();
-        let Some(owned) = owned else { return format!("unknown {word}: {name}{}", self.absent()) };
-        if let Some(held) = self.told_if_held(session, kind, &owned) {
-            return held;
-        }
-        let Some(backend) = self.backend(&owned.backend) else {
-            return format!("{word} \"{name}\" was of backend \"{}\", which is gone", owned.backend);
-        };
-        match backend.state() {
-            state if state.is_ready => {
-                format!("backend \"{}\" does not offer {word} \"{name}\" any more", backend.id)
-            }
-            state => {
-                let why = state.why.unwrap_or_else(|| "it is not running".to_owned());
-                format!("{word} \"{name}\" is of backend \"{}\", which is not available: {why}", backend.id)
-            }
-        }
-    }
-
-    /// Names the backends that are not up, for an error about something they might have had.
-    fn absent(&self) -> String {
-        let backends = self.backends();
-        let absent: Vec<String> =
-            backends.iter().filter(|b| b.open_connections().is_empty()).map(|b| b.title()).collect();
-        if absent.is_empty() { String::new() } else { format!(" (not available: {})", absent.join(", ")) }
-    }
-
-    /// Returns the templates that a table names, and their owners.
-    pub(super) fn templates(&self, table: &NameTable) -> Vec<(String, Arc<Backend>)> {
-        table
-            .names()
-            .filter_map(|(name, owned)| Some((name.to_owned(), self.backend(&owned.backend)?)))
-            .collect()
-    }
-
-    /// Asks every backend for its list; returns the elements by their names for clients.
-    pub(super) async fn aggregate(self: &Arc<Self>, call: &Arc<Call>, kind: ListKind) -> AggregatedList {
-        let gathered = self.collect_lists(call, kind, None).await;
-        self.put_together(call, kind, gathered)
-    }
-
-    /// Asks every backend for its list, waiting longer for those that may have what is wanted.
+    /// Asks every backend for its list; waits longer for those that may have a wanted name.
     async fn collect_lists(
         self: &Arc<Self>,
         call: &Arc<Call>,
@@ -215,54 +133,58 @@ impl Gateway {
         wanted: Option<&str>,
     ) -> BackendLists {
         let backends = self.backends();
-        let (heard, mut hears) = mpsc::channel(backends.len().max(1));
+        let (reply, mut replies) = mpsc::channel(backends.len().max(1));
         for (place, backend) in backends.iter().enumerate() {
+            // In tasks of their own: a list that comes too late for this request is still learned.
             tokio::spawn(self.clone().ask_for_list(
                 place,
                 backend.clone(),
                 call.clone(),
                 kind,
-                heard.clone(),
+                reply.clone(),
             ));
         }
-        drop(heard);
-        let mut patience = ListDeadline::new(&backends, &call.session, kind, wanted.is_some());
-        let mut came: BTreeMap<usize, Result<(Era, Arc<BackendList>), String>> = BTreeMap::new();
-        while came.len() < backends.len() {
-            let answered: Vec<usize> = came.keys().copied().collect();
-            let more = patience.wait(&backends, &answered, hears.recv());
-            let Some(BackendReply { place, came: said }) = more.await else { break };
-            patience.answered(&backends[place], said.is_ok());
-            if let (Some(wanted), Ok((_, offer))) = (wanted, &said)
+        drop(reply);
+        let mut deadline = ListDeadline::new(&backends, &call.session, kind, wanted.is_some());
+        let mut lists: BTreeMap<usize, Result<Arc<BackendList>, ListError>> = BTreeMap::new();
+        while lists.len() < backends.len() {
+            let answered: Vec<usize> = lists.keys().copied().collect();
+            let next = deadline.wait(&backends, &answered, replies.recv());
+            let Some(BackendReply { place, list }) = next.await else { break };
+            deadline.answered(&backends[place], list.is_ok());
+            // The end is enough: the wanted name may be the long one, `<backend>__<name>`.
+            if let (Some(wanted), Ok(offer)) = (wanted, &list)
                 && offer.items.iter().any(|item| wanted.ends_with(&item.name))
             {
-                patience.found();
+                deadline.found();
             }
-            came.insert(place, said);
+            lists.insert(place, list);
         }
-        // A list that comes later is announced with `list_changed`.
-        hears.close();
-        while let Ok(BackendReply { place, came: said }) = hears.try_recv() {
-            came.insert(place, said);
+        // Closed before the queue is emptied: a backend that answers after that finds it closed, and its list is
+        // announced with `list_changed` instead of being lost.
+        replies.close();
+        while let Ok(BackendReply { place, list }) = replies.try_recv() {
+            lists.insert(place, list);
         }
-        self.stand_in(call, kind, &backends, came)
+        self.complete_lists(call, kind, &backends, lists)
     }
 
-    /// Lets the last good list stand in for one that did not come, and names what is missing.
-    fn stand_in(
+    /// Uses the last good list of a backend that sent none, and names what is missing.
+    fn complete_lists(
         &self,
         call: &Arc<Call>,
         kind: ListKind,
         backends: &[Arc<Backend>],
-        mut came: BTreeMap<usize, Result<(Era, Arc<BackendList>), String>>,
+        mut lists: BTreeMap<usize, Result<Arc<BackendList>, ListError>>,
     ) -> BackendLists {
         let session = &call.session;
         let mut incomplete = Vec::new();
         let mut listed = Vec::with_capacity(backends.len());
         for (place, backend) in backends.iter().enumerate() {
-            let offer = match came.remove(&place) {
-                Some(Ok((_, offer))) => offer,
-                Some(Err(why)) => {
+            let offer = match lists.remove(&place) {
+                Some(Ok(offer)) => offer,
+                Some(Err(error)) => {
+                    let why = error.to_string();
                     tracing::debug!(backend = backend.id, why, ?kind, "missing from a list");
                     lock(&session.lists).remove(&(kind, backend.id.clone()));
                     incomplete.push(IncompleteBackend {
@@ -296,12 +218,12 @@ impl Gateway {
         BackendLists { listed, incomplete }
     }
 
-    fn put_together(&self, call: &Arc<Call>, kind: ListKind, gathered: BackendLists) -> AggregatedList {
-        let (named, table) = self.name_for_client(call, kind, &gathered.listed);
-        AggregatedList { named, table, incomplete: gathered.incomplete }
+    fn merge_lists(&self, call: &Arc<Call>, kind: ListKind, lists: BackendLists) -> AggregatedList {
+        let (named, table) = self.name_for_client(call, kind, &lists.listed);
+        AggregatedList { named, table, incomplete: lists.incomplete }
     }
 
-    /// Names what was listed and notes who owns which name, for this client and as the newest of all.
+    /// Assigns names to the elements, and stores their owners for this client and as the newest of all.
     fn name_for_client(
         &self,
         call: &Arc<Call>,
@@ -312,8 +234,8 @@ impl Gateway {
         let naming = *lock(&self.naming);
         let is_reserved = |name: &str| is_ours && super::route::is_own(name);
         let mut routes = lock(&self.routes);
-        let given = routes.given.entry(kind).or_default();
-        let (mut table, mut named) = names::name_all(kind, listed, naming, is_reserved, given);
+        let assigned = routes.assigned.entry(kind).or_default();
+        let (mut table, mut named) = names::name_all(kind, listed, naming, is_reserved, assigned);
         self.hold_back(kind, listed, &mut table, &mut named);
         let newest = routes.newest.entry((kind, call.facts.era == Era::Modern)).or_default();
         let mut fits = true;
@@ -349,56 +271,60 @@ impl Gateway {
         backend: Arc<Backend>,
         call: Arc<Call>,
         kind: ListKind,
-        heard: mpsc::Sender<BackendReply>,
+        reply: mpsc::Sender<BackendReply>,
     ) {
-        let came = self.list_of(&backend, &call, kind).await;
-        if let Err(unheard) = heard.send(BackendReply { place, came }).await
-            && let Ok((_, offer)) = unheard.0.came
+        let list = self.list_of(&backend, &call, kind).await;
+        if let Err(too_late) = reply.send(BackendReply { place, list }).await
+            && let Ok(offer) = too_late.0.list
         {
-            drop(heard);
-            self.came_late(&backend, &call.session, kind, &offer);
+            self.announce_late_list(&backend, &call.session, kind, &offer);
         }
     }
 
-    /// Tells a client that a list it was given has changed since.
-    fn came_late(&self, backend: &Backend, session: &Arc<Session>, kind: ListKind, offer: &Arc<BackendList>) {
+    /// Announces a list that came after the client's request was answered, if it differs from the last.
+    fn announce_late_list(
+        &self,
+        backend: &Backend,
+        session: &Arc<Session>,
+        kind: ListKind,
+        offer: &Arc<BackendList>,
+    ) {
         if session.remember_list(kind, &backend.id, offer) {
             self.tools_changed();
-            self.tell_of_change(kind.changed(), |one| one.client == session.client);
+            self.announce_change(kind.changed(), |other| other.client == session.client);
         }
     }
 
     /// Reads all pages of one backend's list, or joins a read that is already under way.
-    pub(super) async fn list_of(
+    async fn list_of(
         self: &Arc<Self>,
         backend: &Arc<Backend>,
         call: &Arc<Call>,
         kind: ListKind,
-    ) -> Result<(Era, Arc<BackendList>), String> {
-        let connection = self.connect(backend, call).await.map_err(|e| e.to_string())?;
-        let offer = self.list_on(backend, &connection, call, kind).await?;
-        Ok((connection.era, offer))
+    ) -> Result<Arc<BackendList>, ListError> {
+        let connection = self.connect(backend, call).await?;
+        self.list_on(backend, &connection, call, kind).await
     }
 
-    /// The same, on this connection.
+    /// Reads all pages of one backend's list on a connection, or joins a read that is already under way there.
     pub(super) async fn list_on(
         self: &Arc<Self>,
         backend: &Arc<Backend>,
         connection: &Arc<Connection>,
         call: &Arc<Call>,
         kind: ListKind,
-    ) -> Result<Arc<BackendList>, String> {
+    ) -> Result<Arc<BackendList>, ListError> {
         if !connection.offers(kind.capability()) {
             return Ok(Arc::default());
         }
-        // What a client has is listed for each session apart.
+        // Resources may be one client's data, so they are listed for each session.
         let apart = (!kind.is_definition()).then(|| call.session.id.clone());
         let read = || {
             let (gateway, backend, call, connection) =
                 (self.clone(), backend.clone(), call.clone(), connection.clone());
             tokio::spawn(async move {
                 let offer = read_list(&backend, &connection, &call, kind).await?;
-                // Before the next list is read: the newest is the one that counts.
+                // Inside the shared read, so that lists are learned in the order in which they were read.
                 gateway.observe_list(&call, kind, &backend, connection.era, &offer);
                 backend.known.learn_list(connection.era, kind, &offer);
                 connection.learn_list(kind, &offer);
@@ -408,19 +334,19 @@ impl Gateway {
         connection.list_reads.join((kind, apart), read).await
     }
 
-    /// Returns the arguments of a tool that are repeated in headers, as far as the tool is known.
+    /// Returns the arguments of a tool that are repeated in headers; none if no list has named the tool yet.
     #[must_use]
     pub fn mirrored(&self, tool: &str) -> Vec<MirroredArgument> {
         let newest = lock(&self.routes).newest.get(&(ListKind::Tools, true)).cloned();
         newest.map(|table| table.mirrored(tool)).unwrap_or_default()
     }
 
-    /// Forgets everything that lists said; where tools are to be named otherwise, the names too.
+    /// Forgets all lists; also the assigned names if tools are to be named differently.
     pub(super) fn forget_all_lists(&self, others: &[String], names_change: bool) {
         let mut routes = lock(&self.routes);
         routes.newest.clear();
         if names_change {
-            routes.given.clear();
+            routes.assigned.clear();
         }
         drop(routes);
         for session in self.all_sessions() {
@@ -429,7 +355,8 @@ impl Gateway {
         }
     }
 
-    /// Forgets what lists said that a backend has changed, for those whom it serves: the next call asks again.
+    /// Forgets the lists that a backend says have changed, for the sessions that it concerns: the next call requests
+    /// them.
     pub(super) fn forget_lists(&self, method: &str, concerns: impl Fn(&Session) -> bool) {
         let kinds = ListKind::of_change(method);
         if kinds.contains(&ListKind::Tools) {
@@ -442,13 +369,7 @@ impl Gateway {
     }
 }
 
-/// Returns who owns which name, as the newest list said that this client was given.
-pub(super) fn known_table(session: &Session, kind: ListKind) -> Option<Arc<NameTable>> {
-    lock(&session.tables).get(&kind).cloned()
-}
-
-/// Returns the list that stands in for one that does not come: what this client was given last or, of what servers
-/// can do, what anybody was.
+/// Returns the last good list of a backend: the last one for this client or, of tools and prompts, for any client.
 fn last_good(backend: &Backend, session: &Session, era: Era, kind: ListKind) -> Option<Arc<BackendList>> {
     let own = lock(&session.lists).get(&(kind, backend.id.clone())).and_then(|(_, offer)| offer.clone());
     let other = if era == Era::Modern { Era::Legacy } else { Era::Modern };
@@ -460,7 +381,7 @@ async fn read_list(
     connection: &Connection,
     call: &Arc<Call>,
     kind: ListKind,
-) -> Result<Arc<BackendList>, String> {
+) -> Result<Arc<BackendList>, ListError> {
     let mut offer = BackendList::default();
     let mut cursor: Option<String> = None;
     let bytes_max = backend.message_bytes_max();
@@ -470,22 +391,19 @@ async fn read_list(
         let params = super::eras::adapted(call, connection.era, params.as_deref());
         let answer =
             connection.call(Some(call), kind.method(), params.as_deref(), backend.call_timeout()).await;
-        let result = match answer.map_err(|e| e.to_string())? {
+        let result = match answer? {
             Answer::Result(result) => result,
-            // A server may offer resources and know nothing of templates.
+            // A server may offer resources and not know the method for templates.
             Answer::Error(_) if kind == ListKind::Templates => break,
-            Answer::Error(error) => return Err(format!("it refuses {}: {error}", kind.method())),
+            Answer::Error(error) => return Err(ListError::Refused { method: kind.method(), error }),
         };
         bytes += result.len();
         if bytes > bytes_max {
-            return Err(format!(
-                "its {} has more than {bytes_max} bytes in all (limits.max_message_size)",
-                kind.method()
-            ));
+            return Err(ListError::TooLong { method: kind.method(), bytes_max });
         }
-        // One page is counted with its answer; of several small ones nobody else knows.
+        // A single page is charged with its answer. The sum of several is charged nowhere else.
         if cursor.is_some() {
-            room.resize_within(bytes, ROOM_WAIT_MAX).await.map_err(|full| full.to_string())?;
+            room.resize_within(bytes, ROOM_WAIT_MAX).await?;
         }
         let Ok(result) = serde_json::from_str::<&RawValue>(&result) else { break };
         offer.add_page(kind, result);
@@ -495,20 +413,20 @@ async fn read_list(
             break;
         }
     }
-    // Until it is delivered to the client.
+    // Charged until the answer is delivered to the client.
     call.hold(room);
     Ok(backend.known.share(kind, offer))
 }
 
 fn described(incomplete: &[IncompleteBackend]) -> serde_json::Value {
-    let one = |i: &IncompleteBackend| {
+    let description = |i: &IncompleteBackend| {
         let state = if i.is_last_good { "last_good" } else { "missing" };
         json!({ "backend": i.backend, "state": state, "why": i.why })
     };
-    incomplete.iter().map(one).collect()
+    incomplete.iter().map(description).collect()
 }
 
-/// Returns the member that tells a client what is not in a list, with a comma before it; nothing where all is.
+/// Returns the member that names what is missing from a list, with a comma before it; empty if nothing is missing.
 fn meta_of(incomplete: &[IncompleteBackend]) -> String {
     if incomplete.is_empty() {
         return String::new();

@@ -1,7 +1,7 @@
-//! The answer to a client's request: routed by method, put in room, recorded, handed out.
+//! Answers a client's request: picks the function for its method, and records the response before it is sent.
 //!
-//! This is the second half of a request's way, which `requests.rs` begins: `conclude` waits for the answer or for its
-//! client to call it off, `respond` picks who answers, and what a backend answers is in `calls.rs`.
+//! `requests.rs` has accepted the request. `await_answer` waits for the answer, or until the client cancels the
+//! request; `respond` chooses by method; `calls.rs` passes what only a backend can answer to that backend.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::budget::Charge;
 use crate::delivery::Outgoing;
 use crate::session::{Call, Outbox};
 
-/// How long an answer may wait for room before its client gets an error instead.
+/// How long an answer waits for memory before its client gets an error instead.
 pub(crate) const ANSWER_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 
 impl Gateway {
-    /// Answers a request; the returned line counts as delivered.
+    /// Answers a request; the returned line counts as delivered. `None` if the client cancelled the request.
     pub async fn answer(self: &Arc<Self>, request: Box<Request>) -> Option<String> {
         self.answer_outgoing(request).await.map(Outgoing::deliver)
     }
@@ -31,31 +31,35 @@ impl Gateway {
     /// Answers a request; the line returned is recorded and must be sent.
     pub async fn answer_outgoing(self: &Arc<Self>, request: Box<Request>) -> Option<Outgoing> {
         let call = request.call.clone();
-        let line = self.conclude(request).await?;
-        let (line, room) = with_room(&call, line).await;
+        let line = self.await_answer(request).await?;
+        // Memory before the tape: if there is none, the tape gets the error that the client gets.
+        let (line, room) = with_memory(&call, line).await;
         let recorded = call.session.record_outgoing(line);
         let line = recorded.unwrap_or_else(|e| Outgoing::unrecorded(not_recorded(&call.id, &e)));
         Some(match room {
-            Some(room) => line.in_room(room),
+            Some(room) => line.with_charge(room),
             None => line,
         })
     }
 
-    /// Answers a request on a stream that others write to as well: in the order of the tape.
+    /// Answers a request on a stream that carries other messages too. The response is recorded and queued in one step,
+    /// so that lines leave in the order of the tape.
     pub async fn answer_on(self: &Arc<Self>, request: Box<Request>, outbox: &Outbox) {
         let call = request.call.clone();
-        let Some(line) = self.conclude(request).await else { return };
-        let (line, room) = with_room(&call, line).await;
+        let Some(line) = self.await_answer(request).await else { return };
+        let (line, room) = with_memory(&call, line).await;
+        // The place in the queue comes first: to wait for it after the recording would let other lines overtake.
         let place = outbox.reserve().await.ok();
-        // Only a short error has no charge yet.
-        let room = room.map_or_else(|| call.session.room_for(""), Ok);
-        if let Err(e) = call.session.say_in_room(place, room, line, WhyUndelivered::ClientLeft) {
+        // No charge means that `with_memory` replaced the answer by a short error.
+        let room = room.map_or_else(|| call.session.charge_for_delivery(""), Ok);
+        if let Err(e) = call.session.queue_charged(place, room, line, WhyUndelivered::ClientLeft) {
             // The client may be gone by now.
             let _ = outbox.send(Outgoing::unrecorded(not_recorded(&call.id, &e))).await;
         }
     }
 
-    async fn conclude(self: &Arc<Self>, mut request: Box<Request>) -> Option<String> {
+    /// Waits for the answer to a request; `None` if its client cancels it first.
+    async fn await_answer(self: &Arc<Self>, mut request: Box<Request>) -> Option<String> {
         let call = request.call.clone();
         // A panic of ours must not leave the client waiting; the panic hook logs it.
         let answering = AssertUnwindSafe(self.dispatch(&mut request)).catch_unwind();
@@ -84,7 +88,7 @@ impl Gateway {
         self.answer_ruled(request).await
     }
 
-    /// Answers a request that rules let pass.
+    /// Chooses by its method who answers a request. Rules have let it pass.
     pub(super) async fn respond(self: &Arc<Self>, request: &mut Request) -> Answer {
         if self.is_task(request) {
             return self.orchestrate(request).await;
@@ -107,6 +111,7 @@ impl Gateway {
             }
             method::SUBSCRIPTIONS_LISTEN if modern => self.listen(request).await,
             method::COMPLETION_COMPLETE => self.complete(request).await,
+            // Methods of the other era. They must not fall through to `pass_on`: a backend might take them.
             method::INITIALIZE
             | method::PING
             | method::LOGGING_SET_LEVEL
@@ -115,19 +120,22 @@ impl Gateway {
             | method::SUBSCRIPTIONS_LISTEN => not_found(&request.method),
             // A server that looks at the method alone would take it for a notification, perhaps of another client.
             method if is_notification(method) => not_found(method),
+            // Extensions and methods of later versions: a backend may know what we do not.
             _ => self.pass_on(request).await,
         }
     }
 }
 
-/// Reserves memory for an answer until its client has read it; without any, the answer becomes an error that says so.
-async fn with_room(call: &Call, line: String) -> (String, Option<Charge>) {
+/// Reserves memory for an answer until its client has read it. If there is none, returns an error to send instead,
+/// without a charge.
+async fn with_memory(call: &Call, line: String) -> (String, Option<Charge>) {
     let (session, bytes) = (&call.session, line.len());
-    let mut room = call.answer_room();
+    let mut room = call.reserved_for_answer();
     let full = match room.resize_within(bytes, ANSWER_WAIT_MAX).await {
         Ok(()) => return (line, Some(room)),
         Err(full) => full,
     };
+    // Freed before the error is made: others wait for this memory.
     drop((line, room));
     session.note_dropped(1, bytes, full.key);
     let why = format!("the answer has {bytes} bytes, and was not passed on: {full}");
@@ -143,7 +151,8 @@ pub(crate) fn not_found(method: &str) -> Answer {
     Answer::error(code::METHOD_NOT_FOUND, &format!("no such method: {method}"))
 }
 
-/// Answers a request whose params name nothing that every reader would read alike.
+/// Refuses a request with a key that servers may read differently: a check here would not be about what the server
+/// reads.
 pub(super) fn unreadable_params() -> Answer {
     Answer::error(
         code::INVALID_PARAMS,

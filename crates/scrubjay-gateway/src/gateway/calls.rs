@@ -1,8 +1,8 @@
 //! Passes calls to the backend that owns them, in the era that the backend speaks.
 //!
-//! The way of a call: its owner is looked up by name (`aggregate.rs`) or by URI (`owners.rs`), a connection to it is opened,
-//! what is held back is refused, and `forward` makes the call. Where client and backend speak different eras, it goes
-//! through `parked_calls.rs` (modern client, legacy backend) or `eras.rs` (legacy client, modern backend).
+//! `owners.rs` finds the backend by name or URI. `forward` opens a connection to it, refuses what is held back
+//! (`quarantine.rs`), and makes the call. If client and backend speak different eras, the call goes through
+//! `parked_calls.rs` (modern client, legacy backend) or `eras.rs` (legacy client, modern backend).
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, Splice};
 use scrubjay_core::protocol::{code, method};
 
-use super::aggregate::known_table;
 use super::eras::ask_for_demands;
+use super::owners::{NameOwner, known_table};
 use super::parked_calls::foreign_state;
 use super::request_state::Foreign;
 use super::{Gateway, Request, not_found};
@@ -40,6 +40,7 @@ impl Gateway {
         call: &Call,
     ) -> Result<Arc<Connection>, CallError> {
         let connection = self.connect(backend, call).await?;
+        // A legacy server keeps state for its client; it would show one of them what another left there.
         if call.session.may_be_several && connection.owner().is_some() {
             return Err(CallError::SeveralClients(backend.id.clone()));
         }
@@ -54,11 +55,12 @@ impl Gateway {
         let Some(name) = request.text_param("name") else {
             return Answer::error(code::INVALID_PARAMS, "params.name is required");
         };
-        let (backend, own) = match self.owner(&request.call, kind, &name).await {
+        let NameOwner { backend, own_name } = match self.owner(&request.call, kind, &name).await {
             Ok(owner) => owner,
-            Err(why) => return Answer::error(code::INVALID_PARAMS, &why),
+            Err(e) => return Answer::error(code::INVALID_PARAMS, &e.to_string()),
         };
-        let params = if own == name { request.params.clone() } else { renamed(request, &own) };
+        // With its own name the params need no change, and their text is shared, not copied.
+        let params = if own_name == name { request.params.clone() } else { renamed(request, &own_name) };
         self.forward(request, &backend, params).await
     }
 
@@ -88,17 +90,19 @@ impl Gateway {
         let text = |key| message::string(message::member(reference, key));
         let (name, uri) = (text("name"), text("uri"));
         if let Some(name) = name {
-            let (backend, own) = match self.owner(&request.call, ListKind::Prompts, &name).await {
-                Ok(owner) => owner,
-                Err(why) => return Answer::error(code::INVALID_PARAMS, &why),
-            };
+            let NameOwner { backend, own_name } =
+                match self.owner(&request.call, ListKind::Prompts, &name).await {
+                    Ok(owner) => owner,
+                    Err(e) => return Answer::error(code::INVALID_PARAMS, &e.to_string()),
+                };
             let raw = request.raw_params();
             let old = message::member(message::member(raw, "ref"), "name");
             let params =
-                raw.and_then(|p| Params::new(Splice::new(p.get()).replace(old, &quoted(&own)).finish()));
+                raw.and_then(|p| Params::new(Splice::new(p.get()).replace(old, &quoted(&own_name)).finish()));
             return self.forward(request, &backend, params).await;
         }
         let Some(uri) = uri else { return Answer::error(code::INVALID_PARAMS, "params.ref is required") };
+        // An empty table is not trusted: a backend may have started since it was made.
         let table = match known_table(&request.call.session, ListKind::Templates) {
             Some(table) if table.names().next().is_some() => table,
             _ => self.aggregate(&request.call, ListKind::Templates).await.table,
@@ -121,6 +125,7 @@ impl Gateway {
             Err(refused) => return refused,
         };
         let backends = self.backends();
+        // Toolsets of this process do not count: a method that the gateway does not know is not theirs.
         let mut others = backends.iter().filter(|b| !b.is_own);
         let only = match (others.next(), others.next()) {
             (Some(only), None) => Some(only.clone()),
@@ -169,10 +174,13 @@ impl Gateway {
             Ok(connection) => connection,
             Err(e) => return Answer::error(code::INTERNAL, &e.to_string()),
         };
-        let held = self.held_call(&call, backend, &connection, &request.method, params.as_deref());
-        if let Some(held) = held.await {
-            return held;
+        // After the connection is chosen: each client may have a server of its own, and those may describe a tool
+        // differently.
+        let refusal = self.held_call(&call, backend, &connection, &request.method, params.as_deref());
+        if let Some(refusal) = refusal.await {
+            return refusal;
         }
+        // Only a modern backend gives out states of its own.
         let params = match connection.era {
             Era::Modern => match self.states.open(&call.session, &backend.id, params) {
                 Ok(params) => params,
@@ -188,11 +196,12 @@ impl Gateway {
                 ask_for_demands(&call, &request.method, backend, &connection, params.as_deref()).await
             }
             _ => {
-                let made =
+                let calling =
                     connection.call(Some(&call), &request.method, params.as_deref(), backend.call_timeout());
-                made.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()))
+                calling.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()))
             }
         };
+        // On a shared connection the server takes all clients for one, so what belongs to one of them is checked here.
         let is_shared = connection.owner().is_none();
         self.tasks.remember(&call.session.client, backend, is_shared, &answer);
         match answer {
@@ -218,14 +227,14 @@ impl Gateway {
             Ok(connection) => connection,
             Err(e) => return Answer::error(code::INTERNAL, &e.to_string()),
         };
-        if let Some(held) = self.held_call(call, backend, &connection, method, params.as_deref()).await {
-            return held;
+        if let Some(refusal) = self.held_call(call, backend, &connection, method, params.as_deref()).await {
+            return refusal;
         }
         let answer = if connection.era == Era::Modern {
             ask_for_demands(call, method, backend, &connection, params.as_deref()).await
         } else {
-            let made = connection.call(Some(call), method, params.as_deref(), backend.call_timeout());
-            made.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()))
+            let calling = connection.call(Some(call), method, params.as_deref(), backend.call_timeout());
+            calling.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()))
         };
         self.tasks.remember(&call.session.client, backend, connection.owner().is_none(), &answer);
         answer

@@ -1,11 +1,11 @@
-//! The sessions of the gateway's clients: how each is opened and ended, and how everything ends.
+//! Opens and ends the sessions of the gateway's clients, and ends all of them when the gateway stops.
 
 use std::sync::Arc;
 
 use scrubjay_tape::format::header::TapeKind;
 
 use super::{Gateway, NewTape};
-use crate::session::{ClientFacts, Sealing, Session, lock};
+use crate::session::{Sealing, Session, lock};
 
 /// How long sealing of tapes may take at shutdown; the next start seals the others.
 const SEALING_MAX: std::time::Duration = std::time::Duration::from_secs(2);
@@ -79,7 +79,7 @@ impl Gateway {
         for (uri, (owner, _)) in std::mem::take(&mut *lock(&session.subscriptions)) {
             self.unfollow(&(owner, uri));
         }
-        // Its connections end with the client's last session. A session that is not inferred is the only one.
+        // Its connections end with the client's last session. A session that is not inferred is its client's only one.
         let is_there = |other: &Arc<Session>| other.client == session.client;
         if !(session.is_inferred && lock(&self.sessions).values().any(is_there)) {
             self.parked.forget_client(&session.client);
@@ -88,9 +88,10 @@ impl Gateway {
         if let Some(transparent) = &self.transparent {
             self.end_server_of(transparent, id, reason);
         }
+        // After its connections are closed: that they ended belongs on the tape that is sealed here.
         session.finish(self.new_tape(NewTape::late()), reason, sealing);
-        if let Some(hear) = self.on_leave.get() {
-            hear(session.connection(), reason);
+        if let Some(on_leave) = self.on_leave.get() {
+            on_leave(session.connection(), reason);
         }
         true
     }
@@ -100,17 +101,17 @@ impl Gateway {
     }
 
     /// Waits until clients have what is on its way to them, but not longer than `limit`.
-    pub(crate) async fn last_words(&self, limit: std::time::Duration) {
-        let all_said = async {
+    pub(crate) async fn wait_for_deliveries(&self, limit: std::time::Duration) {
+        let all_delivered = async {
             for session in self.all_sessions() {
-                session.all_said().await;
+                session.all_delivered().await;
             }
         };
         // What is left is noted as undelivered.
-        let _ = tokio::time::timeout(limit, all_said).await;
+        let _ = tokio::time::timeout(limit, all_delivered).await;
     }
 
-    /// Notes that we are about to stop: what clients do not take from here on is not delivered for that reason.
+    /// Notes that the gateway is about to stop: a message that is not delivered from here on has that as its reason.
     pub fn stopping(&self) {
         self.all_sessions().iter().for_each(|session| session.stopping());
     }
@@ -146,8 +147,8 @@ impl Gateway {
     }
 
     /// Sets what is called when a client left; once.
-    pub fn on_leave(&self, hear: OnLeave) {
-        let _ = self.on_leave.set(hear);
+    pub fn on_leave(&self, on_leave: OnLeave) {
+        let _ = self.on_leave.set(on_leave);
     }
 
     /// Notes on the tape of a client that its connection, as toolsets know it, is in another session from now on.
@@ -158,17 +159,12 @@ impl Gateway {
     }
 }
 
-/// Makes a handle that cannot be guessed: 160 random bits.
+/// Makes a handle that cannot be guessed: 160 random bits, in the letters of two tape ids.
 pub(crate) fn handle() -> String {
     let mut random = [0; 20];
     getrandom::fill(&mut random).expect("the system has a source of randomness");
-    let (one, two) = random.split_at(10);
+    let (first, second) = random.split_at(10);
     let text =
         |half: &[u8]| scrubjay_core::id::TapeId::from_random(half.try_into().expect("ten bytes")).to_string();
-    format!("{}{}", text(one), text(two))
-}
-
-/// The facts a legacy client has before it says anything.
-pub(crate) fn unknown_client() -> ClientFacts {
-    ClientFacts::default()
+    format!("{}{}", text(first), text(second))
 }

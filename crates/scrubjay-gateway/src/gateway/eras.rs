@@ -1,4 +1,5 @@
-//! Translates between the eras: parameters and results, and a modern backend's demands as requests to a legacy client.
+//! Translates between the eras: adapts parameters and results, and sends a modern backend's demands for input to a
+//! legacy client as requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,10 +16,10 @@ use crate::backend::connection::Connection;
 use crate::backend::{Answer, Backend, modern_meta};
 use crate::session::{Call, Demand, lock};
 
-/// How often one call may demand input.
+/// How often one call may demand input: a backend that never has enough would keep a person answering.
 const ROUNDS_MAX: usize = 16;
 
-/// Asks a client in the middle of its call: by a request, or where it cannot be sent one by a demand.
+/// Asks a client in the middle of its call: by a request, or by a demand if it is modern and cannot be sent requests.
 pub(super) async fn ask_client(call: &Arc<Call>, method: &str, params: Option<&str>) -> Answer {
     let Some(demands) = &call.demands else {
         return call.session.ask(Some(&call.outbox()), method, params).await;
@@ -31,7 +32,7 @@ pub(super) async fn ask_client(call: &Arc<Call>, method: &str, params: Option<&s
     answer.await.unwrap_or_else(|_| Answer::error(code::INTERNAL, "the client gave no answer"))
 }
 
-/// Calls a modern backend, putting its demands to the client.
+/// Calls a modern backend. While its result demands input, asks the client and calls again with the responses.
 pub(super) async fn ask_for_demands(
     call: &Arc<Call>,
     method: &str,
@@ -41,8 +42,8 @@ pub(super) async fn ask_for_demands(
 ) -> Answer {
     let mut current = adapted(call, Era::Modern, params);
     for _ in 0..ROUNDS_MAX {
-        let made = connection.call(Some(call), method, current.as_deref(), backend.call_timeout()).await;
-        let result = match made {
+        let answer = connection.call(Some(call), method, current.as_deref(), backend.call_timeout()).await;
+        let result = match answer {
             Ok(Answer::Result(result)) => result,
             Ok(error) => return error,
             Err(e) => return Answer::error(code::INTERNAL, &e.to_string()),
@@ -51,22 +52,26 @@ pub(super) async fn ask_for_demands(
         if message::string(message::member(raw, "resultType")).as_deref() != Some("input_required") {
             return Answer::Result(result);
         }
+        // Ordered by key, so that the client is always asked in the same order.
         let demanded: BTreeMap<String, Box<RawValue>> = message::member(raw, "inputRequests")
             .and_then(|r| serde_json::from_str(r.get()).ok())
             .unwrap_or_default();
         let mut responses = Vec::new();
         for (key, demand) in &demanded {
-            let asked = message::string(message::member(Some(demand), "method")).unwrap_or_default();
-            let with = message::member(Some(demand), "params").map(RawValue::get);
-            if capability_of(&asked).is_none_or(|capability| !call.facts.can(capability)) {
-                let why = format!("the backend demands {asked}, which the client does not support");
+            let demanded_method =
+                message::string(message::member(Some(demand), "method")).unwrap_or_default();
+            let its_params = message::member(Some(demand), "params").map(RawValue::get);
+            // Also refuses methods that are no question to a client: a backend must not send it any request it likes.
+            if capability_of(&demanded_method).is_none_or(|capability| !call.facts.can(capability)) {
+                let why = format!("the backend demands {demanded_method}, which the client does not support");
                 return Answer::error(code::INTERNAL, &why);
             }
-            match ask_client(call, &asked, with).await {
+            match ask_client(call, &demanded_method, its_params).await {
                 Answer::Result(given) => responses.push(format!("{}:{given}", quoted(key))),
                 error @ Answer::Error(_) => return error,
             }
         }
+        // From the original params: responses and state of an earlier round must not be repeated.
         let base = adapted(call, Era::Modern, params).unwrap_or_else(|| "{}".to_owned());
         let Ok(object) = serde_json::from_str::<&RawValue>(&base) else { break };
         let mut next = Splice::new(object.get()).add_member(
@@ -90,6 +95,7 @@ pub(super) fn adapted(call: &Call, era: Era, params: Option<&str>) -> Option<Str
     let base = params.unwrap_or("{}");
     let Ok(object) = serde_json::from_str::<&RawValue>(base) else { return params.map(str::to_owned) };
     let meta = message::member(Some(object), "_meta");
+    // A modern client's params have the envelope already.
     if message::member(meta, meta::PROTOCOL_VERSION).is_some() {
         return Some(base.to_owned());
     }
@@ -110,7 +116,7 @@ pub(super) fn adapted(call: &Call, era: Era, params: Option<&str>) -> Option<Str
     })
 }
 
-/// Takes out of `_meta` what only modern requests carry: a legacy backend may refuse it.
+/// Removes from `_meta` what only modern requests carry: servers on the Python SDK refuse it after a legacy greeting.
 fn without_envelope(params: &str) -> String {
     let object = serde_json::from_str::<&RawValue>(params).ok();
     let meta = message::member(object, "_meta");

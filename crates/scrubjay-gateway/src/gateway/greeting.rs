@@ -1,7 +1,7 @@
 //! Opens conversations in both eras: `initialize`, `server/discover`, and what a request says of its client.
 //!
-//! A client is greeted with what the backends offer, as they said in this run or the last; only one that was never
-//! heard of is waited for, and only for a moment.
+//! A client is greeted with what the backends offer, as their profiles say. The greeting waits only for backends
+//! without a profile, and only for a moment.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,25 +11,57 @@ use scrubjay_core::message::{self, error as jsonrpc_error};
 use scrubjay_core::protocol::{code, meta, method, version};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use thiserror::Error;
 
 use super::{Gateway, Request};
 use crate::backend::Answer;
 use crate::client_message::{ClientMessage, text_in};
 use crate::session::{ClientFacts, Session, lock};
 
-/// How long a client waits to be greeted while backends that were never heard of start: well below the three
-/// seconds after which common hosts take another greeting.
+/// How long a greeting waits for backends without a profile to start. Well below three seconds, after which common
+/// hosts try another greeting.
 const GREETING_MAX: Duration = Duration::from_secs(1);
 
-/// Returns what a request says of its client, or the error it earns.
+/// Why a request does not say what every request must say of its client.
+#[derive(Debug, Error)]
+pub(super) enum ClientFactsError {
+    /// A key of `params._meta` is missing.
+    #[error("params._meta[\"{0}\"] is required")]
+    Missing(&'static str),
+    /// It is of a version that the gateway does not speak.
+    #[error("unsupported protocol version")]
+    UnsupportedVersion {
+        /// The version, or nothing if it is no text.
+        requested: String,
+    },
+}
+
+impl ClientFactsError {
+    /// Returns the JSON-RPC error to answer with.
+    pub(super) fn to_json_rpc(&self) -> String {
+        let message = self.to_string();
+        match self {
+            Self::Missing(_) => jsonrpc_error(code::INVALID_PARAMS, &message, None),
+            Self::UnsupportedVersion { requested } => {
+                let data = json!({ "supported": version::SUPPORTED, "requested": requested });
+                jsonrpc_error(code::UNSUPPORTED_VERSION, &message, Some(&data))
+            }
+        }
+    }
+}
+
+/// Returns what a request says of its client.
+///
+/// # Errors
+/// It is of the modern era and does not say what it must, or of a version that the gateway does not speak.
 pub(super) fn facts_of(
     session: &Arc<Session>,
     method: &str,
     message: &ClientMessage,
-) -> Result<Arc<ClientFacts>, String> {
+) -> Result<Arc<ClientFacts>, ClientFactsError> {
     let Some(version) = message.meta(meta::PROTOCOL_VERSION) else {
         if method == method::SERVER_DISCOVER {
-            return Err(missing(meta::PROTOCOL_VERSION));
+            return Err(ClientFactsError::Missing(meta::PROTOCOL_VERSION));
         }
         let mut facts = session.facts();
         if facts.era != Era::Legacy {
@@ -39,11 +71,10 @@ pub(super) fn facts_of(
     };
     let version = text_in(Some(version)).unwrap_or_default();
     if version != version::MODERN {
-        let data = json!({ "supported": version::SUPPORTED, "requested": version });
-        return Err(jsonrpc_error(code::UNSUPPORTED_VERSION, "unsupported protocol version", Some(&data)));
+        return Err(ClientFactsError::UnsupportedVersion { requested: version });
     }
     let Some(capabilities) = message.meta(meta::CLIENT_CAPABILITIES) else {
-        return Err(missing(meta::CLIENT_CAPABILITIES));
+        return Err(ClientFactsError::Missing(meta::CLIENT_CAPABILITIES));
     };
     let info = match message.meta(meta::CLIENT_INFO) {
         Some(info) => info.to_owned(),
@@ -52,12 +83,8 @@ pub(super) fn facts_of(
     Ok(Arc::new(ClientFacts { era: Era::Modern, version, capabilities: capabilities.to_owned(), info }))
 }
 
-fn missing(key: &str) -> String {
-    message::error(code::INVALID_PARAMS, &format!("params._meta[\"{key}\"] is required"), None)
-}
-
 impl Gateway {
-    /// Tells clients something before what the backends tell them, from the next greeting on, or no longer.
+    /// Sets or removes the text that goes before the instructions of the backends, from the next greeting on.
     pub fn notice(&self, notice: Option<String>) {
         *lock(&self.notice) = notice;
     }
@@ -84,7 +111,7 @@ impl Gateway {
             }
         }
         let member = |key| message::member(params, key).map(|v: &RawValue| v.get().to_owned());
-        let unknown = super::unknown_client();
+        let unknown = ClientFacts::default();
         let facts = ClientFacts {
             era: Era::Legacy,
             version: version.to_owned(),
@@ -107,7 +134,7 @@ impl Gateway {
     }
 
     pub(super) async fn discover(self: &Arc<Self>, request: &Request) -> Answer {
-        // Kept, so that what else the client says can be told to be its.
+        // Kept, because notifications between requests do not state them.
         if let Err(full) = request.call.session.set_facts(request.call.facts.clone()) {
             return Answer::error(code::INTERNAL, &full.to_string());
         }
@@ -126,9 +153,10 @@ impl Gateway {
         Answer::Result(result.to_string())
     }
 
-    /// Starts the backends that a client needs to be greeted truly, and waits a moment for those never heard of.
+    /// Starts backends for a greeting, and waits a moment for those without a profile.
     ///
-    /// The one client of standard streams needs all of them in any case; of many clients each starts what it uses.
+    /// The one client of standard streams will need all of them. With many clients, those with a profile start when a
+    /// client first uses them.
     async fn warm_up(self: &Arc<Self>, session: &Arc<Session>, facts: &ClientFacts) {
         let is_only_client = self.has_one_client();
         let mut unknown = tokio::task::JoinSet::new();
@@ -140,7 +168,7 @@ impl Gateway {
             let (gateway, backend) = (Arc::downgrade(self), backend.clone());
             let (session, facts) = (session.clone(), facts.clone());
             let start = async move {
-                // A backend that does not start has been reported; lists do without it.
+                // A backend that does not start has been reported, and is missing from lists.
                 if let Ok(connection) = backend.connection(&session, &facts).await
                     && let Some(gateway) = gateway.upgrade()
                 {
@@ -155,11 +183,12 @@ impl Gateway {
         }
         let all = async { while unknown.join_next().await.is_some() {} };
         if tokio::time::timeout(GREETING_MAX, all).await.is_err() {
+            // Dropped, the set would abort the starts.
             unknown.detach_all();
         }
     }
 
-    /// Returns what the gateway offers: everything it can pass on, and what only some backends have.
+    /// Returns the gateway's capabilities: what it passes on for any backend, and what some backend declares.
     fn capabilities(&self, era: Era) -> Value {
         let mut all = json!({
             "tools": { "listChanged": true },
@@ -168,7 +197,7 @@ impl Gateway {
             "completions": {},
             "logging": {},
         });
-        // Tasks and extensions only where a backend has them: nobody else could serve them.
+        // Tasks and extensions only if a backend has them: the gateway itself cannot serve them.
         let backends = self.backends();
         let greetings = backends.iter().filter_map(|backend| backend.known.greeting(era));
         for (_, greeting) in greetings.filter(|(spoken, _)| *spoken == era) {
@@ -182,10 +211,10 @@ impl Gateway {
         all
     }
 
-    /// Returns what the backends tell clients to do, each under its name.
+    /// Returns the instructions of the backends, each under its name, behind the gateway's own notice.
     fn instructions(&self, session: &Session, era: Era) -> Option<String> {
         let backends = self.backends();
-        let told: Vec<String> = backends
+        let of_backends: Vec<String> = backends
             .iter()
             .filter_map(|backend| {
                 let (spoken, greeting) = backend.known.greeting(era)?;
@@ -193,8 +222,8 @@ impl Gateway {
                 Some(if backends.len() == 1 { text } else { format!("## {}\n{text}", backend.title()) })
             })
             .collect();
-        let told: Vec<String> = lock(&self.notice).clone().into_iter().chain(told).collect();
-        (!told.is_empty()).then(|| told.join("\n\n"))
+        let all: Vec<String> = lock(&self.notice).clone().into_iter().chain(of_backends).collect();
+        (!all.is_empty()).then(|| all.join("\n\n"))
     }
 }
 

@@ -1,9 +1,8 @@
 //! How long a list waits for the backends that have not answered.
 //!
-//! Nothing tells a slow server from one that hangs but what it does meanwhile. So a list waits for a moment after
-//! the last good answer; for a server that is new it waits longer while that is at work, seen by the processor time
-//! it uses before it says anything, or while it might have the tool that is wanted; and for one that kept clients
-//! waiting for nothing before, it does not wait at all.
+//! A slow server looks like one that hangs. A list waits for a moment after the last good answer. For a new server it
+//! waits longer while that uses processor time before its first output, or while it may have a wanted name. For a
+//! server that kept clients waiting for nothing before, it hardly waits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +17,10 @@ use crate::session::{Session, lock};
 const QUIET: Duration = Duration::from_millis(700);
 /// How long it waits for the first answer of any server outside this process.
 const FIRST_MAX: Duration = Duration::from_secs(3);
-/// How long it waits for a new server that is at work, or may have what is wanted.
+/// How long it waits for a new server that is busy, or may have a wanted name.
 const NEW_MAX: Duration = Duration::from_secs(10);
-/// How often it is looked whether a server is at work: some ticks of the processor clock, which has 100 a second.
+/// How often the processor time of a server is read: 25 ticks of a clock that has 100 a second, so that a busy one
+/// shows.
 const LOOK: Duration = Duration::from_millis(250);
 
 pub(super) struct ListDeadline {
@@ -29,11 +29,11 @@ pub(super) struct ListDeadline {
     last_good: Instant,
     /// Whether a server outside this process has answered.
     any_answered: bool,
-    /// Which backends have given this client a list before, or anybody.
+    /// Which backends are no new ones: they have given a list before, to this client or another.
     known: Vec<bool>,
-    /// Whether something is wanted that nobody had so far.
+    /// Whether a name is wanted that no list had so far.
     is_wanting: bool,
-    /// How much processor time each had used when it was last seen at work, and when that was.
+    /// How much processor time each had used when it was last seen busy, and when that was.
     at_work: Vec<(u64, Instant)>,
 }
 
@@ -67,12 +67,12 @@ impl ListDeadline {
         }
     }
 
-    /// Notes that what is wanted was found.
+    /// Notes that the wanted name was found.
     pub(super) fn found(&mut self) {
         self.is_wanting = false;
     }
 
-    /// Waits for the next answer, for as long as it is worth while.
+    /// Waits for the next answer; `None` when the list is not to wait any longer.
     pub(super) async fn wait<T>(
         &mut self,
         backends: &[Arc<Backend>],
@@ -83,8 +83,8 @@ impl ListDeadline {
         loop {
             let until = self.until(backends, answered);
             let look = until.min(Instant::now() + LOOK);
-            if let Ok(came) = tokio::time::timeout_at(look, &mut next).await {
-                return came;
+            if let Ok(answer) = tokio::time::timeout_at(look, &mut next).await {
+                return answer;
             }
             if Instant::now() >= self.until(backends, answered) {
                 return None;
@@ -101,7 +101,7 @@ impl ListDeadline {
 
     fn until_for(&mut self, place: usize, backend: &Backend) -> Instant {
         if backend.known.kept_waiting() {
-            // Its answer is taken along if it comes while others are waited for.
+            // Hardly any wait of its own. Its answer is still used if it comes while the list waits for others.
             return self.last_good + QUIET / 10;
         }
         let quiet = self.last_good + QUIET;
@@ -119,7 +119,7 @@ impl ListDeadline {
             Some(_) => {}
             None => return first,
         }
-        // Seen at work a moment ago, it is given another.
+        // It was busy a moment ago, so the list waits for three more checks.
         first.max((*since + LOOK * 3).min(self.begun + NEW_MAX))
     }
 }

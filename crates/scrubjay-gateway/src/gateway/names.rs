@@ -1,9 +1,9 @@
-//! Who owns which name: made of what each list just said, and of nothing else. Pure.
+//! Assigns names to tools, prompts and resources, from the lists just received. Pure.
 //!
-//! A tool or prompt keeps its name unless two backends use it: then each of theirs is `<backend>__<name>`. A name
-//! that was given stays with its owner for as long as the gateway runs, while backends come and go: it never means
-//! another backend's tool. The long form always works in a call. Resources are known by their URIs, which are not
-//! ours to change: where two backends list one, the first in the configuration has it.
+//! A tool or prompt keeps its name unless two backends use it: then each is called `<backend>__<name>`. A name stays
+//! with its owner for as long as the gateway runs, even if backends come and go, so that it never means another
+//! backend's tool. The long form always works in a call. URIs of resources are not changed: if two backends list one,
+//! the first in the configuration owns it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,8 +15,9 @@ use crate::backend::list::{BackendList, ListKind};
 use crate::budget::{Budget, Charge, Use};
 use crate::config::Naming;
 
-/// How many bytes of names are remembered of one backend; beyond that those that it does not list any more are
-/// forgotten, and where these are not enough all of its: no backend makes another lose its names.
+/// How many bytes of names are remembered of one backend. Beyond that, the names that it does not list any more are
+/// forgotten, or all of its names if that is not enough. Each backend has its own limit, so that none makes another
+/// lose its names.
 const GIVEN_BYTES_MAX: usize = 4 << 20;
 /// The memory a name takes in a map besides its text: the entry, and the allocator's overhead.
 const NAME_BYTES: usize = 160;
@@ -37,13 +38,13 @@ pub(crate) struct OwnedName {
     pub(crate) own: String,
 }
 
-/// What one list said: who owns which name.
+/// The owners of names, as of one list.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct NameTable {
     by_name: HashMap<String, OwnedName>,
     /// The arguments that are repeated in headers, by the tool's name as clients see it.
     mirrored: HashMap<String, Vec<MirroredArgument>>,
-    /// The room that it takes for as long as anybody has it.
+    /// The charge for its memory, for as long as it is in use.
     room: Room,
 }
 
@@ -60,13 +61,13 @@ impl PartialEq for Room {
 impl Eq for Room {}
 
 impl NameTable {
-    /// Takes room for it; returns whether there was any: where there was none it may not be kept.
+    /// Charges its memory; returns whether there was enough. If not, it may not be kept.
     pub(super) fn take_room(&mut self, budget: &Budget) -> bool {
         self.room = Room(budget.charge(Use::BackendList, self.bytes()).ok());
         self.room.0.is_some()
     }
 
-    /// Returns how many bytes it takes to keep it.
+    /// Returns how many bytes of memory it takes.
     fn bytes(&self) -> usize {
         let names = self.by_name.iter().map(|(name, owned)| NAME_BYTES + name.len() + owned.own.len());
         let path = |path: &[String]| path.iter().map(|name| NAME_BYTES + name.len()).sum::<usize>();
@@ -134,7 +135,7 @@ impl AssignedNames {
         *self.bytes.entry(owned.backend.clone()).or_default() += given_bytes(owned, &name);
         self.by_owner.insert(owned.clone(), name.clone());
         self.by_name.insert(name, owned.clone());
-        // Callers may use the long form as well, so nobody else gets that name.
+        // Clients may call it by the long form as well, so no other tool gets that name.
         self.by_name.entry(long(owned)).or_insert_with(|| owned.clone());
     }
 
@@ -142,8 +143,8 @@ impl AssignedNames {
         !self.by_name.contains_key(name)
     }
 
-    /// Forgets names of the backends of which too many are remembered: those that are in none of these lists, and
-    /// where that is not enough the others.
+    /// Forgets names of backends with more than `GIVEN_BYTES_MAX`: first those that are in none of these lists, then
+    /// all.
     fn stay_bounded(&mut self, listed: &[ListedBackend]) {
         let large: Vec<Arc<str>> = self.large().collect();
         for backend in large {
@@ -164,7 +165,7 @@ impl AssignedNames {
         self.bytes.iter().filter(|(_, bytes)| **bytes > GIVEN_BYTES_MAX).map(|(backend, _)| backend.clone())
     }
 
-    /// Forgets the names of a backend, but for these.
+    /// Forgets the names of a backend, except those for which `stays` returns true.
     fn forget(&mut self, backend: &str, stays: impl Fn(&OwnedName) -> bool) {
         let stays = |owned: &OwnedName| &*owned.backend != backend || stays(owned);
         self.by_owner.retain(|owned, _| stays(owned));
@@ -247,6 +248,7 @@ fn name_definitions(
     // Toolsets first: their names are documented, and the same everywhere.
     let (toolsets, others): (Vec<_>, Vec<_>) = items.iter().partition(|(list, _, _)| list.is_own);
     for (list, owned, _) in toolsets.into_iter().chain(others) {
+        // It keeps the name it has, even if that collides by now: a client may still call it by that.
         if given.by_owner.contains_key(owned) {
             continue;
         }
@@ -270,7 +272,7 @@ fn long(owned: &OwnedName) -> String {
     format!("{}__{}", owned.backend, owned.own)
 }
 
-/// Returns the long form of a name or, where somebody's tool is called just that, one with a number.
+/// Returns the long form of a name; with a number if another tool is called exactly that.
 fn unused(owned: &OwnedName, given: &AssignedNames) -> String {
     let long = long(owned);
     if given.is_free(&long) {
@@ -289,6 +291,7 @@ fn renamed(raw: &str, kind: ListKind, name: &str) -> String {
 /// Reads which arguments a tool's definition wants repeated in headers.
 fn mirrored_in(definition: &str) -> Vec<MirroredArgument> {
     let mut found = Vec::new();
+    // Few tools want that; a search for the text is cheaper than parsing each.
     if definition.contains("x-mcp-header") {
         let definition: serde_json::Value = serde_json::from_str(definition).unwrap_or_default();
         find_mirrored(&definition["inputSchema"], &mut Vec::new(), &mut found);

@@ -1,7 +1,7 @@
-//! Rules on what the gateway answers itself: what no backend hears of passes them here, as it would on the way to one.
+//! Applies rules to requests that the gateway answers itself, as if it were a backend.
 //!
-//! The router goes by the name of its toolset, everything else by the gateway's own. What is put together of what backends
-//! say (lists, greetings) is judged where they say it.
+//! In rules the router goes by the name of its toolset, everything else by the gateway's own. Lists and greetings are
+//! not judged here: they are made of messages of backends, which were judged when they came.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use crate::client_message::Params;
 use crate::ruled_line::{self, RuledLine, answer_in};
 use crate::session::Call;
 
-/// What rules know the router by.
+/// The router's name in rules.
 const ROUTER: &str = "router";
-/// What rules know the gateway itself by.
+/// The gateway's own name in rules.
 const GATEWAY: &str = "scrubjay";
 
-/// The way between a client's request and the gateway's own answer to it.
+/// The leg between a client's request and the gateway's own answer: judged and recorded like one to a backend.
 struct OwnLeg {
     judge: Judge,
     name: &'static str,
@@ -30,7 +30,7 @@ struct OwnLeg {
 }
 
 impl Gateway {
-    /// Answers a request; one that no backend hears of by the rules.
+    /// Answers a request; one that the gateway answers itself passes the rules first.
     pub(super) async fn answer_ruled(self: &Arc<Self>, request: &mut Request) -> Answer {
         let rules = self.rules.are_any().then(|| self.rules.now()).flatten();
         let leg = rules.and_then(|rules| self.own_leg(rules, request));
@@ -42,7 +42,7 @@ impl Gateway {
         }
     }
 
-    /// Returns the way to the answer, where none but the gateway answers and a rule is about that.
+    /// Returns the leg for a request, if only the gateway answers it and a rule applies to that.
     fn own_leg(&self, rules: Arc<Rules>, request: &Request) -> Option<OwnLeg> {
         let name = match request.method.as_str() {
             _ if self.is_task(request) => ROUTER,
@@ -53,12 +53,13 @@ impl Gateway {
         judge.is_strict().then(|| OwnLeg { judge, name, call: request.call.clone() })
     }
 
-    /// Answers a request over such a way; an error is what rules say in the place of the answer.
+    /// Answers a request over such a leg; an error is what the rules answer instead.
     async fn answer_over(self: &Arc<Self>, mut leg: OwnLeg, request: &mut Request) -> Result<Answer, Answer> {
         let id = request.id.as_raw().to_owned();
-        let asked = message::request(&id, &request.method, request.params.as_deref());
-        let asked = leg.pass(Direction::ClientToServer, asked).await?;
-        request.params = Parts::of(&asked).ok().and_then(|parts| Params::new(parts.params?.get()));
+        let line = message::request(&id, &request.method, request.params.as_deref());
+        let line = leg.pass(Direction::ClientToServer, line).await?;
+        // A rule may have changed the params: the answer is to what it let pass.
+        request.params = Parts::of(&line).ok().and_then(|parts| Params::new(parts.params?.get()));
         let answer = match self.respond(request).await {
             Answer::Result(result) => message::result(&id, &result),
             Answer::Error(error) => message::raw_error(&id, &error),
@@ -67,7 +68,7 @@ impl Gateway {
         answer_in(&answer).ok_or_else(|| Answer::error(code::INTERNAL, "rules left no answer"))
     }
 
-    /// Names, in the log, rules that are about backends which nobody has.
+    /// Logs the rules that name no backend of this gateway: a misspelt name must not look like a rule in force.
     pub(super) fn name_idle_rules(&self) {
         let Some(rules) = self.rules.now().filter(|_| self.transparent.is_none()) else { return };
         let backends = self.backends();
@@ -82,13 +83,13 @@ impl Gateway {
 }
 
 impl OwnLeg {
-    /// Judges a line and records it; returns it as it goes on, or what is answered in its place.
+    /// Judges a line and records it; returns the line to pass on, or what the rules answer instead.
     async fn pass(&mut self, direction: Direction, line: String) -> Result<String, Answer> {
-        let line = RuledLine { judgement: self.judge.line(direction, line.as_bytes()), came: line };
+        let line = RuledLine { judgement: self.judge.line(direction, line.as_bytes()), original: line };
         line.hold().await;
         let via = Some(Leg { backend: self.name, connection: 1, transport: Transport::Memory });
-        let operation = self.call.recorded.map(|place| place.number);
-        let items = ruled_line::items(direction, Terminator::Lf, line.came.as_bytes(), &line.judgement);
+        let operation = self.call.recorded.map(|entry| entry.number);
+        let items = ruled_line::items(direction, Terminator::Lf, line.original.as_bytes(), &line.judgement);
         let items: Vec<Item<'_>> = items.into_iter().map(|item| Item { via, operation, ..item }).collect();
         let recorded = self.call.session.record_backend(&items, 0, |_| ());
         recorded.map_err(|e| {

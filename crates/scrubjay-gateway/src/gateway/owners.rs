@@ -1,19 +1,185 @@
-//! Which backend a resource belongs to: by its list, by its templates, or because no other could have it.
+//! Which backend owns a name or a URI.
+//!
+//! A name is looked up in the newest list that the client was given (`aggregate.rs`, `names.rs`). If it is not there,
+//! all backends are asked for their lists. A URI may also belong to a backend by a template, or because only one
+//! backend has resources at all.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use scrubjay_core::envelope::Era;
+use thiserror::Error;
 
 use super::Gateway;
-use super::aggregate::known_table;
-use super::names::NameTable;
+use super::names::{NameTable, OwnedName};
+use super::quarantine::HeldDefinition;
 use crate::backend::Backend;
 use crate::backend::list::ListKind;
-use crate::session::Call;
+use crate::session::{Call, Session, lock};
+
+/// A backend, and its own name for what a client named.
+pub(super) struct NameOwner {
+    pub(super) backend: Arc<Backend>,
+    /// The name without the prefix that it has for clients if two backends use it.
+    pub(super) own_name: String,
+}
+
+/// Why a name leads to no backend. `word` is the kind of what was named: tool, prompt or resource.
+#[derive(Debug, Error)]
+pub(super) enum NoOwner {
+    /// No backend ever listed it.
+    #[error("unknown {word}: {name}{}", in_brackets(.not_available))]
+    Unknown {
+        /// The kind.
+        word: &'static str,
+        /// The name.
+        name: String,
+        /// The backends without an open connection, which may have it.
+        not_available: Vec<String>,
+    },
+    /// It is in quarantine.
+    #[error(transparent)]
+    Held(#[from] HeldDefinition),
+    /// The newest list has it, and its backend was removed since.
+    #[error("{word} \"{name}\" is of backend \"{backend}\", which is gone")]
+    BackendRemoved {
+        /// The kind.
+        word: &'static str,
+        /// The name.
+        name: String,
+        /// The backend's id.
+        backend: Arc<str>,
+    },
+    /// An earlier list had it, and its backend was removed since.
+    #[error("{word} \"{name}\" was of backend \"{backend}\", which is gone")]
+    EarlierBackendRemoved {
+        /// The kind.
+        word: &'static str,
+        /// The name.
+        name: String,
+        /// The backend's id.
+        backend: Arc<str>,
+    },
+    /// Its backend is running and does not list it now.
+    #[error("backend \"{backend}\" does not offer {word} \"{name}\" any more")]
+    NotOffered {
+        /// The kind.
+        word: &'static str,
+        /// The name.
+        name: String,
+        /// The backend's id.
+        backend: Arc<str>,
+    },
+    /// Its backend is not running.
+    #[error("{word} \"{name}\" is of backend \"{backend}\", which is not available: {why}")]
+    BackendNotAvailable {
+        /// The kind.
+        word: &'static str,
+        /// The name.
+        name: String,
+        /// The backend's id.
+        backend: Arc<str>,
+        /// Why it is not running.
+        why: String,
+    },
+}
+
+fn in_brackets(not_available: &[String]) -> String {
+    if not_available.is_empty() {
+        return String::new();
+    }
+    format!(" (not available: {})", not_available.join(", "))
+}
 
 impl Gateway {
-    /// Finds the backend of a resource: by its list, its templates, or because it is the only one.
+    /// Finds the backend that owns a name: in the newest list that this client was given, else in the newest list that
+    /// any client was given, else by asking all backends.
+    pub(super) async fn owner(
+        self: &Arc<Self>,
+        call: &Arc<Call>,
+        kind: ListKind,
+        name: &str,
+    ) -> Result<NameOwner, NoOwner> {
+        let owned = match self.known_owner(call, kind, name) {
+            Some(owned) => Some(owned),
+            None => self.ask_for_name(call, kind, name).await.owner(name).cloned(),
+        };
+        let Some(owned) = owned else { return Err(self.why_no_owner(&call.session, kind, name)) };
+        match self.backend(&owned.backend) {
+            Some(backend) => Ok(NameOwner { backend, own_name: owned.own }),
+            None => {
+                let (word, name, backend) = (kind.word(), name.to_owned(), owned.backend);
+                Err(NoOwner::BackendRemoved { word, name, backend })
+            }
+        }
+    }
+
+    /// Asks all backends for their lists to find a name. Calls of one client take turns, and use what another found in
+    /// the meantime: without that, many calls at once would each read every list.
+    async fn ask_for_name(self: &Arc<Self>, call: &Arc<Call>, kind: ListKind, name: &str) -> Arc<NameTable> {
+        let name_lookups = &call.session.name_lookups[kind as usize];
+        let before = name_lookups.done.load(Ordering::Acquire);
+        let _turn = name_lookups.turn.lock().await;
+        let has_been_asked = name_lookups.done.load(Ordering::Acquire) != before;
+        if let Some(table) = has_been_asked.then(|| known_table(&call.session, kind)).flatten() {
+            return table;
+        }
+        let table = self.aggregate_for_name(call, kind, name).await.table;
+        name_lookups.done.fetch_add(1, Ordering::AcqRel);
+        table
+    }
+
+    fn known_owner(&self, call: &Call, kind: ListKind, name: &str) -> Option<OwnedName> {
+        let table = match known_table(&call.session, kind) {
+            Some(table) => table,
+            // Tools and prompts describe the server and are the same for all clients. Resources may be one client's
+            // data.
+            None if kind.is_definition() => {
+                lock(&self.routes).newest.get(&(kind, call.facts.era == Era::Modern)).cloned()?
+            }
+            None => return None,
+        };
+        table.owner(name).cloned()
+    }
+
+    fn why_no_owner(&self, session: &Session, kind: ListKind, name: &str) -> NoOwner {
+        let owned = lock(&self.routes).assigned.get(&kind).and_then(|names| names.owner(name).cloned());
+        let (word, name) = (kind.word(), name.to_owned());
+        let Some(owned) = owned else {
+            return NoOwner::Unknown { word, name, not_available: self.backends_without_connection() };
+        };
+        if let Some(held) = self.held_definition(session, kind, &owned) {
+            return held.into();
+        }
+        let Some(backend) = self.backend(&owned.backend) else {
+            return NoOwner::EarlierBackendRemoved { word, name, backend: owned.backend };
+        };
+        let state = backend.state();
+        if state.is_ready {
+            return NoOwner::NotOffered { word, name, backend: owned.backend };
+        }
+        let why = state.why.unwrap_or_else(|| "it is not running".to_owned());
+        NoOwner::BackendNotAvailable { word, name, backend: owned.backend, why }
+    }
+
+    fn backends_without_connection(&self) -> Vec<String> {
+        let backends = self.backends();
+        backends.iter().filter(|b| b.open_connections().is_empty()).map(|b| b.title()).collect()
+    }
+
+    /// Returns the templates that a table names, and their owners.
+    pub(super) fn templates(&self, table: &NameTable) -> Vec<(String, Arc<Backend>)> {
+        table
+            .names()
+            .filter_map(|(name, owned)| Some((name.to_owned(), self.backend(&owned.backend)?)))
+            .collect()
+    }
+
+    /// Finds the backend of a resource: by its list, by its templates, or because it is the only one that has
+    /// resources.
     pub(super) async fn owner_of_uri(self: &Arc<Self>, call: &Arc<Call>, uri: &str) -> Option<Arc<Backend>> {
-        if let Ok((backend, _)) = self.owner(call, ListKind::Resources, uri).await {
-            return Some(backend);
+        if let Ok(owner) = self.owner(call, ListKind::Resources, uri).await {
+            return Some(owner.backend);
         }
         let known = known_table(&call.session, ListKind::Templates);
         let mut fitting = known.and_then(|table| self.fitting_template(&table, uri));
@@ -32,7 +198,7 @@ impl Gateway {
                 able.push(backend.clone());
             }
         }
-        // Unlisted, but nobody else could have it.
+        // Servers may have resources that they do not list. If two could have it, a guess may reach the wrong one.
         if able.len() == 1 { able.pop() } else { None }
     }
 
@@ -41,7 +207,12 @@ impl Gateway {
     }
 }
 
-/// Returns what stands with the template that fits a URI; of several, the one with the longest fixed part.
+/// Returns the owners of names as of the newest list that this client was given.
+pub(super) fn known_table(session: &Session, kind: ListKind) -> Option<Arc<NameTable>> {
+    lock(&session.tables).get(&kind).cloned()
+}
+
+/// Returns the owner of the template that fits a URI; if several fit, the one with the longest fixed part counts.
 fn most_specific<T>(mut templates: Vec<(String, T)>, uri: &str) -> Option<T> {
     templates.sort_by_key(|(template, _)| std::cmp::Reverse(fixed_part(template).len()));
     templates.into_iter().find(|(template, _)| uri.starts_with(fixed_part(template))).map(|(_, one)| one)

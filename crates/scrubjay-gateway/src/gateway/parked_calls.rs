@@ -1,7 +1,9 @@
-//! Calls that wait for their client: a legacy backend asked in the middle of one, and a modern client cannot be asked.
+//! Calls that wait for input of a modern client.
 //!
-//! The client gets a result that demands input, under a state that cannot be guessed, while its backend waits. The
-//! client's next request with that state takes the call up again. A state is of use to the client it was given to alone.
+//! If a legacy backend asks something in the middle of a call, a modern client cannot be sent the question as a
+//! request. The client gets the result `input_required` with a state that cannot be guessed, and the call is parked: it
+//! runs on, and its backend waits. The client's next request with that state resumes the call. No other client can use
+//! the state.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -24,11 +26,11 @@ use crate::backend::{Answer, Backend, CallError};
 use crate::client_message::text_in;
 use crate::session::{Call, Demand, lock};
 
-/// How many calls may wait for their client to come back.
+/// How many calls may be parked: each holds a task, its request in memory, and a call of a backend.
 const PARKED_MAX: usize = 1024;
 /// How many of them may be one client's, so that others can still be asked.
 const PARKED_EACH_MAX: usize = PARKED_MAX / 16;
-/// How long a parked call waits for its client.
+/// How long a parked call waits for its client: a person may have to answer.
 const PARKED_FOR: Duration = Duration::from_secs(600);
 /// How long a call waits for another call of its client to bring what the server asked outside calls.
 const SETTLED_MAX: Duration = Duration::from_secs(3);
@@ -65,9 +67,10 @@ impl ParkedCalls {
         lock(&self.calls).contains_key(state)
     }
 
-    /// Takes out the call that is parked under a state, where it is of the client of another call.
+    /// Removes and returns the call that is parked under a state, if it belongs to the client of `call`.
     fn take(&self, state: &str, call: &Call) -> Option<ParkedCall> {
         let mut calls = lock(&self.calls);
+        // Checked before it is removed: a stranger's attempt must not abort the call.
         let is_its_own = calls.get(state).is_some_and(|parked| parked.running.call.is_of_client_of(call));
         is_its_own.then(|| calls.remove(state)).flatten()
     }
@@ -84,6 +87,7 @@ enum TooManyParked {
 
 struct ParkedCall {
     running: RunningCall,
+    /// Where the client's responses go, by their keys in `inputRequests`.
     replies: Vec<(String, oneshot::Sender<Answer>)>,
     since: tokio::time::Instant,
 }
@@ -142,8 +146,8 @@ impl Gateway {
             let (call, method, questions) = (call.clone(), method.clone(), questions.clone());
             tokio::spawn(async move {
                 if let Some(questions) = questions.filter(|_| method == method::TOOLS_CALL) {
-                    // What the server wants to know first, such as the client's roots, it is told first, unless the
-                    // call that took the question along does not come back.
+                    // A server may need an answer first, such as the client's roots. Not longer than this: the call
+                    // that carries the question to the client may never come back.
                     let _ = tokio::time::timeout(SETTLED_MAX, questions.settled()).await;
                 }
                 connection.call(Some(&call), &method, params.as_deref(), timeout).await
@@ -168,6 +172,7 @@ impl Gateway {
             demand = next_question(running.questions.as_deref(), taker) => demand,
         };
         running.was_asked = true;
+        // All that is asked by now goes into one result: each result costs the client another request.
         let mut demands = vec![demand];
         while let Ok(more) = running.demands.try_recv() {
             demands.push(more);
@@ -194,7 +199,7 @@ impl Gateway {
         ))
     }
 
-    /// Takes up a parked call that a request comes back to, where it does.
+    /// Resumes the parked call that a request names in `requestState`; `None` if it names none.
     pub(super) fn unpark(
         self: &Arc<Self>,
         request: &Request,
@@ -209,6 +214,7 @@ impl Gateway {
             // A backend's own state, which `forward` opens for that backend.
             return None;
         }
+        // Taken now, not when the future is polled: of two requests with one state only the first resumes the call.
         let parked = self.parked.take(&state, &request.call);
         let resumed = parked.map(|parked| self.resume(parked, request));
         Some(async move {
@@ -228,13 +234,14 @@ impl Gateway {
         let ParkedCall { running, replies, .. } = parked;
         let params = request.raw_params();
         for (key, reply) in replies {
-            let given = message::member(message::member(params, "inputResponses"), &key);
+            let response = message::member(message::member(params, "inputResponses"), &key);
             // The call it belongs to may have ended meanwhile; then its answer is what the client gets.
-            let _ = reply.send(match given {
-                Some(given) => Answer::Result(given.get().to_owned()),
+            let _ = reply.send(match response {
+                Some(response) => Answer::Result(response.get().to_owned()),
                 None => Answer::error(code::INTERNAL, "the client gave no answer"),
             });
         }
+        // Its progress and logs go on the stream of the new request: that of the first is over.
         running.call.redirect(request.call.outbox());
         let gateway = self.clone();
         async move { gateway.await_or_park(running).await }
@@ -246,13 +253,13 @@ pub(super) fn foreign_state() -> Answer {
     Answer::error(code::INVALID_PARAMS, "no call waits for this client with this requestState")
 }
 
-/// Takes what a request's backend demands of its client, to wait for it beyond the request.
+/// Takes the receiver of demands out of a request, because the call may outlive it.
 fn taken_demands(request: &mut Request) -> mpsc::Receiver<Demand> {
-    // A legacy client has none: nothing comes of a channel that nobody sends to.
+    // A legacy client has none. A channel without a sender never yields anything.
     request.demands.take().unwrap_or_else(|| mpsc::channel(1).1)
 }
 
-/// Waits for something that a backend asks its client outside any one call.
+/// Waits for a question of a connection's backend; forever if the connection serves several clients.
 async fn next_question(questions: Option<&Questions>, taker: QuestionTaker) -> Demand {
     match questions {
         Some(questions) => questions.take(taker).await,

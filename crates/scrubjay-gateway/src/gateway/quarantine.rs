@@ -1,12 +1,11 @@
-//! Notices definitions that are not what they were, in this run or since the last, and holds back those that nobody
-//! approved, where the user wants that.
+//! Notices definitions that have changed, in this run or since the last, and holds back those that nobody approved, if
+//! the user wants that.
 //!
-//! A list is looked at when it comes in (`observe_list`). What is held is told by the definition at hand, never by what
-//! was seen last: each client may have a server process of its own, and they may say different things. Names are given
-//! as if nothing were held, so that a held tool's name never becomes another's; only then is what this list says under
-//! them left out (`hold_back`). Every call passes `held_call`, whichever way it was named, and is judged by what the
-//! connection that it goes to said last. Approvals are read again when their file has changed: `scrubjay trust tool`
-//! needs no restart.
+//! A list is checked when it comes in (`observe_list`), and its held definitions are left out when lists are merged
+//! (`hold_back`). That happens after names are assigned, so that the name of a held tool never becomes another tool's.
+//! Every call to a backend passes `held_call`. It is judged by the newest list of its own connection: each client may
+//! have a server process of its own, and these may describe a tool differently. Approvals are read again when their
+//! file has changed, so `scrubjay trust tool` needs no restart.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -15,6 +14,7 @@ use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
 use scrubjay_core::protocol::{code, method};
 use serde_json::json;
+use thiserror::Error;
 
 use super::Gateway;
 use super::names::{ListedBackend, NameTable, NamedItem, OwnedName};
@@ -28,7 +28,7 @@ use crate::definitions::{
 };
 use crate::session::{Call, Session, lock};
 
-/// What is known of the definitions of all backends.
+/// The definitions of all backends, as they were seen and approved.
 #[derive(Default)]
 pub(super) struct ObservedDefinitions {
     store: OnceLock<Arc<Definitions>>,
@@ -36,39 +36,64 @@ pub(super) struct ObservedDefinitions {
     servers: Mutex<HashMap<String, ObservedServer>>,
 }
 
-/// What is known of one server, as it was when its file was last read.
+/// The definitions of one server, as of the last time its file was read.
 #[derive(Default)]
 struct ObservedServer {
     /// The name of its file.
     file: Option<String>,
+    /// Its command or address, for people.
     described: String,
     server: ServerDefinitions,
     stamp: Stamp,
-    /// Whether its file cannot be read: then nothing is approved, and nothing is written over it.
+    /// Whether its file cannot be read. Then nothing counts as approved, and the file is not overwritten.
     is_unreadable: bool,
-    /// The lists that this process has seen: a change in another is one since an earlier run.
+    /// The lists that this process has seen, by kind and whether they are modern. A change in the first list of a kind
+    /// happened since an earlier run.
     looked_at: HashSet<(DefinitionKind, bool)>,
 }
 
+/// A definition that is held back, as clients and models are told of it.
+#[derive(Debug, Error)]
+#[error(
+    "{subject} held back: {}. A person can look at it and approve it with `scrubjay trust tool {backend}/{name}`",
+    .why.words()
+)]
+pub(super) struct HeldDefinition {
+    subject: String,
+    backend: String,
+    name: String,
+    why: HeldReason,
+}
+
+impl HeldDefinition {
+    fn new(definition_kind: DefinitionKind, backend: &str, name: &str, why: HeldReason) -> Self {
+        let subject = match definition_kind {
+            DefinitionKind::Instructions => format!("the instructions of backend \"{backend}\" are"),
+            _ => format!("{} \"{name}\" of backend \"{backend}\" is", definition_kind.word()),
+        };
+        Self { subject, backend: backend.to_owned(), name: name.to_owned(), why }
+    }
+}
+
 impl Gateway {
-    /// Holds back definitions as the user wants it, and keeps what was seen from run to run.
+    /// Stores definitions and approvals from run to run.
     pub fn remember_definitions(&self, store: Arc<Definitions>) {
-        // There is one store, given once.
+        // It is set once.
         let _ = self.observed.store.set(store);
     }
 
-    /// Says which definitions are held back from now on.
+    /// Sets which definitions are held back from now on.
     pub fn quarantine(&self, modes: QuarantineModes) {
         *lock(&self.observed.modes) = modes;
         self.tools_changed();
     }
 
     fn mode_of(&self, backend: &Backend) -> Quarantine {
-        // A toolset of this process is what it is.
+        // A toolset is part of this program, and is trusted with it.
         if backend.is_own { Quarantine::Off } else { lock(&self.observed.modes).of(&backend.id) }
     }
 
-    /// Looks at what is known of a server, as its file says now.
+    /// Calls `look` with the definitions of a server, after reading its file again if that has changed.
     fn with_server<T>(&self, backend: &Backend, look: impl FnOnce(&mut ObservedServer) -> T) -> T {
         let Link::Configured(link) = backend.link() else {
             let mut servers = lock(&self.observed.servers);
@@ -84,6 +109,7 @@ impl Gateway {
         });
         let was_read = self.observed.store.get().is_some_and(|store| observed.refresh(store));
         let returned = look(observed);
+        // `tools_changed` takes other locks.
         drop(servers);
         if was_read {
             self.tools_changed();
@@ -91,12 +117,12 @@ impl Gateway {
         returned
     }
 
-    /// Returns the name that a definition is kept under.
+    /// Returns the name under which a definition is stored.
     fn kept_name(&self, name: &str) -> String {
         self.observed.store.get().map_or_else(|| name.to_owned(), |store| store.kept_name(name))
     }
 
-    /// Takes note of a list of definitions; records and reports those that are not what they were.
+    /// Compares a list with what was seen before; records and reports what has changed.
     pub(super) fn observe_list(
         &self,
         call: &Arc<Call>,
@@ -105,15 +131,16 @@ impl Gateway {
         era: Era,
         offer: &BackendList,
     ) {
-        let Some(what) = what_of(kind).filter(|_| !backend.is_own) else { return };
-        let said = self.hashes_of(offer);
-        self.observe(&call.session, what, backend, era, said, || texts_of(offer));
+        let Some(definition_kind) = definition_kind_of(kind).filter(|_| !backend.is_own) else { return };
+        let hashes = self.hashes_of(offer);
+        self.observe(&call.session, definition_kind, backend, era, hashes, || texts_of(offer));
     }
 
-    /// Returns what stands for each definition of a list.
+    /// Returns the hash of each definition of a list.
     fn hashes_of<'a>(&self, offer: &'a BackendList) -> &'a Hashes {
-        let one = |(name, text): (&str, String)| (name.to_owned(), self.hash_of(&text, offer.is_copy()));
-        offer.hashes(|| texts_of(offer).into_iter().map(one).collect())
+        let name_and_hash =
+            |(name, text): (&str, String)| (name.to_owned(), self.hash_of(&text, offer.is_copy()));
+        offer.hashes(|| texts_of(offer).into_iter().map(name_and_hash).collect())
     }
 
     fn hash_of(&self, text: &str, is_copy: bool) -> DefinitionHash {
@@ -126,26 +153,27 @@ impl Gateway {
     fn observe<'a>(
         &self,
         session: &Session,
-        what: DefinitionKind,
+        definition_kind: DefinitionKind,
         backend: &Backend,
         era: Era,
-        said: &Hashes,
+        hashes: &Hashes,
         texts: impl FnOnce() -> BTreeMap<&'a str, String>,
     ) {
         let mode = self.mode_of(backend);
         let store = self.observed.store.get();
         let (changes, since_last_run) = self.with_server(backend, |observed| {
-            let since_last_run = observed.looked_at.insert((what, era == Era::Modern));
-            let hashed: Vec<(&str, String, String)> = said
+            let since_last_run = observed.looked_at.insert((definition_kind, era == Era::Modern));
+            let hashed: Vec<(&str, String, String)> = hashes
                 .iter()
                 .map(|(name, hash)| {
                     let kept_name = self.kept_name(name);
-                    let hash = observed.known_hash(what, &kept_name, hash).to_owned();
+                    let hash = observed.known_hash(definition_kind, &kept_name, hash).to_owned();
                     (&**name, kept_name, hash)
                 })
                 .collect();
             let pairs = hashed.iter().map(|(_, kept_name, hash)| (&**kept_name, &**hash));
-            if observed.server.has_seen(era, what, pairs, mode) || observed.is_unreadable {
+            // Most lists are what they were; then the file is neither locked nor written.
+            if observed.server.has_seen(era, definition_kind, pairs, mode) || observed.is_unreadable {
                 return (Vec::new(), since_last_run);
             }
             let mut texts = texts();
@@ -158,10 +186,10 @@ impl Gateway {
                 ObservedDefinition { name: kept_name, hash, text, removed }
             };
             let items: Vec<ObservedDefinition> = hashed.into_iter().map(item).collect();
-            let changes =
-                observed.observe(store, backend, mode, |server| server.observe(era, what, &items, mode));
+            let changes = observed
+                .observe(store, backend, mode, |server| server.observe(era, definition_kind, &items, mode));
             let why = |change: DefinitionChange| {
-                let why = observed.server.why_held(what, &change.name, &change.after, mode);
+                let why = observed.server.why_held(definition_kind, &change.name, &change.after, mode);
                 (change, why)
             };
             (changes.into_iter().map(why).collect(), since_last_run)
@@ -170,11 +198,11 @@ impl Gateway {
             self.tools_changed();
         }
         for (change, why) in changes {
-            tell(session, what, backend, &change, why, since_last_run);
+            report_change(session, definition_kind, backend, &change, why, since_last_run);
         }
     }
 
-    /// Takes out of a list what is held back of it.
+    /// Removes from a merged list the definitions that are held back.
     pub(super) fn hold_back(
         &self,
         kind: ListKind,
@@ -182,13 +210,13 @@ impl Gateway {
         table: &mut NameTable,
         named: &mut Vec<NamedItem>,
     ) {
-        let Some(what) = what_of(kind) else { return };
+        let Some(definition_kind) = definition_kind_of(kind) else { return };
         if !lock(&self.observed.modes).hold_any() {
             return;
         }
         let mut held: HashSet<OwnedName> = HashSet::new();
         for list in listed {
-            let names = self.held_in(what, &list.backend, &list.offer);
+            let names = self.held_names(definition_kind, &list.backend, &list.offer);
             held.extend(names.into_iter().map(|own| OwnedName { backend: list.backend.clone(), own }));
         }
         if !held.is_empty() {
@@ -197,14 +225,14 @@ impl Gateway {
         }
     }
 
-    /// Returns the names of what is held back of a backend's list.
-    fn held_in(&self, what: DefinitionKind, backend: &str, offer: &BackendList) -> Vec<String> {
+    /// Returns the names of the definitions that are held back in a backend's list.
+    fn held_names(&self, definition_kind: DefinitionKind, backend: &str, offer: &BackendList) -> Vec<String> {
         let backend = self.backend(backend).filter(|backend| self.mode_of(backend) != Quarantine::Off);
         let Some(backend) = backend else { return Vec::new() };
         let (hashes, mode) = (self.hashes_of(offer), self.mode_of(&backend));
         self.with_server(&backend, |observed| {
             let is_held = |(name, hash): &(&String, &DefinitionHash)| {
-                observed.why_held(what, &self.kept_name(name), hash, mode).is_some()
+                observed.why_held(definition_kind, &self.kept_name(name), hash, mode).is_some()
             };
             hashes.iter().filter(is_held).map(|(name, _)| name.clone()).collect()
         })
@@ -212,7 +240,7 @@ impl Gateway {
 
     fn why_held(
         &self,
-        what: DefinitionKind,
+        definition_kind: DefinitionKind,
         backend: &Backend,
         offer: &BackendList,
         name: &str,
@@ -221,26 +249,29 @@ impl Gateway {
         if mode == Quarantine::Off {
             return None;
         }
+        // A server may take a name that it does not list.
         let Some(hash) = self.hashes_of(offer).get(name) else { return Some(HeldReason::Unknown) };
-        self.with_server(backend, |observed| observed.why_held(what, &self.kept_name(name), hash, mode))
+        self.with_server(backend, |observed| {
+            observed.why_held(definition_kind, &self.kept_name(name), hash, mode)
+        })
     }
 
-    /// Says why what goes by a name is held back of the newest list that a client's session has of its backend, and what
-    /// to do, where it is.
-    pub(super) fn told_if_held(
+    /// Returns the definition of a name if it is held back in the newest list that a session has of its backend.
+    pub(super) fn held_definition(
         &self,
         session: &Session,
         kind: ListKind,
         owned: &OwnedName,
-    ) -> Option<String> {
-        let (what, backend) = (what_of(kind)?, self.backend(&owned.backend)?);
+    ) -> Option<HeldDefinition> {
+        let (definition_kind, backend) = (definition_kind_of(kind)?, self.backend(&owned.backend)?);
         let (_, offer) = lock(&session.lists).get(&(kind, backend.id.clone())).cloned()?;
         let offer = offer.filter(|offer| self.hashes_of(offer).contains_key(&owned.own))?;
-        let why = self.why_held(what, &backend, &offer, &owned.own)?;
-        Some(refusal(what, &owned.backend, &owned.own, why))
+        let why = self.why_held(definition_kind, &backend, &offer, &owned.own)?;
+        Some(HeldDefinition::new(definition_kind, &owned.backend, &owned.own, why))
     }
 
-    /// Refuses a call of something that is held back on the connection it is meant for. Every call passes here.
+    /// Refuses a call of a definition that is held back on the connection that the call goes to. Every call to a
+    /// backend passes here, however its tool was found.
     pub(super) async fn held_call(
         self: &Arc<Self>,
         call: &Arc<Call>,
@@ -249,7 +280,7 @@ impl Gateway {
         method: &str,
         params: Option<&str>,
     ) -> Option<Answer> {
-        let (what, kind) = match method {
+        let (definition_kind, kind) = match method {
             method::TOOLS_CALL => (DefinitionKind::Tool, ListKind::Tools),
             method::PROMPTS_GET | method::COMPLETION_COMPLETE => (DefinitionKind::Prompt, ListKind::Prompts),
             _ => return None,
@@ -263,7 +294,7 @@ impl Gateway {
             method::COMPLETION_COMPLETE => of_prompt.iter().map(|(_, of)| of.get()).collect(),
             _ => vec![params],
         };
-        // A server may read another of two names than we do.
+        // With two names, or one in another spelling, the server may take another than we do.
         let names: Vec<_> = named.iter().flat_map(|object| message::members_like(object, "name")).collect();
         let (why, name) = match names.as_slice() {
             [] => return None,
@@ -273,21 +304,22 @@ impl Gateway {
                     Ok(offer) => offer,
                     Err(unseen) => return Some(unseen),
                 };
-                let why = self.why_held(what, backend, &offer, &name)?;
-                (refusal(what, &backend.id, &name, why), name)
+                let why = self.why_held(definition_kind, backend, &offer, &name)?;
+                (HeldDefinition::new(definition_kind, &backend.id, &name, why).to_string(), name)
             }
             _ => ("params.name is given more than once".to_owned(), String::new()),
         };
         tracing::warn!(backend = backend.id, name, "a call of something that is held back was refused");
-        let facts =
-            json!({ "event": "held_call_refused", "backend": backend.id, "kind": what.word(), "name": name });
+        let facts = json!({
+            "event": "held_call_refused", "backend": backend.id, "kind": definition_kind.word(), "name": name,
+        });
         call.session.record_note(&facts);
         let data = json!({ "held": true, "backend": backend.id, "name": name });
         Some(Answer::Error(message::error(code::INVALID_PARAMS, &why, Some(&data))))
     }
 
-    /// Returns the newest list of a connection. A name may be known from an earlier run, or from another client: what it
-    /// stands for here is looked at before it is first used.
+    /// Returns the newest list of a connection, and requests it if there is none. A name may be known from an earlier
+    /// run or another client, so the definition on this connection is checked before it is first used.
     async fn newest_list(
         self: &Arc<Self>,
         call: &Arc<Call>,
@@ -305,8 +337,8 @@ impl Gateway {
         })
     }
 
-    /// Takes note of how a server greets: what it tells clients to do, if anything, and which lists it has none of.
-    /// Otherwise its first prompt, say, would pass for the first look at its prompts.
+    /// Compares a server's instructions with those seen before, and notes which lists it does not offer. Without that
+    /// note its first prompt, for example, would count as part of the first list, and be approved with it.
     pub(super) fn observe_greeting(&self, session: &Session, backend: &Backend, connection: &Connection) {
         if backend.is_own {
             return;
@@ -317,13 +349,22 @@ impl Gateway {
             self.observe_instructions(session, backend, era, &greeting);
         }
         for kind in [ListKind::Tools, ListKind::Prompts] {
-            if let Some(what) = what_of(kind).filter(|_| !connection.offers(kind.capability())) {
-                self.observe(session, what, backend, connection.era, &Hashes::new(), BTreeMap::new);
+            if let Some(definition_kind) =
+                definition_kind_of(kind).filter(|_| !connection.offers(kind.capability()))
+            {
+                self.observe(
+                    session,
+                    definition_kind,
+                    backend,
+                    connection.era,
+                    &Hashes::new(),
+                    BTreeMap::new,
+                );
             }
         }
     }
 
-    /// Takes note of what a server tells clients to do; returns what stands for it.
+    /// Compares a server's instructions with those seen before; returns their hash.
     fn observe_instructions(
         &self,
         session: &Session,
@@ -331,16 +372,16 @@ impl Gateway {
         era: Era,
         greeting: &Greeting,
     ) -> Option<DefinitionHash> {
-        let (what, name) = (DefinitionKind::Instructions, DefinitionKind::Instructions.word());
+        let (definition_kind, name) = (DefinitionKind::Instructions, DefinitionKind::Instructions.word());
         let text = greeting.instructions.as_deref();
         let hash = text.map(|text| self.hash_of(text, greeting.is_copy));
-        let said: Hashes = hash.iter().map(|hash| (name.to_owned(), hash.clone())).collect();
+        let hashes: Hashes = hash.iter().map(|hash| (name.to_owned(), hash.clone())).collect();
         let texts = || text.into_iter().map(|text| (name, text.to_owned())).collect();
-        self.observe(session, what, backend, era, &said, texts);
+        self.observe(session, definition_kind, backend, era, &hashes, texts);
         hash
     }
 
-    /// Returns what a client is told of a server's instructions: them or, where they are held back, that they are.
+    /// Returns a server's instructions for a client, or that they are held back.
     pub(super) fn seen_instructions(
         &self,
         session: &Session,
@@ -352,33 +393,47 @@ impl Gateway {
             return greeting.instructions;
         }
         let hash = self.observe_instructions(session, backend, era, &greeting)?;
-        let (what, name) = (DefinitionKind::Instructions, DefinitionKind::Instructions.word());
+        let (definition_kind, name) = (DefinitionKind::Instructions, DefinitionKind::Instructions.word());
         let mode = self.mode_of(backend);
-        match self.with_server(backend, |observed| observed.why_held(what, name, &hash, mode)) {
-            Some(why) => Some(format!("({})", refusal(what, &backend.id, name, why))),
+        match self.with_server(backend, |observed| observed.why_held(definition_kind, name, &hash, mode)) {
+            Some(why) => Some(format!("({})", HeldDefinition::new(definition_kind, &backend.id, name, why))),
             None => greeting.instructions,
         }
     }
 }
 
 impl ObservedServer {
-    /// Returns what stands for a definition that is kept under a name: of a redacted copy, what stands for the original.
-    fn known_hash<'a>(&'a self, what: DefinitionKind, kept_name: &str, said: &'a DefinitionHash) -> &'a str {
-        let original = said.copy.as_ref().and_then(|copy| self.server.hash_of_copy(what, kept_name, copy));
-        original.unwrap_or(&said.hash)
+    /// Returns the hash of a definition; for a redacted copy that of the original, because approvals are of the
+    /// original.
+    fn known_hash<'a>(
+        &'a self,
+        definition_kind: DefinitionKind,
+        kept_name: &str,
+        definition: &'a DefinitionHash,
+    ) -> &'a str {
+        let original = definition
+            .copy
+            .as_ref()
+            .and_then(|copy| self.server.hash_of_copy(definition_kind, kept_name, copy));
+        original.unwrap_or(&definition.hash)
     }
 
     fn why_held(
         &self,
-        what: DefinitionKind,
+        definition_kind: DefinitionKind,
         kept_name: &str,
-        said: &DefinitionHash,
+        definition: &DefinitionHash,
         mode: Quarantine,
     ) -> Option<HeldReason> {
-        self.server.why_held(what, kept_name, self.known_hash(what, kept_name, said), mode)
+        self.server.why_held(
+            definition_kind,
+            kept_name,
+            self.known_hash(definition_kind, kept_name, definition),
+            mode,
+        )
     }
 
-    /// Reads the file anew where it has changed; returns whether it had.
+    /// Reads the file again if it has changed; returns whether it had.
     fn refresh(&mut self, store: &Definitions) -> bool {
         let Some(file) = &self.file else { return false };
         let stamp = store.stamp(file);
@@ -400,7 +455,7 @@ impl ObservedServer {
         true
     }
 
-    /// Takes what was seen into the file, or where there is none into memory.
+    /// Applies `observe` to the file, or to memory if there is no file or it cannot be written.
     fn observe(
         &mut self,
         store: Option<&Arc<Definitions>>,
@@ -432,42 +487,31 @@ impl ObservedServer {
     }
 }
 
-/// Returns what a list says under each name, in one spelling.
+/// Returns the text of each definition of a list by its name, in canonical form.
 fn texts_of(offer: &BackendList) -> BTreeMap<&str, String> {
-    let mut said: BTreeMap<&str, String> = BTreeMap::new();
+    let mut texts: BTreeMap<&str, String> = BTreeMap::new();
     for item in &offer.items {
-        // What is listed twice under one name is defined by both: nobody knows which of them a client takes.
-        let text = said.entry(&item.name).or_default();
+        // A name that is listed twice is defined by both texts: it is unknown which of them a client takes.
+        let text = texts.entry(&item.name).or_default();
         text.push_str(if text.is_empty() { "" } else { "\n" });
         text.push_str(&spelled(&item.raw));
     }
-    said
+    texts
 }
 
-fn what_of(kind: ListKind) -> Option<DefinitionKind> {
+fn definition_kind_of(kind: ListKind) -> Option<DefinitionKind> {
     match kind {
         ListKind::Tools => Some(DefinitionKind::Tool),
         ListKind::Prompts => Some(DefinitionKind::Prompt),
-        // What a client has changes by itself.
+        // They are data of a client, and change by themselves.
         ListKind::Resources | ListKind::Templates => None,
     }
 }
 
-fn refusal(what: DefinitionKind, backend: &str, name: &str, why: HeldReason) -> String {
-    let why = why.words();
-    let told = match what {
-        DefinitionKind::Instructions => {
-            format!("the instructions of backend \"{backend}\" are held back: {why}")
-        }
-        _ => format!("{} \"{name}\" of backend \"{backend}\" is held back: {why}", what.word()),
-    };
-    format!("{told}. A person can look at it and approve it with `scrubjay trust tool {backend}/{name}`")
-}
-
 /// Records and reports one change.
-fn tell(
+fn report_change(
     session: &Session,
-    what: DefinitionKind,
+    definition_kind: DefinitionKind,
     backend: &Backend,
     change: &DefinitionChange,
     why: Option<HeldReason>,
@@ -476,7 +520,7 @@ fn tell(
     let (id, name) = (&backend.id, &change.name);
     let event = if change.before.is_some() { "definition_changed" } else { "definition_added" };
     let when = if since_last_run { "since an earlier run" } else { "in the middle of a session" };
-    let kind = what.word();
+    let kind = definition_kind.word();
     match (why, &change.before) {
         (Some(why), _) => tracing::warn!(
             backend = id,
@@ -491,7 +535,7 @@ fn tell(
     session.record_note(&json!({
         "event": event,
         "backend": id,
-        "kind": match what { DefinitionKind::Tool => "tools", DefinitionKind::Prompt => "prompts", DefinitionKind::Instructions => "instructions" },
+        "kind": match definition_kind { DefinitionKind::Tool => "tools", DefinitionKind::Prompt => "prompts", DefinitionKind::Instructions => "instructions" },
         "name": name,
         "before": change.before,
         "after": change.after,

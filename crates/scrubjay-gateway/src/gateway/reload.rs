@@ -1,7 +1,7 @@
-//! Takes another configuration while clients are served: backends, rules, the router and how tools are named.
+//! Applies another configuration while clients are served: backends, rules, the router and the naming of tools.
 //!
-//! Sessions stay. A backend that is described as before keeps its connections; one that is described otherwise, or no
-//! more, is closed, and calls under way on it are told so. Toolsets of this process are none of this.
+//! Sessions stay. A backend with the same configuration keeps its connections. One that has changed or was removed is
+//! closed, and calls under way on it get an error that says so. Toolsets of this process are not affected.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,35 +19,35 @@ const REMOVED: &str = "it was removed from the configuration, which was reloaded
 /// The error for calls that are under way on a backend whose configuration changed.
 const CHANGED: &str = "its configuration was changed and reloaded: call again";
 
-/// What is to be in force from now on.
+/// The configuration from now on.
 pub struct Reload {
-    /// All backends that are no toolsets.
+    /// All backends except toolsets.
     pub backends: Vec<BackendConfig>,
-    /// Where new ones start.
+    /// The working directory of new ones.
     pub workspace: Option<PathBuf>,
     /// How their tools are named.
     pub naming: Naming,
-    /// The rules, where there are any.
+    /// The rules, if there are any.
     pub rules: Option<Arc<Rules>>,
-    /// What routes tasks, where that is wanted.
+    /// How tasks are routed, if they are.
     pub routing: Option<RouteWith>,
 }
 
-/// What became of the backends, by their ids.
+/// The ids of the backends that a reload affected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reloaded {
     /// New ones.
     pub added: Vec<String>,
-    /// Those that are described otherwise now.
+    /// Those whose configuration has changed.
     pub changed: Vec<String>,
-    /// Those that are gone.
+    /// Those that the configuration does not have any more.
     pub removed: Vec<String>,
 }
 
 impl Gateway {
-    /// Goes by another configuration from now on.
+    /// Applies another configuration from now on.
     pub fn reload(&self, to: Reload) -> Reloaded {
-        // Before any new backend can start.
+        // First, so that no new backend starts without them.
         self.rules.put(to.rules);
         let naming = std::mem::replace(&mut *lock(&self.naming), to.naming);
         let reloaded = self.replace_backends(&to.backends, to.workspace.as_ref());
@@ -61,7 +61,7 @@ impl Gateway {
         self.forget_all_lists(&others, naming != to.naming);
         self.route_with(to.routing);
         self.tools_changed();
-        self.tell_lists_changed();
+        self.announce_all_lists();
         reloaded
     }
 
@@ -102,6 +102,7 @@ impl Gateway {
             }
         }
         *backends = all.into();
+        // Replaced before the old ones are closed: a call that fails now and is repeated finds the new ones.
         drop(backends);
         for (backend, why) in retired {
             backend.retire(why);

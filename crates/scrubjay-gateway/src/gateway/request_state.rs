@@ -20,7 +20,7 @@ pub(super) struct StateSeal {
     key: [u8; 32],
 }
 
-/// Tells whether a state was sealed here, for whomever.
+/// Returns whether a state looks sealed, for any client.
 pub(super) fn is_sealed(state: &str) -> bool {
     state.starts_with(PREFIX)
 }
@@ -41,6 +41,7 @@ impl StateSeal {
     fn code(&self, client: &str, backend: &str, state: &str) -> String {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         for part in [client, backend, state] {
+            // The length goes first: otherwise a part could end where the next begins, with the same code.
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part.as_bytes());
         }
@@ -53,6 +54,7 @@ impl StateSeal {
             return result;
         }
         let Ok(object) = serde_json::from_str::<&RawValue>(&result) else { return result };
+        // All members of that name: a client may come back with any of several.
         let states = message::members_named(Some(object), KEY);
         let sealed = states.iter().fold(Splice::new(object.get()), |splice, state| {
             let code = self.code(&session.client, backend, state.get());
@@ -61,7 +63,7 @@ impl StateSeal {
         sealed.finish()
     }
 
-    /// Opens the state in a request's parameters, where there is one.
+    /// Opens the state in a request's parameters, if there is one.
     pub(super) fn open(
         &self,
         session: &Session,
@@ -69,6 +71,7 @@ impl StateSeal {
         params: Option<Params>,
     ) -> Result<Option<Params>, Foreign> {
         let Some(text) = params else { return Ok(None) };
+        // A server may find a state in what we cannot read.
         if text.raw().is_some_and(|params| !message::is_readable(params)) {
             return Err(Foreign);
         }
@@ -84,7 +87,7 @@ impl StateSeal {
             }
             let sealed = message::string(Some(state)).ok_or(Foreign)?;
             let (code, inner) = sealed.strip_prefix(PREFIX).and_then(|s| s.split_once('.')).ok_or(Foreign)?;
-            // Compared by hash: how long that takes tells nothing.
+            // Hashes are compared, so that the time it takes does not reveal how much of the code was right.
             let right = blake3::hash(self.code(&session.client, backend, inner).as_bytes());
             if blake3::hash(code.as_bytes()) != right {
                 return Err(Foreign);

@@ -1,7 +1,7 @@
-//! A client's message as it comes in: recorded, sorted, and made a request that can be answered.
+//! Accepts a client's message: records it, checks it, and turns a request into a [`Call`].
 //!
-//! This is the first half of a request's way: `accept` records the line and checks it, `accept_request` makes a [`Call`]
-//! of it and lists that as under way. The second half is `answers.rs`.
+//! The way of a request starts here. `accept_message` records the line before anything else looks at it, and separates
+//! requests, notifications and answers. `accept_request` lists a request as under way; `answers.rs` then answers it.
 
 use std::sync::Arc;
 
@@ -21,16 +21,16 @@ use crate::client_message::{ClientMessage, Params, text_in};
 use crate::record_first::RecordedEntry;
 use crate::session::{Call, CallGuard, Demand, LEAST_LOG_LEVEL, Outbox, Session, log_level};
 
-/// How many demands of one call may wait.
+/// How many demands of one call may wait until its client comes back.
 const DEMANDS_MAX: usize = 16;
 /// How many copies of a request are in memory while it is under way: as it came, and as it goes to a backend.
 const CALL_COPIES: usize = 2;
-/// The memory a request takes besides its text.
+/// The memory a request takes besides its text: estimated, so that many tiny requests count as well.
 const CALL_BYTES: usize = 1024;
 /// The longest method, in bytes. It is kept with its call, like the id, which has the same limit.
 const METHOD_BYTES_MAX: usize = message::ID_BYTES_MAX;
 
-/// A message from a client, recorded and sorted.
+/// What the front has to do with a message that was accepted.
 pub enum Accepted {
     /// A request: answer it.
     Request(Box<Request>),
@@ -50,9 +50,10 @@ pub struct Request {
     pub method: String,
     /// Its parameters.
     pub params: Option<Params>,
-    /// Its context.
+    /// The session it belongs to, and where its progress, log messages and questions go.
     pub call: Arc<Call>,
-    /// What its backend demands of a client that cannot be sent requests; none for one that can.
+    /// Receives what a backend demands of a modern client in the middle of the call; `None` for a legacy client, which
+    /// is sent requests.
     pub(super) demands: Option<mpsc::Receiver<Demand>>,
     _guard: CallGuard,
 }
@@ -64,8 +65,8 @@ impl Request {
         text_in(self.params.as_ref()?.get(key))
     }
 
-    /// Tells whether the members of the parameters, and of what is said beside them, can be told apart: then what is not
-    /// found among them is not there for a server either.
+    /// Returns whether every reader finds the same members in the parameters and their `_meta`. Otherwise a member that
+    /// we do not find may still be there for a server.
     pub(super) fn has_readable_params(&self) -> bool {
         self.params.as_ref().is_none_or(Params::is_readable)
     }
@@ -78,7 +79,7 @@ impl Request {
 }
 
 impl Gateway {
-    /// Takes a line from a client: records it and sorts it.
+    /// Accepts a line from a client: records it, and returns what to do with it.
     pub fn accept(self: &Arc<Self>, session: &Arc<Session>, line: &str, outbox: &Outbox) -> Accepted {
         match ClientMessage::parse(line.into()) {
             Ok(message) => self.accept_message(session, &message, outbox),
@@ -86,7 +87,7 @@ impl Gateway {
         }
     }
 
-    /// Takes what is no message: it is recorded, and answered as far as it can be.
+    /// Accepts a line that is no JSON-RPC message: records it, and refuses it under the id that can be found in it.
     fn accept_unreadable(&self, session: &Arc<Session>, line: &str) -> Accepted {
         if let Some(refused) = self.refuse_unreadable(session, line.as_bytes()) {
             return refused;
@@ -97,7 +98,7 @@ impl Gateway {
         }
     }
 
-    /// Takes a message from a client: records it and sorts it.
+    /// Accepts a message from a client: records it, and returns what to do with it.
     pub(crate) fn accept_message(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -108,6 +109,7 @@ impl Gateway {
         if let Some(refused) = self.refuse_unreadable(session, line.as_bytes()) {
             return refused;
         }
+        // Before any check: a message that is refused is on the tape as well.
         let recorded = match session.record_inbound(line) {
             Ok(recorded) => recorded,
             Err(e) => return refuse_unrecorded(message.json_id().as_ref(), &e),
@@ -126,6 +128,7 @@ impl Gateway {
         }
         match (message.method(), id) {
             (Some(method), Some(id)) => self.accept_request(session, method, id, message, recorded, outbox),
+            // An id that is null makes it no notification: such a message is refused below.
             (Some(method), None) if !message.has_id => {
                 match session.account.charge(Use::Call, CALL_BYTES + CALL_COPIES * line.len()) {
                     Ok(room) => self.accept_notification(session, method, message, room),
@@ -159,7 +162,7 @@ impl Gateway {
     ) -> Accepted {
         let facts = match self.facts_of(session, method, message) {
             Ok(facts) => facts,
-            Err(error) => return Accepted::Refused(message::raw_error(id.as_raw(), &error)),
+            Err(e) => return Accepted::Refused(message::raw_error(id.as_raw(), &e.to_json_rpc())),
         };
         let bytes =
             CALL_BYTES + facts.bytes() + CALL_COPIES * message.params().map_or(0, |params| params.len());
@@ -179,7 +182,7 @@ impl Gateway {
             Era::Modern => text_in(message.meta(meta::LOG_LEVEL))
                 .map(|level| log_level(&level).unwrap_or(LEAST_LOG_LEVEL)),
         };
-        // A legacy client is sent requests.
+        // Only a modern client has a channel for demands: it cannot be sent requests, as a legacy client can.
         let (demand, demands) = match facts.era {
             Era::Modern => {
                 let (demand, demands) = mpsc::channel(DEMANDS_MAX);
@@ -191,6 +194,7 @@ impl Gateway {
         let call = Call::new(session.clone(), id.clone(), recorded, outbox, facts, log_level, demand);
         let token = message.meta("progressToken").map(str::to_owned);
         let call = Arc::new(call.with_progress_token(token));
+        // Kept by the call, not by this request: a parked call outlives its request.
         call.hold(room);
         if session.has_live_token(&call) {
             return refuse(
@@ -210,7 +214,7 @@ impl Gateway {
         Accepted::Request(Box::new(Request { id, method, params, call, demands, _guard: guard }))
     }
 
-    /// Takes a notification from a client.
+    /// Accepts a notification from a client, and passes it to the servers that it may concern.
     fn accept_notification(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -228,12 +232,13 @@ impl Gateway {
             }
             _ if self.transparent.is_some() => {
                 if let Some(transparent) = &self.transparent {
-                    self.tell_server(transparent, session, method, params, room);
+                    self.pass_notification(transparent, session, method, params, room);
                 }
             }
+            // The gateway has greeted each backend itself, and sent this at its own time.
             method::NOTIFICATIONS_INITIALIZED => {}
             // A server that looks at the method alone would perform it, and no check for requests was made here.
-            _ if !is_notification(method) => session.record_turned_away(&serde_json::json!({
+            _ if !is_notification(method) => session.record_refused(&serde_json::json!({
                 "event": "refused", "method": method,
                 "reason": "a request without an id: only notifications are passed on without one",
             })),
@@ -244,16 +249,16 @@ impl Gateway {
                 let serving = all.iter().flat_map(|b| b.connections_of(session, era));
                 // On a shared connection, a request or task that it names may be another client's.
                 let concerns = |c: &Arc<Connection>| c.owner().is_some() || !names_a_handle(method);
-                let accept_notification: Arc<(String, Option<String>, Charge)> =
+                // One copy and one charge for all backends; freed when the last of them has it.
+                let notification: Arc<(String, Option<String>, Charge)> =
                     Arc::new((method.to_owned(), params.map(str::to_owned), room));
                 for connection in serving.filter(concerns) {
                     connection.note_client(session);
-                    let accept_notification = accept_notification.clone();
+                    let notification = notification.clone();
+                    // In a task: a backend that does not read must not hold up the client's next message.
                     tokio::spawn(async move {
-                        if let Err(e) = connection
-                            .notify(None, &accept_notification.0, accept_notification.1.as_deref())
-                            .await
-                        {
+                        let (method, params, _room) = &*notification;
+                        if let Err(e) = connection.notify(None, method, params.as_deref()).await {
                             tracing::debug!(error = %e, "a notification did not reach a backend");
                         }
                     });

@@ -1,8 +1,8 @@
-//! `shutdown` and `exit`: how a client that owns the gateway ends it.
+//! Lets the client that owns the gateway end it, with `shutdown` and `exit`.
 //!
-//! The request `shutdown` ends all backends and is answered with null; from then on only the notification `exit` is
-//! taken, which ends the process. Only the client on standard streams may say either: over HTTP others may be served by
-//! the same gateway.
+//! The request `shutdown` ends all backends and is answered with null. After that only the notification `exit` is
+//! accepted, which ends the process. Only the client on standard streams may send either: a gateway on HTTP may serve
+//! others.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(super) const SHUTDOWN: &str = "shutdown";
 /// The notification that ends the process.
 pub(super) const EXIT: &str = "exit";
 
-/// How long backends get to leave by themselves.
+/// How long backends get to exit by themselves before they are sent SIGTERM: most do so when their input ends.
 const LEAVE_MAX: Duration = Duration::from_millis(500);
 /// The error for a client on HTTP that asks for a shutdown.
 const NOT_YOURS: &str = "is only taken from the client on standard streams: this gateway may serve others. End your own \
@@ -45,7 +45,7 @@ impl Gateway {
         self.ending.is_allowed.load(Ordering::Relaxed)
     }
 
-    /// Returns once the client said `exit`: with the exit code, 0 where it said `shutdown` before.
+    /// Waits until the client sends `exit`; returns the exit code, 0 if it sent `shutdown` before.
     pub async fn exited(&self) -> u8 {
         self.ending.exit.notified().await;
         u8::from(!self.is_shut_down())
@@ -55,12 +55,13 @@ impl Gateway {
         self.ending.is_shut_down.load(Ordering::Relaxed)
     }
 
-    /// Settles what ends the gateway, and what is said after its end; none where it is something else.
+    /// Handles `shutdown`, `exit` and messages after a shutdown; `None` for a message that is processed as usual.
     pub(super) fn settle_ending(
         &self,
         method: &str,
         id: Option<&scrubjay_core::envelope::JsonId>,
     ) -> Option<Accepted> {
+        // Both are the server's own methods then.
         if self.transparent.is_some() {
             return None;
         }
@@ -83,6 +84,7 @@ impl Gateway {
             (_, Some(_)) if self.is_shut_down() => {
                 Some(refuse(id, code::INVALID_REQUEST, "the gateway is shut down: only exit is taken now"))
             }
+            // A notification has no answer that could refuse it.
             (_, None) if self.is_shut_down() => Some(Accepted::NoReply),
             _ => None,
         }
@@ -90,6 +92,7 @@ impl Gateway {
 
     /// Answers `shutdown`: takes no more work and ends all backends.
     pub(super) async fn shut_down_for_client(&self) -> Answer {
+        // First, so that no request starts a backend again.
         self.ending.is_shut_down.store(true, Ordering::Relaxed);
         self.close_backends("the client shut the gateway down");
         tree::end_descendants(LEAVE_MAX, tree::GRACE).await;

@@ -1,5 +1,5 @@
-//! What unit tests of the gateway stand on: recordings in a temporary directory, a gateway before scripted backends, and
-//! requests of its clients.
+//! Helps unit tests of the gateway: recordings in a temporary directory, a gateway with scripted backends, and requests
+//! of its clients.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,7 +1,7 @@
-//! Lets clients listen: `subscriptions/listen` of the modern era, `resources/subscribe` of the legacy one.
+//! Subscriptions of clients: `subscriptions/listen` of the modern era, `resources/subscribe` of the legacy one.
 //!
-//! The gateway itself listens to every modern backend once for changes of its lists, and to a resource for as
-//! long as some client does; what it hears goes to all who asked for it, under their own subscription.
+//! The gateway subscribes once to the list changes of every modern backend, and once to a resource for as long as any
+//! client wants it. It passes a notification to every client that asked for it, under the client's own subscription id.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,11 +23,11 @@ use crate::backend::{Answer, Backend, CallError, Owner, modern_meta};
 use crate::budget::Use;
 use crate::session::{Call, Session, lock, why_not};
 
-/// A listening request has no deadline; this is a year.
+/// A listening request is open until its client leaves, but every call has a timeout: a year stands for none.
 const FOR_EVER: Duration = Duration::from_secs(31_536_000);
-/// How many may listen at once.
+/// How many listening requests there may be: every notification is compared with each of them.
 const LISTENERS_MAX: usize = 10_000;
-/// How long a client that listens may wait for slow backends before it hears that it does.
+/// How long the acknowledgement of a listening request waits for slow backends.
 const LISTEN_SOON: Duration = Duration::from_secs(2);
 /// How many resources one client may subscribe to.
 const SUBSCRIPTIONS_MAX: usize = 4096;
@@ -42,17 +42,17 @@ const FOLLOW_AGAIN: Duration = Duration::from_secs(1);
 pub(super) struct Listeners {
     all: Mutex<Vec<Arc<Listener>>>,
     next: AtomicU64,
-    /// The resources that are followed at their backends, once however many want to hear of them.
+    /// The resources that the gateway follows at their backends: one subscription each for all clients that share one.
     followed: Mutex<HashMap<FollowKey, FollowedResource>>,
 }
 
-/// Whose connection a resource is followed on, and its URI.
+/// The owner of the connection on which a resource is followed, and its URI.
 pub(super) type FollowKey = (Owner, String);
 
 struct FollowedResource {
     followers: usize,
     task: tokio::task::JoinHandle<()>,
-    /// What the backend said to it, once it has.
+    /// The backend's answer to the subscription, once there is one.
     outcome: watch::Receiver<Option<Answer>>,
 }
 
@@ -71,7 +71,7 @@ impl Listeners {
     }
 }
 
-/// Stops listening when its client does.
+/// Removes a listener when its request ends, however that happens.
 struct ListenerGuard<'a> {
     gateway: &'a Gateway,
     number: u64,
@@ -107,8 +107,8 @@ impl Drop for UnsubscribeGuard {
     }
 }
 
-/// Returns what following a resource takes: its URI is kept by the session, with who follows it, and on its way to the
-/// backend each time that starts.
+/// Returns how much memory following a resource takes. Its URI is kept several times: by the session, by its followers,
+/// and in the request to the backend.
 fn following_bytes(uri: &str) -> usize {
     FOLLOW_BYTES + 4 * uri.len()
 }
@@ -147,13 +147,14 @@ impl Gateway {
         let mut leave = ListenerGuard { gateway: self, number, followed: Vec::new() };
         let mut outcomes = Vec::new();
         let follows = futures_util::future::join_all(uris.iter().map(|uri| self.follow(&call, uri))).await;
-        // What nobody has is not followed; the client learns that when it reads it.
+        // A resource that no backend has is left out; the client learns that when it reads it.
         for (key, outcome) in follows.into_iter().flatten() {
             leave.followed.push(key);
             outcomes.push(outcome);
         }
-        // What is acknowledged is heard, unless a backend is so slow that it announces itself later.
-        let _ = tokio::time::timeout(LISTEN_SOON, self.ready_to_hear(&call, outcomes)).await;
+        // Acknowledged only when the backends are connected, so that no change is missed after that. A backend that is
+        // slower announces its lists when it is ready.
+        let _ = tokio::time::timeout(LISTEN_SOON, self.wait_until_followed(&call, outcomes)).await;
         let params = format!(r#"{{"_meta":{{"{}":{id}}},"notifications":{granted}}}"#, meta::SUBSCRIPTION_ID);
         let acknowledged =
             message::notification(method::NOTIFICATIONS_SUBSCRIPTIONS_ACKNOWLEDGED, Some(&params));
@@ -161,12 +162,12 @@ impl Gateway {
         let outbox = call.outbox();
         let place = outbox.reserve().await.ok();
         {
-            // In one step: nothing is heard before it is acknowledged.
+            // Under one lock: no notification may reach the client before the acknowledgement.
             let mut all = lock(&self.listeners.all);
             if all.len() >= LISTENERS_MAX {
                 return Answer::error(code::INTERNAL, "too many clients listen");
             }
-            if let Err(e) = call.session.say_in(place, acknowledged, WhyUndelivered::ClientLeft) {
+            if let Err(e) = call.session.queue_line(place, acknowledged, WhyUndelivered::ClientLeft) {
                 let why = format!("the acknowledgement could not be recorded: {e}");
                 return Answer::error(code::INTERNAL, &why);
             }
@@ -175,8 +176,8 @@ impl Gateway {
         std::future::pending().await
     }
 
-    /// Waits until all backends are up and attended to, and all resources are followed.
-    async fn ready_to_hear(
+    /// Waits until all backends are connected, and have answered the subscriptions to resources.
+    async fn wait_until_followed(
         self: &Arc<Self>,
         call: &Arc<Call>,
         outcomes: Vec<watch::Receiver<Option<Answer>>>,
@@ -184,13 +185,15 @@ impl Gateway {
         let backends = self.backends();
         futures_util::future::join_all(backends.iter().map(|backend| self.connect(backend, call))).await;
         for mut outcome in outcomes {
-            // Abandoned, it is not heard of; there is nothing to wait for.
+            // An error means that it was abandoned: there is no answer to wait for.
             let _ = outcome.wait_for(Option::is_some).await;
         }
     }
 
-    /// Follows a resource at its backend until as many have let go of it as have asked for it; an error where nobody
-    /// has it.
+    /// Follows a resource at its backend, or adds a follower if it is followed already. Each call needs one `unfollow`.
+    ///
+    /// # Errors
+    /// No backend has the resource: the answer that says so.
     async fn follow(
         self: &Arc<Self>,
         call: &Arc<Call>,
@@ -208,12 +211,13 @@ impl Gateway {
             return Ok((key, followed.outcome.clone()));
         }
         let (gateway, call, wanted) = (Arc::downgrade(self), call.clone(), uri.to_owned());
-        let (told, outcome) = watch::channel(None);
+        let (answered, outcome) = watch::channel(None);
         let task = tokio::spawn(async move {
-            // Only the first request is on the tape of the first client: it may leave while others go on following.
+            // Only the first request goes on the tape of the client that asked first: it may leave while others still
+            // follow.
             let mut on_behalf = Some(&call);
             while let Some(gateway) = gateway.upgrade() {
-                match gateway.follow_resource(&backend, &call, on_behalf.take(), &wanted, &told).await {
+                match gateway.follow_resource(&backend, &call, on_behalf.take(), &wanted, &answered).await {
                     Ok(()) => return,
                     Err(e) => tracing::debug!(error = %e, "a resource is not followed for a while"),
                 }
@@ -225,13 +229,13 @@ impl Gateway {
         Ok((key, outcome))
     }
 
-    /// Lets go of a resource that was followed.
+    /// Removes a follower of a resource; without any, the subscription at its backend ends.
     pub(super) fn unfollow(&self, key: &FollowKey) {
         let mut followed = lock(&self.listeners.followed);
-        let Some(one) = followed.get_mut(key) else { return };
-        one.followers -= 1;
-        if one.followers == 0 {
-            one.task.abort();
+        let Some(resource) = followed.get_mut(key) else { return };
+        resource.followers -= 1;
+        if resource.followers == 0 {
+            resource.task.abort();
             followed.remove(key);
         }
     }
@@ -243,18 +247,19 @@ impl Gateway {
         call: &Arc<Call>,
         on_behalf: Option<&Arc<Call>>,
         uri: &str,
-        told: &watch::Sender<Option<Answer>>,
+        answered: &watch::Sender<Option<Answer>>,
     ) -> Result<(), CallError> {
         let connection = match self.connect_for_call(backend, call).await {
             Ok(connection) => connection,
             Err(e) => {
-                told.send_replace(Some(Answer::error(code::INTERNAL, &e.to_string())));
+                answered.send_replace(Some(Answer::error(code::INTERNAL, &e.to_string())));
                 return Err(e);
             }
         };
         let uri = quoted(uri);
         if connection.era == Era::Modern {
-            told.send_replace(Some(Answer::Result("{}".to_owned())));
+            // A modern backend answers when the subscription ends, so success is assumed.
+            answered.send_replace(Some(Answer::Result("{}".to_owned())));
             let wanted = format!(r#"{{"notifications":{{"resourceSubscriptions":[{uri}]}}}}"#);
             let params = adapted(call, Era::Modern, Some(&wanted));
             return connection
@@ -266,10 +271,10 @@ impl Gateway {
         let answer =
             connection.call(on_behalf, method::RESOURCES_SUBSCRIBE, Some(&params), backend.call_timeout());
         let answer = answer.await.inspect_err(|e| {
-            told.send_replace(Some(Answer::error(code::INTERNAL, &e.to_string())));
+            answered.send_replace(Some(Answer::error(code::INTERNAL, &e.to_string())));
         })?;
         let refused = matches!(answer, Answer::Error(_));
-        told.send_replace(Some(answer));
+        answered.send_replace(Some(answer));
         if refused {
             return Ok(());
         }
@@ -307,18 +312,19 @@ impl Gateway {
             Err(unknown) => return unknown,
         };
         if lock(subscriptions).insert(uri.clone(), (key.0.clone(), room)).is_some() {
-            // It subscribed twice at the same time: once is enough.
+            // The client sent the request twice at the same time: one follower is enough.
             self.unfollow(&key);
         }
-        let told = outcome.wait_for(Option::is_some).await.ok().and_then(|told| told.clone());
-        let told = told.unwrap_or_else(|| Answer::error(code::INTERNAL, "the subscription was abandoned"));
-        if matches!(told, Answer::Error(_)) && lock(subscriptions).remove(&uri).is_some() {
+        let answer = outcome.wait_for(Option::is_some).await.ok().and_then(|answer| answer.clone());
+        let answer =
+            answer.unwrap_or_else(|| Answer::error(code::INTERNAL, "the subscription was abandoned"));
+        if matches!(answer, Answer::Error(_)) && lock(subscriptions).remove(&uri).is_some() {
             self.unfollow(&key);
         }
-        told
+        answer
     }
 
-    /// Looks at how a backend greets, and listens to a modern one for changes of its lists: once for each connection.
+    /// Checks a backend's greeting, and subscribes to the list changes of a modern one; once for each connection.
     pub(super) fn attend_to(
         self: &Arc<Self>,
         session: &Session,
@@ -339,13 +345,13 @@ impl Gateway {
                 r#"{{"_meta":{{{}}},"notifications":{{"toolsListChanged":true,"promptsListChanged":true,"resourcesListChanged":true}}}}"#,
                 modern_meta("{}", &info)
             );
-            // A backend that cannot be listened to says so, and its lists are asked for each time anyway.
+            // A backend may refuse it. Its lists are requested each time in any case.
             let _ = connection.call(None, method::SUBSCRIPTIONS_LISTEN, Some(&params), FOR_EVER).await;
         });
     }
 
     /// Passes a change on to the modern clients that listen for it.
-    pub(super) fn tell_listeners(
+    pub(super) fn notify_listeners(
         &self,
         method: &str,
         line: &str,
@@ -363,12 +369,13 @@ impl Gateway {
             }
             let line = under_subscription(method, line, &listener.id);
             let outbox = listener.call.outbox();
-            // Nobody waits for a listener that does not read: its stream ends, and it can listen again.
+            // A listener that does not read would hold up the notifications of all: its stream ends, and it can listen
+            // again.
             let place = outbox.try_reserve().ok();
             if place.is_none() {
                 listener.call.cancel();
             }
-            if let Err(e) = listener.call.session.say_in(place, line, why_not(&outbox)) {
+            if let Err(e) = listener.call.session.queue_line(place, line, why_not(&outbox)) {
                 tracing::error!(error = %e, "a message to a listener could not be recorded");
             }
         }

@@ -1,4 +1,4 @@
-//! Which client a backend's task belongs to: no client may ask for, end or hear of another's.
+//! Which client a backend's task belongs to: no client may request, cancel or be notified of another's.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,8 @@ use super::{Request, not_found};
 use crate::backend::{Answer, Backend};
 use crate::session::{ClientFacts, lock};
 
-/// How many tasks' owners are remembered.
+/// How many tasks' owners are remembered; the oldest are forgotten first, and are unknown to their clients from then
+/// on.
 const TASKS_MAX: usize = 16_384;
 /// How many bytes their ids may have in all: each is kept three times.
 const TASKS_BYTES_MAX: usize = 4 << 20;
@@ -69,6 +70,7 @@ impl Tasks {
     ) {
         let Some(task) = begun(answer).filter(|task| task.len() <= TASK_ID_BYTES_MAX) else { return };
         let mut known = lock(&self.known);
+        // A server that hands out one id twice, or a client that learned an id, must not gain another client's task.
         if is_shared && known.owner(&backend.id, &task).is_some_and(|owner| owner != client) {
             return;
         }
@@ -88,13 +90,14 @@ impl Tasks {
         lock(&self.known).backends.get(&(client.clone(), task.to_owned())).cloned()
     }
 
-    /// Returns the backend of the task that a request is about, where it is about one; a refusal where that is not plainly
-    /// a task of its client.
+    /// Returns the backend of the task that a request is about, where it is about one; a refusal where that is not
+    /// plainly a task of its client.
     pub(super) fn backend_for(&self, request: &Request) -> Result<Option<Arc<Backend>>, Answer> {
         let refused = |why| refuse(&request.method, &request.call.facts, why);
         let named = named(request);
         let backend = named.as_ref().and_then(|task| self.backend(&request.call.session.client, task));
         match (is_about_one(&request.method), named, backend) {
+            // Not passed on without a task: a server may read the id that we do not.
             (true, None, _) => Err(refused(UNCLEAR)),
             (true, Some(_), None) => Err(refused(UNKNOWN)),
             (_, _, backend) => Ok(backend),
@@ -106,9 +109,10 @@ impl Tasks {
         lock(&self.known).owner(backend, task).cloned()
     }
 
-    /// Leaves in a list of tasks those that are the client's own.
+    /// Removes from a list of tasks those of other clients.
     pub(super) fn only_own(&self, client: &Arc<str>, backend: &str, result: String) -> String {
         let Ok(object) = serde_json::from_str::<&RawValue>(&result) else { return result };
+        // All members of that name: a client may read any of several.
         let lists = message::members_named(Some(object), "tasks");
         let is_own = |task: &&&RawValue| {
             let id = message::string(message::member(Some(task), "taskId"));
@@ -157,6 +161,7 @@ fn refuse(method: &str, facts: &ClientFacts, why: &str) -> Answer {
 /// Returns the id of the task that an answer says was begun.
 fn begun(answer: &Answer) -> Option<String> {
     let Answer::Result(result) = answer else { return None };
+    // Most answers begin no task; a search for the text is cheaper than parsing each.
     if !result.contains("\"taskId\"") {
         return None;
     }

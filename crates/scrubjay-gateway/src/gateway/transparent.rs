@@ -1,4 +1,4 @@
-//! One server, passed through: what a client hears is what the server said, greetings and errors included.
+//! Serves one server unchanged: clients receive what it answers, greetings and errors included.
 //!
 //! A client with a session has a server of its own, as it would have on standard streams; requests without
 //! one share a server. Only ids, progress tokens and subscription ids are ours towards the server.
@@ -12,23 +12,39 @@ use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
 use scrubjay_core::protocol::{code, meta, method, version};
 use serde_json::value::RawValue;
+use thiserror::Error;
 
+use super::greeting::ClientFactsError;
 use super::parked_calls::foreign_state;
 use super::{
     Gateway, NewRecording, NewTape, Request, greeting, is_notification, not_found, unreadable_params,
 };
 use crate::backend::connection::Connection;
-use crate::backend::{Answer, Backend};
-use crate::budget::Charge;
+use crate::backend::{Answer, Backend, ConnectError};
+use crate::budget::{Charge, Full};
 use crate::client_message::{ClientMessage, text_in};
 use crate::config::{BackendConfig, Naming};
 use crate::relay::Options;
 use crate::session::{ClientFacts, Session, lock};
 
-/// The server decides how long an answer takes; this is a year.
+/// A year stands for no limit: the server decides how long an answer takes, and every call has a timeout.
 const FOR_EVER: Duration = Duration::from_secs(31_536_000);
 
-/// The one server, and its lives.
+/// Why there is no server for a request.
+#[derive(Debug, Error)]
+enum NoServer {
+    /// The request's session has none, and only `initialize` starts one.
+    #[error("the session was not opened with initialize")]
+    NotInitialized,
+    /// There is no memory for what the client says of itself.
+    #[error(transparent)]
+    Full(#[from] Full),
+    /// It does not start.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+}
+
+/// The one server, and its runs: one for each session, and one that requests without a session share.
 pub(super) struct TransparentServer {
     server: BackendConfig,
     workspace: Option<PathBuf>,
@@ -64,14 +80,14 @@ impl Gateway {
         Self::make(Naming::default(), new_recording, None, Some(transparent), options, |_, _| Vec::new())
     }
 
-    /// Returns what a request says of its client, or the error it earns; which versions a server passed through
-    /// speaks it says itself.
+    /// Returns what a request says of its client. A transparent server says itself which versions it speaks, so a
+    /// request of any version is passed to it.
     pub(super) fn facts_of(
         &self,
         session: &Arc<Session>,
         method: &str,
         message: &ClientMessage,
-    ) -> Result<Arc<ClientFacts>, String> {
+    ) -> Result<Arc<ClientFacts>, ClientFactsError> {
         let checked = greeting::facts_of(session, method, message);
         let version = text_in(message.meta(meta::PROTOCOL_VERSION));
         let is_other_version = version.as_deref().is_some_and(|version| version != version::MODERN);
@@ -94,26 +110,26 @@ impl Gateway {
         transparent: &TransparentServer,
         request: &Request,
     ) -> Answer {
-        let unavailable = |why| {
+        let unavailable = |why: NoServer| {
             let why = format!("\"{}\" is not available: {why}", transparent.server.id);
             Answer::error(code::INTERNAL, &why)
         };
         if request.call.facts.era == Era::Modern && !is_plainly_modern(request) {
-            // A server on standard streams may take it for the beginning of a legacy conversation and serve nobody
-            // else any more, so it gets one that nobody else uses.
+            // A server on standard streams may take it for the beginning of a legacy conversation and stop serving
+            // others, so the request gets a server of its own.
             return match self.start(transparent, Era::Modern, None) {
-                Ok(life) => {
-                    let answer = pass(&life.connection, request).await;
-                    life.end(self.new_tape(NewTape::late()), "its one request was answered");
+                Ok(run) => {
+                    let answer = pass(&run.connection, request).await;
+                    run.end(self.new_tape(NewTape::late()), "its one request was answered");
                     answer
                 }
-                Err(why) => unavailable(why),
+                Err(why) => unavailable(why.into()),
             };
         }
         if request.call.facts.era == Era::Modern {
             return match self.shared_server(transparent) {
-                Ok(life) => self.pass_shared(&life, request).await,
-                Err(why) => unavailable(why),
+                Ok(run) => self.pass_shared(&run, request).await,
+                Err(why) => unavailable(why.into()),
             };
         }
         match self.server_for(transparent, request) {
@@ -123,38 +139,40 @@ impl Gateway {
     }
 
     /// Returns the server that requests without a session share.
-    fn shared_server(&self, transparent: &TransparentServer) -> Result<ServerRun, String> {
+    fn shared_server(&self, transparent: &TransparentServer) -> Result<ServerRun, ConnectError> {
         let mut shared = lock(&transparent.shared);
-        if let Some(life) = shared.as_ref().filter(|life| life.connection.is_open()) {
-            return Ok(life.clone());
+        if let Some(run) = shared.as_ref().filter(|run| run.connection.is_open()) {
+            return Ok(run.clone());
         }
-        let life = self.start(transparent, Era::Modern, None)?;
-        if let Some(before) = shared.replace(life.clone()) {
+        let run = self.start(transparent, Era::Modern, None)?;
+        if let Some(before) = shared.replace(run.clone()) {
             before.end(self.new_tape(NewTape::late()), "the server exited");
         }
-        Ok(life)
+        Ok(run)
     }
 
-    /// Passes a request to the server that several clients share: what it gives one to come back with is for that one.
-    async fn pass_shared(&self, life: &ServerRun, request: &Request) -> Answer {
+    /// Passes a request to the server that several clients share. Its tasks and request states are bound to the client
+    /// that got them, so that no other can use them.
+    async fn pass_shared(&self, run: &ServerRun, request: &Request) -> Answer {
         let session = &request.call.session;
-        let (client, server) = (&session.client, &life.backend.id);
+        let (client, server) = (&session.client, &run.backend.id);
         if !request.has_readable_params() {
             return unreadable_params();
         }
         if is_notification(&request.method) {
-            // To a server that goes by the method alone it may be about another client's request.
+            // A server that looks at the method alone would perform it, perhaps on another client's request.
             return not_found(&request.method);
         }
         let Ok(params) = self.states.open(session, server, request.params.clone()) else {
             return foreign_state();
         };
+        // Only checked: there is one backend to go to.
         if let Err(refused) = self.tasks.backend_for(request) {
             return refused;
         }
-        let made = life.connection.call(Some(&request.call), &request.method, params.as_deref(), FOR_EVER);
-        let answer = made.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()));
-        self.tasks.remember(client, &life.backend, true, &answer);
+        let calling = run.connection.call(Some(&request.call), &request.method, params.as_deref(), FOR_EVER);
+        let answer = calling.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()));
+        self.tasks.remember(client, &run.backend, true, &answer);
         match answer {
             Answer::Result(result) if request.method == method::TASKS_LIST => {
                 Answer::Result(self.tasks.only_own(client, server, result))
@@ -164,25 +182,27 @@ impl Gateway {
         }
     }
 
+    /// Returns the connection to the server of a request's session; `initialize` starts it.
     fn server_for(
         self: &Arc<Self>,
         transparent: &TransparentServer,
         request: &Request,
-    ) -> Result<Arc<Connection>, String> {
+    ) -> Result<Arc<Connection>, NoServer> {
         let session = &request.call.session;
-        if let Some(life) = lock(&transparent.own).get(&session.id) {
-            return Ok(life.connection.clone());
+        if let Some(run) = lock(&transparent.own).get(&session.id) {
+            return Ok(run.connection.clone());
         }
         if request.method != method::INITIALIZE {
-            return Err("the session was not opened with initialize".to_owned());
+            return Err(NoServer::NotInitialized);
         }
-        // What is too long is only not kept: the server makes of it what it likes.
+        // Facts that are too long are not kept, but no reason to refuse the request: only the server needs them.
         if session.set_facts(facts_in(request)).is_err() {
-            session.set_facts(ClientFacts::default()).map_err(|full| full.to_string())?;
+            session.set_facts(ClientFacts::default())?;
         }
-        let life = self.start(transparent, Era::Legacy, Some(session))?;
-        let connection = life.connection.clone();
-        lock(&transparent.own).insert(session.id.clone(), life);
+        let run = self.start(transparent, Era::Legacy, Some(session))?;
+        let connection = run.connection.clone();
+        // Stored before its end is watched: the watcher ends what it finds here.
+        lock(&transparent.own).insert(session.id.clone(), run);
         self.close_with(&connection, session.id.clone());
         Ok(connection)
     }
@@ -192,7 +212,7 @@ impl Gateway {
         transparent: &TransparentServer,
         era: Era,
         owner: Option<&Arc<Session>>,
-    ) -> Result<ServerRun, String> {
+    ) -> Result<ServerRun, ConnectError> {
         let client = owner.map(|session| session.id.as_str());
         let tape = self.new_tape(NewTape { client, ..NewTape::of_backend("server") });
         let backend =
@@ -202,7 +222,7 @@ impl Gateway {
                 .known_as(transparent.server.display_name.clone())
                 .belonging_to(owner.cloned())
                 .ruled_by(self.rules.clone());
-        let connection = backend.open_without_handshake(era).map_err(|e| e.to_string())?;
+        let connection = backend.open_without_handshake(era)?;
         Ok(ServerRun { backend: Arc::new(backend), connection })
     }
 
@@ -218,8 +238,8 @@ impl Gateway {
         });
     }
 
-    /// Tells a client's server what the client tells.
-    pub(super) fn tell_server(
+    /// Passes a client's notification to its server.
+    pub(super) fn pass_notification(
         &self,
         transparent: &TransparentServer,
         session: &Session,
@@ -230,7 +250,7 @@ impl Gateway {
         let own = lock(&transparent.own).get(&session.id).map(|life| life.connection.clone());
         let Some(connection) = own else { return };
         if let Err(line) = connection.notify_now(method, params) {
-            // Its queue is full; behind what waits there.
+            // Its queue is full: the line waits for its turn in a task, with the memory it is charged for.
             tokio::spawn(async move {
                 if let Err(e) = connection.send_later(line).await {
                     tracing::debug!(error = %e, "a notification did not reach the server");
@@ -241,23 +261,24 @@ impl Gateway {
     }
 
     pub(super) fn end_server_of(&self, transparent: &TransparentServer, session: &str, reason: &str) {
-        let life = lock(&transparent.own).remove(session);
-        if let Some(life) = life {
-            life.end(self.new_tape(NewTape::late()), reason);
+        // In a statement of its own, so that the lock is free again while the tape is sealed.
+        let run = lock(&transparent.own).remove(session);
+        if let Some(run) = run {
+            run.end(self.new_tape(NewTape::late()), reason);
         }
     }
 
     pub(super) fn end_shared_server(&self, transparent: &TransparentServer, reason: &str) {
-        let life = lock(&transparent.shared).take();
-        if let Some(life) = life {
-            life.end(self.new_tape(NewTape::late()), reason);
+        let run = lock(&transparent.shared).take();
+        if let Some(run) = run {
+            run.end(self.new_tape(NewTape::late()), reason);
         }
     }
 }
 
 async fn pass(connection: &Connection, request: &Request) -> Answer {
-    let made = connection.call(Some(&request.call), &request.method, request.params.as_deref(), FOR_EVER);
-    made.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()))
+    let calling = connection.call(Some(&request.call), &request.method, request.params.as_deref(), FOR_EVER);
+    calling.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()))
 }
 
 /// Tells whether every server takes a request for one of the modern era.

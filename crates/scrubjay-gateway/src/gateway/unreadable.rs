@@ -1,8 +1,7 @@
-//! What cannot be taken apart: lines that are no message and, while rules are in force, lines that readers may read in
-//! different ways.
+//! Refuses lines that are no message and, while rules are in force, lines that parsers may read in different ways.
 //!
-//! The gateway makes of a client's message another one for a backend, and rules judge that one. What could be read in
-//! two ways is refused here, before anybody reads it in one of them.
+//! The gateway parses a client's message to make another one for a backend, and rules judge that one. A line that could
+//! be read in two ways is refused before the gateway settles on one of them.
 
 use std::sync::Arc;
 
@@ -22,21 +21,21 @@ use crate::session::Session;
 const BATCH_MAX: usize = 1024;
 
 impl Gateway {
-    /// Refuses a line that readers may read in different ways, and records it with the reason; none where there are no
-    /// such readers, or no rules.
+    /// Refuses a line that parsers may read in different ways, and records it with the reason. `None` if all read it
+    /// alike, or no rules are in force.
     pub(crate) fn refuse_unreadable(&self, session: &Arc<Session>, line: &[u8]) -> Option<Accepted> {
         if !self.rules.are_any() {
             return None;
         }
         let judgement = rules::refuse_unreadable(Direction::ClientToServer, line)?;
-        let came = Item::new(EntryKind::Message, Direction::ClientToServer, Terminator::Lf, line);
-        let came = Item { rule_marks: judgement.marks.as_marks(), ..came };
-        if let Err(e) = session.record_backend(&[came], 0, |_| ()) {
+        let item = Item::new(EntryKind::Message, Direction::ClientToServer, Terminator::Lf, line);
+        let item = Item { rule_marks: judgement.marks.as_marks(), ..item };
+        if let Err(e) = session.record_backend(&[item], 0, |_| ()) {
             let why = format!("the message was not processed, because it could not be recorded: {e}");
             return Some(refuse(None, code::INTERNAL, &why));
         }
         if let Onward::Other(error) = &judgement.onward {
-            // An answer that could not be read: the backend that asked gets an error in its place.
+            // The line was an answer: the backend that waits for it gets an error instead.
             let text = String::from_utf8_lossy(error);
             if let Ok(parts) = Parts::of(&text)
                 && let (Some(id), Some(error)) = (parts.json_id(), parts.error)
@@ -44,13 +43,13 @@ impl Gateway {
                 session.take_answer(&id, Answer::Error(error.get().to_owned()));
             }
         }
-        let told = judgement.back.map(|back| String::from_utf8_lossy(&back).into_owned());
-        Some(told.map_or(Accepted::NoReply, Accepted::Refused))
+        let refusal = judgement.back.map(|back| String::from_utf8_lossy(&back).into_owned());
+        Some(refusal.map_or(Accepted::NoReply, Accepted::Refused))
     }
 }
 
-/// Returns the answer to a line that is no JSON object, and in two words what it is: the requests in it are answered
-/// under their own ids, as far as those can be told.
+/// Returns a short reason and the answer for a line that is no JSON object. The requests in it are answered under their
+/// own ids if those can be found.
 pub(crate) fn unreadable_answer(line: &str) -> (&'static str, String) {
     if serde_json::from_str::<&RawValue>(line).is_err() {
         let id = oversize::id_of_request(line.as_bytes());

@@ -51,6 +51,8 @@ impl AsyncRead for Watched {
 
 impl AsyncWrite for Watched {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        // Pending without a waker, on purpose: tapes may already mark these bytes as undelivered, so they must not
+        // leave.
         if self.connection.writes_stopped() {
             return Poll::Pending;
         }
@@ -103,6 +105,7 @@ impl Answering {
 
 impl Drop for Answering {
     fn drop(&mut self) {
+        // An upgraded connection outlives its response, and must not count as idle then.
         if !self.has_no_end {
             self.connection.begin(Stage::Idle);
         }

@@ -2,7 +2,7 @@
 //!
 //! A line and everything the rules make of it are recorded together, before any of it is sent. A delayed line holds up
 //! those behind it, until its receiver has left. If a rule applies to the connection, every line is forwarded with a
-//! single line feed at its end, however it came: a carriage return is a line end to some readers.
+//! single line feed at its end: some readers take a carriage return for a line end.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -26,6 +26,7 @@ impl Relay {
         batch: LineBatch<'_>,
     ) -> Result<(), ReceiverGone> {
         for line in batch.lines() {
+            // The judge is borrowed only here: the other direction uses it while this one waits.
             let (judgement, end) = {
                 let mut judge = judge.borrow_mut();
                 let end = if judge.is_strict() { b"\n" } else { line.terminator.bytes() };
@@ -43,10 +44,11 @@ impl Relay {
                 );
                 (recorded, numbers)
             };
-            // Before the wait for the disk: dropped there, the messages are marked as undelivered.
+            // Made before the wait for the disk: if the relay is dropped there, the messages are marked as undelivered.
             let mut ready = self.prepare(direction, (line.bytes, end), judgement, numbers);
             if let Err(e) = self.await_durability(recorded).await {
                 ready.forget_entries();
+                // Forwarded without a recording, it still goes as the rules say.
                 if !self.note_failure(1, line.bytes.len() as u64, &e) {
                     self.answer_not_recorded(direction, line.bytes, &e).await?;
                     continue;

@@ -44,7 +44,7 @@ impl Messages<'_> {
     }
 }
 
-/// The entries of the newest lines of a stream.
+/// The entries of the newest lines to a bridge, which reports on lines by their number in the stream.
 #[derive(Debug, Default)]
 pub(super) struct NumberedLines {
     next: u64,
@@ -123,8 +123,9 @@ impl Drop for PendingWrite<'_> {
             (Direction::ServerToClient, true) => WhyUndelivered::ClientLeft,
             (Direction::ServerToClient, false) => WhyUndelivered::Stopped,
         };
+        // A message of which a part was written counts as undelivered: its reader cannot parse it.
         let whole = self.messages.whole_in(self.written.get());
-        let pending_write = first + whole..first + self.messages.count();
-        self.relay.recording.borrow_mut().mark_undelivered(pending_write, why);
+        let unwritten = first + whole..first + self.messages.count();
+        self.relay.recording.borrow_mut().mark_undelivered(unwritten, why);
     }
 }

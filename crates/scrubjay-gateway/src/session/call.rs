@@ -1,6 +1,7 @@
-//! A client's request under way: where its answer, progress and questions go, and the table that lists it.
+//! A client's request under way: where its progress, log messages and questions go, and the session's table of such
+//! requests.
 //!
-//! The table is the client's own: an id or a progress token that is under way there is not given to a second request.
+//! Each session has a table of its own, in which no two requests have the same id or progress token.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,7 +10,7 @@ use scrubjay_core::envelope::JsonId;
 use scrubjay_core::message;
 use tokio::sync::{mpsc, oneshot};
 
-use super::delivery::{PATIENCE, why_not};
+use super::delivery::{READ_WAIT_MAX, why_not};
 use super::log_level::LOG_LEVELS;
 use super::{CALLS_MAX, ClientFacts, Outbox, Session, lock};
 use crate::backend::Answer;
@@ -17,10 +18,12 @@ use crate::budget::{Charge, Full, Use};
 use crate::gateway::ANSWER_WAIT_MAX;
 use crate::record_first::RecordedEntry;
 
-/// How long a client that does not read may delay messages for itself alone: a shorter pause loses nothing.
-const PATIENCE_ALONE: std::time::Duration = std::time::Duration::from_secs(5);
+/// How long a client that does not read is waited for while no other client waits for the same backend: a shorter pause
+/// of the client loses nothing.
+const READ_WAIT_ALONE_MAX: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// The key of a request under way: its id, and a number where several clients may use the same ids.
+/// The key of a request under way: its id, and a number to tell requests apart in a session that several clients may
+/// share.
 pub(super) type Ticket = (JsonId, u64);
 
 /// A request of the client that is under way.
@@ -30,24 +33,24 @@ pub struct Call {
     pub session: Arc<Session>,
     /// The id its client gave it, as JSON.
     pub id: JsonId,
-    /// Its entry on the tape, where it is recorded.
+    /// Its entry on the tape; `None` if it is not recorded.
     pub recorded: Option<RecordedEntry>,
     /// Where its progress, logs and questions go; changes when its client comes back with a new request.
     outbox: Mutex<Outbox>,
     /// What this request states about its client.
     pub facts: Arc<ClientFacts>,
-    /// The least level of log messages its client wants; none where it wants none.
+    /// The least level of log messages that its client wants; `None` if it wants none.
     pub log_level: Option<&'static str>,
-    /// Where a backend's demands go, for a client that cannot be sent requests.
+    /// Where a backend's demands go; `None` for a legacy client, which is sent requests.
     pub demands: Option<mpsc::Sender<Demand>>,
     /// Notified when the client cancels it.
     pub cancelled: tokio::sync::Notify,
-    /// Whether its client has stopped reading what belongs to it.
-    is_deaf: AtomicBool,
+    /// Whether its client has let one message wait too long. It is not waited for again until it reads.
+    has_stopped_reading: AtomicBool,
     /// The memory that it and its answers take, held until the call is dropped.
     rooms: Mutex<Vec<Charge>>,
-    /// The memory for its answer, where that was reserved in advance.
-    answer_room: Mutex<Option<Charge>>,
+    /// The memory for its answer, if that was reserved before the answer was made.
+    reserved_for_answer: Mutex<Option<Charge>>,
     /// Its client's progress token, as JSON.
     progress_token: Option<String>,
 }
@@ -74,9 +77,9 @@ impl Call {
             log_level,
             demands,
             cancelled,
-            is_deaf: AtomicBool::new(false),
+            has_stopped_reading: AtomicBool::new(false),
             rooms: Mutex::default(),
-            answer_room: Mutex::default(),
+            reserved_for_answer: Mutex::default(),
             progress_token: None,
         }
     }
@@ -86,20 +89,20 @@ impl Call {
         lock(&self.rooms).push(room);
     }
 
-    /// Takes room for an answer of this size before it is made, waiting for some.
+    /// Reserves memory for an answer of this size before it is made; waits for it.
     ///
     /// # Errors
-    /// There was none for long, which is on the tape.
-    pub(crate) async fn take_answer_room(&self, bytes: usize) -> Result<(), Full> {
+    /// None was freed in time. That is noted on the tape.
+    pub(crate) async fn reserve_for_answer(&self, bytes: usize) -> Result<(), Full> {
         let taken = self.session.account.charge_within(Use::Delivery, bytes, ANSWER_WAIT_MAX).await;
         let room = taken.inspect_err(|full| self.session.note_dropped(1, bytes, full.key))?;
-        *lock(&self.answer_room) = Some(room);
+        *lock(&self.reserved_for_answer) = Some(room);
         Ok(())
     }
 
-    /// Returns the room that was taken for its answer: none, unless it was taken before the answer was made.
-    pub(crate) fn answer_room(&self) -> Charge {
-        let taken = lock(&self.answer_room).take();
+    /// Returns the charge for its answer; it is empty unless memory was reserved before the answer was made.
+    pub(crate) fn reserved_for_answer(&self) -> Charge {
+        let taken = lock(&self.reserved_for_answer).take();
         taken.unwrap_or_else(|| self.session.account.nothing(Use::Delivery))
     }
 
@@ -109,12 +112,13 @@ impl Call {
         Self { progress_token, ..self }
     }
 
-    /// Returns whether another call is of the same client: of its session or, where sessions are inferred, of one with
-    /// the same token, name and process. A trace may change from one request to the next; those do not.
+    /// Returns whether another call is of the same client: of its session, or of an inferred session of the same
+    /// identity (token, name and process). A client's trace may change from one request to the next, and its session
+    /// with it.
     #[must_use]
     pub fn is_of_client_of(&self, other: &Self) -> bool {
-        let (one, two) = (&self.session, &other.session);
-        Arc::ptr_eq(one, two) || (one.is_inferred && two.is_inferred && one.client == two.client)
+        let (own, others) = (&self.session, &other.session);
+        Arc::ptr_eq(own, others) || (own.is_inferred && others.is_inferred && own.client == others.client)
     }
 
     /// Returns where its progress, logs and questions go.
@@ -123,26 +127,28 @@ impl Call {
         lock(&self.outbox).clone()
     }
 
-    /// Sends a line that belongs to it, recorded first. A client that does not read is waited for once, longer where
-    /// `others_wait` says that it holds up nobody else; then its messages are noted as undelivered until it reads.
+    /// Records a line that belongs to it and sends it. A client that does not read is waited for once: for
+    /// `READ_WAIT_MAX`, and longer while `others_wait` returns false. After that its messages are noted as undelivered
+    /// until it reads.
     pub async fn say(&self, line: String, others_wait: impl Fn() -> bool) {
         let outbox = self.outbox();
         let began = tokio::time::Instant::now();
         let place = loop {
-            if self.is_deaf.load(Ordering::Relaxed) {
+            if self.has_stopped_reading.load(Ordering::Relaxed) {
                 break outbox.try_reserve().ok();
             }
-            match tokio::time::timeout(PATIENCE, outbox.reserve()).await {
+            match tokio::time::timeout(READ_WAIT_MAX, outbox.reserve()).await {
+                // An error means that the stream is closed.
                 Ok(place) => break place.ok(),
-                Err(_) if began.elapsed() >= PATIENCE_ALONE || others_wait() => break None,
+                Err(_) if began.elapsed() >= READ_WAIT_ALONE_MAX || others_wait() => break None,
                 Err(_) => {}
             }
         };
-        let is_deaf = self.is_deaf.load(Ordering::Relaxed) || place.is_none();
-        let wait = if is_deaf { std::time::Duration::ZERO } else { PATIENCE };
+        let has_stopped_reading = self.has_stopped_reading.load(Ordering::Relaxed) || place.is_none();
+        let wait = if has_stopped_reading { std::time::Duration::ZERO } else { READ_WAIT_MAX };
         let room = self.session.account.charge_within(Use::Delivery, line.len(), wait).await;
-        self.is_deaf.store(place.is_none() || room.is_err(), Ordering::Relaxed);
-        if let Err(e) = self.session.say_in_room(place, room, line, why_not(&outbox)) {
+        self.has_stopped_reading.store(place.is_none() || room.is_err(), Ordering::Relaxed);
+        if let Err(e) = self.session.queue_charged(place, room, line, why_not(&outbox)) {
             tracing::error!(error = %e, "a message to the client could not be recorded");
         }
     }
@@ -153,7 +159,7 @@ impl Call {
         let Some(least) = self.log_level else { return false };
         let level = message::Parts::of(line).ok().and_then(|p| message::string(p.param("level")));
         let rank = |level: &str| LOG_LEVELS.iter().position(|l| *l == level);
-        // A message of an unknown level is passed on: better one too many than one lost.
+        // A message of an unknown level is passed on: one too many does less harm than one lost.
         match (level.as_deref().and_then(rank), rank(least)) {
             (Some(level), Some(least)) => level >= least,
             _ => true,
@@ -163,7 +169,7 @@ impl Call {
     /// Cancels it.
     pub fn cancel(&self) {
         self.cancelled.notify_waiters();
-        // Stored as well, for a call that does not wait yet.
+        // `notify_waiters` stores nothing for a call that does not wait yet; this does.
         self.cancelled.notify_one();
     }
 
@@ -185,7 +191,7 @@ pub struct Demand {
 }
 
 impl Session {
-    /// Lists a request as under way; `None` where there are too many, or its id is taken.
+    /// Lists a request as under way; `None` if there are too many, or one with its id is listed.
     pub fn begin_call(self: &Arc<Self>, id: JsonId, call: Arc<Call>) -> Option<CallGuard> {
         let mut calls = lock(&self.calls);
         let number = if self.is_inferred { self.next_ticket.fetch_add(1, Ordering::Relaxed) } else { 0 };
@@ -197,17 +203,18 @@ impl Session {
         Some(CallGuard { session: self.clone(), ticket })
     }
 
-    /// Returns whether the progress of another request under way goes by the same token: its client could not tell them
-    /// apart. Where several clients may share the session each has a stream of its own, and their tokens may be the same.
+    /// Returns whether another request under way has the same progress token: its client could not tell their progress
+    /// apart. Not checked if several clients may share the session: each has a stream of its own.
     #[must_use]
     pub(crate) fn has_live_token(&self, call: &Call) -> bool {
         let is_same = |other: &Arc<Call>| other.progress_token == call.progress_token;
         call.progress_token.is_some() && !self.is_inferred && lock(&self.calls).values().any(is_same)
     }
 
-    /// Returns the request with that id, where it is under way.
+    /// Returns the request with that id, if it is under way; `None` in an inferred session.
     #[must_use]
     pub fn call(&self, id: &JsonId) -> Option<Arc<Call>> {
+        // In an inferred session all numbers are higher: a client must not cancel another's request with the same id.
         lock(&self.calls).get(&(id.clone(), 0)).cloned()
     }
 }

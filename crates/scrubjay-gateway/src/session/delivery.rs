@@ -1,6 +1,6 @@
-//! Lines on their way to a client: a place in its queue, room in memory, the tape, then the stream.
+//! Sends lines to a client: reserves a place in its queue and memory, records the line, and queues it.
 //!
-//! A client that does not read is waited for a short while only, and what it misses is noted on its tape.
+//! A client that does not read is waited for, but not long. What it misses is marked on its tape as undelivered.
 
 use scrubjay_core::entry::{Direction, WhyUndelivered};
 use scrubjay_tape::clock;
@@ -15,8 +15,8 @@ use crate::record_first::RecordedEntry;
 /// How often dropped messages are noted on the tape: a flood must not fill it with notes as well.
 const NOTE_AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// How long a client that does not read may delay what others wait for.
-pub(super) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+/// How long a client that does not read may delay messages for other clients.
+pub(super) const READ_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Messages dropped for lack of memory since the last note on the tape.
 #[derive(Debug, Default)]
@@ -27,20 +27,23 @@ pub(super) struct DroppedCount {
 }
 
 impl Session {
-    /// Sends a line to the client, recorded first; returns whether it is on its way. What cannot be recorded is not sent.
+    /// Sends a line to the client, recorded first; returns whether it is on its way. What cannot be recorded is not
+    /// sent.
     pub async fn say(&self, outbox: &Outbox, line: String) -> bool {
-        let place = tokio::time::timeout(PATIENCE, outbox.reserve()).await.ok().and_then(Result::ok);
+        // A place in the queue first: a line that is on tape can then be queued without waiting, in the order of the
+        // tape.
+        let place = tokio::time::timeout(READ_WAIT_MAX, outbox.reserve()).await.ok().and_then(Result::ok);
         let has_place = place.is_some();
-        let said = self.say_in(place, line, why_not(outbox));
-        if let Err(e) = &said {
+        let queued = self.queue_line(place, line, why_not(outbox));
+        if let Err(e) = &queued {
             tracing::error!(error = %e, "a message to the client could not be recorded");
         }
-        has_place && said.is_ok()
+        has_place && queued.is_ok()
     }
 
     /// Sends a refusal to the client.
     pub async fn refuse(&self, outbox: &Outbox, line: String) {
-        let place = tokio::time::timeout(PATIENCE, outbox.reserve()).await;
+        let place = tokio::time::timeout(READ_WAIT_MAX, outbox.reserve()).await;
         let refusal = self.record_refusal(line);
         match place {
             Ok(Ok(place)) => place.send(refusal),
@@ -52,30 +55,30 @@ impl Session {
     ///
     /// # Errors
     /// The limit is reached.
-    pub(crate) fn room_for(&self, line: &str) -> Result<Charge, Full> {
+    pub(crate) fn charge_for_delivery(&self, line: &str) -> Result<Charge, Full> {
         self.account.charge(Use::Delivery, line.len())
     }
 
-    /// Puts a line in its place on the way to the client: on the tape in the same order. Without a place it is not
-    /// sent, and `why` is noted on the tape.
+    /// Records a line and queues it at its place, so that the queue has the order of the tape. Without a place it is
+    /// recorded as undelivered for the reason `why`.
     ///
     /// # Errors
     /// It could not be recorded, and was not sent.
-    pub fn say_in(
+    pub fn queue_line(
         &self,
         place: Option<mpsc::Permit<'_, Outgoing>>,
         line: String,
         why: WhyUndelivered,
     ) -> Result<Option<RecordedEntry>, RecordError> {
-        let room = self.room_for(&line);
-        self.say_in_room(place, room, line, why)
+        let room = self.charge_for_delivery(&line);
+        self.queue_charged(place, room, line, why)
     }
 
-    /// Puts a line in its place on the way to the client, in the room that was taken for it.
+    /// The same, with a charge that was made before. If that failed, the line is recorded as dropped by the limit.
     ///
     /// # Errors
     /// It could not be recorded, and was not sent.
-    pub(crate) fn say_in_room(
+    pub(crate) fn queue_charged(
         &self,
         place: Option<mpsc::Permit<'_, Outgoing>>,
         room: Result<Charge, Full>,
@@ -84,20 +87,22 @@ impl Session {
     ) -> Result<Option<RecordedEntry>, RecordError> {
         let why = if place.is_some() && room.is_err() { WhyUndelivered::DroppedByLimit } else { why };
         let Some((place, room)) = place.zip(room.ok()) else {
-            let kept = self.record(Direction::ServerToClient, &line)?;
-            drop(self.receipt(kept, why));
-            return Ok(kept);
+            let recorded = self.record(Direction::ServerToClient, &line)?;
+            // Dropped undelivered, the receipt marks the entry.
+            drop(self.receipt(recorded, why));
+            return Ok(recorded);
         };
-        let said = line.clone();
-        self.record_then(Direction::ServerToClient, &line, |kept| {
-            let receipt = self.receipt(kept, WhyUndelivered::ClientLeft);
-            place.send(Outgoing::recorded(said, receipt).in_room(room));
+        let text = line.clone();
+        // Queued while the recording is locked: nothing else can be recorded in between and leave first.
+        self.record_then(Direction::ServerToClient, &line, |recorded| {
+            let receipt = self.receipt(recorded, WhyUndelivered::ClientLeft);
+            place.send(Outgoing::recorded(text, receipt).with_charge(room));
         })
     }
 
     /// Sends what belongs to no request: on the client's standing stream, or kept until there is one.
-    pub fn say_on_standing_stream(&self, line: String) {
-        let room = self.room_for(&line);
+    pub fn send_on_standing_stream(&self, line: String) {
+        let room = self.charge_for_delivery(&line);
         let line = match self.record_outgoing(line) {
             Ok(line) => line,
             Err(e) => {
@@ -106,15 +111,15 @@ impl Session {
             }
         };
         let line = match room {
-            Ok(room) => line.in_room(room),
+            Ok(room) => line.with_charge(room),
             Err(_) => return line.drop_because(WhyUndelivered::DroppedByLimit),
         };
         self.standing.say(line);
     }
 
-    /// Records that something for the client was dropped that is not on its own side of the tape, for want of room.
+    /// Records that messages for the client were dropped for lack of memory before they became entries of its own.
     ///
-    /// Each second once: a flood must not fill the tape with notes as well.
+    /// At most once a second: a flood must not fill the tape with notes.
     pub(crate) fn note_dropped(&self, messages: usize, bytes: usize, key: &str) {
         tracing::debug!(session = self.id, messages, bytes, key, "messages to the client were dropped");
         let now = clock::now().instant;

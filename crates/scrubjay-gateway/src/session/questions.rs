@@ -1,4 +1,4 @@
-//! Questions to a client: a request of ours under an id of ours, until its answer comes.
+//! Questions to a client: requests under ids of our own, until their answers come.
 
 use std::sync::atomic::Ordering;
 
@@ -11,8 +11,8 @@ use super::{CALLS_MAX, Outbox, Session, lock};
 use crate::backend::Answer;
 
 impl Session {
-    /// Asks the client something, and waits for its answer: on a stream, or on the standing one, once it has
-    /// one.
+    /// Asks the client something on a stream, and waits for its answer. Without a stream the question waits until the
+    /// client opens its standing stream.
     pub async fn ask(&self, outbox: Option<&Outbox>, method: &str, params: Option<&str>) -> Answer {
         let number = self.next_ask.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
@@ -23,16 +23,17 @@ impl Session {
             }
             asks.insert(number, reply);
         }
+        // Also if the caller is dropped: a late answer then finds no question, and the table does not grow.
         let _forget = AskGuard { session: self, number };
         let question = message::request(&format!("\"scrubjay-{number}\""), method, params);
-        let is_on_its_way = match outbox {
+        let is_queued = match outbox {
             Some(outbox) => self.say(outbox, question).await,
             None => {
-                self.say_on_standing_stream(question);
+                self.send_on_standing_stream(question);
                 true
             }
         };
-        if !is_on_its_way {
+        if !is_queued {
             return Answer::error(code::INTERNAL, "the question did not reach the client");
         }
         answer
@@ -40,7 +41,7 @@ impl Session {
             .unwrap_or_else(|_| Answer::error(code::INTERNAL, "the client went away before it answered"))
     }
 
-    /// Takes the client's answer to something it was asked; returns whether it was asked.
+    /// Takes the client's answer to a question; returns whether there is such a question.
     pub fn take_answer(&self, id: &JsonId, answer: Answer) -> bool {
         let number = id.as_raw().trim_matches('"').strip_prefix("scrubjay-").and_then(|n| n.parse().ok());
         let Some(reply) = number.and_then(|n: u64| lock(&self.asks).remove(&n)) else { return false };

@@ -1,7 +1,7 @@
-//! What goes on a session's tape, and how the tape ends.
+//! Records a session's messages and notes on its tape, and ends the tape.
 //!
-//! Everything a client says and is sent is recorded here before it moves on, and so is what backends are asked on its
-//! behalf. A line that cannot be recorded is not passed on; only a refusal is, because its client waits for one.
+//! Messages are recorded here before they move on. A line that cannot be recorded is not passed on, except for a
+//! refusal, because its client waits for it.
 
 use std::sync::Mutex;
 
@@ -18,7 +18,7 @@ use crate::delivery::{Outgoing, Receipt};
 use crate::record_first::{RecordedEntry, record_first, record_first_marking};
 
 impl Session {
-    /// Returns the session its recording belongs to, once something is recorded.
+    /// Returns the session that its recording belongs to; `None` until something is recorded.
     #[must_use]
     pub fn recorded_as(&self) -> Option<SessionRef> {
         lock(&self.recording).session()
@@ -41,7 +41,7 @@ impl Session {
         lock(&self.recording).set_session(session);
     }
 
-    /// Records a line of the client; returns where it is.
+    /// Records a line of the client; returns its entry.
     ///
     /// # Errors
     /// It could not be recorded, so it must not move on.
@@ -87,9 +87,9 @@ impl Session {
 
     /// Returns the receipt of something recorded here; `why` is noted if it is dropped before it is delivered.
     #[must_use]
-    pub fn receipt(&self, kept: Option<RecordedEntry>, why: WhyUndelivered) -> Option<Receipt> {
+    pub fn receipt(&self, recorded: Option<RecordedEntry>, why: WhyUndelivered) -> Option<Receipt> {
         let receipt = |mark| Receipt::new(self.recording.clone(), mark, why).listed_in(&self.in_transit);
-        kept.map(|place| receipt(place.mark))
+        recorded.map(|recorded| receipt(recorded.mark))
     }
 
     /// Records a line for the client; it counts as undelivered until it is handed over.
@@ -97,12 +97,12 @@ impl Session {
     /// # Errors
     /// It could not be recorded, so it must not be sent.
     pub fn record_outgoing(&self, line: String) -> Result<Outgoing, RecordError> {
-        let kept = self.record(Direction::ServerToClient, &line)?;
-        Ok(Outgoing::recorded(line, self.receipt(kept, WhyUndelivered::ClientLeft)))
+        let recorded = self.record(Direction::ServerToClient, &line)?;
+        Ok(Outgoing::recorded(line, self.receipt(recorded, WhyUndelivered::ClientLeft)))
     }
 
-    /// Records a refusal for the client, which hears it in any case: it would wait for ever otherwise, and what cannot
-    /// be recorded may be the very reason.
+    /// Records a refusal for the client. It is sent even if it cannot be recorded: the client would wait forever
+    /// otherwise, and that nothing can be recorded may be the reason for the refusal.
     pub fn record_refusal(&self, line: String) -> Outgoing {
         self.record_outgoing(line.clone()).unwrap_or_else(|e| {
             tracing::error!(error = %e, "a refusal could not be recorded");
@@ -110,14 +110,15 @@ impl Session {
         })
     }
 
-    /// Records something worth knowing that is not a message.
+    /// Records a note, which is not a message.
     pub fn record_note(&self, facts: &serde_json::Value) {
         let facts = facts.to_string();
         self.record_fact(EntryKind::Note, Direction::ServerToClient, facts.as_bytes());
     }
 
-    /// Records that a message of the client was refused. Such a client has done more than greet.
-    pub(crate) fn record_turned_away(&self, facts: &serde_json::Value) {
+    /// Records that a message of the client was refused.
+    pub(crate) fn record_refused(&self, facts: &serde_json::Value) {
+        // In the client's direction: such a client has done more than greet.
         self.record_fact(EntryKind::Note, Direction::ClientToServer, facts.to_string().as_bytes());
     }
 
@@ -126,13 +127,13 @@ impl Session {
         self.record_fact(EntryKind::Note, Direction::ServerToClient, &ended.note());
     }
 
-    /// Records that its client said something that is too long to be taken.
+    /// Records that its client sent a line that is too long.
     pub fn note_too_long(&self, line: &Oversize) {
         let facts = serde_json::to_vec(line).expect("an oversize is plain data");
         self.record_fact(EntryKind::Oversize, Direction::ClientToServer, &facts);
     }
 
-    /// Notes that there was no room to keep something of a backend.
+    /// Notes that there was no memory to remember something of a backend, such as a list.
     pub(crate) fn note_not_kept(&self, what: &serde_json::Value) {
         tracing::warn!(session = self.id, %what, limit = PROCESS_KEY, "there is no room to keep what a backend says");
         self.record_note(&serde_json::json!({ "event": "not_kept", "limit": PROCESS_KEY, "what": what }));
@@ -172,6 +173,7 @@ pub(super) fn end_recording(
     reason: &str,
     sealing: Sealing,
 ) {
+    // Replaced first, so that the lock is free while the old tape is sealed, and later entries have a tape.
     let ended = std::mem::replace(&mut *lock(recording), replacement);
     let end = End { reason: reason.to_owned(), exit_code: None, signal: None, continues_on: None };
     match sealing {

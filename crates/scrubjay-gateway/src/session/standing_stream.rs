@@ -1,7 +1,7 @@
-//! What belongs to no request, on its way to a client: on its standing stream, or kept until there is room.
+//! Messages that belong to no request, on their way to a client: on its standing stream, or queued until that has room.
 //!
-//! The order is kept: while something waits here, whatever comes goes behind it. Nobody waits for a standing stream that
-//! does not move; only so much is kept for it, and the oldest goes first.
+//! The order is kept: while a message is queued here, later ones go behind it. Senders never wait for a standing
+//! stream; the queue is limited, and drops the oldest message first.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use super::{OUTBOX_MAX, Outbox, lock};
 use crate::delivery::Outgoing;
 
-/// The standing stream of a client, where it has one, and what waits for it.
+/// The standing stream of a client, if it has one, and the messages that wait for it.
 #[derive(Debug, Default)]
 pub(super) struct StandingStream(Arc<Mutex<StandingState>>);
 
@@ -20,7 +20,7 @@ pub(super) struct StandingStream(Arc<Mutex<StandingState>>);
 struct StandingState {
     outbox: Option<Outbox>,
     kept: VecDeque<Outgoing>,
-    /// Whether what is kept is being passed on, as the stream has room.
+    /// Whether a task is sending what is kept.
     is_passing: bool,
 }
 
@@ -52,7 +52,7 @@ impl StandingStream {
     /// Takes a standing stream, and returns what is to go out on it first.
     pub(super) fn attach(&self, outbox: Outbox) -> VecDeque<Outgoing> {
         let new = StandingState { outbox: Some(outbox), ..StandingState::default() };
-        // The old stream is dropped without the lock: what it holds is noted on the tape.
+        // Dropped without the lock: lines that the old stream still holds are marked on the tape.
         let old = std::mem::replace(&mut *lock(&self.0), new);
         old.kept
     }
@@ -63,7 +63,7 @@ impl StandingStream {
         old.kept
     }
 
-    /// Gives up what is kept.
+    /// Drops what is kept, because memory is short.
     pub(super) fn drop_kept(&self) {
         let kept = std::mem::take(&mut lock(&self.0).kept);
         for line in kept {
@@ -71,13 +71,13 @@ impl StandingStream {
         }
     }
 
-    /// Returns the standing stream, where there is one that somebody reads.
+    /// Returns the standing stream, if there is one whose client has not left.
     pub(super) fn outbox(&self) -> Option<Outbox> {
         lock(&self.0).outbox.clone().filter(|outbox| !outbox.is_closed())
     }
 }
 
-/// Passes on what is kept as a stream has room, until nothing is left or another stream has taken its place.
+/// Sends what is kept as the stream has room, until nothing is left or another stream has taken its place.
 async fn pass_on(state: Arc<Mutex<StandingState>>, outbox: Outbox) {
     loop {
         let place = outbox.reserve().await;
@@ -88,7 +88,7 @@ async fn pass_on(state: Arc<Mutex<StandingState>>, outbox: Outbox) {
         let line = if place.is_ok() { state.kept.pop_front() } else { None };
         match (place, line) {
             (Ok(place), Some(line)) => place.send(line),
-            // All of it is on its way, or the client is gone: the rest waits for its next stream.
+            // Nothing is left, or the client is gone: the rest waits for its next stream.
             _ => {
                 state.is_passing = false;
                 return;

@@ -13,6 +13,7 @@ impl RpcChannel {
     /// stream of a call, or no other client has ever spoken on this connection.
     pub(super) fn belongs_to(&self, busy: &[Arc<Call>], stream_of: Option<u64>) -> Option<Arc<Call>> {
         if self.has_one_client() {
+            // The newest call is a guess, but the client is certain.
             return busy.first().cloned();
         }
         only_session(busy)

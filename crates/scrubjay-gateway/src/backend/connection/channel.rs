@@ -231,6 +231,7 @@ impl RpcChannel {
         // Dropping the reply senders fails the calls that wait. They read `why_closed`, which is set by now.
         lock(&self.pending).clear();
         self.closed.send_replace(true);
+        // The input ends first: most programs exit upon that, before `Program` sends signals.
         lock(&self.lines).take();
         lock(&self.program).take();
     }

@@ -27,6 +27,7 @@ impl ClientsSeen {
             _ if session.may_be_several => *self = Self::Several,
             Self::Nobody => *self = Self::One(session.client.clone()),
             Self::One(client) if *client == session.client => {}
+            // It never goes back to one: the server may still send messages about calls of a client that has left.
             Self::One(_) => *self = Self::Several,
         }
     }

@@ -225,7 +225,7 @@ impl RpcChannel {
         let Ok(parts) = Parts::of(&text) else {
             // Not JSON-RPC, such as a log line: recorded on the backend's own tape, and not passed on.
             if !text.trim().is_empty() {
-                self.record_own(line.came.as_bytes());
+                self.record_own(line.original.as_bytes());
                 tracing::debug!(backend = self.backend, "the backend wrote something that is no message");
             }
             return;
@@ -241,7 +241,7 @@ impl RpcChannel {
                 let method = method.clone();
                 self.receive_notification(method, line, &text, stream_of).await;
             }
-            (None, None) => self.record_own(line.came.as_bytes()),
+            (None, None) => self.record_own(line.original.as_bytes()),
         }
     }
 

@@ -52,7 +52,7 @@ impl RpcChannel {
         }
     }
 
-    /// Records that a message of the backend, which is on its tape, was not passed on for want of memory.
+    /// Records that a message of the backend, which is on its tape, was not passed on for lack of memory.
     pub(super) fn note_dropped(&self, bytes: usize, key: &str) {
         let note = serde_json::json!({
             "event": "undelivered", "why": "dropped by limit", "limit": key, "messages": 1, "bytes": bytes,

@@ -37,6 +37,7 @@ impl RpcChannel {
         params: Option<&str>,
         timeout: Duration,
     ) -> Result<Answer, CallError> {
+        // Never used twice on a connection, so that a late answer cannot match another call.
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let with_caller = call.filter(|_| self.is_own).map(|call| with_caller(call, params));
         let params = with_caller.as_ref().map_or(params, |params| params.as_deref());
@@ -80,6 +81,7 @@ impl RpcChannel {
         let answered = loop {
             tokio::select! {
                 answered = &mut answer => break answered,
+                // Progress starts the timeout again: a backend that reports it is not hanging.
                 () = progressed.notified() => {}
                 () = tokio::time::sleep(timeout) => return Err(timed_out()),
             }
@@ -112,13 +114,13 @@ impl RpcChannel {
         };
         let line = self.judge(Direction::ClientToServer, line);
         if line.judgement.delay > Duration::ZERO {
-            return Err(UnsentLine(line.came));
+            return Err(UnsentLine(line.original));
         }
         let mut leaving = None;
         if line.judgement.onward != Onward::Nothing {
             let text = line.text().into_owned();
             let Ok(room) = self.queue.charge(Use::Backend, text.len()) else {
-                return Err(UnsentLine(line.came));
+                return Err(UnsentLine(line.original));
             };
             leaving = Some((permit, Queued::new(text, room)));
         }

@@ -17,6 +17,7 @@ impl RpcChannel {
     pub(super) fn call_of_token(&self, token: &RawValue) -> Option<u64> {
         let text = message::string(Some(token))?;
         let id = text.split_once('-')?.0.parse().ok()?;
+        // The whole token is compared: an id alone could be guessed, and would name another client's call.
         (message::string(serde_json::from_str(&self.progress_token(id)).ok())? == text).then_some(id)
     }
 }

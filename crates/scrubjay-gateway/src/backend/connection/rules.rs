@@ -40,13 +40,14 @@ impl From<Full> for HoldRefused {
 impl RpcChannel {
     pub(super) fn judge(&self, direction: Direction, line: String) -> RuledLine {
         let judgement = self.judge.line(direction, line.as_bytes());
-        RuledLine { came: line, judgement }
+        RuledLine { original: line, judgement }
     }
 
     /// Judges a line from a backend by its bytes as they came, without a byte order mark, which is not passed on.
     pub(super) fn judge_inbound(&self, bytes: &[u8], line: String) -> RuledLine {
-        let said = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
-        RuledLine { judgement: self.judge.line(Direction::ServerToClient, said), came: line }
+        // The bytes, not the text: where they are no UTF-8, other readers may read something else in them.
+        let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
+        RuledLine { judgement: self.judge.line(Direction::ServerToClient, bytes), original: line }
     }
 
     /// Records what was judged, and queues a line to the backend before anything else is recorded.
@@ -58,21 +59,21 @@ impl RpcChannel {
         leaving: Option<(mpsc::Permit<'_, Outgoing>, Queued)>,
     ) -> Result<(), RecordError> {
         let operation = call.and_then(|call| call.recorded).map(|entry| entry.number);
-        let items = ruled_line::items(direction, Terminator::Lf, line.came.as_bytes(), &line.judgement);
+        let items = ruled_line::items(direction, Terminator::Lf, line.original.as_bytes(), &line.judgement);
         let of_backend = |item| Item { via: Some(self.leg()), operation, ..item };
         let items: Vec<Item<'_>> = items.into_iter().map(of_backend).collect();
-        // The entry of the line that goes to the backend: the client's message, or the answer of the rules to the
-        // backend.
+        // The entry of the line that goes to the backend: the client's message, or the rules' answer to the backend's
+        // own.
         let marked = match direction {
             Direction::ClientToServer => ruled_line::onward_index(&line.judgement),
             Direction::ServerToClient => ruled_line::back_index(&line.judgement),
         };
         let recording = call.map_or_else(|| self.tape.recording(), |call| call.session.recording());
-        record_first_marking(&recording, self.record_options, &items, marked, |kept| {
+        record_first_marking(&recording, self.record_options, &items, marked, |recorded| {
             if let Some((permit, leaving)) = leaving {
                 let receipt = match call {
-                    Some(call) => call.session.receipt(kept, ServerLeft),
-                    None => kept.map(|kept| Receipt::new(recording.clone(), kept.mark, ServerLeft)),
+                    Some(call) => call.session.receipt(recorded, ServerLeft),
+                    None => recorded.map(|entry| Receipt::new(recording.clone(), entry.mark, ServerLeft)),
                 };
                 permit.send(Outgoing::queued(leaving, receipt));
             }
@@ -105,7 +106,7 @@ impl RpcChannel {
         line: &RuledLine,
         call: Option<&Arc<Call>>,
     ) -> Result<(Option<OwnedSemaphorePermit>, Charge), HoldRefused> {
-        let room = self.budget.charge(Use::Backend, line.came.len())?;
+        let room = self.budget.charge(Use::Backend, line.original.len())?;
         if self.has_one_client() {
             // The semaphore is never closed.
             return Ok((self.held.clone().acquire_owned().await.ok(), room));
@@ -132,7 +133,7 @@ impl RpcChannel {
         if let Err(e) = self.record_then(Direction::ServerToClient, call.as_ref(), line, None) {
             tracing::error!(backend = self.backend, error = %e, "cannot record what the backend said");
         }
-        let bytes = line.came.len();
+        let bytes = line.original.len();
         match &call {
             Some(call) => call.session.note_dropped(1, bytes, refused.key),
             None => self.note_dropped(bytes, refused.key),
@@ -181,6 +182,7 @@ impl RpcChannel {
             }
             None => None,
         };
+        // Memory first, then the place in the queue: a place that waits for memory would block lines that have some.
         let permit = lines.reserve().await.map_err(|_| gone())?;
         let leaving = leaving.map(|leaving| (permit, leaving));
         self.record_then(direction, call, line, leaving).map_err(|e| CallError::NotRecorded(e.to_string()))

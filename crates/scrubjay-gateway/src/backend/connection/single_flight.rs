@@ -5,11 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
 
-use crate::backend::list::{BackendList, ListKind};
+use crate::backend::list::{BackendList, ListError, ListKind};
 use crate::session::lock;
 
-/// A list, or why it could not be read.
-pub(crate) type ListResult = Result<Arc<BackendList>, String>;
+type ListResult = Result<Arc<BackendList>, ListError>;
 
 /// The kind, and the session where the list may differ between sessions.
 type Key = (ListKind, Option<String>);
@@ -28,28 +27,27 @@ impl SingleFlight {
         key: Key,
         read: impl FnOnce() -> tokio::task::JoinHandle<ListResult>,
     ) -> ListResult {
-        let mut landed = {
+        let mut result = {
             let mut list_reads = lock(&self.0);
             match list_reads.get(&key) {
-                Some(flight) => flight.clone(),
+                Some(result) => result.clone(),
                 None => {
-                    let (land, landed) = watch::channel(None);
-                    let (reading, under_way, own) = (read(), self.0.clone(), key.clone());
+                    let (publish, result) = watch::channel(None);
+                    let (reading, under_way, own_key) = (read(), self.0.clone(), key.clone());
                     // In a task of its own: the others still wait for it when the first request is dropped.
                     tokio::spawn(async move {
-                        let came =
-                            reading.await.unwrap_or_else(|_| Err("reading the list failed".to_owned()));
+                        let read = reading.await.unwrap_or(Err(ListError::Aborted));
                         // Removed first: a request that comes from now on reads the list again.
-                        lock(&under_way).remove(&own);
-                        land.send_replace(Some(came));
+                        lock(&under_way).remove(&own_key);
+                        publish.send_replace(Some(read));
                     });
-                    list_reads.insert(key, landed.clone());
-                    landed
+                    list_reads.insert(key, result.clone());
+                    result
                 }
             }
         };
-        let came = landed.wait_for(Option::is_some).await;
-        came.ok().and_then(|came| came.clone()).unwrap_or_else(|| Err("reading the list failed".to_owned()))
+        let read = result.wait_for(Option::is_some).await;
+        read.ok().and_then(|read| read.clone()).unwrap_or(Err(ListError::Aborted))
     }
 }
 
@@ -58,15 +56,15 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_has_landed_is_kept_by_nobody() {
+    async fn a_list_is_read_once_and_not_kept_afterwards() {
         let list_reads = SingleFlight::default();
         let read = || tokio::spawn(async { Ok(Arc::new(BackendList::default())) });
         let key = || (ListKind::Tools, None);
-        let (one, two) = tokio::join!(list_reads.join(key(), read), list_reads.join(key(), read));
-        let (one, two) = (one.expect("it was read"), two.expect("it was read"));
-        assert!(Arc::ptr_eq(&one, &two), "read once");
-        drop(two);
-        assert_eq!(Arc::strong_count(&one), 1, "only we have it");
+        let (first, second) = tokio::join!(list_reads.join(key(), read), list_reads.join(key(), read));
+        let (first, second) = (first.expect("it was read"), second.expect("it was read"));
+        assert!(Arc::ptr_eq(&first, &second), "read once");
+        drop(second);
+        assert_eq!(Arc::strong_count(&first), 1, "only the test has it");
         assert!(lock(&list_reads.0).is_empty());
     }
 }

@@ -42,6 +42,7 @@ impl<'a> Exchange<'a> {
                 }
             };
             let Ok(data) = frame.into_data() else { continue };
+            // Checked while it is read: a Content-Length may be missing or wrong.
             if text.len() + data.len() > self.bridge.endpoint.message_bytes_max {
                 return Err(self.too_long());
             }

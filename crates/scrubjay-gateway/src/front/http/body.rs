@@ -61,6 +61,7 @@ impl Buf for BodyChunk {
 
     fn advance(&mut self, count: usize) {
         self.bytes.advance(count);
+        // A client cannot use a part of a message, so only the last byte counts.
         if !self.bytes.is_empty() {
             return;
         }
@@ -133,6 +134,7 @@ impl HttpBody for Body {
 
     fn size_hint(&self) -> SizeHint {
         match self {
+            // Hyper makes a Content-Length of it, so that a single message is not sent in chunks.
             Self::Whole(chunk) => SizeHint::with_exact(chunk.as_ref().map_or(0, Buf::remaining) as u64),
             Self::Parts(_) => SizeHint::default(),
         }

@@ -115,6 +115,7 @@ impl Front {
     pub(super) async fn conversation(&self, tcp: &Tcp, sender: &Sender) -> Option<Arc<Session>> {
         let client = sender.client();
         let live = |id: Option<String>| id.and_then(|id| self.gateway.session(&id));
+        // The fast way, for all but the first request of a connection: it needs no search for the process.
         if sender.trace.is_none()
             && let Some(session) = live(tcp.conversation(&client))
         {
@@ -130,6 +131,7 @@ impl Front {
         let mut known = lock(&self.conversations.known);
         let found = match &traced {
             Some(traced) => live(known.traced.get(traced).cloned()),
+            // `server/discover` on a new connection: a client that starts again begins another conversation.
             None if sender.begins => None,
             None => live(known.newest.get(&identity).cloned()),
         };

@@ -91,8 +91,8 @@ pub(super) fn check_modern(
     };
     if let Some(key) = named {
         let name = message.param(key).filter(|name| text_in(Some(name)).is_some());
-        let said = text(headers, "mcp-name").and_then(parse_mirrored);
-        if name.is_some_and(|name| !said.is_some_and(|said| said.matches(name))) {
+        let stated = text(headers, "mcp-name").and_then(parse_mirrored);
+        if name.is_some_and(|name| !stated.is_some_and(|stated| stated.matches(name))) {
             return Err(mismatch(id, "Mcp-Name"));
         }
     }
@@ -117,6 +117,7 @@ pub(super) fn check_mirrored(
         for key in path {
             argument = member(argument, key);
         }
+        // An argument that is null is repeated by no header, like one that is missing.
         let argument = argument.filter(|a| a.get() != "null");
         let agree = match (argument, text(headers, &name).and_then(parse_mirrored)) {
             (None, None) => !headers.contains_key(&name),

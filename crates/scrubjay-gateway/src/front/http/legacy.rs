@@ -31,7 +31,7 @@ pub(super) struct LegacyRequest {
 }
 
 /// Accepts a message.
-pub(super) fn take_in(front: &Front, headers: &HeaderMap, message: &ClientMessage) -> Next {
+pub(super) fn accept(front: &Front, headers: &HeaderMap, message: &ClientMessage) -> Next {
     let id = message.id();
     if let Some(version) = text(headers, PROTOCOL_VERSION)
         && !version::LEGACY.contains(&version)

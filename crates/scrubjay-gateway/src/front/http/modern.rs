@@ -29,7 +29,7 @@ pub(super) struct ModernRequest {
 }
 
 /// Accepts a message.
-pub(super) async fn take_in(
+pub(super) async fn accept(
     front: &Arc<Front>,
     tcp: &Tcp,
     headers: &HeaderMap,
@@ -42,6 +42,7 @@ pub(super) async fn take_in(
         return Next::Done(too_many_sessions());
     };
     session.touch();
+    // A queue of its own: in this era what belongs to a request goes on that request's stream alone.
     let (outbox, lines) = mpsc::channel(OUTBOX_MAX);
     Next::Done(match front.gateway.accept_message(&session, message, &outbox) {
         Accepted::NoReply => accepted(),
@@ -60,6 +61,7 @@ pub(super) async fn take_in(
 pub(super) async fn answer(front: &Arc<Front>, request: ModernRequest) -> Response {
     let ModernRequest { request, lines } = request;
     let gateway = front.gateway.clone();
+    // In a task: while the stream waits for its client, the answer is still worked on.
     let task = tokio::spawn(async move { gateway.answer_outgoing(request).await });
     answer_on_stream(Answering { task }, lines).await
 }

@@ -23,6 +23,7 @@ pub(super) struct PeerProcess {
 /// Finds the process that holds `peer`, the far end of a connection to `local`.
 pub(super) fn process(peer: SocketAddr, local: SocketAddr) -> Option<PeerProcess> {
     let (peer, local) = (plain(peer), plain(local));
+    // The tables of this machine know nothing of processes on another.
     if !peer.ip().is_loopback() {
         return None;
     }

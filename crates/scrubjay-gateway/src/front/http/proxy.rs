@@ -207,6 +207,7 @@ pub(super) async fn pass(
     drop(line);
     let request = upstream.request(head.method.clone(), headers, body);
     let response = upstream.client.send(request).await;
+    // When its response begins, or fails to: until then it is unknown whether the server got the request.
     settle(receipt, response.as_ref().err());
     let response = match response {
         Ok(response) => response,
@@ -369,6 +370,7 @@ impl Exchange {
             return self.fail("the server's answer is compressed or not in UTF-8, and rules cannot read it");
         }
         let is_stream = head.status.is_success() && is_event_stream(&head.headers);
+        // The status is part of no message, so without a note the tape would not show it.
         if !head.status.is_success() {
             let status = head.status.as_u16();
             self.session.record_note(&json!({ "event": "http_status", "status": status }));
@@ -411,6 +413,7 @@ impl Exchange {
             return Ok(BodyChunk::new(text, None));
         }
         let (answer, receipt) = match self.take_message(&line).await {
+            // The line that was judged; without rules the bytes as they came.
             HostDelivery::Unchanged(receipt) if self.is_strict() => (line, receipt),
             HostDelivery::Unchanged(receipt) => (text, receipt),
             HostDelivery::Changed(other, receipt) => (other, receipt),

@@ -41,7 +41,7 @@ pub(super) fn because(reason: &'static str, mut response: Response) -> Response 
     response
 }
 
-/// The slowest rate at which a body may arrive: every so many bytes extend its deadline by a second.
+/// The slowest rate at which a body may arrive: each time this many bytes have come, the deadline moves by a second.
 const BODY_BYTES_PER_SEC: u64 = 64 * 1024;
 
 /// How long a body waits for memory.
@@ -230,7 +230,7 @@ impl Refusals {
         refusal.pause = if refusal.count > 1 { (refusal.pause * 2).min(PAUSE_MAX) } else { PAUSE_MIN };
         (refusal.count, refusal.next) = (0, now + refusal.pause);
         match refusal.session.as_ref().filter(|session| gateway.session(&session.id).is_some()) {
-            Some(session) => session.record_turned_away(&note),
+            Some(session) => session.record_refused(&note),
             None => {
                 let facts = note.to_string();
                 let item =

@@ -22,7 +22,7 @@ use crate::session::lock;
 pub(super) const PRIMING: &str = "";
 const RETRY: &str = "retry: 1000\n";
 
-/// How many lines a log keeps.
+/// How many lines a log keeps for a client that resumes.
 const LINES_MAX: usize = 1024;
 /// How many bytes a log keeps; it always keeps its last line.
 const LOG_BYTES_MAX: usize = 1 << 20;
@@ -198,6 +198,8 @@ impl Streams {
     /// Returns the sessions whose client left its standing stream longer ago than this, and reads no other stream.
     pub(super) fn abandoned_for(&self, time: std::time::Duration) -> Vec<String> {
         let all = lock(&self.by_session);
+        // A client without a standing stream may be between two requests for any time, so it is not judged by its
+        // streams.
         let left = all.iter().filter(|(_, logs)| {
             logs.iter().any(|log| log.is_standing)
                 && logs.iter().all(|log| {

@@ -39,6 +39,7 @@ impl Tcp {
             let _permit = SEARCHES.acquire().await.ok()?;
             tokio::task::spawn_blocking(move || peer::process(peer, local)).await.ok().flatten()
         };
+        // Once for each connection: its other end does not change.
         *self.0.process.get_or_init(find).await
     }
 
@@ -56,6 +57,7 @@ impl Tcp {
     /// Returns the connection's conversation, if there is exactly one.
     pub(super) fn only_conversation(&self) -> Option<String> {
         let known = lock(&self.0.conversations);
+        // With several clients behind one connection, a proxy's, it is unknown whose the next request is.
         (known.len() == 1).then(|| known.values().next().cloned()).flatten()
     }
 }

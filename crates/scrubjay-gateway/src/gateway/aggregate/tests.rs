@@ -112,17 +112,17 @@ async fn a_list_is_judged_by_what_it_says_whatever_another_client_saw_meanwhile(
     let stage = Stage::new();
     let (good, evil) = (stage.gateway.open_session("good"), stage.gateway.open_session("evil"));
     assert_eq!(stage.list(&good).await, ["Echoes text."], "what is first seen counts as approved");
-    // The list of the evil process has come in, and the good one is seen again before it is put together.
+    // The list of the evil process has come in, and the good one is seen again before it is merged.
     let request = stage.accept(&evil, "tools/list", &json!({}));
-    let gathered = stage.gateway.collect_lists(&request.call, ListKind::Tools, None).await;
+    let lists = stage.gateway.collect_lists(&request.call, ListKind::Tools, None).await;
     assert_eq!(stage.list(&good).await, ["Echoes text."]);
-    let listing = stage.gateway.put_together(&request.call, ListKind::Tools, gathered);
+    let listing = stage.gateway.merge_lists(&request.call, ListKind::Tools, lists);
     assert!(listing.table.owner("echo").is_none() && described(listing).is_empty());
     // The other way round nobody loses what was approved.
     let request = stage.accept(&good, "tools/list", &json!({}));
-    let gathered = stage.gateway.collect_lists(&request.call, ListKind::Tools, None).await;
+    let lists = stage.gateway.collect_lists(&request.call, ListKind::Tools, None).await;
     assert!(stage.list(&evil).await.is_empty());
-    let listing = stage.gateway.put_together(&request.call, ListKind::Tools, gathered);
+    let listing = stage.gateway.merge_lists(&request.call, ListKind::Tools, lists);
     assert_eq!(described(listing), ["Echoes text."]);
     assert_eq!(stage.call(&good).await["result"]["content"][0]["text"], "Echoes text.");
     assert!(is_held(&stage.call(&evil).await));

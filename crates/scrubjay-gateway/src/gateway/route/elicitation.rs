@@ -75,6 +75,7 @@ fn destroys(name: &str, definition: Option<&Value>) -> bool {
         (Some(true), _) => false,
         (_, Some(is_destructive)) => is_destructive,
         _ => {
+            // Servers put groups before names: in `fs/rm` only the last part is the verb.
             let last = name.rsplit(['/', '.', ':']).next().unwrap_or(name);
             DESTROYING.contains(&first_word(last).to_ascii_lowercase().as_str())
         }
@@ -135,6 +136,7 @@ pub(super) async fn confirm(call: &Arc<Call>, plan: &PlannedCall) -> Result<(), 
         return Err(NotConfirmed::CannotAsk);
     }
     let message = format!("Call {}? It may destroy something.", described(plan));
+    // Unset by default: a form that is sent without a look must not confirm anything.
     let confirm = json!({ "type": "boolean", "title": "Call it", "default": false });
     let content = ask(call, &message, "confirm", &confirm).await;
     if content == Some(Value::Bool(true)) { Ok(()) } else { Err(NotConfirmed::Declined) }

@@ -29,10 +29,10 @@ impl Refusal {
 
     /// Refuses a task that is not valid.
     pub(super) fn params(problems: &[Value]) -> Self {
-        let told = |p: &Value| {
+        let words = |p: &Value| {
             format!("{} {}", p["path"].as_str().unwrap_or(""), p["message"].as_str().unwrap_or(""))
         };
-        let all: Vec<String> = problems.iter().map(|p| told(p).trim().to_owned()).collect();
+        let all: Vec<String> = problems.iter().map(|p| words(p).trim().to_owned()).collect();
         let message = format!("the task is not valid: {}", all.join("; "));
         Self { code: code::INVALID_PARAMS, message, data: Some(json!({ "problems": problems })) }
     }
@@ -92,9 +92,9 @@ impl Refusal {
 
     /// Passes on a backend's error.
     pub(super) fn backend(plan: &PlannedCall, error: &Value, chosen: Value) -> Self {
-        let said = cut(error["message"].as_str().unwrap_or("it failed"), SUMMARY_CHARS_MAX);
+        let summary = cut(error["message"].as_str().unwrap_or("it failed"), SUMMARY_CHARS_MAX);
         let what = plan.tool().unwrap_or(&plan.mcp_method);
-        let message = format!("{}/{what} failed: {said}", plan.backend_id);
+        let message = format!("{}/{what} failed: {summary}", plan.backend_id);
         let data = json!({ "backend": plan.backend_id, "error": error, "chosen": chosen });
         Self { code: error["code"].as_i64().unwrap_or(code::INTERNAL), message, data: Some(data) }
     }
@@ -204,11 +204,11 @@ pub(super) fn with_choice(result: &str, chosen: &Value) -> String {
         splice = splice.add_member(Some(object), "_meta", &whole);
     }
     for meta in metas {
-        let said = message::members_named(Some(meta), meta::ROUTE);
-        splice = match (meta.get().starts_with('{'), said.is_empty()) {
+        let forged = message::members_named(Some(meta), meta::ROUTE);
+        splice = match (meta.get().starts_with('{'), forged.is_empty()) {
             (false, _) => splice.replace(Some(meta), &whole),
             (true, true) => splice.add_member(Some(meta), meta::ROUTE, &chosen),
-            (true, false) => said.into_iter().fold(splice, |s, other| s.replace(Some(other), &chosen)),
+            (true, false) => forged.into_iter().fold(splice, |s, other| s.replace(Some(other), &chosen)),
         };
     }
     splice.finish()

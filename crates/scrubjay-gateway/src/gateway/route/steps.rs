@@ -30,6 +30,7 @@ impl Gateway {
             routing.consent.is_needed(plan, tool.map(|tool| &tool.definition))
         };
         let marked: Vec<(&PlannedCall, bool)> = steps.iter().map(|plan| (plan, destroys(plan))).collect();
+        // All steps at once, before the first: in the middle, a refusal would leave half of the task done.
         elicitation::approve(call, &marked)
             .await
             .map_err(|why| Refusal::unapproved(task, route, &steps, why))?;
@@ -39,6 +40,7 @@ impl Gateway {
         for plan in &steps {
             progress.begin_step().await;
             let chosen = outcome::chosen(routing.router.mode(), plan, route);
+            // Recorded before the call is made: a crash in between leaves the choice on tape.
             call.session
                 .record_note(&json!({ "event": "task_routed", "step": done.len() + 1, "chosen": chosen }));
             let made = self.call_chosen(call, plan, None, chosen).await;
@@ -60,8 +62,8 @@ impl Gateway {
 fn succeeded(plan: &PlannedCall, result: &str) -> Result<Value, Refusal> {
     let result: Value = serde_json::from_str(result).unwrap_or_default();
     if result["isError"] == true {
-        let said = result["content"][0]["text"].as_str().unwrap_or("it failed");
-        let error = json!({ "message": said, "result": result });
+        let message = result["content"][0]["text"].as_str().unwrap_or("it failed");
+        let error = json!({ "message": message, "result": result });
         return Err(Refusal::backend(plan, &error, json!(plan)));
     }
     Ok(result)

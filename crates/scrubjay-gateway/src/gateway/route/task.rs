@@ -11,6 +11,7 @@ const HOSTED: [&str; 5] = ["http", "https", "ws", "wss", "ftp"];
 
 /// Parses a task, or returns its problems: a list of `{path, message}`.
 pub(super) fn parse(params: Option<&RawValue>) -> Result<RouteTask, Vec<Value>> {
+    // All problems are collected, so that a model can correct its call at once.
     let params: Value = params.and_then(|p| serde_json::from_str(p.get()).ok()).unwrap_or_default();
     let Value::Object(params) = params else { return Err(vec![problem("", "must be an object")]) };
     let mut problems = Vec::new();
@@ -60,6 +61,7 @@ fn is_url(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once(':') else { return false };
     let is_scheme = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
         && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+    // `http:///x` has no host and is a mistake; `untitled:Untitled-1` needs none.
     let has_host =
         rest.strip_prefix("//").is_some_and(|host| !host.starts_with(['/', '?', '#']) && !host.is_empty());
     is_scheme && !rest.is_empty() && (has_host || !HOSTED.contains(&scheme.to_ascii_lowercase().as_str()))

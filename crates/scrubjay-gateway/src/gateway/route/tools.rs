@@ -81,6 +81,7 @@ pub(super) fn found(catalog: &Catalog, query: &str, router: &Router) -> Value {
 pub(super) fn as_tool_result(result: String) -> String {
     let Ok(object) = serde_json::from_str::<&RawValue>(&result) else { return result };
     let has = |key| message::member(Some(object), key).is_some();
+    // It has the form of a tool's result already.
     if has("content") || has("task") {
         return result;
     }

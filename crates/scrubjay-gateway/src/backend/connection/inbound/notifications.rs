@@ -36,6 +36,7 @@ impl RpcChannel {
         }
         let busy = self.callers(stream_of);
         let only = self.belongs_to(&busy, stream_of);
+        // On the client's tape if it is certain whose it is, else on the backend's own.
         if let Err(e) = self.record(Direction::ServerToClient, only.as_ref(), judged) {
             tracing::error!(backend = self.backend, error = %e, "cannot record a notification");
             return;
@@ -53,7 +54,7 @@ impl RpcChannel {
             return;
         }
         if let Some(owner) = &self.passes_to {
-            owner.say_on_standing_stream(line.to_owned());
+            owner.send_on_standing_stream(line.to_owned());
             return;
         }
         if !self.is_greeted() {
@@ -88,7 +89,7 @@ impl RpcChannel {
         let Some((token, (call, own))) =
             token.and_then(|token| Some((token, self.progressing(token, stream_of)?)))
         else {
-            return self.record_own(judged.came.as_bytes());
+            return self.record_own(judged.original.as_bytes());
         };
         if let Err(e) = self.record(Direction::ServerToClient, Some(&call), judged) {
             tracing::error!(backend = self.backend, error = %e, "cannot record progress");

@@ -31,7 +31,7 @@ impl RpcChannel {
         // With `SIDE_TASKS_MAX` questions open this waits, and the backend is not read: each question is a task in
         // memory.
         let Ok(permit) = self.side_tasks.clone().acquire_owned().await else { return };
-        let room = self.budget.charge(Use::Backend, line.came.len());
+        let room = self.budget.charge(Use::Backend, line.original.len());
         let outside_calls = !self.has_call_that_may_demand();
         let (questions, open) = (self.questions.clone(), self.questions.begin(outside_calls));
         // In a task: a client may take minutes, and the answer of the call it belongs to must still be read.
@@ -42,6 +42,7 @@ impl RpcChannel {
                 let outbox = only.as_ref().map(|call| call.outbox());
                 owner.ask(outbox.as_ref(), &method, params.as_deref()).await
             } else if method == method::PING {
+                // Asks whether this process is alive, and concerns no client.
                 Answer::Result("{}".to_owned())
             } else if !self.is_greeted() {
                 Answer::error(code::INTERNAL, "nothing can be asked before the greeting is answered")
@@ -78,6 +79,7 @@ impl RpcChannel {
             if let Err(e) = self.send(only.as_ref(), line).await {
                 tracing::warn!(backend = self.backend, error = %e, "an answer did not reach the backend");
             }
+            // Held until the answer is sent: a call that waits for all questions to be settled must not overtake it.
             drop((open, permit, room));
         });
     }

@@ -31,6 +31,7 @@ impl EventSplitter {
             match byte {
                 // The second half of CR LF.
                 b'\n' if follows_cr => {}
+                // An empty line. After CR it ends the event at once: to wait for LF could delay the event without end.
                 b'\n' | b'\r' if self.at_line_start => {
                     events.push(self.partial.drain(..self.scanned).collect());
                     self.scanned = 0;

@@ -1,5 +1,5 @@
-//! Headers that repeat parts of a body (`Mcp-Method`, `Mcp-Name`, `Mcp-Param-*`), with rules in force: they must match the
-//! body, and follow it when rules change it. Pure.
+//! Headers that repeat parts of a body (`Mcp-Method`, `Mcp-Name`, `Mcp-Param-*`), with rules in force: they must match
+//! the body, and follow it when rules change it. Pure.
 
 use std::collections::HashMap;
 
@@ -21,8 +21,8 @@ const NAMES: [&str; 3] = ["name", "uri", "taskId"];
 /// How deep arguments are searched; a header cannot repeat deeper ones.
 const DEPTH_MAX: usize = 16;
 
-/// Returns a header whose name some servers take for one of the protocol's: those that turn headers into variables (CGI,
-/// WSGI) do not distinguish `_` from `-`.
+/// Returns a header whose name some servers take for one of the protocol's: those that turn headers into variables
+/// (CGI, WSGI) do not distinguish `_` from `-`.
 pub(super) fn disguised(headers: &HeaderMap) -> Option<&HeaderName> {
     headers.keys().find(|name| {
         let read = name.as_str().replace('_', "-");
@@ -51,10 +51,11 @@ pub(super) fn check(headers: &HeaderMap, line: &[u8]) -> Result<(), Refusal> {
     }
     let Some(parts) = parts(line) else {
         // Not a message: the rules refuse it. A batch has several methods and names, so no header can match it.
-        let told = headers.keys().find(|name| is_about_body(name) && line.first() == Some(&b'['));
-        return told.map_or(Ok(()), |name| Err(mismatch(None, name.as_str())));
+        let repeating = headers.keys().find(|name| is_about_body(name) && line.first() == Some(&b'['));
+        return repeating.map_or(Ok(()), |name| Err(mismatch(None, name.as_str())));
     };
     let wrong = |name: &str| Err(mismatch(parts.id.map(|id| id.get()), name));
+    // Servers differ on which of two equal headers counts.
     let twice = headers.keys().find(|name| is_about_body(name) && headers.get_all(*name).iter().count() > 1);
     if let Some(name) = twice {
         return wrong(name.as_str());
@@ -77,7 +78,8 @@ pub(super) fn check(headers: &HeaderMap, line: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// Returns the headers for a message that rules changed, or refuses it if it is unclear which argument a header repeats.
+/// Returns the headers for a message that rules changed, or refuses it if it is unclear which argument a header
+/// repeats.
 pub(super) fn update(headers: &HeaderMap, before: &[u8], after: &[u8]) -> Result<HeaderMap, Refusal> {
     let mut updated = headers.clone();
     let (Some(before), Some(after)) = (parts(before), parts(after)) else { return Ok(updated) };
@@ -92,6 +94,7 @@ pub(super) fn update(headers: &HeaderMap, before: &[u8], after: &[u8]) -> Result
     for name in headers.keys().filter(|name| name.as_str().starts_with(PARAM)) {
         let mut values = argument_paths(headers, name, &old).into_iter().map(|path| new.get(path).copied());
         let first = values.next().flatten();
+        // Several arguments had the header's value. If they differ now, it is unknown which of them it repeats.
         if values.any(|other| other.map(RawValue::get) != first.map(RawValue::get)) {
             return Err(mismatch(before.id.map(|id| id.get()), name.as_str()));
         }
