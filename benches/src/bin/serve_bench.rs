@@ -25,6 +25,7 @@ fn main() -> io::Result<()> {
     let data = beside.join("serve-bench-data");
     let mut raw = Series::of("raw relay");
     let mut own = Series::of("scrubjay serve");
+    let mut shared = Series::of("scrubjay serve, shared");
     let mut aggregator = Series::of("mcp-aggregator");
     {
         let targets = Targets::start(&beside, &data)?;
@@ -33,6 +34,7 @@ fn main() -> io::Result<()> {
                 let mut contenders = vec![
                     (&mut raw, targets.raw_port, vec![targets.relay.id()]),
                     (&mut own, targets.own.port, targets.own_pids()?),
+                    (&mut shared, targets.shared.port, targets.shared.pids(&targets.backend)?),
                 ];
                 if let Some(other) = targets.aggregator.as_ref().filter(|_| connections == 16) {
                     contenders.push((&mut aggregator, other.port, other.pids(&targets.backend)?));
@@ -55,7 +57,7 @@ fn main() -> io::Result<()> {
     many::measure(&mut own, &beside, &data, rounds)?;
     let others = in_turn(&beside, &data, quick)?;
     std::fs::remove_dir_all(&data)?;
-    report(&raw, &own, &aggregator, &others)
+    report(&raw, &own, &shared, &aggregator, &others)
 }
 
 /// Makes calls one at a time, to `scrubjay` and, with `--peers-dir`, to others that offer a stdio server
@@ -84,6 +86,8 @@ struct Targets {
     server: Child,
     relay: Child,
     own: Gateway,
+    /// One server for all clients, as `aggregator` has it.
+    shared: Gateway,
     aggregator: Option<Aggregator>,
     raw_port: u16,
     backend: PathBuf,
@@ -96,17 +100,11 @@ impl Targets {
         let backend = beside.join("bench-server");
         std::fs::create_dir_all(data)?;
         // 5000: each session has a server of its own, and the harness closes no session.
-        let config = data.join("serve.yaml");
-        let text =
-            format!("backends:\n  - {{ id: b, type: stdio, command: {backend:?}, maxConnections: 5000 }}\n");
-        std::fs::write(&config, text)?;
-        let mut own = Command::new(beside.join("scrubjay"));
-        own.arg("--config").arg(config).arg("--data").arg(data);
-        own.args(["serve", "--toolsets", "none", "--http", "127.0.0.1:0"]);
-        let own = Gateway::start(own)?;
+        let own = start_own(beside, data, "own", "maxConnections: 5000")?;
+        let shared = start_own(beside, data, "shared", "shared: true")?;
         let program = peers_directory()?.and_then(|peers| Aggregator::find(&peers));
         let aggregator = program.map(|program| Aggregator::start(&program, &backend, data)).transpose()?;
-        Ok(Self { server, relay, own, aggregator, raw_port, backend })
+        Ok(Self { server, relay, own, shared, aggregator, raw_port, backend })
     }
 
     fn own_pids(&self) -> io::Result<Vec<u32>> {
@@ -121,6 +119,22 @@ impl Drop for Targets {
             let _ = child.wait();
         }
     }
+}
+
+/// Starts `scrubjay serve` in front of one backend with this setting, with a data directory of its own.
+fn start_own(beside: &Path, data: &Path, name: &str, setting: &str) -> io::Result<Gateway> {
+    let backend = beside.join("bench-server");
+    let data = data.join(name);
+    std::fs::create_dir_all(&data)?;
+    let config = data.join("serve.yaml");
+    std::fs::write(
+        &config,
+        format!("backends:\n  - {{ id: b, type: stdio, command: {backend:?}, {setting} }}\n"),
+    )?;
+    let mut command = Command::new(beside.join("scrubjay"));
+    command.arg("--config").arg(config).arg("--data").arg(data);
+    command.args(["serve", "--toolsets", "none", "--http", "127.0.0.1:0"]);
+    Gateway::start(command)
 }
 
 fn start_raw(beside: &Path, arguments: &[&str]) -> io::Result<(Child, u16)> {
@@ -177,12 +191,18 @@ fn many_sessions(series: &mut Series, targets: &Targets) -> io::Result<()> {
     Ok(())
 }
 
-fn report(raw: &Series, own: &Series, aggregator: &Series, others: &[Series]) -> io::Result<()> {
+fn report(
+    raw: &Series,
+    own: &Series,
+    shared: &Series,
+    aggregator: &Series,
+    others: &[Series],
+) -> io::Result<()> {
     let mut text = String::new();
     let mut table = Table::new("small calls over HTTP", &["calls/s", "% of raw", "CPU µs/call"]);
     for connections in [16, 64] {
         let (calls, cpu) = (format!("calls/s {connections}"), format!("cpu {connections}"));
-        for series in [raw, own, aggregator] {
+        for series in [raw, own, shared, aggregator] {
             // No share: it was not measured.
             let Some(share) = median(&ratios(series.rounds(&calls), raw.rounds(&calls))) else { continue };
             let name = format!("{} × {connections}", series.target);
@@ -220,6 +240,7 @@ fn report(raw: &Series, own: &Series, aggregator: &Series, others: &[Series]) ->
     }
     io::stdout().write_all(text.as_bytes())?;
     std::fs::create_dir_all("bench-results")?;
-    let json = Json::List([raw, own, aggregator].into_iter().chain(others).map(Series::to_json).collect());
+    let json =
+        Json::List([raw, own, shared, aggregator].into_iter().chain(others).map(Series::to_json).collect());
     std::fs::write("bench-results/serve.json", format!("{json}\n"))
 }

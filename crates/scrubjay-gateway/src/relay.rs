@@ -432,8 +432,10 @@ impl Relay {
             .recording
             .borrow_mut()
             .record(arrived, [oversize_item(direction, &facts), answer].into_iter());
-        let number = recorded.as_ref().ok().map(|first| first + 1);
+        let mut number = recorded.as_ref().ok().map(|first| first + 1);
         if let Err(e) = self.await_durability(recorded).await {
+            // A failed sync took the entries off the tape: their numbers belong to later entries.
+            number = None;
             // The line is not forwarded in any case; the gap counts it.
             self.recording.borrow_mut().note_gap(1, line.bytes, false, &e);
         }

@@ -157,7 +157,7 @@ fn any_content_is_written_byte_for_byte() {
         lab.json(&["session", "evolution", "s1", "old.bin", "--json"])["revisions"][0]["id"].to_string();
     assert_eq!(lab.run_well(&["session", "cat", "s1", "old.bin", "--at", &first]), [0, 159, 255]);
     let evolution = shown(&lab, &["session", "evolution", "s1", "old.txt"]);
-    assert!(evolution.contains("what was there before:\nwas here\n"), "{evolution}");
+    assert!(evolution.contains("the content before:\nwas here\n"), "{evolution}");
     assert!(evolution.contains("9 B, 1 line\n") || evolution.contains("9 B, 1 line "), "{evolution}");
 }
 
