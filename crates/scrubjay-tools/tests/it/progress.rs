@@ -244,7 +244,7 @@ async fn all_problems_are_reported_at_once() {
         ),
         (
             json!({"projectId": "p", "match": "fulltext", "query": "%"}),
-            "query has no words to search for: match \"title\" finds punctuation",
+            "query has no words to search for: only match \"title\" finds punctuation",
         ),
     ] {
         assert_eq!(client.refused("search_logs", arguments).await, expected);

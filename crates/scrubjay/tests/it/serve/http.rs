@@ -3,9 +3,13 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
+use rustix::net::sockopt::set_socket_recv_buffer_size;
 use serde_json::Value;
 
 use super::rig::PATIENCE;
+
+/// The receive buffer of a client that may pause.
+const RECEIVE_BYTES: usize = 64 * 1024;
 
 /// Where requests go, and the headers they carry.
 #[derive(Clone, Debug)]
@@ -111,6 +115,9 @@ impl Target {
     /// Sends a request and does not wait for its answer.
     pub(super) fn begin(&self, method: &str, body: &str) -> TcpStream {
         let mut stream = TcpStream::connect(&self.address).expect("the gateway listens");
+        // A size of our own: the system would let the buffer grow, on some machines to tens of megabytes, and a client
+        // that does not read would hold up nobody.
+        set_socket_recv_buffer_size(&stream, RECEIVE_BYTES).expect("a socket has a buffer");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
         self.write(&mut stream, method, body.as_bytes());
         stream
