@@ -15,7 +15,7 @@ const RANDOM: &str = "aB3dE5fG7hI9jK1lM2nO4pQ6rS8tU0vW1xY3zA5bC7dE9fG2hJ4kL6mN8p
 /// A part of every secret below.
 const TELLING: &str = "aB3dE5fG7hI9jK1lM2nO";
 
-/// The most passes after the first until nothing more is redacted.
+/// The most passes after the first until nothing more is redacted, besides one for each flag of a command.
 const PASSES_MAX: usize = 8;
 
 /// Secrets of several forms, put together here so that no scanner takes this file for a leak.
@@ -128,9 +128,11 @@ fn laws(text: &[u8]) {
         );
     }
     // A mark is shorter than its secret, so words around it may come near enough to be read as a name and its value,
-    // and a second pass redacts those. Marks are never redacted, so the number of passes is limited.
+    // and a second pass redacts those. Marks are never redacted, so the number of passes is limited. Backspaces can hide
+    // the flags of a command from each other: then each pass finds the password behind one more.
+    let flags = text.windows(2).filter(|two| *two == b"-p" || *two == b"-u").count();
     let mut latest = once.as_bytes().to_vec();
-    for _ in 0..PASSES_MAX {
+    for _ in 0..PASSES_MAX + flags {
         let next = STANDARD.redact(&latest).as_bytes().to_vec();
         if next == latest {
             return;
