@@ -338,7 +338,8 @@ async fn answer(
     }
     if let Some(upstream) = &front.upstream {
         return match read(front, &head.headers, (body, charge), seen).await {
-            Ok(()) => proxy::pass(front, upstream, tcp, head, seen.bytes().clone()).await,
+            // Boxed: requests that the gateway answers itself must not carry its room.
+            Ok(()) => Box::pin(proxy::pass(front, upstream, tcp, head, seen.bytes().clone())).await,
             Err(refused) => *refused,
         };
     }

@@ -91,7 +91,9 @@ impl Gateway {
     /// Chooses by its method who answers a request. Rules have let it pass.
     pub(super) async fn respond(self: &Arc<Self>, request: &mut Request) -> Answer {
         if self.is_task(request) {
-            return self.orchestrate(request).await;
+            // Boxed, like the completion below: calls are most of the traffic, and every request has a future with room
+            // for the largest of these.
+            return Box::pin(self.orchestrate(request)).await;
         }
         let modern = request.call.facts.era == Era::Modern;
         match request.method.as_str() {
@@ -110,7 +112,7 @@ impl Gateway {
                 self.subscribe(request).await
             }
             method::SUBSCRIPTIONS_LISTEN if modern => self.listen(request).await,
-            method::COMPLETION_COMPLETE => self.complete(request).await,
+            method::COMPLETION_COMPLETE => Box::pin(self.complete(request)).await,
             // Methods of the other era. They must not fall through to `pass_on`: a backend might take them.
             method::INITIALIZE
             | method::PING

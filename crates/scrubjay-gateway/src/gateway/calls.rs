@@ -193,7 +193,9 @@ impl Gateway {
                 self.start_parkable(request, backend, &connection, params.as_deref()).await
             }
             (Era::Legacy, Era::Modern) => {
-                ask_for_demands(&call, &request.method, backend, &connection, params.as_deref()).await
+                // Boxed, so that calls within one era do not carry its room.
+                let asking = ask_for_demands(&call, &request.method, backend, &connection, params.as_deref());
+                Box::pin(asking).await
             }
             _ => {
                 let calling =

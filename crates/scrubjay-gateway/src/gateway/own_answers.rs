@@ -42,19 +42,24 @@ impl Gateway {
         }
     }
 
-    /// Returns the leg for a request, if only the gateway answers it and a rule applies to that.
-    fn own_leg(&self, rules: Arc<Rules>, request: &Request) -> Option<OwnLeg> {
+    /// Returns the leg for a request, if only the gateway answers it and a rule applies to that. Boxed: other requests
+    /// must not carry its room.
+    fn own_leg(&self, rules: Arc<Rules>, request: &Request) -> Option<Box<OwnLeg>> {
         let name = match request.method.as_str() {
             _ if self.is_task(request) => ROUTER,
             method::PING | method::LOGGING_SET_LEVEL | shutdown::SHUTDOWN => GATEWAY,
             _ => return None,
         };
         let judge = Judge::new(rules, name, self.record_options.message_bytes_max);
-        judge.is_strict().then(|| OwnLeg { judge, name, call: request.call.clone() })
+        judge.is_strict().then(|| Box::new(OwnLeg { judge, name, call: request.call.clone() }))
     }
 
     /// Answers a request over such a leg; an error is what the rules answer instead.
-    async fn answer_over(self: &Arc<Self>, mut leg: OwnLeg, request: &mut Request) -> Result<Answer, Answer> {
+    async fn answer_over(
+        self: &Arc<Self>,
+        mut leg: Box<OwnLeg>,
+        request: &mut Request,
+    ) -> Result<Answer, Answer> {
         let id = request.id.as_raw().to_owned();
         let line = message::request(&id, &request.method, request.params.as_deref());
         let line = leg.pass(Direction::ClientToServer, line).await?;

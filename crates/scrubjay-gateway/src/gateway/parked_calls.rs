@@ -217,12 +217,13 @@ impl Gateway {
         // Taken now, not when the future is polled: of two requests with one state only the first resumes the call.
         let parked = self.parked.take(&state, &request.call);
         let resumed = parked.map(|parked| self.resume(parked, request));
-        Some(async move {
+        // Boxed: every call has room for this future, and few calls resume another.
+        Some(Box::pin(async move {
             match resumed {
                 Some(resumed) => resumed.await,
                 None => foreign_state(),
             }
-        })
+        }))
     }
 
     /// Hands a parked call its client's responses, and goes on with it.
