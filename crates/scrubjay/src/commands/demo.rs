@@ -34,9 +34,12 @@ pub(crate) fn run(global: &Global, _: &DemoArgs) -> anyhow::Result<ExitCode> {
     // Kept after the end, so that the user can look closer with the commands printed below.
     let scratch =
         scratch.prefix("scrubjay-demo-").permissions(Permissions::from_mode(0o700)).tempdir()?.keep();
-    let home = Home::new(scratch.clone());
-    // Closed to others, like everything in a data directory: `scrubjay doctor` on it finds nothing.
-    DirBuilder::new().mode(0o700).create(workspace(&home))?;
+    // Beside each other, because files of a workspace have the modes that its user's programs give them, and those of
+    // a data directory are closed to others.
+    let home = Home::new(scratch.join("data"));
+    for directory in [home.root(), &workspace(&home)] {
+        DirBuilder::new().mode(0o700).create(directory)?;
+    }
     let runtime = super::runtime()?;
     for scene in &SCENES {
         let ended = runtime.block_on(converse(&home, scene));
@@ -48,7 +51,7 @@ pub(crate) fn run(global: &Global, _: &DemoArgs) -> anyhow::Result<ExitCode> {
     let agents = runtime.block_on(two_agents::converse(&home)).context("the conversation of two agents")?;
     if global.json {
         let ids: Vec<String> = home.list()?.iter().map(|file| file.id.to_string()).collect();
-        crate::render::print_json(&serde_json::json!({ "data": scratch, "tapes": ids }))?;
+        crate::render::print_json(&serde_json::json!({ "data": home.root(), "tapes": ids }))?;
         return Ok(ExitCode::SUCCESS);
     }
     agents.print()?;
@@ -63,7 +66,7 @@ pub(crate) fn run(global: &Global, _: &DemoArgs) -> anyhow::Result<ExitCode> {
     )?;
     let checkpoint = home.root().join("checkpoint.json").display().to_string();
     print_command(&home, &["tape", "checkpoint", "--output", &checkpoint])?;
-    let data = scratch.display();
+    let data = home.root().display();
     writeln!(
         anstream::stdout(),
         "\nExcept where only failures were recorded, every message was on tape before it was passed on. Look closer:\n\
@@ -85,7 +88,7 @@ pub(crate) fn run(global: &Global, _: &DemoArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn workspace(home: &Home) -> PathBuf {
-    home.root().join("workspace")
+    home.root().with_file_name("workspace")
 }
 
 /// Prints the recording of a conversation.
