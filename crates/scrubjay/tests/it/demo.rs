@@ -63,6 +63,8 @@ fn its_tapes_are_there_to_look_at() {
     // The results of the search are on tape, too.
     let query = ["tape", "search", "tool:search_tapes", "result.structuredContent.total>0", "--json"];
     assert_eq!(lab.json(&query)["total"], 1);
+    // The workspace is beside the data directory, or doctor would report the modes of its files.
     let doctor = lab.run(&["doctor"]);
-    assert!(String::from_utf8_lossy(&doctor.stdout).contains("ok     data directory: "), "{doctor:?}");
+    let found = String::from_utf8_lossy(&doctor.stdout);
+    assert!(found.contains("ok     data directory: "), "{found}");
 }
