@@ -69,6 +69,26 @@ fn each_question_of_a_newcomer_is_answered_by_files_and_a_search_that_finds() {
     }
 }
 
+/// Files that a worked example creates, and that the repository must therefore not have yet.
+const CREATED_BY_EXAMPLES: [&str; 3] = [
+    "crates/scrubjay/src/commands/tape/words.rs",
+    "crates/scrubjay-tools/src/progress/delete.rs",
+    "crates/scrubjay-core/src/analysis/growth.rs",
+];
+
+#[test]
+fn worked_examples_change_files_that_are_there_and_create_others() {
+    let manual = read("CONTRIBUTING.md");
+    let (_, examples) = manual.split_once("\n## Worked examples\n").expect("the heading");
+    let named =
+        quoted(examples).into_iter().filter(|name| name.starts_with("crates/") || name.starts_with("docs/"));
+    for path in named {
+        let is_created = CREATED_BY_EXAMPLES.contains(&path);
+        assert_eq!(repository().join(path).exists(), !is_created, "{path}");
+    }
+    assert!(CREATED_BY_EXAMPLES.iter().all(|path| examples.contains(path)));
+}
+
 #[test]
 fn the_map_names_files_that_are_there() {
     let all = sources("crates").into_iter().chain(sources("benches")).chain(sources("tests"));
