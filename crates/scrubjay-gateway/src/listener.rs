@@ -42,6 +42,11 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// Strangers may have one in this many of all connections: new clients are strangers too, and need some.
 const STRANGERS_SHARE: usize = 4;
 
+/// How long a stranger may take to send its request before a newer connection replaces it. Many connect and then send from
+/// a busy thread; without this, a flood closes them in between. 50 ms: a flood gets in at 20 times its share a second,
+/// and the rest waits in the system's queue.
+const REQUEST_WITHIN: Duration = Duration::from_millis(50);
+
 /// How many connections there may be, and how long each may idle or stall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
@@ -118,34 +123,49 @@ enum Stage {
     Answering,
 }
 
+/// Whether there is a place for a new connection.
+enum Admission {
+    Admitted(Arc<TrackedConnection>),
+    /// Ask again after this time: every stranger that could be replaced is new itself.
+    Later(Duration),
+    /// No connection can be closed for it.
+    Full,
+}
+
 impl Connections {
     pub(crate) fn new(limits: ConnectionLimits, on_close: OnClose) -> Arc<Self> {
         let (next, writes_stopped) = (AtomicU64::new(0), AtomicBool::new(false));
         Arc::new(Self { limits, open: Mutex::default(), next, writes_stopped, on_close })
     }
 
-    /// Admits one more connection, closing another if there are too many; `None` if none can be closed.
-    fn enter(self: &Arc<Self>) -> Option<Arc<TrackedConnection>> {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let activity = ConnectionActivity { stage: Stage::Heading, since: Instant::now(), stalled: None };
-        let (activity, close) = (Mutex::new(activity), Notify::new());
-        let connection = Arc::new(TrackedConnection { number, connections: self.clone(), activity, close });
+    /// Admits one more connection, closing another if there are too many.
+    fn enter(self: &Arc<Self>) -> Admission {
         let mut open = lock(&self.open);
         let max = self.limits.connections_max;
         let strangers_max = (max / STRANGERS_SHARE).max(1);
         let is_full_of_strangers = open.strangers.len() >= strangers_max;
         let evicted = if is_full_of_strangers || open.strangers.len() + open.known.len() >= max {
-            Some(Self::least_needed(&open)?)
+            let Some(evicted) = Self::least_needed(&open) else { return Admission::Full };
+            let ConnectionActivity { stage, since, .. } = *lock(&evicted.activity);
+            let age = since.elapsed();
+            if stage == Stage::Heading && age < REQUEST_WITHIN {
+                return Admission::Later(REQUEST_WITHIN - age);
+            }
+            Some(evicted)
         } else {
             None
         };
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let activity = ConnectionActivity { stage: Stage::Heading, since: Instant::now(), stalled: None };
+        let (activity, close) = (Mutex::new(activity), Notify::new());
+        let connection = Arc::new(TrackedConnection { number, connections: self.clone(), activity, close });
         open.strangers.insert(number, connection.clone());
         // `close` takes the lock again.
         drop(open);
         if let Some(evicted) = evicted {
             self.close(&evicted, Some("too many connections"));
         }
-        Some(connection)
+        Admission::Admitted(connection)
     }
 
     /// Returns the oldest stranger without a request, or else the oldest stranger, or else the oldest idle connection.
@@ -289,7 +309,14 @@ where
                 continue;
             }
         };
-        let Some(connection) = connections.enter() else {
+        let connection = loop {
+            match connections.enter() {
+                Admission::Admitted(connection) => break Some(connection),
+                Admission::Later(wait) => tokio::time::sleep(wait).await,
+                Admission::Full => break None,
+            }
+        };
+        let Some(connection) = connection else {
             (connections.on_close)("too many connections");
             continue;
         };
@@ -346,4 +373,66 @@ fn is_of_one_connection(error: &std::io::Error) -> bool {
         error.kind(),
         ErrorKind::ConnectionRefused | ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Admits a connection, and returns how long it had to wait.
+    async fn admit(connections: &Arc<Connections>) -> (Arc<TrackedConnection>, Duration) {
+        let begun = Instant::now();
+        loop {
+            match connections.enter() {
+                Admission::Admitted(connection) => return (connection, begun.elapsed()),
+                Admission::Later(wait) => tokio::time::sleep(wait).await,
+                Admission::Full => panic!("a stranger can always be closed"),
+            }
+        }
+    }
+
+    fn is_open(connections: &Connections, connection: &TrackedConnection) -> bool {
+        lock(&connections.open).all().any(|open| open.number == connection.number)
+    }
+
+    /// Room for two strangers.
+    fn connections() -> Arc<Connections> {
+        let limits = ConnectionLimits { connections_max: 2 * STRANGERS_SHARE, ..ConnectionLimits::default() };
+        Connections::new(limits, Box::new(|_| ()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_connection_has_time_to_send_its_request_in_a_flood() {
+        let connections = connections();
+        let (first, _) = admit(&connections).await;
+        tokio::time::advance(REQUEST_WITHIN / 2).await;
+        let (second, waited) = admit(&connections).await;
+        assert_eq!(waited, Duration::ZERO, "there is room for two");
+        let (third, waited) = admit(&connections).await;
+        assert!((REQUEST_WITHIN / 2..REQUEST_WITHIN).contains(&waited), "{waited:?}");
+        assert!(!is_open(&connections, &first), "it had its time");
+        assert!(is_open(&connections, &second) && is_open(&connections, &third));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_without_a_request_are_replaced_first() {
+        let connections = connections();
+        let (asking, _) = admit(&connections).await;
+        asking.begin(Stage::Answering);
+        let (silent, _) = admit(&connections).await;
+        admit(&connections).await;
+        assert!(is_open(&connections, &asking) && !is_open(&connections, &silent));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_with_a_session_is_not_replaced_by_strangers() {
+        let connections = connections();
+        let (known, _) = admit(&connections).await;
+        known.mark_known();
+        for _ in 0..10 {
+            admit(&connections).await;
+        }
+        assert!(is_open(&connections, &known));
+        assert_eq!(lock(&connections.open).strangers.len(), 2);
+    }
 }
