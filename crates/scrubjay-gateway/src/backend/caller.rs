@@ -49,3 +49,6 @@ pub(crate) fn caller(call: &Call) -> Value {
         "client": named.map(|info| json!({ "name": info["name"], "version": info["version"] })),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -184,3 +184,6 @@ impl Drop for OpenQuestion {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

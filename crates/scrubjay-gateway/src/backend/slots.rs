@@ -180,3 +180,6 @@ impl ConnectionSlots {
         legacy.iter().chain([&self.modern]).find_map(|slot| slot.why_empty())
     }
 }
+
+#[cfg(test)]
+mod tests;

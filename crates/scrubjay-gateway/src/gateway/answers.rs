@@ -161,3 +161,6 @@ pub(super) fn unreadable_params() -> Answer {
         "params cannot be read: a key in params or params._meta is no valid text",
     )
 }
+
+#[cfg(test)]
+mod tests;

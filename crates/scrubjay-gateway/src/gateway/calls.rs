@@ -251,3 +251,6 @@ fn renamed(request: &Request, name: &str) -> Option<Params> {
 pub(super) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
+
+#[cfg(test)]
+mod tests;

@@ -168,3 +168,6 @@ pub(crate) fn handle() -> String {
         |half: &[u8]| scrubjay_core::id::TapeId::from_random(half.try_into().expect("ten bytes")).to_string();
     format!("{}{}", text(first), text(second))
 }
+
+#[cfg(test)]
+mod tests;

@@ -258,3 +258,6 @@ pub(super) fn capability_of(method: &str) -> Option<&'static str> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -241,3 +241,6 @@ fn merge(into: &mut Value, more: &Value) {
 fn own_info() -> Value {
     json!({ "name": "scrubjay", "title": "Scrubjay", "version": env!("CARGO_PKG_VERSION") })
 }
+
+#[cfg(test)]
+mod tests;

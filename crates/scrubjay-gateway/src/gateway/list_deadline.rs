@@ -123,3 +123,6 @@ impl ListDeadline {
         first.max((*since + LOOK * 3).min(self.begun + NEW_MAX))
     }
 }
+
+#[cfg(test)]
+mod tests;

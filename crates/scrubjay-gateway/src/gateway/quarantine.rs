@@ -543,3 +543,6 @@ fn report_change(
         "held": why.is_some(),
     }));
 }
+
+#[cfg(test)]
+mod tests;

@@ -292,3 +292,6 @@ fn refuse_unrecorded(id: Option<&JsonId>, error: &RecordError) -> Accepted {
     let why = format!("the message was not processed, because it could not be recorded: {error}");
     refuse(id, code::INTERNAL, &why)
 }
+
+#[cfg(test)]
+mod tests;

@@ -99,3 +99,6 @@ impl Gateway {
         Answer::Result("null".to_owned())
     }
 }
+
+#[cfg(test)]
+mod tests;

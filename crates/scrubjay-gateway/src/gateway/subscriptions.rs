@@ -398,3 +398,6 @@ fn under_subscription(method: &str, line: &str, id: &str) -> String {
     };
     message::notification(method, Some(&changed.finish()))
 }
+
+#[cfg(test)]
+mod tests;

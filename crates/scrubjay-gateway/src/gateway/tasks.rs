@@ -177,3 +177,6 @@ pub(crate) fn related(params: Option<&RawValue>) -> Option<String> {
     let related = message::string(message::member(message::member(meta, meta::RELATED_TASK), "taskId"));
     related.or_else(|| message::string(message::member(params, "taskId")))
 }
+
+#[cfg(test)]
+mod tests;

@@ -65,3 +65,6 @@ impl ClientFacts {
             .is_ok_and(|all| all.get(capability).is_some_and(|c| !c.is_null()))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -143,3 +143,6 @@ impl Session {
 pub(crate) fn why_not(outbox: &Outbox) -> WhyUndelivered {
     if outbox.is_closed() { WhyUndelivered::ClientLeft } else { WhyUndelivered::ClientDidNotRead }
 }
+
+#[cfg(test)]
+mod tests;

@@ -60,3 +60,6 @@ impl Drop for AskGuard<'_> {
         lock(&self.session.asks).remove(&self.number);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -189,3 +189,6 @@ pub(super) fn end_recording(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -61,3 +61,6 @@ pub(crate) fn only_session(busy: &[Arc<Call>]) -> Option<Arc<Call>> {
     let same = surely_one && busy.iter().all(|call| Arc::ptr_eq(&call.session, &first.session));
     same.then(|| first.clone())
 }
+
+#[cfg(test)]
+mod tests;

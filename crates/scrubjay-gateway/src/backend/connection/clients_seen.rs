@@ -41,3 +41,6 @@ impl ClientsSeen {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
