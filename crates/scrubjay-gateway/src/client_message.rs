@@ -10,18 +10,18 @@ use std::sync::Arc;
 
 use scrubjay_core::envelope::JsonId;
 use scrubjay_core::message::{self, Parts};
-use scrubjay_core::protocol::meta;
+use scrubjay_core::protocol::{meta, result};
 use serde_json::value::RawValue;
 
 /// The members of params that most requests are asked for. They are found when a message is parsed, others when needed.
-const PARAMS: [&str; 7] = ["_meta", "name", "uri", "taskId", "cursor", "requestState", "arguments"];
+const PARAMS: [&str; 7] = ["_meta", "name", "uri", "taskId", "cursor", result::REQUEST_STATE, "arguments"];
 /// The same, of `_meta`.
 const META: [&str; 6] = [
     meta::PROTOCOL_VERSION,
     meta::CLIENT_CAPABILITIES,
     meta::CLIENT_INFO,
     meta::LOG_LEVEL,
-    "progressToken",
+    meta::PROGRESS_TOKEN,
     "traceparent",
 ];
 

@@ -23,6 +23,7 @@ use crate::envelope::BATCH_MAX;
 use crate::json::edit;
 use crate::json::strict::{JsonProblem, escape_separators, scan};
 use crate::json::tree::Tree;
+use crate::protocol::method;
 
 /// The number of earlier rule sets that are kept for open requests. The answer to a request under an older one is
 /// blocked, because the rules that apply to it are gone.
@@ -275,7 +276,8 @@ impl Judge {
     /// Returns the rules that a request or a notification matches.
     fn matching_of_sent(&self, direction: Direction, document: &Document<'_>) -> MatchingRules {
         let matching = MatchingRules::exactly(self.in_force.rules.matching(document));
-        let is_news = document.method().is_some_and(|method| method.starts_with(b"notifications/tasks"));
+        let about_task = method::NOTIFICATIONS_TASKS_PREFIX.as_bytes();
+        let is_news = document.method().is_some_and(|method| method.starts_with(about_task));
         // A notification about a task may contain its result, so the rules of the call apply too.
         match is_news.then(|| self.matching_of_task(direction, document)).flatten() {
             Some(task) => matching.or(task),
@@ -287,7 +289,7 @@ impl Judge {
     /// that began the task.
     fn matching_of_answer(&self, direction: Direction, outcome: &RuleOutcome<'_>) -> MatchingRules {
         let RuleOutcome { document, matching, .. } = outcome;
-        if !document.method().is_some_and(|method| method.starts_with(b"tasks/")) {
+        if !document.method().is_some_and(|method| method.starts_with(method::TASKS_PREFIX.as_bytes())) {
             return *matching;
         }
         let matching =

@@ -4,6 +4,7 @@ use std::{fmt, io};
 
 use hyper::Uri;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use scrubjay_core::protocol;
 use scrubjay_http::Client;
 use thiserror::Error;
 
@@ -22,11 +23,11 @@ const RESERVED: [&str; 14] = [
     "content-type",
     "expect",
     "host",
-    "last-event-id",
-    "mcp-method",
-    "mcp-name",
-    "mcp-protocol-version",
-    "mcp-session-id",
+    protocol::header::LAST_EVENT_ID,
+    protocol::header::METHOD,
+    protocol::header::NAME,
+    protocol::header::PROTOCOL_VERSION,
+    protocol::header::SESSION_ID,
     "transfer-encoding",
     "upgrade",
 ];
@@ -121,7 +122,7 @@ impl fmt::Debug for Endpoint {
 
 fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), EndpointError> {
     let parsed = HeaderName::from_bytes(name.as_bytes()).map_err(|_| EndpointError::Name(name.to_owned()))?;
-    if RESERVED.contains(&parsed.as_str()) || parsed.as_str().starts_with("mcp-param-") {
+    if RESERVED.contains(&parsed.as_str()) || parsed.as_str().starts_with(protocol::header::PARAM_PREFIX) {
         return Err(EndpointError::Reserved(name.to_owned()));
     }
     let mut value = HeaderValue::from_str(value).map_err(|_| EndpointError::Value(name.to_owned()))?;

@@ -8,14 +8,13 @@ use std::collections::HashMap;
 use hyper::header::{HeaderMap, HeaderName};
 use scrubjay_core::envelope::Envelope;
 use scrubjay_core::message::{self, Parts};
+use scrubjay_core::protocol::header::{PARAM_PREFIX, SCHEMA_KEY};
 use scrubjay_core::protocol::method;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::outgoing::safe;
 
-/// The member of a property's schema that names the header.
-const MARK: &str = "x-mcp-header";
 /// The most tools that are remembered; others are called without such headers.
 const TOOLS_MAX: usize = 10_000;
 
@@ -31,7 +30,7 @@ impl MirroredHeaders {
     pub(super) fn learn(&mut self, answer: &[u8]) {
         let Ok(text) = std::str::from_utf8(answer) else { return };
         // Most servers have none: their lists need not be parsed.
-        if self.tools.is_empty() && !text.contains(MARK) {
+        if self.tools.is_empty() && !text.contains(SCHEMA_KEY) {
             return;
         }
         let Ok(answer) = serde_json::from_str::<Value>(text) else { return };
@@ -66,8 +65,8 @@ fn collect(schema: &Value, path: &mut Vec<String>, marked: &mut Vec<(Vec<String>
     for (key, property) in schema["properties"].as_object().into_iter().flatten() {
         path.push(key.clone());
         let is_plain = matches!(property["type"].as_str(), Some("string" | "integer" | "boolean"));
-        let header = property[MARK].as_str().filter(|_| is_plain);
-        let header = header.and_then(|token| format!("mcp-param-{token}").parse().ok());
+        let header = property[SCHEMA_KEY].as_str().filter(|_| is_plain);
+        let header = header.and_then(|token| format!("{PARAM_PREFIX}{token}").parse().ok());
         marked.extend(header.map(|header| (path.clone(), header)));
         collect(property, path, marked);
         path.pop();

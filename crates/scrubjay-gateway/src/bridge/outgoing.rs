@@ -4,12 +4,12 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use scrubjay_core::envelope::{Envelope, Era, MessageKind};
-use scrubjay_core::protocol::method;
+use scrubjay_core::protocol::{header, method};
 
-pub(super) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
-const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-const METHOD: HeaderName = HeaderName::from_static("mcp-method");
-const NAME: HeaderName = HeaderName::from_static("mcp-name");
+pub(super) const SESSION: HeaderName = HeaderName::from_static(header::SESSION_ID);
+const VERSION: HeaderName = HeaderName::from_static(header::PROTOCOL_VERSION);
+const METHOD: HeaderName = HeaderName::from_static(header::METHOD);
+const NAME: HeaderName = HeaderName::from_static(header::NAME);
 
 /// The sessions and versions agreed with the server.
 #[derive(Clone, Debug, Default)]
@@ -67,7 +67,7 @@ impl NegotiatedProtocol {
 fn name(message: &Envelope) -> Option<&str> {
     match message.method.as_deref()? {
         method::TOOLS_CALL | method::PROMPTS_GET | method::RESOURCES_READ => message.name.as_deref(),
-        method if method.starts_with("tasks/") => message.references.task.as_deref(),
+        method if method.starts_with(method::TASKS_PREFIX) => message.references.task.as_deref(),
         _ => None,
     }
 }

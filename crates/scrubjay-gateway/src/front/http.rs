@@ -29,6 +29,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header, request};
 use scrubjay_core::framing::one_line;
 use scrubjay_core::message;
 use scrubjay_core::protocol::code;
+use scrubjay_core::protocol::header::SESSION_ID;
 use scrubjay_tape::format::header::TapeKind;
 
 use self::body::{Body, Response};
@@ -254,7 +255,7 @@ impl Front {
     fn session_of(&self, tcp: &Tcp, headers: &HeaderMap) -> Option<Arc<Session>> {
         let named = match &self.upstream {
             Some(upstream) => upstream.known_session(headers),
-            None => headers::text(headers, headers::SESSION).map(str::to_owned),
+            None => headers::text(headers, SESSION_ID).map(str::to_owned),
         };
         let id = named.or_else(|| tcp.only_conversation())?;
         self.gateway.session(&id)
@@ -293,8 +294,7 @@ async fn handle(
         Ok(None) => answer(&front, &tcp, &head, (body, charge), &mut seen).await,
     };
     // Looked up again: answering may have opened the session.
-    if response.status().is_success()
-        && (response.headers().contains_key(headers::SESSION) || session().is_some())
+    if response.status().is_success() && (response.headers().contains_key(SESSION_ID) || session().is_some())
     {
         connection.mark_known();
     }

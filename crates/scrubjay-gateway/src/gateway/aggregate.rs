@@ -12,6 +12,7 @@ use std::time::Duration;
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
 use scrubjay_core::protocol::meta;
+use scrubjay_core::protocol::result::{COMPLETE, RESULT_TYPE};
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
@@ -90,9 +91,10 @@ impl Gateway {
         let has_ours = kind == ListKind::Tools && self.offers_router_tools();
         let ours = has_ours.then(super::route::definitions).into_iter().flatten();
         let (member, meta) = (kind.member(), meta_of(&incomplete));
+        let complete = format!(r#""{RESULT_TYPE}":"{COMPLETE}","#);
         let (before, after) = match request.call.facts.era {
             Era::Legacy => ("", ""),
-            Era::Modern => (r#""resultType":"complete","#, r#","ttlMs":0,"cacheScope":"private""#),
+            Era::Modern => (&*complete, r#","ttlMs":0,"cacheScope":"private""#),
         };
         let bytes: usize = named.iter().map(|named| named.raw.len() + 1).sum();
         let mut result = String::with_capacity(bytes + before.len() + after.len() + meta.len() + 32);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, error as jsonrpc_error};
-use scrubjay_core::protocol::{code, meta, method, version};
+use scrubjay_core::protocol::{code, meta, method, result, version};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -140,7 +140,7 @@ impl Gateway {
         }
         self.warm_up(&request.call.session, &request.call.facts).await;
         let mut result = json!({
-            "resultType": "complete",
+            result::RESULT_TYPE: result::COMPLETE,
             "supportedVersions": version::SUPPORTED,
             "capabilities": self.capabilities(Era::Modern),
             "ttlMs": 0,

@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use scrubjay_core::message::{self, Splice};
+use scrubjay_core::protocol::header;
 use serde_json::value::RawValue;
 
 use crate::backend::list::{BackendList, ListKind};
@@ -292,7 +293,7 @@ fn renamed(raw: &str, kind: ListKind, name: &str) -> String {
 fn mirrored_in(definition: &str) -> Vec<MirroredArgument> {
     let mut found = Vec::new();
     // Few tools want that; a search for the text is cheaper than parsing each.
-    if definition.contains("x-mcp-header") {
+    if definition.contains(header::SCHEMA_KEY) {
         let definition: serde_json::Value = serde_json::from_str(definition).unwrap_or_default();
         find_mirrored(&definition["inputSchema"], &mut Vec::new(), &mut found);
     }
@@ -303,7 +304,7 @@ fn find_mirrored(schema: &serde_json::Value, path: &mut Vec<String>, found: &mut
     // Only what `properties` alone leads to has one fixed place among the arguments.
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         path.push(name.clone());
-        if let Some(header) = property["x-mcp-header"].as_str() {
+        if let Some(header) = property[header::SCHEMA_KEY].as_str() {
             found.push(MirroredArgument { header: header.to_owned(), path: path.clone() });
         }
         find_mirrored(property, path, found);

@@ -11,6 +11,9 @@ use std::time::Duration;
 
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
+use scrubjay_core::protocol::result::{
+    INPUT_REQUESTS, INPUT_REQUIRED, INPUT_RESPONSES, REQUEST_STATE, RESULT_TYPE,
+};
 use scrubjay_core::protocol::{code, method};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
@@ -194,7 +197,7 @@ impl Gateway {
             return Answer::error(code::INTERNAL, &why.to_string());
         }
         Answer::Result(format!(
-            r#"{{"resultType":"input_required","inputRequests":{{{}}},"requestState":"{state}"}}"#,
+            r#"{{"{RESULT_TYPE}":"{INPUT_REQUIRED}","{INPUT_REQUESTS}":{{{}}},"{REQUEST_STATE}":"{state}"}}"#,
             requests.join(",")
         ))
     }
@@ -208,7 +211,7 @@ impl Gateway {
             // A legacy client is sent requests, and gets no state to come back with.
             return None;
         }
-        let state = request.params.as_ref()?.get("requestState")?;
+        let state = request.params.as_ref()?.get(REQUEST_STATE)?;
         let state = text_in(Some(state)).unwrap_or_default();
         if is_sealed(&state) && !self.parked.holds(&state) {
             // A backend's own state, which `forward` opens for that backend.
@@ -235,7 +238,7 @@ impl Gateway {
         let ParkedCall { running, replies, .. } = parked;
         let params = request.raw_params();
         for (key, reply) in replies {
-            let response = message::member(message::member(params, "inputResponses"), &key);
+            let response = message::member(message::member(params, INPUT_RESPONSES), &key);
             // The call it belongs to may have ended meanwhile; then its answer is what the client gets.
             let _ = reply.send(match response {
                 Some(response) => Answer::Result(response.get().to_owned()),

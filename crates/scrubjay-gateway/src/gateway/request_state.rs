@@ -5,6 +5,7 @@
 //! make. What comes back is opened for that client and that backend alone, and reaches the backend byte for byte.
 
 use scrubjay_core::message::{self, Splice};
+use scrubjay_core::protocol::result;
 use serde_json::value::RawValue;
 
 use super::calls::quoted;
@@ -13,7 +14,7 @@ use crate::session::Session;
 
 /// What a sealed state begins with.
 const PREFIX: &str = "scrubjay.";
-const KEY: &str = "requestState";
+const KEY: &str = result::REQUEST_STATE;
 
 /// Seals and opens states.
 pub(super) struct StateSeal {

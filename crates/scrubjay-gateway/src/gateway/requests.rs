@@ -192,7 +192,7 @@ impl Gateway {
         };
         let outbox = outbox.clone();
         let call = Call::new(session.clone(), id.clone(), recorded, outbox, facts, log_level, demand);
-        let token = message.meta("progressToken").map(str::to_owned);
+        let token = message.meta(meta::PROGRESS_TOKEN).map(str::to_owned);
         let call = Arc::new(call.with_progress_token(token));
         // Kept by the call, not by this request: a parked call outlives its request.
         call.hold(room);
@@ -270,12 +270,12 @@ impl Gateway {
 
 /// Returns whether a method is one of a notification.
 pub(super) fn is_notification(method: &str) -> bool {
-    method.starts_with("notifications/")
+    method.starts_with(method::NOTIFICATIONS_PREFIX)
 }
 
 /// Returns whether a client's notification names something that a server keeps for one client.
 fn names_a_handle(method: &str) -> bool {
-    method == method::NOTIFICATIONS_PROGRESS || method.starts_with("notifications/tasks")
+    method == method::NOTIFICATIONS_PROGRESS || method.starts_with(method::NOTIFICATIONS_TASKS_PREFIX)
 }
 
 pub(super) fn refuse(id: Option<&JsonId>, code: i64, why: &str) -> Accepted {

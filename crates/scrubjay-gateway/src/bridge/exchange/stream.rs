@@ -7,6 +7,7 @@ use hyper::Method;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderName, HeaderValue};
 use scrubjay_core::envelope::Envelope;
+use scrubjay_core::protocol;
 use tokio::sync::Notify;
 
 use super::{Exchange, Failure, LARGE_BYTES, ROOM_WAIT_MAX, is_event_stream};
@@ -24,7 +25,7 @@ const RESUME_PAUSE: Duration = Duration::from_secs(1);
 const RESUME_PAUSE_MIN: Duration = Duration::from_millis(100);
 /// A server may also state one that is longer than any client waits.
 const RESUME_PAUSE_MAX: Duration = Duration::from_secs(30);
-const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static(protocol::header::LAST_EVENT_ID);
 
 impl Exchange<'_> {
     /// Reads a stream of events until it ends with all requests answered, and resumes it where it breaks.

@@ -6,16 +6,13 @@ use axum::http::{HeaderMap, StatusCode, header};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use scrubjay_core::message::{error, member, raw_error};
-use scrubjay_core::protocol::{code, meta, method, version};
+use scrubjay_core::protocol::{self, code, meta, method, version};
 use serde_json::json;
 
 use super::refused::because;
 use super::{Refusal, json as answer, json_error, plain};
 use crate::client_message::{ClientMessage, text_in};
 use crate::gateway::MirroredArgument;
-
-pub(super) const PROTOCOL_VERSION: &str = "mcp-protocol-version";
-pub(super) const SESSION: &str = "mcp-session-id";
 
 /// The white space that HTTP allows around a header's value; it is not part of the value.
 const OPTIONAL_SPACE: [char; 2] = [' ', '\t'];
@@ -51,7 +48,8 @@ pub(super) fn check_content(headers: &HeaderMap) -> Result<(), Refusal> {
 
 /// Tells whether a request is of the modern era: by its body or by its header.
 pub(super) fn is_modern(headers: &HeaderMap, message: &ClientMessage) -> bool {
-    message.meta(meta::PROTOCOL_VERSION).is_some() || text(headers, PROTOCOL_VERSION) == Some(version::MODERN)
+    message.meta(meta::PROTOCOL_VERSION).is_some()
+        || text(headers, protocol::header::PROTOCOL_VERSION) == Some(version::MODERN)
 }
 
 /// Checks the headers of a modern request against its body.
@@ -61,7 +59,7 @@ pub(super) fn check_modern(
     takes_any_version: bool,
 ) -> Result<(), Refusal> {
     let id = message.id();
-    let stated_version = text(headers, PROTOCOL_VERSION);
+    let stated_version = text(headers, protocol::header::PROTOCOL_VERSION);
     if message.id().is_some() {
         let Some(version) = message.meta(meta::PROTOCOL_VERSION) else {
             let why = format!("params._meta[\"{}\"] is required", meta::PROTOCOL_VERSION);
@@ -80,7 +78,7 @@ pub(super) fn check_modern(
         }
     }
     let method = message.method();
-    if method.is_some() && text(headers, "mcp-method") != method {
+    if method.is_some() && text(headers, protocol::header::METHOD) != method {
         return Err(mismatch(id, "Mcp-Method"));
     }
     let named = match method {
@@ -91,13 +89,15 @@ pub(super) fn check_modern(
     };
     if let Some(key) = named {
         let name = message.param(key).filter(|name| text_in(Some(name)).is_some());
-        let stated = text(headers, "mcp-name").and_then(parse_mirrored);
+        let stated = text(headers, protocol::header::NAME).and_then(parse_mirrored);
         if name.is_some_and(|name| !stated.is_some_and(|stated| stated.matches(name))) {
             return Err(mismatch(id, "Mcp-Name"));
         }
     }
     for (name, value) in headers {
-        if name.as_str().starts_with("mcp-param-") && value.to_str().ok().and_then(parse_mirrored).is_none() {
+        if name.as_str().starts_with(protocol::header::PARAM_PREFIX)
+            && value.to_str().ok().and_then(parse_mirrored).is_none()
+        {
             return Err(mismatch(id, name.as_str()));
         }
     }
@@ -112,7 +112,7 @@ pub(super) fn check_mirrored(
     mirrored: &[MirroredArgument],
 ) -> Result<(), Refusal> {
     for MirroredArgument { header, path } in mirrored {
-        let name = format!("mcp-param-{}", header.to_ascii_lowercase());
+        let name = format!("{}{}", protocol::header::PARAM_PREFIX, header.to_ascii_lowercase());
         let mut argument = message.param("arguments").and_then(|all| serde_json::from_str(all).ok());
         for key in path {
             argument = member(argument, key);

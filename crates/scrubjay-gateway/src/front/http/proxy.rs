@@ -23,6 +23,7 @@ use scrubjay_core::entry::{Direction, Terminator, WhyUndelivered};
 use scrubjay_core::envelope::{Envelope, JsonId};
 use scrubjay_core::framing::one_line;
 use scrubjay_core::message::Parts;
+use scrubjay_core::protocol::header::SESSION_ID;
 use scrubjay_core::protocol::{code, method};
 use scrubjay_core::rules::{Judge, Judgement, Onward};
 use scrubjay_http::{Client, SendError, root_cause};
@@ -31,7 +32,6 @@ use serde_json::json;
 use self::forwarded_events::ForwardedEvents;
 use super::body::{Body, BodyChunk, Response, json_line};
 use super::conversations::Sender;
-use super::headers::SESSION;
 use super::refused::because;
 use super::tcp::Tcp;
 use super::{Front, Refusal, accepted, json_error, no_such_session, too_many_sessions};
@@ -75,7 +75,7 @@ impl Upstream {
 
     /// Returns the session on whose tape a request belongs, if it names one that is known.
     pub(super) fn known_session(&self, headers: &HeaderMap) -> Option<String> {
-        lock(&self.state).sessions.get(headers.get(SESSION)?.as_bytes()).cloned()
+        lock(&self.state).sessions.get(headers.get(SESSION_ID)?.as_bytes()).cloned()
     }
 
     pub(super) fn forget(&self, session: &str) {
@@ -97,7 +97,7 @@ impl Upstream {
         if opens {
             return front.open_session(headers);
         }
-        let Some(named) = headers.get(SESSION) else {
+        let Some(named) = headers.get(SESSION_ID) else {
             let inferred = front.conversation(tcp, &sender(front, headers, line)).await;
             return inferred.ok_or_else(|| Box::new(too_many_sessions()));
         };
@@ -118,7 +118,7 @@ impl Upstream {
         if front.config.auth_tokens.len() < 2 {
             return Ok(());
         }
-        let mut named = headers.get_all(SESSION).iter();
+        let mut named = headers.get_all(SESSION_ID).iter();
         let is_own = match (named.next(), named.next()) {
             (None, _) => true,
             (Some(named), None) => {
@@ -214,7 +214,7 @@ pub(super) async fn pass(
         Err(failure) => return exchange.fail(&failure.to_string()),
     };
     let status = response.status();
-    let given = response.headers().get(SESSION).cloned();
+    let given = response.headers().get(SESSION_ID).cloned();
     if opens && status.is_success() {
         match given {
             Some(given) => {
@@ -229,7 +229,7 @@ pub(super) async fn pass(
             None => front.adopt(tcp, &Sender::unknown(&head.headers), &exchange.session).await,
         }
     }
-    let named = head.headers.contains_key(SESSION);
+    let named = head.headers.contains_key(SESSION_ID);
     let over = if opens && !status.is_success() {
         Some("the server opened no session")
     } else if named && status == StatusCode::NOT_FOUND {

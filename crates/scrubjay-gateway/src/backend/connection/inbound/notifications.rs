@@ -85,7 +85,7 @@ impl RpcChannel {
     /// call, it is recorded and reaches nobody.
     async fn receive_progress(&self, judged: &RuledLine, line: &str, stream_of: Option<u64>) {
         let parts = Parts::of(line).ok();
-        let token = parts.as_ref().and_then(|parts| parts.param("progressToken"));
+        let token = parts.as_ref().and_then(|parts| parts.param(meta::PROGRESS_TOKEN));
         let Some((token, (call, own))) =
             token.and_then(|token| Some((token, self.progressing(token, stream_of)?)))
         else {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use axum::http::{HeaderMap, HeaderName};
 use scrubjay_core::message::{self, Parts};
+use scrubjay_core::protocol::header::{METHOD, NAME, PARAM_PREFIX};
 use serde_json::value::RawValue;
 
 use crate::bridge::mirrored::spelled;
@@ -12,10 +13,6 @@ use crate::bridge::outgoing::safe;
 use crate::front::http::Refusal;
 use crate::front::http::headers::{MirroredValue, mismatch, parse_mirrored, text};
 
-const METHOD: &str = "mcp-method";
-const NAME: &str = "mcp-name";
-/// The prefix of headers that repeat an argument.
-const PARAM: &str = "mcp-param-";
 /// The parameters that `Mcp-Name` may repeat.
 const NAMES: [&str; 3] = ["name", "uri", "taskId"];
 /// How deep arguments are searched; a header cannot repeat deeper ones.
@@ -41,7 +38,7 @@ pub(super) fn remove(headers: &mut HeaderMap) {
 
 fn is_about_body(name: &HeaderName) -> bool {
     let name = name.as_str();
-    name == METHOD || name == NAME || name.starts_with(PARAM)
+    name == METHOD || name == NAME || name.starts_with(PARAM_PREFIX)
 }
 
 /// Checks that the headers match the body.
@@ -67,7 +64,7 @@ pub(super) fn check(headers: &HeaderMap, line: &[u8]) -> Result<(), Refusal> {
     if headers.contains_key(NAME) && named(headers, &parts).is_none() {
         return wrong("Mcp-Name");
     }
-    let mut repeated = headers.keys().filter(|name| name.as_str().starts_with(PARAM)).peekable();
+    let mut repeated = headers.keys().filter(|name| name.as_str().starts_with(PARAM_PREFIX)).peekable();
     if repeated.peek().is_none() {
         return Ok(());
     }
@@ -91,7 +88,7 @@ pub(super) fn update(headers: &HeaderMap, before: &[u8], after: &[u8]) -> Result
         put(&HeaderName::from_static(NAME), after.param(key));
     }
     let (old, new) = (arguments(&before), arguments(&after));
-    for name in headers.keys().filter(|name| name.as_str().starts_with(PARAM)) {
+    for name in headers.keys().filter(|name| name.as_str().starts_with(PARAM_PREFIX)) {
         let mut values = argument_paths(headers, name, &old).into_iter().map(|path| new.get(path).copied());
         let first = values.next().flatten();
         // Several arguments had the header's value. If they differ now, it is unknown which of them it repeats.
