@@ -48,7 +48,6 @@ use answers::unreadable_params;
 pub(crate) use answers::{ANSWER_WAIT_MAX, not_found};
 pub use clients::OnLeave;
 pub(crate) use clients::handle;
-pub use names::MirroredArgument;
 pub(crate) use names::NameTable;
 pub use reload::{Reload, Reloaded};
 pub use requests::{Accepted, Request};

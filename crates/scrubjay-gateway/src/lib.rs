@@ -15,6 +15,7 @@ pub mod delivery;
 pub mod front;
 pub mod gateway;
 pub mod listener;
+mod mirrored_headers;
 pub mod notice;
 pub mod pipe;
 pub mod profile_store;

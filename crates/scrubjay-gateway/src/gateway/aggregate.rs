@@ -18,12 +18,13 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
 use super::list_deadline::ListDeadline;
-use super::names::{self, AssignedNames, ListedBackend, MirroredArgument, NameTable, NamedItem};
+use super::names::{self, AssignedNames, ListedBackend, NameTable, NamedItem};
 use super::{Gateway, Request};
 use crate::backend::connection::Connection;
 use crate::backend::list::{BackendList, ListError, ListKind};
 use crate::backend::{Answer, Backend};
 use crate::budget::Use;
+use crate::mirrored_headers::MirroredArgument;
 use crate::session::{Call, Session, lock};
 
 /// How many pages of one backend are read: a backend may return cursors without end.
@@ -337,8 +338,7 @@ impl Gateway {
     }
 
     /// Returns the arguments of a tool that are repeated in headers; none if no list has named the tool yet.
-    #[must_use]
-    pub fn mirrored(&self, tool: &str) -> Vec<MirroredArgument> {
+    pub(crate) fn mirrored(&self, tool: &str) -> Vec<MirroredArgument> {
         let newest = lock(&self.routes).newest.get(&(ListKind::Tools, true)).cloned();
         newest.map(|table| table.mirrored(tool)).unwrap_or_default()
     }

@@ -15,6 +15,7 @@ use serde_json::value::RawValue;
 use crate::backend::list::{BackendList, ListKind};
 use crate::budget::{Budget, Charge, Use};
 use crate::config::Naming;
+use crate::mirrored_headers::{MirroredArgument, mirrored_arguments};
 
 /// How many bytes of names are remembered of one backend. Beyond that, the names that it does not list any more are
 /// forgotten, or all of its names if that is not enough. Each backend has its own limit, so that none makes another
@@ -98,15 +99,6 @@ impl NameTable {
     pub(super) fn mirrored(&self, tool: &str) -> Vec<MirroredArgument> {
         self.mirrored.get(tool).cloned().unwrap_or_default()
     }
-}
-
-/// An argument of a tool that HTTP clients repeat in a header.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MirroredArgument {
-    /// The header's name after `Mcp-Param-`.
-    pub header: String,
-    /// The property's place among the arguments.
-    pub path: Vec<String>,
 }
 
 /// One element as clients see it.
@@ -291,25 +283,12 @@ fn renamed(raw: &str, kind: ListKind, name: &str) -> String {
 
 /// Reads which arguments a tool's definition wants repeated in headers.
 fn mirrored_in(definition: &str) -> Vec<MirroredArgument> {
-    let mut found = Vec::new();
     // Few tools want that; a search for the text is cheaper than parsing each.
-    if definition.contains(header::SCHEMA_KEY) {
-        let definition: serde_json::Value = serde_json::from_str(definition).unwrap_or_default();
-        find_mirrored(&definition["inputSchema"], &mut Vec::new(), &mut found);
+    if !definition.contains(header::SCHEMA_KEY) {
+        return Vec::new();
     }
-    found
-}
-
-fn find_mirrored(schema: &serde_json::Value, path: &mut Vec<String>, found: &mut Vec<MirroredArgument>) {
-    // Only what `properties` alone leads to has one fixed place among the arguments.
-    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        path.push(name.clone());
-        if let Some(header) = property[header::SCHEMA_KEY].as_str() {
-            found.push(MirroredArgument { header: header.to_owned(), path: path.clone() });
-        }
-        find_mirrored(property, path, found);
-        path.pop();
-    }
+    let definition: serde_json::Value = serde_json::from_str(definition).unwrap_or_default();
+    mirrored_arguments(&definition["inputSchema"]).into_iter().map(|(argument, _)| argument).collect()
 }
 
 #[cfg(test)]

@@ -8,13 +8,10 @@ use scrubjay_core::message::{self, Parts};
 use scrubjay_core::protocol::header::{METHOD, NAME, PARAM_PREFIX};
 use serde_json::value::RawValue;
 
-use crate::bridge::mirrored::spelled;
-use crate::bridge::outgoing::safe;
 use crate::front::http::Refusal;
-use crate::front::http::headers::{MirroredValue, mismatch, parse_mirrored, text};
+use crate::front::http::headers::{mismatch, text};
+use crate::mirrored_headers::{MirroredValue, NamedParam, header_text, header_value, parse_mirrored};
 
-/// The parameters that `Mcp-Name` may repeat.
-const NAMES: [&str; 3] = ["name", "uri", "taskId"];
 /// How deep arguments are searched; a header cannot repeat deeper ones.
 const DEPTH_MAX: usize = 16;
 
@@ -80,8 +77,8 @@ pub(super) fn check(headers: &HeaderMap, line: &[u8]) -> Result<(), Refusal> {
 pub(super) fn update(headers: &HeaderMap, before: &[u8], after: &[u8]) -> Result<HeaderMap, Refusal> {
     let mut updated = headers.clone();
     let (Some(before), Some(after)) = (parts(before), parts(after)) else { return Ok(updated) };
-    let mut put = |name: &HeaderName, value: Option<&RawValue>| match value.and_then(spelled) {
-        Some(value) => drop(updated.insert(name, safe(&value))),
+    let mut put = |name: &HeaderName, value: Option<&RawValue>| match value.and_then(header_text) {
+        Some(value) => drop(updated.insert(name, header_value(&value))),
         None => drop(updated.remove(name)),
     };
     if let Some(key) = named(headers, &before) {
@@ -111,7 +108,10 @@ fn stated_value(headers: &HeaderMap, name: &str) -> Option<MirroredValue> {
 /// Returns the parameter that `Mcp-Name` repeats.
 fn named(headers: &HeaderMap, parts: &Parts<'_>) -> Option<&'static str> {
     let stated_value = stated_value(headers, NAME)?;
-    NAMES.into_iter().find(|key| parts.param(key).is_some_and(|name| stated_value.matches(name.get())))
+    NamedParam::ALL
+        .into_iter()
+        .map(NamedParam::key)
+        .find(|key| parts.param(key).is_some_and(|name| stated_value.matches(name.get())))
 }
 
 /// The keys that lead to an argument.
@@ -126,7 +126,7 @@ fn arguments<'a>(parts: &Parts<'a>) -> HashMap<ArgumentPath, &'a RawValue> {
         if value.get().starts_with('{') && path.len() < DEPTH_MAX {
             let members = message::all_members(value.get()).unwrap_or_default();
             open.extend(members.into_iter().map(|(key, value)| ([path.clone(), vec![key]].concat(), value)));
-        } else if spelled(value).is_some() {
+        } else if header_text(value).is_some() {
             found.insert(path, value);
         }
     }
