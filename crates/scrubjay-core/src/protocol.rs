@@ -103,11 +103,13 @@ pub mod code {
     /// A URL has to be visited first.
     pub const URL_ELICITATION_REQUIRED: i64 = -32042;
 
-    /// Scrubjay's own: a rule blocked the message and gives no code.
+    /// Scrubjay's own: a rule blocked the message and gives no code. The error's `data.rule` tells it from
+    /// [`NOT_INITIALIZED`], which has the same number.
     pub const BLOCKED: i64 = -32001;
     /// Scrubjay's own: no call was found for a task in plain words.
     pub const NO_ACTION: i64 = -32000;
-    /// Scrubjay's own: a task in plain words came before the backends were ready.
+    /// A task in plain words came before `initialize`: the number that `agentify/orchestrateTask` has for this in
+    /// mcp-agentify, where the method is from. The error's `data.code` tells it from [`BLOCKED`].
     pub const NOT_INITIALIZED: i64 = -32001;
 }
 

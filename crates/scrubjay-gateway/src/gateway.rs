@@ -29,6 +29,7 @@ mod unreadable;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use scrubjay_core::protocol::code;
 use scrubjay_core::rules::Rules;
@@ -48,6 +49,7 @@ use answers::unreadable_params;
 pub(crate) use answers::{ANSWER_WAIT_MAX, not_found};
 pub use clients::OnLeave;
 pub(crate) use clients::handle;
+pub(crate) use greeting::ClientFactsError;
 pub(crate) use names::NameTable;
 pub use reload::{Reload, Reloaded};
 pub use requests::{Accepted, Request};
@@ -58,6 +60,9 @@ pub(crate) use unreadable::unreadable_answer;
 
 /// How many events of backends may wait. With more, backends are not read, so that none is dropped.
 const EVENTS_MAX: usize = 1024;
+
+/// For calls that may take as long as their backend wants: every call has a timeout, so a year stands for none.
+const NO_TIMEOUT: Duration = Duration::from_secs(31_536_000);
 
 /// A tape that the gateway wants to begin.
 #[derive(Clone, Copy, Debug)]

@@ -17,6 +17,7 @@ pub mod gateway;
 pub mod listener;
 mod mirrored_headers;
 pub mod notice;
+mod own_info;
 pub mod pipe;
 pub mod profile_store;
 mod record_first;

@@ -7,11 +7,11 @@
 use std::sync::Arc;
 
 use scrubjay_core::envelope::Era;
-use scrubjay_core::message::{self, Splice};
+use scrubjay_core::message::{self, Splice, quoted};
 use scrubjay_core::protocol::{code, method};
 
 use super::eras::ask_for_demands;
-use super::owners::{NameOwner, known_table};
+use super::owners::{NameOwner, known_table, resource_not_found};
 use super::parked_calls::foreign_state;
 use super::request_state::Foreign;
 use super::{Gateway, Request, not_found};
@@ -75,11 +75,7 @@ impl Gateway {
             Some(backend) => self.forward(request, &backend, request.params.clone()).await,
             None => {
                 let data = serde_json::json!({ "uri": uri });
-                let code = if request.call.facts.era == Era::Modern {
-                    code::INVALID_PARAMS
-                } else {
-                    code::RESOURCE_NOT_FOUND
-                };
+                let code = resource_not_found(request.call.facts.era);
                 Answer::Error(message::error(code, "resource not found", Some(&data)))
             }
         }
@@ -246,8 +242,4 @@ impl Gateway {
 fn renamed(request: &Request, name: &str) -> Option<Params> {
     let params = request.params.as_ref()?;
     Params::new(Splice::new(params).replace_text(params.get("name"), &quoted(name)).finish())
-}
-
-pub(super) fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
 }

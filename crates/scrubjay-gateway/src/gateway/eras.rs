@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use scrubjay_core::envelope::Era;
-use scrubjay_core::message::{self, Splice};
+use scrubjay_core::message::{self, Splice, quoted};
 use scrubjay_core::protocol::{code, meta, method, result};
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
-use super::calls::quoted;
 use super::events::capability_of;
 use crate::backend::connection::Connection;
 use crate::backend::{Answer, Backend, modern_meta};

@@ -16,6 +16,7 @@ use thiserror::Error;
 use super::{Gateway, Request};
 use crate::backend::Answer;
 use crate::client_message::{ClientMessage, text_in};
+use crate::own_info::server_info;
 use crate::session::{ClientFacts, Session, lock};
 
 /// How long a greeting waits for backends without a profile to start. Well below three seconds, after which common
@@ -24,7 +25,7 @@ const GREETING_MAX: Duration = Duration::from_secs(1);
 
 /// Why a request does not say what every request must say of its client.
 #[derive(Debug, Error)]
-pub(super) enum ClientFactsError {
+pub(crate) enum ClientFactsError {
     /// A key of `params._meta` is missing.
     #[error("params._meta[\"{0}\"] is required")]
     Missing(&'static str),
@@ -38,7 +39,7 @@ pub(super) enum ClientFactsError {
 
 impl ClientFactsError {
     /// Returns the JSON-RPC error to answer with.
-    pub(super) fn to_json_rpc(&self) -> String {
+    pub(crate) fn to_json_rpc(&self) -> String {
         let message = self.to_string();
         match self {
             Self::Missing(_) => jsonrpc_error(code::INVALID_PARAMS, &message, None),
@@ -125,7 +126,7 @@ impl Gateway {
         let mut result = json!({
             "protocolVersion": version,
             "capabilities": self.capabilities(Era::Legacy),
-            "serverInfo": own_info(),
+            "serverInfo": server_info(),
         });
         if let Some(instructions) = self.instructions(&request.call.session, Era::Legacy) {
             result["instructions"] = Value::from(instructions);
@@ -145,7 +146,7 @@ impl Gateway {
             "capabilities": self.capabilities(Era::Modern),
             "ttlMs": 0,
             "cacheScope": "private",
-            "_meta": { meta::SERVER_INFO: own_info() },
+            "_meta": { meta::SERVER_INFO: server_info() },
         });
         if let Some(instructions) = self.instructions(&request.call.session, Era::Modern) {
             result["instructions"] = Value::from(instructions);
@@ -236,8 +237,4 @@ fn merge(into: &mut Value, more: &Value) {
             into.entry(key.clone()).or_insert_with(|| value.clone());
         }
     }
-}
-
-fn own_info() -> Value {
-    json!({ "name": "scrubjay", "title": "Scrubjay", "version": env!("CARGO_PKG_VERSION") })
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use scrubjay_core::envelope::Era;
+use scrubjay_core::protocol::code;
 use thiserror::Error;
 
 use super::Gateway;
@@ -89,6 +90,14 @@ fn in_brackets(not_available: &[String]) -> String {
         return String::new();
     }
     format!(" (not available: {})", not_available.join(", "))
+}
+
+/// Returns the error code for a resource that no backend has, which differs between the eras.
+pub(super) fn resource_not_found(era: Era) -> i64 {
+    match era {
+        Era::Legacy => code::RESOURCE_NOT_FOUND,
+        Era::Modern => code::INVALID_PARAMS,
+    }
 }
 
 impl Gateway {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use scrubjay_core::envelope::Era;
-use scrubjay_core::message;
+use scrubjay_core::message::{self, quoted};
 use scrubjay_core::protocol::result::{
     INPUT_REQUESTS, INPUT_REQUIRED, INPUT_RESPONSES, REQUEST_STATE, RESULT_TYPE,
 };
@@ -19,7 +19,6 @@ use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use super::calls::quoted;
 use super::eras::{adapted, modernised};
 use super::request_state::is_sealed;
 use super::{Gateway, Request};

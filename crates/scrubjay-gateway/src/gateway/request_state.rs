@@ -4,11 +4,10 @@
 //! gets the state sealed: the state itself, and a code over it, the client and the backend that only this process can
 //! make. What comes back is opened for that client and that backend alone, and reaches the backend byte for byte.
 
-use scrubjay_core::message::{self, Splice};
+use scrubjay_core::message::{self, Splice, quoted};
 use scrubjay_core::protocol::result;
 use serde_json::value::RawValue;
 
-use super::calls::quoted;
 use crate::client_message::Params;
 use crate::session::Session;
 

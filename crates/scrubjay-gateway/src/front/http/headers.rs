@@ -3,13 +3,13 @@
 //! The body decides what is done; a request whose headers contradict it is refused.
 
 use axum::http::{HeaderMap, StatusCode, header};
-use scrubjay_core::message::{error, member, raw_error};
+use scrubjay_core::message::{member, raw_error};
 use scrubjay_core::protocol::{self, code, meta, version};
-use serde_json::json;
 
 use super::refused::because;
 use super::{Refusal, json as answer, json_error, plain};
 use crate::client_message::{ClientMessage, text_in};
+use crate::gateway::ClientFactsError;
 use crate::mirrored_headers::{MirroredArgument, NamedParam, OPTIONAL_SPACE, parse_mirrored};
 
 pub(super) fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
@@ -66,8 +66,7 @@ pub(super) fn check_modern(
             return Err(mismatch(id, "MCP-Protocol-Version"));
         }
         if version != version::MODERN && !takes_any_version {
-            let data = json!({ "supported": version::SUPPORTED, "requested": version });
-            let refused = error(code::UNSUPPORTED_VERSION, "unsupported protocol version", Some(&data));
+            let refused = ClientFactsError::UnsupportedVersion { requested: version }.to_json_rpc();
             let line = raw_error(id.unwrap_or("null"), &refused);
             return Err(Box::new(because("unsupported version", answer(StatusCode::BAD_REQUEST, line))));
         }
