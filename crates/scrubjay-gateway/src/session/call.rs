@@ -18,10 +18,6 @@ use crate::budget::{Charge, Full, Use};
 use crate::gateway::ANSWER_WAIT_MAX;
 use crate::record_first::RecordedEntry;
 
-/// How long a client that does not read is waited for while no other client waits for the same backend: a shorter pause
-/// of the client loses nothing.
-const READ_WAIT_ALONE_MAX: std::time::Duration = std::time::Duration::from_secs(5);
-
 /// The key of a request under way: its id, and a number to tell requests apart in a session that several clients may
 /// share.
 pub(super) type Ticket = (JsonId, u64);
@@ -127,22 +123,15 @@ impl Call {
         lock(&self.outbox).clone()
     }
 
-    /// Records a line that belongs to it and sends it. A client that does not read is waited for once: for
-    /// `READ_WAIT_MAX`, and longer while `others_wait` returns false. After that its messages are noted as undelivered
-    /// until it reads.
-    pub async fn say(&self, line: String, others_wait: impl Fn() -> bool) {
+    /// Records a line that belongs to it and sends it. A client that does not read is waited for once, for
+    /// `READ_WAIT_MAX`. After that its messages are noted as undelivered until it reads.
+    pub async fn say(&self, line: String) {
         let outbox = self.outbox();
-        let began = tokio::time::Instant::now();
-        let place = loop {
-            if self.has_stopped_reading.load(Ordering::Relaxed) {
-                break outbox.try_reserve().ok();
-            }
-            match tokio::time::timeout(READ_WAIT_MAX, outbox.reserve()).await {
-                // An error means that the stream is closed.
-                Ok(place) => break place.ok(),
-                Err(_) if began.elapsed() >= READ_WAIT_ALONE_MAX || others_wait() => break None,
-                Err(_) => {}
-            }
+        let place = if self.has_stopped_reading.load(Ordering::Relaxed) {
+            outbox.try_reserve().ok()
+        } else {
+            // `None` if the time is over, or the stream is closed.
+            tokio::time::timeout(READ_WAIT_MAX, outbox.reserve()).await.ok().and_then(Result::ok)
         };
         let has_stopped_reading = self.has_stopped_reading.load(Ordering::Relaxed) || place.is_none();
         let wait = if has_stopped_reading { std::time::Duration::ZERO } else { READ_WAIT_MAX };

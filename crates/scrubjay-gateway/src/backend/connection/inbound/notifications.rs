@@ -31,7 +31,7 @@ impl RpcChannel {
             return self.receive_progress(judged, line, stream_of).await;
         }
         if let Some((call, line)) = self.subscribed(judged, line, stream_of) {
-            self.say(&call, line).await;
+            call.say(line).await;
             return;
         }
         let busy = self.callers(stream_of);
@@ -49,7 +49,7 @@ impl RpcChannel {
         if let Some(call) = only.filter(|_| !concerns_all(&method) && !names_task) {
             // Not through the queue of events, where the answer that follows it could overtake it.
             if method != method::NOTIFICATIONS_MESSAGE || call.wants_log(line) {
-                self.say(&call, line.to_owned()).await;
+                call.say(line.to_owned()).await;
             }
             return;
         }
@@ -96,26 +96,7 @@ impl RpcChannel {
             return;
         }
         let line = Splice::new(line).replace(Some(token), &own).finish();
-        self.say(&call, line).await;
-    }
-
-    /// Sends a line to the client of a call. Waits for a client that does not read, unless other clients wait for
-    /// messages of this backend.
-    async fn say(&self, call: &Arc<Call>, line: String) {
-        call.say(line, || self.others_wait(call)).await;
-    }
-
-    /// Returns whether other clients wait for messages of this backend, which is not read while one client is waited
-    /// for. Also starts the timeouts of all calls again: the delay is not the backend's.
-    fn others_wait(&self, call: &Arc<Call>) -> bool {
-        let is_other = |other: &Arc<Call>| match other.session.is_inferred {
-            // Several clients may share an inferred session, so each call counts as another client.
-            true => !Arc::ptr_eq(other, call),
-            false => other.session.client != call.session.client,
-        };
-        let pending = lock(&self.pending);
-        pending.values().for_each(|pending| pending.progressed.notify_one());
-        pending.values().filter_map(|pending| pending.call.as_ref()).any(is_other)
+        call.say(line).await;
     }
 
     pub(in crate::backend::connection) fn progressing(
