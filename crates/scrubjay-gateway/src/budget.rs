@@ -13,9 +13,9 @@ use tokio::sync::Notify;
 use crate::session::lock;
 
 /// The key of the limit for the whole process.
-pub const PROCESS_KEY: &str = "limits.max_memory";
+pub(crate) const PROCESS_KEY: &str = "limits.max_memory";
 /// The key of the limit for one session.
-pub const SESSION_KEY: &str = "limits.max_session_memory";
+pub(crate) const SESSION_KEY: &str = "limits.max_session_memory";
 
 /// An account that holds no more than this counts as idle: it may always make one more charge, however large.
 const IDLE_BYTES: usize = 256 * 1024;
@@ -149,13 +149,13 @@ impl Budget {
 
     /// Opens an account for a session.
     #[must_use]
-    pub fn session(&self) -> Arc<Account> {
+    pub(crate) fn session(&self) -> Arc<Account> {
         self.account(SESSION_KEY, self.0.limits.session_bytes_max)
     }
 
     /// Opens an account for the messages to a backend, or for its lists.
     #[must_use]
-    pub fn backend(&self) -> Arc<Account> {
+    pub(crate) fn backend(&self) -> Arc<Account> {
         self.account(PROCESS_KEY, self.0.limits.process_bytes_max / BACKEND_PART)
     }
 
@@ -165,7 +165,7 @@ impl Budget {
 
     /// Returns an empty charge, to be resized. If it is not trusted, it may not use the reserve.
     #[must_use]
-    pub fn nothing(&self, what: Use, is_trusted: bool) -> Charge {
+    pub(crate) fn nothing(&self, what: Use, is_trusted: bool) -> Charge {
         Charge { budget: self.clone(), account: None, what, is_trusted, bytes: 0 }
     }
 
@@ -173,7 +173,7 @@ impl Budget {
     ///
     /// # Errors
     /// The limit is reached.
-    pub fn charge(&self, what: Use, bytes: usize) -> Result<Charge, Full> {
+    pub(crate) fn charge(&self, what: Use, bytes: usize) -> Result<Charge, Full> {
         let mut charge = self.nothing(what, true);
         charge.resize(bytes).map(|()| charge)
     }
@@ -185,14 +185,14 @@ impl Budget {
 
     /// Returns whether most of the memory for a use, or of all memory, is used.
     #[must_use]
-    pub fn is_tight(&self, what: Use) -> bool {
+    pub(crate) fn is_tight(&self, what: Use) -> bool {
         let (used, max) = (lock(&self.0.used), self.0.limits.process_bytes_max);
         is_mostly(used.by_use[what as usize], what.bytes_max(max)) || is_mostly(used.total, max)
     }
 
     /// Returns how many bytes are charged.
-    #[must_use]
-    pub fn used(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn used(&self) -> usize {
         lock(&self.0.used).total
     }
 
@@ -239,7 +239,7 @@ impl Account {
     ///
     /// # Errors
     /// A limit is reached.
-    pub fn charge(self: &Arc<Self>, what: Use, bytes: usize) -> Result<Charge, Full> {
+    pub(crate) fn charge(self: &Arc<Self>, what: Use, bytes: usize) -> Result<Charge, Full> {
         let mut charge = self.nothing(what);
         charge.resize(bytes).map(|()| charge)
     }
@@ -248,7 +248,7 @@ impl Account {
     ///
     /// # Errors
     /// There was not enough within `limit`.
-    pub async fn charge_within(
+    pub(crate) async fn charge_within(
         self: &Arc<Self>,
         what: Use,
         bytes: usize,
@@ -260,14 +260,14 @@ impl Account {
 
     /// Returns an empty charge, to be resized.
     #[must_use]
-    pub fn nothing(self: &Arc<Self>, what: Use) -> Charge {
+    pub(crate) fn nothing(self: &Arc<Self>, what: Use) -> Charge {
         let budget = self.budget.clone();
         Charge { budget, account: Some(self.clone()), what, is_trusted: true, bytes: 0 }
     }
 
     /// Returns how many bytes are kept.
-    #[must_use]
-    pub fn used(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn used(&self) -> usize {
         *lock(&self.used)
     }
 }
@@ -277,7 +277,7 @@ impl Charge {
     ///
     /// # Errors
     /// A limit is reached; the charge stays as it was.
-    pub fn resize(&mut self, bytes: usize) -> Result<(), Full> {
+    pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), Full> {
         if bytes <= self.bytes {
             self.give_back(self.bytes - bytes);
             return Ok(());
@@ -315,7 +315,7 @@ impl Charge {
     ///
     /// # Errors
     /// There was not enough within `limit`.
-    pub async fn resize_within(&mut self, bytes: usize, limit: Duration) -> Result<(), Full> {
+    pub(crate) async fn resize_within(&mut self, bytes: usize, limit: Duration) -> Result<(), Full> {
         let mut refused = match self.resize(bytes) {
             Ok(()) => return Ok(()),
             Err(full) => full,

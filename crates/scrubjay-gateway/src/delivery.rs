@@ -145,7 +145,7 @@ pub struct Outgoing {
 impl Outgoing {
     /// Wraps a line that is on tape.
     #[must_use]
-    pub fn recorded(text: String, receipt: Option<Receipt>) -> Self {
+    pub(crate) fn recorded(text: String, receipt: Option<Receipt>) -> Self {
         Self { text, receipt, room: None }
     }
 
@@ -169,7 +169,7 @@ impl Outgoing {
 
     /// Returns the line, without its end.
     #[must_use]
-    pub fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
@@ -194,7 +194,7 @@ impl Outgoing {
     }
 
     /// Drops the line and notes why.
-    pub fn drop_because(self, why: WhyUndelivered) {
+    pub(crate) fn drop_because(self, why: WhyUndelivered) {
         if let Some(receipt) = self.receipt {
             receipt.undelivered(why);
         }

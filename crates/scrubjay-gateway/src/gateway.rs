@@ -209,19 +209,19 @@ impl Gateway {
 
     /// Returns what is kept in memory.
     #[must_use]
-    pub fn budget(&self) -> &Budget {
+    pub(crate) fn budget(&self) -> &Budget {
         &self.budget
     }
 
     /// Returns whether everything goes to one server that nothing is changed of.
     #[must_use]
-    pub fn is_transparent(&self) -> bool {
+    pub(crate) fn is_transparent(&self) -> bool {
         self.transparent.is_some()
     }
 
     /// Returns how long a message may be.
     #[must_use]
-    pub fn message_bytes_max(&self) -> usize {
+    pub(crate) fn message_bytes_max(&self) -> usize {
         self.record_options.message_bytes_max
     }
 
@@ -248,7 +248,7 @@ impl Gateway {
     }
 
     /// Ends the connections that no client used for a while.
-    pub fn end_idle_connections(&self, silence: std::time::Duration) {
+    pub(crate) fn end_idle_connections(&self, silence: std::time::Duration) {
         self.backends().iter().for_each(|backend| backend.end_idle(silence));
     }
 

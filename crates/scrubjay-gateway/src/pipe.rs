@@ -202,7 +202,7 @@ impl Sink {
     ///
     /// # Errors
     /// The descriptor cannot be polled.
-    pub async fn reader_gone(&self) -> io::Result<()> {
+    pub(crate) async fn reader_gone(&self) -> io::Result<()> {
         let fd = match self.end() {
             End::Pipe(pipe) => pipe.as_fd(),
             End::Socket(socket) => socket.as_fd(),

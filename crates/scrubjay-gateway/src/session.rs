@@ -39,7 +39,7 @@ use crate::record_first::shared;
 use crate::relay::Options;
 
 /// How many lines may wait for a client that does not read. The budget limits their bytes.
-pub const OUTBOX_MAX: usize = 256;
+pub(crate) const OUTBOX_MAX: usize = 256;
 /// How many requests of one client may be under way: each has a task, and may hold a call of a backend.
 pub const CALLS_MAX: usize = 1024;
 /// How many messages of backends may wait for one client because rules delay them.
@@ -170,13 +170,13 @@ impl Session {
     }
 
     /// Notes that the client sent something now.
-    pub fn touch(&self) {
+    pub(crate) fn touch(&self) {
         *lock(&self.seen) = clock::now().instant;
     }
 
     /// Returns how long ago the client sent something.
     #[must_use]
-    pub fn silent(&self) -> std::time::Duration {
+    pub(crate) fn silent(&self) -> std::time::Duration {
         lock(&self.seen).elapsed()
     }
 
@@ -188,19 +188,19 @@ impl Session {
 
     /// Returns what the client stated about itself.
     #[must_use]
-    pub fn facts(&self) -> Arc<ClientFacts> {
+    pub(crate) fn facts(&self) -> Arc<ClientFacts> {
         lock(&self.facts).clone()
     }
 
     /// Returns whether the client has stated its facts.
     #[must_use]
-    pub fn is_opened(&self) -> bool {
+    pub(crate) fn is_opened(&self) -> bool {
         self.is_opened.load(Ordering::Acquire)
     }
 
     /// Returns whether it is a legacy client, which is sent notifications without a request.
     #[must_use]
-    pub fn is_legacy(&self) -> bool {
+    pub(crate) fn is_legacy(&self) -> bool {
         self.is_opened.load(Ordering::Acquire) && self.facts().era == Era::Legacy
     }
 
@@ -208,7 +208,7 @@ impl Session {
     ///
     /// # Errors
     /// There is no room for it.
-    pub fn set_facts(&self, facts: impl Into<Arc<ClientFacts>>) -> Result<(), Full> {
+    pub(crate) fn set_facts(&self, facts: impl Into<Arc<ClientFacts>>) -> Result<(), Full> {
         let facts = facts.into();
         let bytes = facts.bytes();
         if bytes > FACTS_BYTES_MAX {
@@ -229,7 +229,7 @@ impl Session {
 
     /// Returns the id by which toolsets know this connection; the handle cannot be derived from it.
     #[must_use]
-    pub fn connection(&self) -> String {
+    pub(crate) fn connection(&self) -> String {
         SessionRef::of_connection(&self.id).id
     }
 
@@ -250,7 +250,7 @@ impl Session {
 
     /// Returns where the client can be asked something now: its standing stream, or that of a request under way.
     #[must_use]
-    pub fn reachable(&self) -> Option<Outbox> {
+    pub(crate) fn reachable(&self) -> Option<Outbox> {
         self.standing.outbox().or_else(|| lock(&self.calls).values().next().map(|call| call.outbox()))
     }
 

@@ -29,7 +29,7 @@ impl Gateway {
     }
 
     /// Answers a request; the line returned is recorded and must be sent.
-    pub async fn answer_outgoing(self: &Arc<Self>, request: Box<Request>) -> Option<Outgoing> {
+    pub(crate) async fn answer_outgoing(self: &Arc<Self>, request: Box<Request>) -> Option<Outgoing> {
         let call = request.call.clone();
         let line = self.await_answer(request).await?;
         // Memory before the tape: if there is none, the tape gets the error that the client gets.

@@ -45,13 +45,13 @@ pub enum Accepted {
 /// A client's request, ready to be answered.
 pub struct Request {
     /// Its id.
-    pub id: JsonId,
+    pub(crate) id: JsonId,
     /// Its method.
-    pub method: String,
+    pub(crate) method: String,
     /// Its parameters.
-    pub params: Option<Params>,
+    pub(crate) params: Option<Params>,
     /// The session it belongs to, and where its progress, log messages and questions go.
-    pub call: Arc<Call>,
+    pub(crate) call: Arc<Call>,
     /// Receives what a backend demands of a modern client in the middle of the call; `None` for a legacy client, which
     /// is sent requests.
     pub(super) demands: Option<mpsc::Receiver<Demand>>,
@@ -61,7 +61,7 @@ pub struct Request {
 impl Request {
     /// Returns a member of the parameters as text.
     #[must_use]
-    pub fn text_param(&self, key: &str) -> Option<String> {
+    pub(crate) fn text_param(&self, key: &str) -> Option<String> {
         text_in(self.params.as_ref()?.get(key))
     }
 
@@ -73,7 +73,7 @@ impl Request {
 
     /// Returns the parameters as raw JSON, for readers of members that are not looked up in advance.
     #[must_use]
-    pub fn raw_params(&self) -> Option<&RawValue> {
+    pub(crate) fn raw_params(&self) -> Option<&RawValue> {
         self.params.as_ref().and_then(Params::raw)
     }
 }

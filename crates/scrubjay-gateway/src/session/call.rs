@@ -54,7 +54,7 @@ pub struct Call {
 impl Call {
     /// Makes a call of a request.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         session: Arc<Session>,
         id: JsonId,
         recorded: Option<RecordedEntry>,
@@ -112,20 +112,20 @@ impl Call {
     /// identity (token, name and process). A client's trace may change from one request to the next, and its session
     /// with it.
     #[must_use]
-    pub fn is_of_client_of(&self, other: &Self) -> bool {
+    pub(crate) fn is_of_client_of(&self, other: &Self) -> bool {
         let (own, others) = (&self.session, &other.session);
         Arc::ptr_eq(own, others) || (own.is_inferred && others.is_inferred && own.client == others.client)
     }
 
     /// Returns where its progress, logs and questions go.
     #[must_use]
-    pub fn outbox(&self) -> Outbox {
+    pub(crate) fn outbox(&self) -> Outbox {
         lock(&self.outbox).clone()
     }
 
     /// Records a line that belongs to it and sends it. A client that does not read is waited for once, for
     /// `READ_WAIT_MAX`. After that its messages are noted as undelivered until it reads.
-    pub async fn say(&self, line: String) {
+    pub(crate) async fn say(&self, line: String) {
         let outbox = self.outbox();
         let place = if self.has_stopped_reading.load(Ordering::Relaxed) {
             outbox.try_reserve().ok()
@@ -144,7 +144,7 @@ impl Call {
 
     /// Returns whether its client wants this log message.
     #[must_use]
-    pub fn wants_log(&self, line: &str) -> bool {
+    pub(crate) fn wants_log(&self, line: &str) -> bool {
         let Some(least) = self.log_level else { return false };
         let level = message::Parts::of(line).ok().and_then(|p| message::string(p.param("level")));
         let rank = |level: &str| LOG_LEVELS.iter().position(|l| *l == level);
@@ -156,14 +156,14 @@ impl Call {
     }
 
     /// Cancels it.
-    pub fn cancel(&self) {
+    pub(crate) fn cancel(&self) {
         self.cancelled.notify_waiters();
         // `notify_waiters` stores nothing for a call that does not wait yet; this does.
         self.cancelled.notify_one();
     }
 
     /// Sends its progress, logs and questions to another outbox from now on.
-    pub fn redirect(&self, outbox: Outbox) {
+    pub(crate) fn redirect(&self, outbox: Outbox) {
         *lock(&self.outbox) = outbox;
     }
 }
@@ -181,7 +181,7 @@ pub struct Demand {
 
 impl Session {
     /// Lists a request as under way; `None` if there are too many, or one with its id is listed.
-    pub fn begin_call(self: &Arc<Self>, id: JsonId, call: Arc<Call>) -> Option<CallGuard> {
+    pub(crate) fn begin_call(self: &Arc<Self>, id: JsonId, call: Arc<Call>) -> Option<CallGuard> {
         let mut calls = lock(&self.calls);
         let number = if self.is_inferred { self.next_ticket.fetch_add(1, Ordering::Relaxed) } else { 0 };
         let ticket = (id, number);
@@ -202,7 +202,7 @@ impl Session {
 
     /// Returns the request with that id, if it is under way; `None` in an inferred session.
     #[must_use]
-    pub fn call(&self, id: &JsonId) -> Option<Arc<Call>> {
+    pub(crate) fn call(&self, id: &JsonId) -> Option<Arc<Call>> {
         // In an inferred session all numbers are higher: a client must not cancel another's request with the same id.
         lock(&self.calls).get(&(id.clone(), 0)).cloned()
     }

@@ -29,7 +29,7 @@ pub(super) struct DroppedCount {
 impl Session {
     /// Sends a line to the client, recorded first; returns whether it is on its way. What cannot be recorded is not
     /// sent.
-    pub async fn say(&self, outbox: &Outbox, line: String) -> bool {
+    pub(crate) async fn say(&self, outbox: &Outbox, line: String) -> bool {
         // A place in the queue first: a line that is on tape can then be queued without waiting, in the order of the
         // tape.
         let place = tokio::time::timeout(READ_WAIT_MAX, outbox.reserve()).await.ok().and_then(Result::ok);
@@ -64,7 +64,7 @@ impl Session {
     ///
     /// # Errors
     /// It could not be recorded, and was not sent.
-    pub fn queue_line(
+    pub(crate) fn queue_line(
         &self,
         place: Option<mpsc::Permit<'_, Outgoing>>,
         line: String,
@@ -101,7 +101,7 @@ impl Session {
     }
 
     /// Sends what belongs to no request: on the client's standing stream, or kept until there is one.
-    pub fn send_on_standing_stream(&self, line: String) {
+    pub(crate) fn send_on_standing_stream(&self, line: String) {
         let room = self.charge_for_delivery(&line);
         let line = match self.record_outgoing(line) {
             Ok(line) => line,
