@@ -109,7 +109,7 @@ pub enum Event {
         /// The clients that have spoken on the connection.
         clients_seen: ClientsSeen,
         /// Its memory, charged to the budget while it waits in the queue.
-        room: Charge,
+        charge: Charge,
     },
     /// A request.
     Request(Question),

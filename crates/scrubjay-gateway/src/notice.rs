@@ -41,7 +41,11 @@ pub(crate) fn not_recorded(direction: Direction, line: &[u8], why: &str) -> Vec<
 
 /// Returns the error owed for a line beyond the limit, which was not forwarded.
 #[must_use]
-pub(crate) fn too_long(direction: Direction, line: &scrubjay_core::oversize::Oversize, limit: usize) -> Notice {
+pub(crate) fn too_long(
+    direction: Direction,
+    line: &scrubjay_core::oversize::Oversize,
+    limit: usize,
+) -> Notice {
     let text = format!(
         "Scrubjay did not forward a message of {} bytes: the limit is {limit} bytes. \
          Start scrubjay with a larger --max-message-size to allow it.",

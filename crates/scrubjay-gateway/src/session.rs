@@ -21,7 +21,7 @@ use scrubjay_tape::format::header::SessionRef;
 use scrubjay_tape::recording::Recording;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use self::call::Ticket;
+use self::call::CallKey;
 pub use self::call::{Call, CallGuard, Demand};
 pub use self::client_facts::ClientFacts;
 use self::delivery::DroppedCount;
@@ -32,7 +32,7 @@ pub(crate) use self::recorded::{Sealing, seal};
 use self::standing_stream::StandingStream;
 use crate::backend::list::{BackendList, ListDigest, ListKind};
 use crate::backend::{Answer, Owner};
-use crate::budget::{Account, Budget, Charge, Full, Use};
+use crate::budget::{Account, Budget, Charge, MemoryUse, OverBudget};
 use crate::delivery::{InTransit, Outgoing};
 use crate::gateway::NameTable;
 use crate::record_first::shared;
@@ -76,12 +76,12 @@ pub struct Session {
     pub(crate) account: Arc<Account>,
     facts: Mutex<Arc<ClientFacts>>,
     /// The memory that the facts take.
-    facts_room: Mutex<Charge>,
+    facts_charge: Mutex<Charge>,
     /// Whether its client has stated its facts.
     is_opened: AtomicBool,
     is_over: AtomicBool,
-    calls: Mutex<HashMap<Ticket, Arc<Call>>>,
-    next_ticket: AtomicU64,
+    calls: Mutex<HashMap<CallKey, Arc<Call>>>,
+    next_call_number: AtomicU64,
     /// Permits for messages that rules delay on their way from backends that serve others too.
     pub(crate) held: Arc<Semaphore>,
     asks: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
@@ -128,7 +128,7 @@ impl Session {
     ) -> Self {
         let account = budget.session();
         Self {
-            facts_room: Mutex::new(account.nothing(Use::State)),
+            facts_charge: Mutex::new(account.nothing(MemoryUse::State)),
             account,
             is_inferred: client.is_some(),
             may_be_several: false,
@@ -141,7 +141,7 @@ impl Session {
             is_opened: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             calls: Mutex::default(),
-            next_ticket: AtomicU64::new(1),
+            next_call_number: AtomicU64::new(1),
             held: Arc::new(Semaphore::new(HELD_MAX)),
             asks: Mutex::default(),
             next_ask: AtomicU64::new(1),
@@ -208,14 +208,14 @@ impl Session {
     ///
     /// # Errors
     /// There is no room for it.
-    pub(crate) fn set_facts(&self, facts: impl Into<Arc<ClientFacts>>) -> Result<(), Full> {
+    pub(crate) fn set_facts(&self, facts: impl Into<Arc<ClientFacts>>) -> Result<(), OverBudget> {
         let facts = facts.into();
         let bytes = facts.bytes();
         if bytes > FACTS_BYTES_MAX {
             let key = "what a client may say of itself";
-            return Err(Full { key, bytes_max: FACTS_BYTES_MAX, wanted: bytes });
+            return Err(OverBudget { key, bytes_max: FACTS_BYTES_MAX, wanted: bytes });
         }
-        lock(&self.facts_room).resize(SESSION_BYTES + bytes)?;
+        lock(&self.facts_charge).resize(SESSION_BYTES + bytes)?;
         // Only now: without memory for its facts a session counts as not opened, and is ended.
         self.is_opened.store(true, Ordering::Release);
         *lock(&self.facts) = facts;
@@ -234,8 +234,8 @@ impl Session {
     }
 
     /// Drops what waits for a standing stream.
-    pub(crate) fn drop_kept(&self) {
-        self.standing.drop_kept();
+    pub(crate) fn drop_queued(&self) {
+        self.standing.drop_queued();
     }
 
     /// Takes a standing stream, and returns what is to go out on it first.
@@ -243,7 +243,7 @@ impl Session {
         self.standing.attach(outbox)
     }
 
-    /// Ends the standing stream, and returns what was kept for it: it is newer than what is on the stream.
+    /// Ends the standing stream, and returns what was queued for it: it is newer than what is on the stream.
     pub(crate) fn detach(&self) -> VecDeque<Outgoing> {
         self.standing.detach()
     }

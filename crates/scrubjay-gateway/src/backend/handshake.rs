@@ -26,7 +26,7 @@ use super::{Answer, Backend, CallError, Link, Owner};
 use crate::bridge::endpoint::{Endpoint, EndpointError};
 use crate::bridge::{self, http::OnSent};
 use crate::config::BackendLink;
-use crate::delivery::HandedOver;
+use crate::delivery::BridgeReceipts;
 use crate::own_info::client_info;
 use crate::session::{Session, lock};
 
@@ -263,7 +263,7 @@ fn open(backend: &Backend, session: Option<&Arc<Session>>) -> Result<Arc<RpcChan
             let endpoint = Endpoint::new(url, headers)?
                 .with_message_bytes_max(backend.record_options.message_bytes_max)
                 .with_first_transport(*sse);
-            let handed_over = Arc::new(Mutex::new(HandedOver::default()));
+            let handed_over = Arc::new(Mutex::new(BridgeReceipts::default()));
             let receipts = handed_over.clone();
             let on_sent: OnSent = Box::new(move |number, why_not| {
                 let receipt = lock(&receipts).take(number);

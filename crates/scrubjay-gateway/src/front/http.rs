@@ -36,7 +36,7 @@ use self::body::{Body, Response};
 use self::refused::{BodyAllowance, BodyEnd, ReadBody, Reason, because};
 use self::tcp::Tcp;
 use crate::bridge::endpoint::Endpoint;
-use crate::budget::{Budget, Charge, Full, SESSION_KEY, Use};
+use crate::budget::{Budget, Charge, MemoryUse, OverBudget, SESSION_KEY};
 use crate::client_message::ClientMessage;
 use crate::config::HttpConfig;
 use crate::gateway::{Gateway, NewTape, unreadable_answer};
@@ -246,8 +246,8 @@ impl Front {
     /// Returns an empty charge for the body of a request, against its session's budget if it may use that session.
     fn body_charge(&self, session: Option<&Session>, headers: &HeaderMap) -> Charge {
         match session.filter(|session| self.is_open_to(session, headers)) {
-            Some(session) => session.account.nothing(Use::Body),
-            None => self.gateway.budget().nothing(Use::Body, false),
+            Some(session) => session.account.nothing(MemoryUse::Body),
+            None => self.gateway.budget().nothing(MemoryUse::Body, false),
         }
     }
 
@@ -310,9 +310,9 @@ async fn handle(
 
 /// Charges headers to the budget until the request is answered. Ordinary requests have few, which are not counted: at
 /// most 16 MiB over all connections.
-fn header_charge(budget: &Budget, headers: &HeaderMap) -> Result<Option<Charge>, Full> {
+fn header_charge(budget: &Budget, headers: &HeaderMap) -> Result<Option<Charge>, OverBudget> {
     let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
-    if bytes <= HEADER_BYTES_FREE { Ok(None) } else { budget.charge(Use::Call, bytes).map(Some) }
+    if bytes <= HEADER_BYTES_FREE { Ok(None) } else { budget.charge(MemoryUse::Call, bytes).map(Some) }
 }
 
 /// Admits a request, refuses it, or answers it if that needs no session and no backend (CORS preflight).
@@ -386,7 +386,7 @@ async fn read(
 
 /// Makes the response to a request for which there is no memory. It is on no session's tape, so the refusal that is
 /// recorded names the limit.
-fn memory_full(full: &Full) -> Response {
+fn memory_full(full: &OverBudget) -> Response {
     let reason = match full.key {
         SESSION_KEY => "no memory (limits.max_session_memory)",
         _ => "no memory (limits.max_memory)",

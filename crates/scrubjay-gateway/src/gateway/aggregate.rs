@@ -23,7 +23,7 @@ use super::{Gateway, Request};
 use crate::backend::connection::Connection;
 use crate::backend::list::{BackendList, ListError, ListKind};
 use crate::backend::{Answer, Backend};
-use crate::budget::Use;
+use crate::budget::MemoryUse;
 use crate::mirrored_headers::MirroredArgument;
 use crate::session::{Call, Session, lock};
 
@@ -201,7 +201,7 @@ impl Gateway {
                     let last = last_good(backend, session, call.facts.era, kind);
                     let why = if last.is_some() { "it is slow to answer" } else { "it has not answered yet" };
                     tracing::warn!(backend = backend.id, ?kind, "too slow to be listed");
-                    backend.known.keeps_waiting();
+                    backend.known.note_slow();
                     let (backend, why, is_last_good) = (backend.id.clone(), why.to_owned(), last.is_some());
                     incomplete.push(IncompleteBackend { backend, why, is_last_good });
                     match last {
@@ -245,7 +245,7 @@ impl Gateway {
         let table = if **newest == table {
             newest.clone()
         } else {
-            fits = table.take_room(&self.budget);
+            fits = table.charge_memory(&self.budget);
             let table = Arc::new(table);
             if fits {
                 *newest = table.clone();
@@ -387,7 +387,7 @@ async fn read_list(
     let mut offer = BackendList::default();
     let mut cursor: Option<String> = None;
     let bytes_max = backend.message_bytes_max();
-    let (mut bytes, mut room) = (0, backend.budget().nothing(Use::Backend, true));
+    let (mut bytes, mut charge) = (0, backend.budget().nothing(MemoryUse::Backend, true));
     for _ in 0..PAGES_MAX {
         let params = cursor.as_ref().map(|cursor| format!(r#"{{"cursor":{cursor}}}"#));
         let params = super::eras::adapted(call, connection.era, params.as_deref());
@@ -405,7 +405,7 @@ async fn read_list(
         }
         // A single page is charged with its answer. The sum of several is charged nowhere else.
         if cursor.is_some() {
-            room.resize_within(bytes, ROOM_WAIT_MAX).await?;
+            charge.resize_within(bytes, ROOM_WAIT_MAX).await?;
         }
         let Ok(result) = serde_json::from_str::<&RawValue>(&result) else { break };
         offer.add_page(kind, result);
@@ -416,7 +416,7 @@ async fn read_list(
         }
     }
     // Charged until the answer is delivered to the client.
-    call.hold(room);
+    call.hold(charge);
     Ok(backend.known.share(kind, offer))
 }
 

@@ -13,7 +13,7 @@ use scrubjay_core::protocol::{code, method};
 use super::eras::ask_for_demands;
 use super::owners::{NameOwner, known_table, resource_not_found};
 use super::parked_calls::foreign_state;
-use super::request_state::Foreign;
+use super::request_state::ForeignState;
 use super::{Gateway, Request, not_found};
 use crate::backend::connection::Connection;
 use crate::backend::list::ListKind;
@@ -29,7 +29,7 @@ impl Gateway {
         call: &Call,
     ) -> Result<Arc<Connection>, CallError> {
         let connection = backend.connection(&call.session, &call.facts).await?;
-        self.attend_to(&call.session, backend, &connection);
+        self.watch_connection(&call.session, backend, &connection);
         Ok(connection)
     }
 
@@ -180,7 +180,7 @@ impl Gateway {
         let params = match connection.era {
             Era::Modern => match self.states.open(&call.session, &backend.id, params) {
                 Ok(params) => params,
-                Err(Foreign) => return foreign_state(),
+                Err(ForeignState) => return foreign_state(),
             },
             Era::Legacy => params,
         };

@@ -162,7 +162,7 @@ impl Gateway {
         let is_only_client = self.has_one_client();
         let mut unknown = tokio::task::JoinSet::new();
         for backend in self.backends().iter() {
-            let is_known = backend.known.greeting(facts.era).is_some() || backend.known.kept_waiting();
+            let is_known = backend.known.greeting(facts.era).is_some() || backend.known.was_slow();
             if is_known && !is_only_client {
                 continue;
             }
@@ -173,7 +173,7 @@ impl Gateway {
                 if let Ok(connection) = backend.connection(&session, &facts).await
                     && let Some(gateway) = gateway.upgrade()
                 {
-                    gateway.attend_to(&session, &backend, &connection);
+                    gateway.watch_connection(&session, &backend, &connection);
                 }
             };
             if is_known {

@@ -20,7 +20,7 @@ use super::owners::resource_not_found;
 use super::{Gateway, NO_TIMEOUT, Request};
 use crate::backend::connection::Connection;
 use crate::backend::{Answer, Backend, CallError, Owner, modern_meta};
-use crate::budget::Use;
+use crate::budget::MemoryUse;
 use crate::own_info::client_info;
 use crate::session::{Call, Session, lock, why_not};
 
@@ -135,8 +135,8 @@ impl Gateway {
             return Answer::error(code::INVALID_PARAMS, &why);
         }
         let bytes = uris.iter().map(|uri| following_bytes(uri)).sum();
-        match request.call.session.account.charge(Use::State, bytes) {
-            Ok(room) => request.call.hold(room),
+        match request.call.session.account.charge(MemoryUse::State, bytes) {
+            Ok(charge) => request.call.hold(charge),
             Err(full) => return Answer::error(code::INTERNAL, &full.to_string()),
         }
         let granted = filter.map_or("{}", RawValue::get).to_owned();
@@ -301,15 +301,15 @@ impl Gateway {
         if lock(subscriptions).contains_key(&uri) {
             return Answer::Result("{}".to_owned());
         }
-        let room = match request.call.session.account.charge(Use::State, following_bytes(&uri)) {
-            Ok(room) => room,
+        let charge = match request.call.session.account.charge(MemoryUse::State, following_bytes(&uri)) {
+            Ok(charge) => charge,
             Err(full) => return Answer::error(code::INTERNAL, &full.to_string()),
         };
         let (key, mut outcome) = match self.follow(&request.call, &uri).await {
             Ok(followed) => followed,
             Err(unknown) => return unknown,
         };
-        if lock(subscriptions).insert(uri.clone(), (key.0.clone(), room)).is_some() {
+        if lock(subscriptions).insert(uri.clone(), (key.0.clone(), charge)).is_some() {
             // The client sent the request twice at the same time: one follower is enough.
             self.unfollow(&key);
         }
@@ -323,7 +323,7 @@ impl Gateway {
     }
 
     /// Checks a backend's greeting, and subscribes to the list changes of a modern one; once for each connection.
-    pub(super) fn attend_to(
+    pub(super) fn watch_connection(
         self: &Arc<Self>,
         session: &Session,
         backend: &Backend,

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::backend::connection::Connection;
 use crate::backend::{Answer, Backend, ConnectError};
-use crate::budget::{Charge, Full};
+use crate::budget::{Charge, OverBudget};
 use crate::client_message::{ClientMessage, text_in};
 use crate::config::{BackendConfig, Naming};
 use crate::relay::Options;
@@ -35,7 +35,7 @@ enum NoServer {
     NotInitialized,
     /// There is no memory for what the client says of itself.
     #[error(transparent)]
-    Full(#[from] Full),
+    Full(#[from] OverBudget),
     /// It does not start.
     #[error(transparent)]
     Connect(#[from] ConnectError),
@@ -243,7 +243,7 @@ impl Gateway {
         session: &Session,
         method: &str,
         params: Option<&str>,
-        room: Charge,
+        charge: Charge,
     ) {
         let own = lock(&transparent.own).get(&session.id).map(|life| life.connection.clone());
         let Some(connection) = own else { return };
@@ -253,7 +253,7 @@ impl Gateway {
                 if let Err(e) = connection.send_later(line).await {
                     tracing::debug!(error = %e, "a notification did not reach the server");
                 }
-                drop(room);
+                drop(charge);
             });
         }
     }

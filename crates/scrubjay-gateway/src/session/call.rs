@@ -14,13 +14,13 @@ use super::delivery::{READ_WAIT_MAX, why_not};
 use super::log_level::LOG_LEVELS;
 use super::{CALLS_MAX, ClientFacts, Outbox, Session, lock};
 use crate::backend::Answer;
-use crate::budget::{Charge, Full, Use};
+use crate::budget::{Charge, MemoryUse, OverBudget};
 use crate::gateway::ANSWER_WAIT_MAX;
 use crate::record_first::RecordedEntry;
 
 /// The key of a request under way: its id, and a number to tell requests apart in a session that several clients may
 /// share.
-pub(super) type Ticket = (JsonId, u64);
+pub(super) type CallKey = (JsonId, u64);
 
 /// A request of the client that is under way.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub struct Call {
     /// Whether its client has let one message wait too long. It is not waited for again until it reads.
     has_stopped_reading: AtomicBool,
     /// The memory that it and its answers take, held until the call is dropped.
-    rooms: Mutex<Vec<Charge>>,
+    charges: Mutex<Vec<Charge>>,
     /// The memory for its answer, if that was reserved before the answer was made.
     reserved_for_answer: Mutex<Option<Charge>>,
     /// Its client's progress token, as JSON.
@@ -74,32 +74,32 @@ impl Call {
             demands,
             cancelled,
             has_stopped_reading: AtomicBool::new(false),
-            rooms: Mutex::default(),
+            charges: Mutex::default(),
             reserved_for_answer: Mutex::default(),
             progress_token: None,
         }
     }
 
     /// Holds a charge until the call is dropped.
-    pub(crate) fn hold(&self, room: Charge) {
-        lock(&self.rooms).push(room);
+    pub(crate) fn hold(&self, charge: Charge) {
+        lock(&self.charges).push(charge);
     }
 
     /// Reserves memory for an answer of this size before it is made; waits for it.
     ///
     /// # Errors
     /// None was freed in time. That is noted on the tape.
-    pub(crate) async fn reserve_for_answer(&self, bytes: usize) -> Result<(), Full> {
-        let taken = self.session.account.charge_within(Use::Delivery, bytes, ANSWER_WAIT_MAX).await;
-        let room = taken.inspect_err(|full| self.session.note_dropped(1, bytes, full.key))?;
-        *lock(&self.reserved_for_answer) = Some(room);
+    pub(crate) async fn reserve_for_answer(&self, bytes: usize) -> Result<(), OverBudget> {
+        let taken = self.session.account.charge_within(MemoryUse::Delivery, bytes, ANSWER_WAIT_MAX).await;
+        let charge = taken.inspect_err(|full| self.session.note_dropped(1, bytes, full.key))?;
+        *lock(&self.reserved_for_answer) = Some(charge);
         Ok(())
     }
 
     /// Returns the charge for its answer; it is empty unless memory was reserved before the answer was made.
     pub(crate) fn reserved_for_answer(&self) -> Charge {
         let taken = lock(&self.reserved_for_answer).take();
-        taken.unwrap_or_else(|| self.session.account.nothing(Use::Delivery))
+        taken.unwrap_or_else(|| self.session.account.nothing(MemoryUse::Delivery))
     }
 
     /// Sets its client's progress token.
@@ -125,7 +125,7 @@ impl Call {
 
     /// Records a line that belongs to it and sends it. A client that does not read is waited for once, for
     /// `READ_WAIT_MAX`. After that its messages are noted as undelivered until it reads.
-    pub(crate) async fn say(&self, line: String) {
+    pub(crate) async fn send(&self, line: String) {
         let outbox = self.outbox();
         let place = if self.has_stopped_reading.load(Ordering::Relaxed) {
             outbox.try_reserve().ok()
@@ -135,9 +135,9 @@ impl Call {
         };
         let has_stopped_reading = self.has_stopped_reading.load(Ordering::Relaxed) || place.is_none();
         let wait = if has_stopped_reading { std::time::Duration::ZERO } else { READ_WAIT_MAX };
-        let room = self.session.account.charge_within(Use::Delivery, line.len(), wait).await;
-        self.has_stopped_reading.store(place.is_none() || room.is_err(), Ordering::Relaxed);
-        if let Err(e) = self.session.queue_charged(place, room, line, why_not(&outbox)) {
+        let charge = self.session.account.charge_within(MemoryUse::Delivery, line.len(), wait).await;
+        self.has_stopped_reading.store(place.is_none() || charge.is_err(), Ordering::Relaxed);
+        if let Err(e) = self.session.queue_charged(place, charge, line, why_not(&outbox)) {
             tracing::error!(error = %e, "a message to the client could not be recorded");
         }
     }
@@ -183,13 +183,13 @@ impl Session {
     /// Lists a request as under way; `None` if there are too many, or one with its id is listed.
     pub(crate) fn begin_call(self: &Arc<Self>, id: JsonId, call: Arc<Call>) -> Option<CallGuard> {
         let mut calls = lock(&self.calls);
-        let number = if self.is_inferred { self.next_ticket.fetch_add(1, Ordering::Relaxed) } else { 0 };
-        let ticket = (id, number);
-        if calls.len() >= CALLS_MAX || calls.contains_key(&ticket) {
+        let number = if self.is_inferred { self.next_call_number.fetch_add(1, Ordering::Relaxed) } else { 0 };
+        let key = (id, number);
+        if calls.len() >= CALLS_MAX || calls.contains_key(&key) {
             return None;
         }
-        calls.insert(ticket.clone(), call);
-        Some(CallGuard { session: self.clone(), ticket })
+        calls.insert(key.clone(), call);
+        Some(CallGuard { session: self.clone(), key })
     }
 
     /// Returns whether another request under way has the same progress token: its client could not tell their progress
@@ -212,12 +212,12 @@ impl Session {
 #[derive(Debug)]
 pub struct CallGuard {
     session: Arc<Session>,
-    ticket: Ticket,
+    key: CallKey,
 }
 
 impl Drop for CallGuard {
     fn drop(&mut self) {
-        lock(&self.session.calls).remove(&self.ticket);
+        lock(&self.session.calls).remove(&self.key);
     }
 }
 

@@ -27,7 +27,7 @@ impl Session {
         let _forget = AskGuard { session: self, number };
         let question = message::request(&format!("\"scrubjay-{number}\""), method, params);
         let is_queued = match outbox {
-            Some(outbox) => self.say(outbox, question).await,
+            Some(outbox) => self.send(outbox, question).await,
             None => {
                 self.send_on_standing_stream(question);
                 true

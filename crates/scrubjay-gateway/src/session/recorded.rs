@@ -54,7 +54,11 @@ impl Session {
     ///
     /// # Errors
     /// It could not be recorded, so it must not move on.
-    pub(crate) fn record(&self, direction: Direction, line: &str) -> Result<Option<RecordedEntry>, RecordError> {
+    pub(crate) fn record(
+        &self,
+        direction: Direction,
+        line: &str,
+    ) -> Result<Option<RecordedEntry>, RecordError> {
         self.record_then(direction, line, |_| ())
     }
 

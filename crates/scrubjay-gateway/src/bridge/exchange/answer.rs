@@ -11,7 +11,7 @@ use tokio::sync::SemaphorePermit;
 use super::{Exchange, Failure, LARGE_BYTES, ROOM_WAIT_MAX, SILENCE_MAX};
 use crate::bridge::refusal::{HttpAnswer, excerpt};
 use crate::bridge::unanswered::{BridgedLine, is_message};
-use crate::budget::{Charge, Use};
+use crate::budget::{Charge, MemoryUse};
 use crate::session::lock;
 
 /// The permit and the memory that an answer holds while it is processed; small ones need no permit.
@@ -25,11 +25,11 @@ impl<'a> Exchange<'a> {
     ) -> Result<(Vec<u8>, LargeAnswerPermit<'a>), Failure> {
         let bridge = self.bridge;
         let (mut text, mut permit) = (Vec::new(), None);
-        let mut room = bridge.budget.nothing(Use::Backend, true);
+        let mut charge = bridge.budget.nothing(MemoryUse::Backend, true);
         loop {
             let frame = tokio::time::timeout(SILENCE_MAX, body.frame());
             let frame = match self.unless_stopped(frame).await? {
-                Ok(None) => return Ok((text, (permit, room))),
+                Ok(None) => return Ok((text, (permit, charge))),
                 Ok(Some(Ok(frame))) => frame,
                 Ok(Some(Err(e))) => {
                     return Err(Failure::unanswered(format!(
@@ -50,7 +50,8 @@ impl<'a> Exchange<'a> {
             if text.len() > LARGE_BYTES && permit.is_none() {
                 permit = self.unless_stopped(bridge.large_answers.acquire()).await?.ok();
             }
-            room.resize_within(text.len(), ROOM_WAIT_MAX)
+            charge
+                .resize_within(text.len(), ROOM_WAIT_MAX)
                 .await
                 .map_err(|full| Failure::unanswered(full.to_string()))?;
         }

@@ -14,7 +14,7 @@ use super::{Exchange, Failure, LARGE_BYTES, ROOM_WAIT_MAX, is_event_stream};
 use crate::bridge::http::Bridge;
 use crate::bridge::refusal::HttpAnswer;
 use crate::bridge::sse::{Event, Parser};
-use crate::budget::Use;
+use crate::budget::MemoryUse;
 use crate::session::lock;
 
 /// How many attempts in a row to resume a broken stream may fail.
@@ -78,7 +78,7 @@ impl Exchange<'_> {
     async fn read_events(&mut self, body: &mut Incoming, parser: &mut Parser) -> Result<bool, Failure> {
         let bridge = self.bridge;
         let mut permit = None;
-        let mut room = bridge.budget.nothing(Use::Backend, true);
+        let mut charge = bridge.budget.nothing(MemoryUse::Backend, true);
         loop {
             let data = match self.unless_stopped(next_data(body)).await? {
                 None => return Ok(false),
@@ -105,7 +105,7 @@ impl Exchange<'_> {
             } else if permit.is_none() {
                 permit = self.unless_stopped(bridge.large_answers.acquire()).await?.ok();
             }
-            let held = room.resize_within(parser.held_bytes(), ROOM_WAIT_MAX).await;
+            let held = charge.resize_within(parser.held_bytes(), ROOM_WAIT_MAX).await;
             held.map_err(|full| Failure::unanswered(full.to_string()))?;
         }
     }

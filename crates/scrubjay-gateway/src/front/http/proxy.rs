@@ -25,7 +25,7 @@ use scrubjay_core::framing::one_line;
 use scrubjay_core::message::Parts;
 use scrubjay_core::protocol::header::SESSION_ID;
 use scrubjay_core::protocol::{code, method};
-use scrubjay_core::rules::{Judge, Judgement, Onward};
+use scrubjay_core::rules::{Forwarded, Judge, Judgement};
 use scrubjay_http::{Client, SendError, root_cause};
 use serde_json::json;
 
@@ -36,7 +36,7 @@ use super::refused::because;
 use super::tcp::Tcp;
 use super::{Front, Refusal, accepted, json_error, no_such_session, too_many_sessions};
 use crate::bridge::endpoint::Endpoint;
-use crate::budget::{Charge, Use};
+use crate::budget::{Charge, MemoryUse};
 use crate::client_message::ClientMessage;
 use crate::delivery::Receipt;
 use crate::record_first::RecordedEntry;
@@ -285,19 +285,19 @@ impl Exchange {
         judgement: &Judgement,
     ) -> Result<(Option<Receipt>, Option<Receipt>), Vec<u8>> {
         let items = ruled_line::items(direction, Terminator::Lf, line, judgement);
-        let recorded = self.session.record_backend(&items, ruled_line::onward_index(judgement), |_| ());
+        let recorded = self.session.record_backend(&items, ruled_line::forwarded_index(judgement), |_| ());
         let entry = recorded.map_err(|e| {
             let notice = notice::not_recorded(direction, line, &e.to_string()).into_iter().next();
             notice.map(|notice| notice.line.trim_ascii_end().to_vec()).unwrap_or_default()
         })?;
-        let (onward, back) = match direction {
+        let (forwarded, back) = match direction {
             Direction::ClientToServer => (WhyUndelivered::ServerLeft, WhyUndelivered::ClientLeft),
             Direction::ServerToClient => (WhyUndelivered::ClientLeft, WhyUndelivered::ServerLeft),
         };
-        let goes_on = entry.filter(|_| judgement.onward != Onward::Nothing);
+        let goes_on = entry.filter(|_| judgement.forwarded != Forwarded::Nothing);
         let goes_back = entry.filter(|_| judgement.back.is_some());
         let goes_back = goes_back.map(|entry| RecordedEntry { mark: entry.mark.next(), ..entry });
-        Ok((self.session.receipt(goes_on, onward), self.session.receipt(goes_back, back)))
+        Ok((self.session.receipt(goes_on, forwarded), self.session.receipt(goes_back, back)))
     }
 
     /// Judges and records the host's message; returns what is sent to the server, or the response if nothing is.
@@ -310,11 +310,11 @@ impl Exchange {
             self.check_readable(line).map_err(|refused| *refused)?;
         }
         let judgement = self.judge_line(Direction::ClientToServer, line);
-        let headers = match &judgement.onward {
-            Onward::Other(other) => {
+        let headers = match &judgement.forwarded {
+            Forwarded::Changed(other) => {
                 mirrored::update(&self.headers, line, other).map_err(|refused| *refused)?
             }
-            Onward::Same | Onward::Nothing => self.headers.clone(),
+            Forwarded::Unchanged | Forwarded::Nothing => self.headers.clone(),
         };
         let (receipt, back_receipt) = match self.record(Direction::ClientToServer, line, &judgement) {
             Ok(receipts) => receipts,
@@ -322,24 +322,26 @@ impl Exchange {
         };
         tokio::time::sleep(judgement.delay).await;
         let is_refused = judgement.marks.is_refused();
-        match (judgement.onward, judgement.back) {
+        match (judgement.forwarded, judgement.back) {
             // Rules answered a part of a batch, and the server would answer the rest: one response cannot hold both.
-            (Onward::Same | Onward::Other(_), Some(_)) => {
+            (Forwarded::Unchanged | Forwarded::Changed(_), Some(_)) => {
                 let why = "rules stop part of this batch: send its messages one by one";
                 Err(json_error(StatusCode::BAD_REQUEST, None, code::INVALID_REQUEST, why))
             }
             // Without an id the client cannot match the error to its request, so the status must say it.
-            (Onward::Nothing, Some(back)) if is_refused && !has_id(&back) => {
+            (Forwarded::Nothing, Some(back)) if is_refused && !has_id(&back) => {
                 Err(json_body(StatusCode::BAD_REQUEST, back, back_receipt))
             }
-            (Onward::Nothing, Some(back)) => Err(json_body(StatusCode::OK, back, back_receipt)),
-            (Onward::Nothing, None) => Err(accepted()),
-            (Onward::Other(other), None) => Ok(ForwardedRequest { headers, body: other.into(), receipt }),
+            (Forwarded::Nothing, Some(back)) => Err(json_body(StatusCode::OK, back, back_receipt)),
+            (Forwarded::Nothing, None) => Err(accepted()),
+            (Forwarded::Changed(other), None) => {
+                Ok(ForwardedRequest { headers, body: other.into(), receipt })
+            }
             // The line, not the body: it is what was judged.
-            (Onward::Same, None) if is_strict => {
+            (Forwarded::Unchanged, None) if is_strict => {
                 Ok(ForwardedRequest { headers, body: Bytes::copy_from_slice(line), receipt })
             }
-            (Onward::Same, None) => Ok(ForwardedRequest { headers, body, receipt }),
+            (Forwarded::Unchanged, None) => Ok(ForwardedRequest { headers, body, receipt }),
         }
     }
 
@@ -392,7 +394,7 @@ impl Exchange {
     async fn collect(&self, mut body: Incoming) -> Result<BodyChunk, Response> {
         let limit = self.front.gateway.message_bytes_max();
         let mut text = Vec::new();
-        let mut charge = self.front.gateway.budget().nothing(Use::Backend, true);
+        let mut charge = self.front.gateway.budget().nothing(MemoryUse::Backend, true);
         while let Some(frame) = body.frame().await {
             let frame = frame
                 .map_err(|e| self.fail(&format!("the server's answer broke off: {}", root_cause(&e))))?;
@@ -436,10 +438,10 @@ impl Exchange {
         if let Some(back) = judgement.back {
             self.answer_server(back, back_receipt);
         }
-        match judgement.onward {
-            Onward::Same => HostDelivery::Unchanged(receipt),
-            Onward::Other(other) => HostDelivery::Changed(other, receipt),
-            Onward::Nothing => HostDelivery::Nothing,
+        match judgement.forwarded {
+            Forwarded::Unchanged => HostDelivery::Unchanged(receipt),
+            Forwarded::Changed(other) => HostDelivery::Changed(other, receipt),
+            Forwarded::Nothing => HostDelivery::Nothing,
         }
     }
 

@@ -17,7 +17,7 @@ use scrubjay_tape::recording::{Item, Recording};
 use serde_json::{Value, json};
 
 use super::body::Response;
-use crate::budget::{Charge, Full};
+use crate::budget::{Charge, OverBudget};
 use crate::gateway::{Gateway, NewTape};
 use crate::record_first::{record_first, shared};
 use crate::session::{Session, lock, seal};
@@ -59,7 +59,7 @@ pub(super) enum BodyEnd {
     /// It did not arrive in time.
     TooSlow,
     /// There is no memory for more of it.
-    Full(Full),
+    Full(OverBudget),
 }
 
 /// The memory and the time for reading a body.
