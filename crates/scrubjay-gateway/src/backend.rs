@@ -24,6 +24,7 @@ use std::time::Duration;
 use scrubjay_core::entry::Transport;
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
+use scrubjay_core::message_limit::MessageLimit;
 use scrubjay_core::protocol::version;
 use scrubjay_tape::recording::Recording;
 use thiserror::Error;
@@ -385,8 +386,8 @@ impl Backend {
     }
 
     /// Returns the length of the longest message that is passed on.
-    pub(crate) fn message_bytes_max(&self) -> usize {
-        self.record_options.message_bytes_max
+    pub(crate) fn message_limit(&self) -> MessageLimit {
+        self.record_options.message_bytes_max.into()
     }
 
     /// Returns how long a call may take.

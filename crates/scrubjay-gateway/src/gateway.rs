@@ -31,6 +31,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use scrubjay_core::message_limit::MessageLimit;
 use scrubjay_core::protocol::code;
 use scrubjay_core::rules::Rules;
 use scrubjay_tape::format::header::TapeKind;
@@ -221,8 +222,8 @@ impl Gateway {
 
     /// Returns how long a message may be.
     #[must_use]
-    pub(crate) fn message_bytes_max(&self) -> usize {
-        self.record_options.message_bytes_max
+    pub(crate) fn message_limit(&self) -> MessageLimit {
+        self.record_options.message_bytes_max.into()
     }
 
     /// Returns the backends.

@@ -13,6 +13,7 @@ use std::rc::Rc;
 
 use scrubjay_core::entry::{Direction, EntryKind, Terminator, WhyUndelivered};
 use scrubjay_core::framing::{Framer, FramerOutput, LineBatch};
+use scrubjay_core::message_limit::MessageLimit;
 use scrubjay_core::oversize::Oversize;
 use scrubjay_core::rules::Judge;
 use scrubjay_tape::clock::{self, Moment};
@@ -69,7 +70,7 @@ impl Default for Options {
         Self {
             on_record_failure: OnRecordFailure::default(),
             durability: Durability::default(),
-            message_bytes_max: 16 << 20,
+            message_bytes_max: MessageLimit::DEFAULT.bytes_max(),
             memory: MemoryLimits::default(),
         }
     }

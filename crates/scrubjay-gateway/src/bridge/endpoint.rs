@@ -4,12 +4,10 @@ use std::{fmt, io};
 
 use hyper::Uri;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use scrubjay_core::message_limit::MessageLimit;
 use scrubjay_core::protocol;
 use scrubjay_http::Client;
 use thiserror::Error;
-
-/// The longest message, unless the configuration sets another limit.
-const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
 /// How many idle connections to a server are kept.
 const IDLE_CONNECTIONS_MAX: usize = 16;
@@ -37,7 +35,7 @@ const RESERVED: [&str; 14] = [
 pub struct Endpoint {
     pub(crate) url: Uri,
     pub(crate) headers: HeaderMap,
-    pub(super) message_bytes_max: usize,
+    pub(super) message_limit: MessageLimit,
     /// Whether the user says that it speaks the first HTTP transport.
     pub(super) first_transport: bool,
 }
@@ -84,13 +82,13 @@ impl Endpoint {
         }
         let headers = headers.into_iter().map(|(name, value)| header(name, value));
         let headers = headers.collect::<Result<HeaderMap, _>>()?;
-        Ok(Self { url: uri, headers, message_bytes_max: MESSAGE_BYTES_MAX, first_transport: false })
+        Ok(Self { url: uri, headers, message_limit: MessageLimit::DEFAULT, first_transport: false })
     }
 
     /// Sets the length of the longest message.
     #[must_use]
     pub fn with_message_bytes_max(mut self, message_bytes_max: usize) -> Self {
-        self.message_bytes_max = message_bytes_max;
+        self.message_limit = message_bytes_max.into();
         self
     }
 

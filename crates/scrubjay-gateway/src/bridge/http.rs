@@ -169,7 +169,7 @@ pub(crate) async fn run(
 ) -> io::Result<BridgeEnd> {
     let client = endpoint.client()?;
     let usual = MemoryLimits::default();
-    let least = endpoint.message_bytes_max.saturating_mul(MemoryLimits::MESSAGES_MIN);
+    let least = endpoint.message_limit.bytes_max().saturating_mul(MemoryLimits::MESSAGES_MIN);
     let budget = Budget::new(MemoryLimits { process_bytes_max: usual.process_bytes_max.max(least), ..usual });
     let output = BridgeOutput::stream(Box::new(writer));
     Ok(Bridge::new(endpoint, client, output, budget, on_sent).run(reader, stop).await)
@@ -239,7 +239,7 @@ impl Bridge {
         one_way: mpsc::Sender<QueuedMessage>,
     ) {
         let mut next = 0;
-        let mut framer = Framer::new(self.endpoint.message_bytes_max);
+        let mut framer = Framer::new(self.endpoint.message_limit);
         loop {
             // A read that fails means the same as the end of the stream.
             let read = reader.read_buf(framer.room()).await.unwrap_or(0);
@@ -249,7 +249,7 @@ impl Bridge {
                         batch.lines().map(|l| Bytes::copy_from_slice(l.bytes)).collect()
                     }
                     FramerOutput::Oversize(line) => {
-                        let limit = self.endpoint.message_bytes_max;
+                        let limit = self.endpoint.message_limit.bytes_max();
                         let why = format!("a message of {} bytes is over the limit of {limit}", line.bytes);
                         (self.on_sent)(next, Some(WhyUndelivered::DroppedByLimit));
                         next += 1;

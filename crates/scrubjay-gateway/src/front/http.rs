@@ -28,6 +28,7 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header, request};
 use scrubjay_core::framing::one_line;
 use scrubjay_core::message;
+use scrubjay_core::message_limit::MessageLimit;
 use scrubjay_core::protocol::code;
 use scrubjay_core::protocol::header::SESSION_ID;
 use scrubjay_tape::format::header::TapeKind;
@@ -361,14 +362,14 @@ async fn read(
     (body, charge): (RequestBody, Charge),
     seen: &mut ReadBody,
 ) -> Result<(), Refusal> {
-    let (limit, timeout) = (front.config.body_bytes_max, front.config.body_timeout);
+    let (limit, timeout) = (MessageLimit::from(front.config.body_bytes_max), front.config.body_timeout);
     let (read, end) = ReadBody::read(headers, body, limit, BodyAllowance { charge, timeout }).await;
     *seen = read;
     let invalid = |status, why: &str| json_error(status, None, code::INVALID_REQUEST, why);
     let refused = match end {
         BodyEnd::Whole => return Ok(()),
         BodyEnd::TooLong => {
-            let why = format!("the body is longer than the limit of {limit} bytes (limits.max_message_size)");
+            let why = format!("the body is longer than the limit of {limit} (limits.max_message_size)");
             because("too long", invalid(StatusCode::PAYLOAD_TOO_LARGE, &why))
         }
         BodyEnd::CutOff => because("cut off", invalid(StatusCode::BAD_REQUEST, "the body was cut off")),

@@ -386,7 +386,7 @@ async fn read_list(
 ) -> Result<Arc<BackendList>, ListError> {
     let mut offer = BackendList::default();
     let mut cursor: Option<String> = None;
-    let bytes_max = backend.message_bytes_max();
+    let limit = backend.message_limit();
     let (mut bytes, mut charge) = (0, backend.budget().nothing(MemoryUse::Backend, true));
     for _ in 0..PAGES_MAX {
         let params = cursor.as_ref().map(|cursor| format!(r#"{{"cursor":{cursor}}}"#));
@@ -400,8 +400,8 @@ async fn read_list(
             Answer::Error(error) => return Err(ListError::Refused { method: kind.method(), error }),
         };
         bytes += result.len();
-        if bytes > bytes_max {
-            return Err(ListError::TooLong { method: kind.method(), bytes_max });
+        if limit.is_exceeded_by(bytes) {
+            return Err(ListError::TooLong { method: kind.method(), bytes_max: limit.bytes_max() });
         }
         // A single page is charged with its answer. The sum of several is charged nowhere else.
         if cursor.is_some() {

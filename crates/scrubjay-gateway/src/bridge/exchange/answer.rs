@@ -43,7 +43,7 @@ impl<'a> Exchange<'a> {
             };
             let Ok(data) = frame.into_data() else { continue };
             // Checked while it is read: a Content-Length may be missing or wrong.
-            if text.len() + data.len() > self.bridge.endpoint.message_bytes_max {
+            if self.bridge.endpoint.message_limit.is_exceeded_by(text.len() + data.len()) {
                 return Err(self.too_long());
             }
             text.extend_from_slice(&data);
@@ -58,8 +58,8 @@ impl<'a> Exchange<'a> {
     }
 
     pub(super) fn too_long(&self) -> Failure {
-        let limit = self.bridge.endpoint.message_bytes_max;
-        Failure::unanswered(format!("the server's answer is longer than the limit of {limit} bytes"))
+        let limit = self.bridge.endpoint.message_limit;
+        Failure::unanswered(format!("the server's answer is longer than the limit of {limit}"))
     }
 
     /// Takes an answer that is not a stream of events.

@@ -30,7 +30,7 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static(protocol::header::LAST
 impl Exchange<'_> {
     /// Reads a stream of events until it ends with all requests answered, and resumes it where it breaks.
     pub(super) async fn follow(&mut self, mut body: Incoming) -> Result<(), Failure> {
-        let mut parser = Parser::new(self.bridge.endpoint.message_bytes_max);
+        let mut parser = Parser::new(self.bridge.endpoint.message_limit);
         let mut failures = 0;
         loop {
             let before = parser.last_id().map(str::to_owned);
@@ -115,7 +115,7 @@ impl Exchange<'_> {
 pub(in crate::bridge) async fn listen_to_standing_stream(bridge: &Bridge) {
     let (nothing, never) = (Envelope::default(), Notify::new());
     let mut listener = Exchange::listening(bridge, &nothing, &never);
-    let mut parser = Parser::new(bridge.endpoint.message_bytes_max);
+    let mut parser = Parser::new(bridge.endpoint.message_limit);
     let mut failures = 0;
     loop {
         match listener.open_stream(parser.last_id()).await {

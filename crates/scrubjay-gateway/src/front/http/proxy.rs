@@ -145,7 +145,7 @@ impl Upstream {
 
     fn judge(&self, front: &Front, session: &Session) -> Option<Arc<Mutex<Judge>>> {
         let rules = front.gateway.rules()?;
-        let new = || Judge::new(rules, &self.name, front.gateway.message_bytes_max());
+        let new = || Judge::new(rules, &self.name, front.gateway.message_limit().bytes_max());
         if session.is_inferred {
             // Several clients may share an inferred session and use the same ids, so each request is judged only with
             // its own answer.
@@ -392,17 +392,15 @@ impl Exchange {
 
     /// Reads and records an answer that is not a stream.
     async fn collect(&self, mut body: Incoming) -> Result<BodyChunk, Response> {
-        let limit = self.front.gateway.message_bytes_max();
+        let limit = self.front.gateway.message_limit();
         let mut text = Vec::new();
         let mut charge = self.front.gateway.budget().nothing(MemoryUse::Backend, true);
         while let Some(frame) = body.frame().await {
             let frame = frame
                 .map_err(|e| self.fail(&format!("the server's answer broke off: {}", root_cause(&e))))?;
             let Ok(data) = frame.into_data() else { continue };
-            if text.len() + data.len() > limit {
-                return Err(
-                    self.fail(&format!("the server's answer is longer than the limit of {limit} bytes"))
-                );
+            if limit.is_exceeded_by(text.len() + data.len()) {
+                return Err(self.fail(&format!("the server's answer is longer than the limit of {limit}")));
             }
             // Twice: the text as it came, and as a line for the tape.
             if let Err(full) = charge.resize_within(2 * (text.len() + data.len()), ROOM_WAIT_MAX).await {
