@@ -44,7 +44,7 @@ pub struct MemoryLimits {
 
 impl MemoryLimits {
     /// How many times the longest message the process needs: one on its way in, its call, its answer, and others
-    /// beside.
+    /// at the same time.
     pub const MESSAGES_MIN: usize = 8;
     /// How many times the longest message a session needs: a call is in memory twice.
     pub const SESSION_MESSAGES_MIN: usize = 2;

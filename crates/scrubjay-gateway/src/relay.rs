@@ -260,7 +260,7 @@ impl Relay {
     /// Returns whether a message waits for the client to read, or is delayed by a rule on the way there.
     #[must_use]
     pub(crate) fn client_is_slow(&self) -> bool {
-        // Whoever holds the lock is writing, which takes no time unless the client does not read.
+        // The lock is held while a line is written, which takes no time unless the client does not read.
         self.delayed_to_client.get() > 0 || self.to_client.write_lock.try_lock().is_err()
     }
 

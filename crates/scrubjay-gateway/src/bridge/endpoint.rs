@@ -44,13 +44,13 @@ pub struct Endpoint {
 #[derive(Debug, Error)]
 pub enum EndpointError {
     /// Not an address.
-    #[error("\"{0}\" is no http:// or https:// address")]
+    #[error("\"{0}\" is not an http:// or https:// address")]
     Url(String),
     /// A password in the address would show in lists and logs.
     #[error("the address holds a user name or password: put them into a header instead")]
     Credentials,
     /// Not a header.
-    #[error("\"{0}\" is no name of a header")]
+    #[error("\"{0}\" is not the name of a header")]
     Name(String),
     /// Not a header's value.
     #[error("the value of the header {0} has characters a header cannot hold")]

@@ -112,7 +112,7 @@ pub(super) struct Bridge {
     _open_count: OpenBridgeCount,
 }
 
-/// The tasks beside the one that reads lines.
+/// The tasks that run while another one reads lines.
 #[derive(Default)]
 struct Tasks {
     requests: JoinSet<()>,

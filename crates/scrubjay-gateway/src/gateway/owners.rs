@@ -42,7 +42,7 @@ pub(super) enum NoOwner {
     #[error(transparent)]
     Held(#[from] HeldDefinition),
     /// The newest list has it, and its backend was removed since.
-    #[error("{word} \"{name}\" is of backend \"{backend}\", which is gone")]
+    #[error("{word} \"{name}\" belongs to backend \"{backend}\", which was removed from the configuration")]
     BackendRemoved {
         /// The kind.
         word: &'static str,
@@ -52,7 +52,7 @@ pub(super) enum NoOwner {
         backend: Arc<str>,
     },
     /// An earlier list had it, and its backend was removed since.
-    #[error("{word} \"{name}\" was of backend \"{backend}\", which is gone")]
+    #[error("{word} \"{name}\" belonged to backend \"{backend}\", which was removed from the configuration")]
     EarlierBackendRemoved {
         /// The kind.
         word: &'static str,
@@ -72,7 +72,7 @@ pub(super) enum NoOwner {
         backend: Arc<str>,
     },
     /// Its backend is not running.
-    #[error("{word} \"{name}\" is of backend \"{backend}\", which is not available: {why}")]
+    #[error("{word} \"{name}\" belongs to backend \"{backend}\", which is not available: {why}")]
     BackendNotAvailable {
         /// The kind.
         word: &'static str,

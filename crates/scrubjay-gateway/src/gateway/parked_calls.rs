@@ -81,9 +81,9 @@ impl ParkedCalls {
 /// Why a call cannot be parked.
 #[derive(Debug, PartialEq, Eq, Error)]
 enum TooManyParked {
-    #[error("too many calls wait for input: {PARKED_EACH_MAX} of this client do already")]
+    #[error("too many calls wait for input: this client has {PARKED_EACH_MAX} already")]
     OfThisClient,
-    #[error("too many calls wait for input: {PARKED_MAX} do already")]
+    #[error("too many calls wait for input: there are {PARKED_MAX} already")]
     OfAll,
 }
 

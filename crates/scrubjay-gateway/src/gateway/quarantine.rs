@@ -52,7 +52,7 @@ struct ObservedServer {
     looked_at: HashSet<(DefinitionKind, bool)>,
 }
 
-/// A definition that is held back, as clients and models are told of it.
+/// A definition that is held back. Its text is the error that clients and models get.
 #[derive(Debug, Error)]
 #[error(
     "{subject} held back: {}. A person can look at it and approve it with `scrubjay trust tool {backend}/{name}`",

@@ -31,7 +31,7 @@ use crate::session::{ClientFacts, Session, lock};
 #[derive(Debug, Error)]
 enum NoServer {
     /// The request's session has none, and only `initialize` starts one.
-    #[error("the session was not opened with initialize")]
+    #[error("the session was not opened with initialize: send initialize first")]
     NotInitialized,
     /// There is no memory for what the client says of itself.
     #[error(transparent)]

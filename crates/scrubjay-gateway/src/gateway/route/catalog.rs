@@ -82,7 +82,11 @@ impl Gateway {
         let catalog = match same {
             Some(cached) => cached.catalog.clone(),
             None => {
-                tracing::debug!(backends = backends.len(), tools = tools.len(), "the catalog is read anew");
+                tracing::debug!(
+                    backends = backends.len(),
+                    tools = tools.len(),
+                    "the catalog of tools is read again"
+                );
                 let catalog = Catalog::new(backends, tools);
                 routing.teach(&catalog);
                 Arc::new(catalog)

@@ -63,7 +63,7 @@ pub(super) fn message(event: &[u8], limit: MessageLimit) -> Option<Vec<u8>> {
     })
 }
 
-/// Removes from an event without a message whatever another parser could take for one.
+/// Removes from an event without a message everything that another parser could take for one.
 pub(super) fn without_message(event: &[u8]) -> Vec<u8> {
     let mut lines = event.split(|b| matches!(b, b'\n' | b'\r'));
     let is_primer = lines.any(|line| matches!(line, b"data" | b"data:" | b"data: "));
