@@ -7,7 +7,7 @@ use std::time::Duration;
 use scrubjay_core::entry::{Direction, RuleEffects};
 use scrubjay_core::glob::Glob;
 use scrubjay_core::rules::{
-    Condition, DELAY_MAX, JsonPath, Judge, Judgement, Onward, Rule, RuleAction, RuleChange, RuleMatch, Rules,
+    Condition, DELAY_MAX, JsonPath, Judge, Judgement, Forwarded, Rule, RuleAction, RuleChange, RuleMatch, Rules,
     ValueCheck,
 };
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -77,13 +77,13 @@ pub fn check(data: &[u8]) {
 
 fn judged(line: &[u8], judgement: &Judgement) {
     let shown = || String::from_utf8_lossy(line).into_owned();
-    let onward = match &judgement.onward {
-        Onward::Same => Some(line),
-        Onward::Other(other) => Some(other.as_slice()),
-        Onward::Nothing => None,
+    let onward = match &judgement.forwarded {
+        Forwarded::Unchanged => Some(line),
+        Forwarded::Changed(other) => Some(other.as_slice()),
+        Forwarded::Nothing => None,
     };
     let effects = judgement.marks.as_marks().effects;
-    if let Onward::Other(other) = &judgement.onward {
+    if let Forwarded::Changed(other) = &judgement.forwarded {
         assert_ne!(effects, RuleEffects::default(), "a change is reported: {}", shown());
         assert!(
             !is_json(line) || is_json(other),
@@ -92,7 +92,7 @@ fn judged(line: &[u8], judgement: &Judgement) {
             String::from_utf8_lossy(other)
         );
     }
-    if judgement.onward == Onward::Nothing {
+    if judgement.forwarded == Forwarded::Nothing {
         let reported = [RuleEffects::BLOCKED, RuleEffects::MOCKED, RuleEffects::REFUSED]
             .into_iter()
             .any(|act| effects.has(act));

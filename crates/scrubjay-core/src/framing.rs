@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use crate::entry::Terminator;
+use crate::message_limit::MessageLimit;
 use crate::oversize::{Oversize, OversizeScanner};
 
 /// The bytes read at once unless a longer line is pending. 64 KiB is a pipe's default capacity.
@@ -44,7 +45,7 @@ pub struct Framer {
     searched: usize,
     /// Ends (past the terminator) of the lines of the current batch.
     ends: Vec<usize>,
-    line_bytes_max: usize,
+    limit: MessageLimit,
     /// The scanner of a line beyond the limit that is under way.
     oversize: Option<OversizeScanner>,
     /// The batches in a row that left the buffer mostly unused.
@@ -99,15 +100,15 @@ impl<'a> LineBatch<'a> {
 }
 
 impl Framer {
-    /// Makes a reader that does not buffer lines of more than `line_bytes_max` bytes.
+    /// Makes a reader that does not buffer lines beyond the limit.
     #[must_use]
-    pub fn new(line_bytes_max: usize) -> Self {
+    pub fn new(limit: impl Into<MessageLimit>) -> Self {
         Self {
             buffer: Vec::new(),
             taken: 0,
             searched: 0,
             ends: Vec::new(),
-            line_bytes_max,
+            limit: limit.into(),
             oversize: None,
             small_batches: 0,
         }
@@ -129,7 +130,7 @@ impl Framer {
         // Little room would mean many small reads.
         if self.buffer.capacity() - pending < READ_BYTES / 4 {
             // Doubling the buffer for a long line keeps the cost of moving its bytes linear.
-            self.buffer.reserve(READ_BYTES.max(pending.min(self.line_bytes_max)));
+            self.buffer.reserve(READ_BYTES.max(pending.min(self.limit.bytes_max())));
         }
         &mut self.buffer
     }
@@ -168,7 +169,7 @@ impl Framer {
         let mut oversized = None;
         for at in memchr::memchr_iter(b'\n', &self.buffer[self.searched..]) {
             let end = self.searched + at + 1;
-            if end - 1 - line_start > self.line_bytes_max {
+            if self.limit.is_exceeded_by(end - 1 - line_start) {
                 oversized = Some(line_start);
                 break;
             }
@@ -185,7 +186,7 @@ impl Framer {
                 base: start,
             });
         }
-        if oversized.is_some() || self.buffer.len() - start > self.line_bytes_max {
+        if oversized.is_some() || self.limit.is_exceeded_by(self.buffer.len() - start) {
             self.oversize = Some(OversizeScanner::default());
             return self.measure_oversize();
         }

@@ -19,6 +19,7 @@ pub mod inert;
 mod json;
 pub mod merge;
 pub mod message;
+pub mod message_limit;
 pub mod operation;
 pub mod oversize;
 pub mod pretty_json;

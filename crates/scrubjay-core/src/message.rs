@@ -132,6 +132,12 @@ pub fn string(value: Option<&RawValue>) -> Option<String> {
     text(value)
 }
 
+/// Returns a text as a JSON string.
+#[must_use]
+pub fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
 /// Returns the elements of an array.
 #[must_use]
 pub fn elements(array: Option<&RawValue>) -> Vec<&RawValue> {

@@ -1,4 +1,5 @@
-//! Facts of the protocols Scrubjay speaks, MCP and JSON-RPC: versions, method names, `_meta` keys and error codes.
+//! Facts of the protocols Scrubjay speaks, MCP and JSON-RPC: versions, method names, `_meta` keys, HTTP headers and
+//! error codes.
 //!
 //! Only names and numbers that several files need; what a message means is in [`crate::envelope`], and what Scrubjay
 //! does about it in the gateway.
@@ -31,7 +32,7 @@ pub mod meta {
     pub const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
     /// The `subscriptions/listen` request a notification belongs to.
     pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
-    /// The token under which progress of a request is reported.
+    /// The token under which progress of a request is reported; also a parameter of the notification that reports it.
     pub const PROGRESS_TOKEN: &str = "progressToken";
 
     /// Scrubjay's own: who calls a toolset of this process. Only the gateway can set it.
@@ -40,6 +41,40 @@ pub mod meta {
     pub const INCOMPLETE: &str = "scrubjay/incomplete";
     /// Scrubjay's own: which call a task in plain words became.
     pub const ROUTE: &str = "scrubjay/route";
+}
+
+/// Names of HTTP headers, in lower case, and the key of a schema that asks for one.
+pub mod header {
+    /// The id of a legacy session.
+    pub const SESSION_ID: &str = "mcp-session-id";
+    /// The version of a message.
+    pub const PROTOCOL_VERSION: &str = "mcp-protocol-version";
+    /// Repeats the method of a modern message.
+    pub const METHOD: &str = "mcp-method";
+    /// Repeats the name, the URI or the task's id in a modern request.
+    pub const NAME: &str = "mcp-name";
+    /// Begins the name of each header that repeats an argument of a tool.
+    pub const PARAM_PREFIX: &str = "mcp-param-";
+    /// The event after which a broken stream is resumed; from the standard of server-sent events.
+    pub const LAST_EVENT_ID: &str = "last-event-id";
+    /// Not a header itself: the key of an argument's schema that asks for a header and names it.
+    pub const SCHEMA_KEY: &str = "x-mcp-header";
+}
+
+/// Members of modern results, their values, and the parameters that answer them.
+pub mod result {
+    /// What a result is.
+    pub const RESULT_TYPE: &str = "resultType";
+    /// A type of result: the final one.
+    pub const COMPLETE: &str = "complete";
+    /// A type of result: the server asks for input.
+    pub const INPUT_REQUIRED: &str = "input_required";
+    /// The requests for input, by key.
+    pub const INPUT_REQUESTS: &str = "inputRequests";
+    /// A parameter of the next request: the answers, by the same keys.
+    pub const INPUT_RESPONSES: &str = "inputResponses";
+    /// What the server wants to see again in the next request.
+    pub const REQUEST_STATE: &str = "requestState";
 }
 
 /// The capability of modern peers to answer a call with a task.
@@ -68,17 +103,26 @@ pub mod code {
     /// A URL has to be visited first.
     pub const URL_ELICITATION_REQUIRED: i64 = -32042;
 
-    /// Scrubjay's own: a rule blocked the message and gives no code.
+    /// Scrubjay's own: a rule blocked the message and gives no code. The error's `data.rule` tells it from
+    /// [`NOT_INITIALIZED`], which has the same number.
     pub const BLOCKED: i64 = -32001;
     /// Scrubjay's own: no call was found for a task in plain words.
     pub const NO_ACTION: i64 = -32000;
-    /// Scrubjay's own: a task in plain words came before the backends were ready.
+    /// A task in plain words came before `initialize`: the number that `agentify/orchestrateTask` has for this in
+    /// mcp-agentify, where the method is from. The error's `data.code` tells it from [`BLOCKED`].
     pub const NOT_INITIALIZED: i64 = -32001;
 }
 
 /// Names of requests and notifications.
 #[expect(missing_docs, reason = "the values are the specification's own words")]
 pub mod method {
+    /// What the method of every notification begins with.
+    pub const NOTIFICATIONS_PREFIX: &str = "notifications/";
+    /// What the method of every notification about a task begins with.
+    pub const NOTIFICATIONS_TASKS_PREFIX: &str = "notifications/tasks";
+    /// What the method of every request about tasks begins with.
+    pub const TASKS_PREFIX: &str = "tasks/";
+
     pub const INITIALIZE: &str = "initialize";
     pub const PING: &str = "ping";
     pub const SERVER_DISCOVER: &str = "server/discover";

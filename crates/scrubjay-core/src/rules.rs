@@ -30,7 +30,7 @@ pub use self::change::RuleChange;
 pub use self::condition::{Condition, ValueCheck};
 pub use self::document::{JsonPath, JsonPathError};
 pub use self::judge::{Judge, refuse_unreadable};
-pub use self::judgement::{Judgement, Onward, OwnedRuleMarks};
+pub use self::judgement::{Forwarded, Judgement, OwnedRuleMarks};
 pub use self::matching::RULES_MAX;
 pub use self::refusal::STRICT_PREFIX;
 pub use crate::expression::ExpressionError;

@@ -24,6 +24,8 @@ use std::time::Duration;
 use scrubjay_core::entry::Transport;
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
+use scrubjay_core::message_limit::MessageLimit;
+use scrubjay_core::protocol::version;
 use scrubjay_tape::recording::Recording;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -75,8 +77,9 @@ pub enum CallError {
     #[error(
         "backend \"{0}\" keeps state for each client, and the clients that come from other machines or through a \
          proxy with the same token cannot be told apart: give each a token of its own (several lines in \
-         serve.auth_token_file), use the protocol version 2025-11-25 with its sessions, or set shared: true for the \
-         backend if all clients may share its state"
+         serve.auth_token_file), use the protocol version {legacy} with its sessions, or set shared: true for the \
+         backend if all clients may share its state",
+        legacy = version::LEGACY_NEWEST
     )]
     SeveralClients(String),
     /// It took too long.
@@ -107,7 +110,7 @@ pub enum Event {
         /// The clients that have spoken on the connection.
         clients_seen: ClientsSeen,
         /// Its memory, charged to the budget while it waits in the queue.
-        room: Charge,
+        charge: Charge,
     },
     /// A request.
     Request(Question),
@@ -383,8 +386,8 @@ impl Backend {
     }
 
     /// Returns the length of the longest message that is passed on.
-    pub(crate) fn message_bytes_max(&self) -> usize {
-        self.record_options.message_bytes_max
+    pub(crate) fn message_limit(&self) -> MessageLimit {
+        self.record_options.message_bytes_max.into()
     }
 
     /// Returns how long a call may take.

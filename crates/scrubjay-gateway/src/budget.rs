@@ -13,9 +13,9 @@ use tokio::sync::Notify;
 use crate::session::lock;
 
 /// The key of the limit for the whole process.
-pub const PROCESS_KEY: &str = "limits.max_memory";
+pub(crate) const PROCESS_KEY: &str = "limits.max_memory";
 /// The key of the limit for one session.
-pub const SESSION_KEY: &str = "limits.max_session_memory";
+pub(crate) const SESSION_KEY: &str = "limits.max_session_memory";
 
 /// An account that holds no more than this counts as idle: it may always make one more charge, however large.
 const IDLE_BYTES: usize = 256 * 1024;
@@ -44,7 +44,7 @@ pub struct MemoryLimits {
 
 impl MemoryLimits {
     /// How many times the longest message the process needs: one on its way in, its call, its answer, and others
-    /// beside.
+    /// at the same time.
     pub const MESSAGES_MIN: usize = 8;
     /// How many times the longest message a session needs: a call is in memory twice.
     pub const SESSION_MESSAGES_MIN: usize = 2;
@@ -58,7 +58,7 @@ impl Default for MemoryLimits {
 
 /// What memory is used for. Each use has a limit of its own, so that none takes the memory of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
+pub enum MemoryUse {
     /// Bodies of HTTP requests that are being read.
     Body,
     /// Requests under way, parked ones too.
@@ -73,7 +73,7 @@ pub enum Use {
     BackendList,
 }
 
-impl Use {
+impl MemoryUse {
     const COUNT: usize = 6;
 
     fn bytes_max(self, process_bytes_max: usize) -> usize {
@@ -90,7 +90,7 @@ impl Use {
     "there is no room for {wanted} bytes more in the memory budget of {bytes_max} bytes ({key}): try again later, \
      or raise the limit"
 )]
-pub struct Full {
+pub struct OverBudget {
     /// The key of the limit.
     pub key: &'static str,
     /// The limit.
@@ -101,12 +101,12 @@ pub struct Full {
 
 /// The memory of one process, shared by everything in it.
 #[derive(Clone, Debug)]
-pub struct Budget(Arc<Shared>);
+pub struct Budget(Arc<BudgetState>);
 
 #[derive(Debug)]
-struct Shared {
+struct BudgetState {
     limits: MemoryLimits,
-    used: Mutex<Used>,
+    used: Mutex<UsedMemory>,
     /// Notified when a charge is given back.
     freed: Notify,
     /// Notified when most of it is used, so that caches are dropped.
@@ -114,9 +114,9 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct Used {
+struct UsedMemory {
     total: usize,
-    by_use: [usize; Use::COUNT],
+    by_use: [usize; MemoryUse::COUNT],
 }
 
 /// The memory that is used for one session or one backend.
@@ -133,7 +133,7 @@ pub struct Account {
 pub struct Charge {
     budget: Budget,
     account: Option<Arc<Account>>,
-    what: Use,
+    what: MemoryUse,
     /// Whether it may use the reserve while it is small.
     is_trusted: bool,
     bytes: usize,
@@ -144,18 +144,18 @@ impl Budget {
     #[must_use]
     pub fn new(limits: MemoryLimits) -> Self {
         let (freed, tight) = (Notify::new(), Notify::new());
-        Self(Arc::new(Shared { limits, used: Mutex::default(), freed, tight }))
+        Self(Arc::new(BudgetState { limits, used: Mutex::default(), freed, tight }))
     }
 
     /// Opens an account for a session.
     #[must_use]
-    pub fn session(&self) -> Arc<Account> {
+    pub(crate) fn session(&self) -> Arc<Account> {
         self.account(SESSION_KEY, self.0.limits.session_bytes_max)
     }
 
     /// Opens an account for the messages to a backend, or for its lists.
     #[must_use]
-    pub fn backend(&self) -> Arc<Account> {
+    pub(crate) fn backend(&self) -> Arc<Account> {
         self.account(PROCESS_KEY, self.0.limits.process_bytes_max / BACKEND_PART)
     }
 
@@ -165,7 +165,7 @@ impl Budget {
 
     /// Returns an empty charge, to be resized. If it is not trusted, it may not use the reserve.
     #[must_use]
-    pub fn nothing(&self, what: Use, is_trusted: bool) -> Charge {
+    pub(crate) fn nothing(&self, what: MemoryUse, is_trusted: bool) -> Charge {
         Charge { budget: self.clone(), account: None, what, is_trusted, bytes: 0 }
     }
 
@@ -173,7 +173,7 @@ impl Budget {
     ///
     /// # Errors
     /// The limit is reached.
-    pub fn charge(&self, what: Use, bytes: usize) -> Result<Charge, Full> {
+    pub(crate) fn charge(&self, what: MemoryUse, bytes: usize) -> Result<Charge, OverBudget> {
         let mut charge = self.nothing(what, true);
         charge.resize(bytes).map(|()| charge)
     }
@@ -185,19 +185,19 @@ impl Budget {
 
     /// Returns whether most of the memory for a use, or of all memory, is used.
     #[must_use]
-    pub fn is_tight(&self, what: Use) -> bool {
+    pub(crate) fn is_tight(&self, what: MemoryUse) -> bool {
         let (used, max) = (lock(&self.0.used), self.0.limits.process_bytes_max);
         is_mostly(used.by_use[what as usize], what.bytes_max(max)) || is_mostly(used.total, max)
     }
 
     /// Returns how many bytes are charged.
-    #[must_use]
-    pub fn used(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn used(&self) -> usize {
         lock(&self.0.used).total
     }
 
     /// Adds bytes to a use.
-    fn take(&self, what: Use, bytes: usize, may_use_reserve: bool) -> Result<(), Full> {
+    fn take(&self, what: MemoryUse, bytes: usize, may_use_reserve: bool) -> Result<(), OverBudget> {
         let max = self.0.limits.process_bytes_max;
         let mut used = lock(&self.0.used);
         let (total, of_use) = (used.total + bytes, used.by_use[what as usize] + bytes);
@@ -215,10 +215,10 @@ impl Budget {
         if is_tight {
             self.0.tight.notify_one();
         }
-        if fits { Ok(()) } else { Err(Full { key: PROCESS_KEY, bytes_max: max, wanted: bytes }) }
+        if fits { Ok(()) } else { Err(OverBudget { key: PROCESS_KEY, bytes_max: max, wanted: bytes }) }
     }
 
-    fn give_back(&self, what: Use, bytes: usize) {
+    fn give_back(&self, what: MemoryUse, bytes: usize) {
         if bytes > 0 {
             let mut used = lock(&self.0.used);
             used.total -= bytes;
@@ -239,7 +239,7 @@ impl Account {
     ///
     /// # Errors
     /// A limit is reached.
-    pub fn charge(self: &Arc<Self>, what: Use, bytes: usize) -> Result<Charge, Full> {
+    pub(crate) fn charge(self: &Arc<Self>, what: MemoryUse, bytes: usize) -> Result<Charge, OverBudget> {
         let mut charge = self.nothing(what);
         charge.resize(bytes).map(|()| charge)
     }
@@ -248,26 +248,26 @@ impl Account {
     ///
     /// # Errors
     /// There was not enough within `limit`.
-    pub async fn charge_within(
+    pub(crate) async fn charge_within(
         self: &Arc<Self>,
-        what: Use,
+        what: MemoryUse,
         bytes: usize,
         limit: Duration,
-    ) -> Result<Charge, Full> {
+    ) -> Result<Charge, OverBudget> {
         let mut charge = self.nothing(what);
         charge.resize_within(bytes, limit).await.map(|()| charge)
     }
 
     /// Returns an empty charge, to be resized.
     #[must_use]
-    pub fn nothing(self: &Arc<Self>, what: Use) -> Charge {
+    pub(crate) fn nothing(self: &Arc<Self>, what: MemoryUse) -> Charge {
         let budget = self.budget.clone();
         Charge { budget, account: Some(self.clone()), what, is_trusted: true, bytes: 0 }
     }
 
     /// Returns how many bytes are kept.
-    #[must_use]
-    pub fn used(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn used(&self) -> usize {
         *lock(&self.used)
     }
 }
@@ -277,7 +277,7 @@ impl Charge {
     ///
     /// # Errors
     /// A limit is reached; the charge stays as it was.
-    pub fn resize(&mut self, bytes: usize) -> Result<(), Full> {
+    pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), OverBudget> {
         if bytes <= self.bytes {
             self.give_back(self.bytes - bytes);
             return Ok(());
@@ -290,13 +290,13 @@ impl Charge {
             // One charge of any size if the account holds little: a message longer than the account's limit, but within
             // `limits.max_message_size`, could otherwise never pass.
             if !keeps_little && *used + more > account.bytes_max {
-                return Err(Full { key: account.key, bytes_max: account.bytes_max, wanted: more });
+                return Err(OverBudget { key: account.key, bytes_max: account.bytes_max, wanted: more });
             }
             *used += more;
         }
         let small_max = match (&self.account, self.what) {
             (None, _) => SMALL_UNOWNED_BYTES,
-            (Some(_), Use::State | Use::BackendList) => SMALL_STATE_BYTES,
+            (Some(_), MemoryUse::State | MemoryUse::BackendList) => SMALL_STATE_BYTES,
             (Some(_), _) => SMALL_BYTES,
         };
         let may_use_reserve = self.is_trusted && keeps_little && bytes <= small_max;
@@ -315,7 +315,7 @@ impl Charge {
     ///
     /// # Errors
     /// There was not enough within `limit`.
-    pub async fn resize_within(&mut self, bytes: usize, limit: Duration) -> Result<(), Full> {
+    pub(crate) async fn resize_within(&mut self, bytes: usize, limit: Duration) -> Result<(), OverBudget> {
         let mut refused = match self.resize(bytes) {
             Ok(()) => return Ok(()),
             Err(full) => full,
@@ -365,27 +365,27 @@ impl Drop for Charge {
 pub struct Queued {
     text: String,
     /// `None` for short lines of our own.
-    room: SharedRoom,
+    charge: SharedCharge,
 }
 
 /// The charge of a line that may be kept in two places: it ends when both have dropped it.
-pub(crate) type SharedRoom = Option<Arc<Mutex<Charge>>>;
+pub(crate) type SharedCharge = Option<Arc<Mutex<Charge>>>;
 
 impl Queued {
     /// Joins a line with the charge for it.
     #[must_use]
     pub fn new(text: String, charge: Charge) -> Self {
-        Self { text, room: Some(Arc::new(Mutex::new(charge))) }
+        Self { text, charge: Some(Arc::new(Mutex::new(charge))) }
     }
 
     /// Joins a line with a charge that others hold as well.
-    pub(crate) fn sharing(text: String, room: SharedRoom) -> Self {
-        Self { text, room }
+    pub(crate) fn sharing(text: String, charge: SharedCharge) -> Self {
+        Self { text, charge }
     }
 
     /// Returns the line and its charge.
-    pub(crate) fn into_parts(self) -> (String, SharedRoom) {
-        (self.text, self.room)
+    pub(crate) fn into_parts(self) -> (String, SharedCharge) {
+        (self.text, self.charge)
     }
 }
 
@@ -409,10 +409,10 @@ mod tests {
     fn what_is_dropped_is_given_back() {
         let budget = budget();
         let session = budget.session();
-        let mut charge = session.charge(Use::Call, MIB).expect("there is room");
+        let mut charge = session.charge(MemoryUse::Call, MIB).expect("there is room");
         charge.resize(3 * MIB).expect("there is room");
         assert_eq!((budget.used(), session.used()), (3 * MIB, 3 * MIB));
-        assert_eq!(session.charge(Use::Call, 2 * MIB).expect_err("over its limit").key, SESSION_KEY);
+        assert_eq!(session.charge(MemoryUse::Call, 2 * MIB).expect_err("over its limit").key, SESSION_KEY);
         charge.resize(MIB).expect("less is always fine");
         assert_eq!(budget.used(), MIB);
         drop(charge);
@@ -423,23 +423,23 @@ mod tests {
     fn an_idle_session_may_always_take_one_thing_that_fits_the_process() {
         let budget = budget();
         let session = budget.session();
-        let _facts = session.charge(Use::State, 1000).expect("there is room");
-        let _large = session.charge(Use::Call, 8 * MIB).expect("one thing, however large");
-        assert!(session.charge(Use::Delivery, 1).is_err(), "not a second one");
+        let _facts = session.charge(MemoryUse::State, 1000).expect("there is room");
+        let _large = session.charge(MemoryUse::Call, 8 * MIB).expect("one thing, however large");
+        assert!(session.charge(MemoryUse::Delivery, 1).is_err(), "not a second one");
     }
 
     #[test]
     fn no_use_takes_the_room_of_the_others_and_the_reserve_is_for_small_things() {
         let budget = budget();
         let hogs: Vec<_> = (0..64).map(|_| budget.session()).collect();
-        let kept: Vec<_> = hogs.iter().filter_map(|hog| hog.charge(Use::Delivery, MIB).ok()).collect();
+        let kept: Vec<_> = hogs.iter().filter_map(|hog| hog.charge(MemoryUse::Delivery, MIB).ok()).collect();
         assert_eq!(kept.len(), 8, "half of the whole");
-        let calls: Vec<_> = hogs.iter().filter_map(|hog| hog.charge(Use::Call, MIB).ok()).collect();
+        let calls: Vec<_> = hogs.iter().filter_map(|hog| hog.charge(MemoryUse::Call, MIB).ok()).collect();
         assert_eq!(calls.len(), 7, "the last part is a reserve");
-        assert!(budget.nothing(Use::Body, false).resize(1000).is_err(), "no room for strangers");
-        assert!(hogs[0].charge(Use::Call, 1000).is_err(), "nor for who keeps much");
+        assert!(budget.nothing(MemoryUse::Body, false).resize(1000).is_err(), "no room for strangers");
+        assert!(hogs[0].charge(MemoryUse::Call, 1000).is_err(), "nor for who keeps much");
         let quiet = budget.session();
-        let call = quiet.charge(Use::Call, 1000).expect("who keeps nothing can make a call");
+        let call = quiet.charge(MemoryUse::Call, 1000).expect("who keeps nothing can make a call");
         drop((kept, calls, call));
         assert_eq!(budget.used(), 0);
     }
@@ -448,21 +448,22 @@ mod tests {
     fn what_clients_say_of_themselves_never_takes_the_room_of_calls() {
         let budget = budget();
         let crowd: Vec<_> = (0..1000).map(|_| budget.session()).collect();
-        let facts: Vec<_> = crowd.iter().filter_map(|one| one.charge(Use::State, 60_000).ok()).collect();
+        let facts: Vec<_> =
+            crowd.iter().filter_map(|one| one.charge(MemoryUse::State, 60_000).ok()).collect();
         assert_eq!(facts.len(), 4 * MIB / 60_000, "a quarter of the whole");
         let modest = budget.session();
-        let _facts = modest.charge(Use::State, 2000).expect("who says little of itself is let in");
-        let _call = modest.charge(Use::Call, 60_000).expect("and can make a call");
+        let _facts = modest.charge(MemoryUse::State, 2000).expect("who says little of itself is let in");
+        let _call = modest.charge(MemoryUse::Call, 60_000).expect("and can make a call");
     }
 
     #[tokio::test]
     async fn who_waits_is_served_when_something_is_given_back() {
         let budget = budget();
         let (one, two) = (budget.session(), budget.session());
-        let first = one.charge(Use::Body, 4 * MIB).expect("there is room");
-        assert!(two.charge_within(Use::Body, 4 * MIB, Duration::from_millis(1)).await.is_err());
+        let first = one.charge(MemoryUse::Body, 4 * MIB).expect("there is room");
+        assert!(two.charge_within(MemoryUse::Body, 4 * MIB, Duration::from_millis(1)).await.is_err());
         let waiting = tokio::spawn(async move {
-            two.charge_within(Use::Body, 4 * MIB, Duration::from_secs(60)).await.is_ok()
+            two.charge_within(MemoryUse::Body, 4 * MIB, Duration::from_secs(60)).await.is_ok()
         });
         tokio::task::yield_now().await;
         drop(first);

@@ -10,18 +10,18 @@ use std::sync::Arc;
 
 use scrubjay_core::envelope::JsonId;
 use scrubjay_core::message::{self, Parts};
-use scrubjay_core::protocol::meta;
+use scrubjay_core::protocol::{meta, result};
 use serde_json::value::RawValue;
 
 /// The members of params that most requests are asked for. They are found when a message is parsed, others when needed.
-const PARAMS: [&str; 7] = ["_meta", "name", "uri", "taskId", "cursor", "requestState", "arguments"];
+const PARAMS: [&str; 7] = ["_meta", "name", "uri", "taskId", "cursor", result::REQUEST_STATE, "arguments"];
 /// The same, of `_meta`.
 const META: [&str; 6] = [
     meta::PROTOCOL_VERSION,
     meta::CLIENT_CAPABILITIES,
     meta::CLIENT_INFO,
     meta::LOG_LEVEL,
-    "progressToken",
+    meta::PROGRESS_TOKEN,
     "traceparent",
 ];
 
@@ -50,7 +50,7 @@ impl Span {
 
 /// A client's message.
 #[derive(Clone, Debug)]
-pub struct ClientMessage {
+pub(crate) struct ClientMessage {
     text: Arc<str>,
     id: Option<Span>,
     /// Whether there is an id at all, though it be null.
@@ -66,7 +66,7 @@ impl ClientMessage {
     ///
     /// # Errors
     /// The text is not a JSON object; it is given back.
-    pub fn parse(text: Arc<str>) -> Result<Self, Arc<str>> {
+    pub(crate) fn parse(text: Arc<str>) -> Result<Self, Arc<str>> {
         let Ok(parts) = Parts::of(&text) else { return Err(text) };
         let span = |part: Option<&RawValue>| part.map(|part| Span::of(part.get(), &text));
         let index = parts.params.map(|params| (Span::of(params.get(), &text), Index::of(params, &text)));
@@ -119,7 +119,7 @@ impl ClientMessage {
 
 /// The params of a request: a part of a shared text, and where the members are that the gateway reads.
 #[derive(Clone, Debug)]
-pub struct Params {
+pub(crate) struct Params {
     text: Arc<str>,
     span: Span,
     index: Index,

@@ -122,7 +122,7 @@ impl Definitions {
 
     /// Returns the name under which a definition is stored: its own, or redacted with a hash, so that two tools whose
     /// names differ only in a secret stay two.
-    pub(crate) fn kept_name(&self, name: &str) -> String {
+    pub(crate) fn stored_name(&self, name: &str) -> String {
         let redacted = self.redacted(name);
         if redacted == name { redacted } else { format!("{redacted}#{}", &self.hash(name)[..8]) }
     }

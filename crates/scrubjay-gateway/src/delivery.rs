@@ -14,7 +14,7 @@ use scrubjay_core::entry::WhyUndelivered;
 use scrubjay_tape::recording::{EntryRef, Recording};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
-use crate::budget::{Charge, Queued, SharedRoom};
+use crate::budget::{Charge, Queued, SharedCharge};
 use crate::pipe::Sink;
 use crate::session::lock;
 
@@ -139,37 +139,37 @@ pub struct Outgoing {
     text: String,
     receipt: Option<Receipt>,
     /// The charge for its memory.
-    room: SharedRoom,
+    charge: SharedCharge,
 }
 
 impl Outgoing {
     /// Wraps a line that is on tape.
     #[must_use]
-    pub fn recorded(text: String, receipt: Option<Receipt>) -> Self {
-        Self { text, receipt, room: None }
+    pub(crate) fn recorded(text: String, receipt: Option<Receipt>) -> Self {
+        Self { text, receipt, charge: None }
     }
 
     /// Wraps a line that is on tape, with the charge for it.
     pub(crate) fn queued(line: Queued, receipt: Option<Receipt>) -> Self {
-        let (text, room) = line.into_parts();
-        Self { text, receipt, room }
+        let (text, charge) = line.into_parts();
+        Self { text, receipt, charge }
     }
 
     /// Attaches the charge for its memory.
     #[must_use]
-    pub(crate) fn with_charge(self, room: Charge) -> Self {
-        Self { room: Some(Arc::new(Mutex::new(room))), ..self }
+    pub(crate) fn with_charge(self, charge: Charge) -> Self {
+        Self { charge: Some(Arc::new(Mutex::new(charge))), ..self }
     }
 
     /// Wraps a line that is on no tape, because it could not be recorded or is no message.
     #[must_use]
     pub fn unrecorded(text: String) -> Self {
-        Self { text, receipt: None, room: None }
+        Self { text, receipt: None, charge: None }
     }
 
     /// Returns the line, without its end.
     #[must_use]
-    pub fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
@@ -183,18 +183,18 @@ impl Outgoing {
     /// Splits it into the bytes to write, with a text before and after the line, its receipt for the code that learns
     /// later whether it was delivered, and its charge. The bytes hold the charge too: it ends when the last copy is
     /// dropped.
-    pub(crate) fn into_bytes(self, before: &str, after: &str) -> (Bytes, Option<Receipt>, SharedRoom) {
+    pub(crate) fn into_bytes(self, before: &str, after: &str) -> (Bytes, Option<Receipt>, SharedCharge) {
         let text = if before.is_empty() && after.is_empty() {
             self.text
         } else {
             [before, &self.text, after].concat()
         };
-        let bytes = Bytes::from_owner(Queued::sharing(text, self.room.clone()));
-        (bytes, self.receipt, self.room)
+        let bytes = Bytes::from_owner(Queued::sharing(text, self.charge.clone()));
+        (bytes, self.receipt, self.charge)
     }
 
     /// Drops the line and notes why.
-    pub fn drop_because(self, why: WhyUndelivered) {
+    pub(crate) fn drop_because(self, why: WhyUndelivered) {
         if let Some(receipt) = self.receipt {
             receipt.undelivered(why);
         }
@@ -204,7 +204,7 @@ impl Outgoing {
 /// Receipts of lines that were handed to a bridge, by their order, until the bridge reports on each. If the bridge ends
 /// before that, they are dropped with it, and the lines are marked as undelivered.
 #[derive(Debug, Default)]
-pub(crate) struct HandedOver {
+pub(crate) struct BridgeReceipts {
     next: u64,
     receipts: BTreeMap<u64, Receipt>,
 }
@@ -212,7 +212,7 @@ pub(crate) struct HandedOver {
 /// How many lines may be in a bridge; its own queues are shorter.
 const HANDED_OVER_MAX: usize = 4096;
 
-impl HandedOver {
+impl BridgeReceipts {
     fn push(&mut self, receipt: Option<Receipt>) {
         if let Some(receipt) = receipt {
             self.receipts.insert(self.next, receipt);
@@ -238,7 +238,7 @@ pub(crate) struct LineBatch {
     /// Where each line ends.
     ends: Vec<(usize, Option<Receipt>)>,
     /// The charges for them, until they are written.
-    rooms: Vec<SharedRoom>,
+    charges: Vec<SharedCharge>,
     /// How many bytes were written.
     written: usize,
 }
@@ -246,8 +246,8 @@ pub(crate) struct LineBatch {
 impl LineBatch {
     /// Adds a line, with its end.
     pub(crate) fn push(&mut self, line: Outgoing) {
-        let Outgoing { text, receipt, room } = line;
-        self.rooms.push(room);
+        let Outgoing { text, receipt, charge } = line;
+        self.charges.push(charge);
         // Most batches are one line, which is not copied.
         if self.text.is_empty() {
             self.text = text;
@@ -260,7 +260,7 @@ impl LineBatch {
 
     /// Hands the receipts to a bridge, which reports later which lines were delivered: that they are in its pipe says
     /// nothing.
-    pub(crate) fn hand_over(&mut self, to: &Mutex<HandedOver>) {
+    pub(crate) fn hand_over(&mut self, to: &Mutex<BridgeReceipts>) {
         let mut to = lock(to);
         self.ends.drain(..).for_each(|(_, receipt)| to.push(receipt));
     }

@@ -29,7 +29,9 @@ mod unreadable;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
+use scrubjay_core::message_limit::MessageLimit;
 use scrubjay_core::protocol::code;
 use scrubjay_core::rules::Rules;
 use scrubjay_tape::format::header::TapeKind;
@@ -48,7 +50,7 @@ use answers::unreadable_params;
 pub(crate) use answers::{ANSWER_WAIT_MAX, not_found};
 pub use clients::OnLeave;
 pub(crate) use clients::handle;
-pub use names::MirroredArgument;
+pub(crate) use greeting::ClientFactsError;
 pub(crate) use names::NameTable;
 pub use reload::{Reload, Reloaded};
 pub use requests::{Accepted, Request};
@@ -59,6 +61,9 @@ pub(crate) use unreadable::unreadable_answer;
 
 /// How many events of backends may wait. With more, backends are not read, so that none is dropped.
 const EVENTS_MAX: usize = 1024;
+
+/// For calls that may take as long as their backend wants: every call has a timeout, so a year stands for none.
+const NO_TIMEOUT: Duration = Duration::from_secs(31_536_000);
 
 /// A tape that the gateway wants to begin.
 #[derive(Clone, Copy, Debug)]
@@ -205,20 +210,20 @@ impl Gateway {
 
     /// Returns what is kept in memory.
     #[must_use]
-    pub fn budget(&self) -> &Budget {
+    pub(crate) fn budget(&self) -> &Budget {
         &self.budget
     }
 
     /// Returns whether everything goes to one server that nothing is changed of.
     #[must_use]
-    pub fn is_transparent(&self) -> bool {
+    pub(crate) fn is_transparent(&self) -> bool {
         self.transparent.is_some()
     }
 
     /// Returns how long a message may be.
     #[must_use]
-    pub fn message_bytes_max(&self) -> usize {
-        self.record_options.message_bytes_max
+    pub(crate) fn message_limit(&self) -> MessageLimit {
+        self.record_options.message_bytes_max.into()
     }
 
     /// Returns the backends.
@@ -244,7 +249,7 @@ impl Gateway {
     }
 
     /// Ends the connections that no client used for a while.
-    pub fn end_idle_connections(&self, silence: std::time::Duration) {
+    pub(crate) fn end_idle_connections(&self, silence: std::time::Duration) {
         self.backends().iter().for_each(|backend| backend.end_idle(silence));
     }
 

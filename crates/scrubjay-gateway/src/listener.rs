@@ -24,7 +24,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use self::watched::{Answering, Watched};
+use self::watched::{RequestInProgress, Watched};
 use crate::session::lock;
 
 /// The longest headers of a request, as in Node.js. Each open connection keeps a buffer of this size, which no budget
@@ -286,13 +286,13 @@ impl TrackedConnection {
 }
 
 /// The addresses of a connection: the client's, then ours.
-pub(crate) type Ends = Option<(SocketAddr, SocketAddr)>;
+pub(crate) type ConnectionAddresses = Option<(SocketAddr, SocketAddr)>;
 
 /// Serves connections until the future is dropped. `make_service` returns the function that answers the requests of one
 /// connection.
 pub(crate) async fn serve<M, S, F, B>(listener: TcpListener, connections: Arc<Connections>, make_service: M)
 where
-    M: Fn(Arc<TrackedConnection>, Ends) -> S,
+    M: Fn(Arc<TrackedConnection>, ConnectionAddresses) -> S,
     S: Fn(Request) -> F + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: AnswerBody<Data: Send, Error = std::io::Error> + Send + Unpin + 'static,
@@ -342,7 +342,7 @@ where
     let watched = TokioIo::new(Watched::new(stream, connection.clone()));
     let service_connection = connection.clone();
     let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let answering = Answering::begin(service_connection.clone());
+        let answering = RequestInProgress::begin(service_connection.clone());
         let answered = answer(request.map(Body::new));
         async move {
             let response = answered.await;

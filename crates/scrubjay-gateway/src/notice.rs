@@ -7,16 +7,16 @@ use serde_json::{Value, json};
 
 /// An error line and the direction in which it must travel to reach who waits.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Notice {
+pub(crate) struct Notice {
     /// Which way it goes.
-    pub direction: Direction,
+    pub(crate) direction: Direction,
     /// The line, with its ending.
-    pub line: Vec<u8>,
+    pub(crate) line: Vec<u8>,
 }
 
 /// Returns the errors owed for a message that could not be recorded, and so was not forwarded.
 #[must_use]
-pub fn not_recorded(direction: Direction, line: &[u8], why: &str) -> Vec<Notice> {
+pub(crate) fn not_recorded(direction: Direction, line: &[u8], why: &str) -> Vec<Notice> {
     let envelope = Envelope::parse(line);
     let single = std::slice::from_ref(&envelope);
     let messages = if envelope.kind == MessageKind::Batch { envelope.batch.as_slice() } else { single };
@@ -41,7 +41,11 @@ pub fn not_recorded(direction: Direction, line: &[u8], why: &str) -> Vec<Notice>
 
 /// Returns the error owed for a line beyond the limit, which was not forwarded.
 #[must_use]
-pub fn too_long(direction: Direction, line: &scrubjay_core::oversize::Oversize, limit: usize) -> Notice {
+pub(crate) fn too_long(
+    direction: Direction,
+    line: &scrubjay_core::oversize::Oversize,
+    limit: usize,
+) -> Notice {
     let text = format!(
         "Scrubjay did not forward a message of {} bytes: the limit is {limit} bytes. \
          Start scrubjay with a larger --max-message-size to allow it.",

@@ -202,7 +202,7 @@ impl Sink {
     ///
     /// # Errors
     /// The descriptor cannot be polled.
-    pub async fn reader_gone(&self) -> io::Result<()> {
+    pub(crate) async fn reader_gone(&self) -> io::Result<()> {
         let fd = match self.end() {
             End::Pipe(pipe) => pipe.as_fd(),
             End::Socket(socket) => socket.as_fd(),
@@ -244,7 +244,7 @@ pub(crate) fn dev_null() -> io::Result<File> {
 /// Writes a line to standard error, unless that means waiting: the host may never read it, and the relay must go on.
 ///
 /// The text may quote a stranger's file or a server, so control characters are made inert.
-pub fn say(text: &str) {
+pub fn write_to_stderr(text: &str) {
     let text = inert(text);
     // At most as much as a ready pipe takes, or the write could block.
     let mut line = text.as_bytes()[..text.len().min(PIPE_BUF - 1)].to_vec();

@@ -13,6 +13,7 @@ use std::rc::Rc;
 
 use scrubjay_core::entry::{Direction, EntryKind, Terminator, WhyUndelivered};
 use scrubjay_core::framing::{Framer, FramerOutput, LineBatch};
+use scrubjay_core::message_limit::MessageLimit;
 use scrubjay_core::oversize::Oversize;
 use scrubjay_core::rules::Judge;
 use scrubjay_tape::clock::{self, Moment};
@@ -69,7 +70,7 @@ impl Default for Options {
         Self {
             on_record_failure: OnRecordFailure::default(),
             durability: Durability::default(),
-            message_bytes_max: 16 << 20,
+            message_bytes_max: MessageLimit::DEFAULT.bytes_max(),
             memory: MemoryLimits::default(),
         }
     }
@@ -259,7 +260,7 @@ impl Relay {
     /// Returns whether a message waits for the client to read, or is delayed by a rule on the way there.
     #[must_use]
     pub(crate) fn client_is_slow(&self) -> bool {
-        // Whoever holds the lock is writing, which takes no time unless the client does not read.
+        // The lock is held while a line is written, which takes no time unless the client does not read.
         self.delayed_to_client.get() > 0 || self.to_client.write_lock.try_lock().is_err()
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use scrubjay_core::entry::{Direction, EntryKind, Terminator};
 use scrubjay_core::message::Parts;
-use scrubjay_core::rules::{Judgement, Onward};
+use scrubjay_core::rules::{Forwarded, Judgement};
 use scrubjay_tape::recording::Item;
 
 use crate::backend::Answer;
@@ -19,10 +19,10 @@ pub(crate) struct RuledLine {
 impl RuledLine {
     /// Returns the line to pass on; empty if the rules stopped it.
     pub(crate) fn text(&self) -> std::borrow::Cow<'_, str> {
-        match &self.judgement.onward {
-            Onward::Other(other) => String::from_utf8_lossy(other),
-            Onward::Same => self.original.as_str().into(),
-            Onward::Nothing => "".into(),
+        match &self.judgement.forwarded {
+            Forwarded::Changed(other) => String::from_utf8_lossy(other),
+            Forwarded::Unchanged => self.original.as_str().into(),
+            Forwarded::Nothing => "".into(),
         }
     }
 
@@ -47,13 +47,13 @@ pub(crate) fn answer_in(line: &str) -> Option<Answer> {
 }
 
 /// Returns the index, among the entries of a line, of the message that is passed on.
-pub(crate) fn onward_index(judgement: &Judgement) -> usize {
-    usize::from(matches!(judgement.onward, Onward::Other(_)))
+pub(crate) fn forwarded_index(judgement: &Judgement) -> usize {
+    usize::from(matches!(judgement.forwarded, Forwarded::Changed(_)))
 }
 
 /// Returns the index, among the entries of a line, of the message that is sent back, if there is one.
 pub(crate) fn back_index(judgement: &Judgement) -> usize {
-    onward_index(judgement) + 1
+    forwarded_index(judgement) + 1
 }
 
 /// Returns the entries of a line, in the order in which they are recorded together.
@@ -68,13 +68,13 @@ pub(crate) fn items<'a>(
         ..Item::new(EntryKind::Message, direction, terminator, payload)
     };
     let mut items = Vec::with_capacity(3);
-    match &judgement.onward {
-        Onward::Other(other) => {
+    match &judgement.forwarded {
+        Forwarded::Changed(other) => {
             // Both: the tape shows what was received and what the receiver got.
             items.push(Item::new(EntryKind::Original, direction, terminator, line));
             items.push(marked(direction, terminator, other));
         }
-        Onward::Same | Onward::Nothing => items.push(marked(direction, terminator, line)),
+        Forwarded::Unchanged | Forwarded::Nothing => items.push(marked(direction, terminator, line)),
     }
     items.extend(judgement.back.as_ref().map(|back| marked(direction.reversed(), Terminator::Lf, back)));
     items

@@ -21,7 +21,7 @@ use scrubjay_tape::format::header::SessionRef;
 use scrubjay_tape::recording::Recording;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use self::call::Ticket;
+use self::call::CallKey;
 pub use self::call::{Call, CallGuard, Demand};
 pub use self::client_facts::ClientFacts;
 use self::delivery::DroppedCount;
@@ -32,14 +32,14 @@ pub(crate) use self::recorded::{Sealing, seal};
 use self::standing_stream::StandingStream;
 use crate::backend::list::{BackendList, ListDigest, ListKind};
 use crate::backend::{Answer, Owner};
-use crate::budget::{Account, Budget, Charge, Full, Use};
+use crate::budget::{Account, Budget, Charge, MemoryUse, OverBudget};
 use crate::delivery::{InTransit, Outgoing};
 use crate::gateway::NameTable;
 use crate::record_first::shared;
 use crate::relay::Options;
 
 /// How many lines may wait for a client that does not read. The budget limits their bytes.
-pub const OUTBOX_MAX: usize = 256;
+pub(crate) const OUTBOX_MAX: usize = 256;
 /// How many requests of one client may be under way: each has a task, and may hold a call of a backend.
 pub const CALLS_MAX: usize = 1024;
 /// How many messages of backends may wait for one client because rules delay them.
@@ -76,12 +76,12 @@ pub struct Session {
     pub(crate) account: Arc<Account>,
     facts: Mutex<Arc<ClientFacts>>,
     /// The memory that the facts take.
-    facts_room: Mutex<Charge>,
+    facts_charge: Mutex<Charge>,
     /// Whether its client has stated its facts.
     is_opened: AtomicBool,
     is_over: AtomicBool,
-    calls: Mutex<HashMap<Ticket, Arc<Call>>>,
-    next_ticket: AtomicU64,
+    calls: Mutex<HashMap<CallKey, Arc<Call>>>,
+    next_call_number: AtomicU64,
     /// Permits for messages that rules delay on their way from backends that serve others too.
     pub(crate) held: Arc<Semaphore>,
     asks: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
@@ -128,7 +128,7 @@ impl Session {
     ) -> Self {
         let account = budget.session();
         Self {
-            facts_room: Mutex::new(account.nothing(Use::State)),
+            facts_charge: Mutex::new(account.nothing(MemoryUse::State)),
             account,
             is_inferred: client.is_some(),
             may_be_several: false,
@@ -141,7 +141,7 @@ impl Session {
             is_opened: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             calls: Mutex::default(),
-            next_ticket: AtomicU64::new(1),
+            next_call_number: AtomicU64::new(1),
             held: Arc::new(Semaphore::new(HELD_MAX)),
             asks: Mutex::default(),
             next_ask: AtomicU64::new(1),
@@ -170,13 +170,13 @@ impl Session {
     }
 
     /// Notes that the client sent something now.
-    pub fn touch(&self) {
+    pub(crate) fn touch(&self) {
         *lock(&self.seen) = clock::now().instant;
     }
 
     /// Returns how long ago the client sent something.
     #[must_use]
-    pub fn silent(&self) -> std::time::Duration {
+    pub(crate) fn silent(&self) -> std::time::Duration {
         lock(&self.seen).elapsed()
     }
 
@@ -188,19 +188,19 @@ impl Session {
 
     /// Returns what the client stated about itself.
     #[must_use]
-    pub fn facts(&self) -> Arc<ClientFacts> {
+    pub(crate) fn facts(&self) -> Arc<ClientFacts> {
         lock(&self.facts).clone()
     }
 
     /// Returns whether the client has stated its facts.
     #[must_use]
-    pub fn is_opened(&self) -> bool {
+    pub(crate) fn is_opened(&self) -> bool {
         self.is_opened.load(Ordering::Acquire)
     }
 
     /// Returns whether it is a legacy client, which is sent notifications without a request.
     #[must_use]
-    pub fn is_legacy(&self) -> bool {
+    pub(crate) fn is_legacy(&self) -> bool {
         self.is_opened.load(Ordering::Acquire) && self.facts().era == Era::Legacy
     }
 
@@ -208,14 +208,14 @@ impl Session {
     ///
     /// # Errors
     /// There is no room for it.
-    pub fn set_facts(&self, facts: impl Into<Arc<ClientFacts>>) -> Result<(), Full> {
+    pub(crate) fn set_facts(&self, facts: impl Into<Arc<ClientFacts>>) -> Result<(), OverBudget> {
         let facts = facts.into();
         let bytes = facts.bytes();
         if bytes > FACTS_BYTES_MAX {
             let key = "what a client may say of itself";
-            return Err(Full { key, bytes_max: FACTS_BYTES_MAX, wanted: bytes });
+            return Err(OverBudget { key, bytes_max: FACTS_BYTES_MAX, wanted: bytes });
         }
-        lock(&self.facts_room).resize(SESSION_BYTES + bytes)?;
+        lock(&self.facts_charge).resize(SESSION_BYTES + bytes)?;
         // Only now: without memory for its facts a session counts as not opened, and is ended.
         self.is_opened.store(true, Ordering::Release);
         *lock(&self.facts) = facts;
@@ -229,13 +229,13 @@ impl Session {
 
     /// Returns the id by which toolsets know this connection; the handle cannot be derived from it.
     #[must_use]
-    pub fn connection(&self) -> String {
+    pub(crate) fn connection(&self) -> String {
         SessionRef::of_connection(&self.id).id
     }
 
     /// Drops what waits for a standing stream.
-    pub(crate) fn drop_kept(&self) {
-        self.standing.drop_kept();
+    pub(crate) fn drop_queued(&self) {
+        self.standing.drop_queued();
     }
 
     /// Takes a standing stream, and returns what is to go out on it first.
@@ -243,14 +243,14 @@ impl Session {
         self.standing.attach(outbox)
     }
 
-    /// Ends the standing stream, and returns what was kept for it: it is newer than what is on the stream.
+    /// Ends the standing stream, and returns what was queued for it: it is newer than what is on the stream.
     pub(crate) fn detach(&self) -> VecDeque<Outgoing> {
         self.standing.detach()
     }
 
     /// Returns where the client can be asked something now: its standing stream, or that of a request under way.
     #[must_use]
-    pub fn reachable(&self) -> Option<Outbox> {
+    pub(crate) fn reachable(&self) -> Option<Outbox> {
         self.standing.outbox().or_else(|| lock(&self.calls).values().next().map(|call| call.outbox()))
     }
 

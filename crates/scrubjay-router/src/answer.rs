@@ -102,7 +102,9 @@ fn plan(name: &str, arguments: Value, functions: &Functions<'_>) -> Result<Plann
             if mcp_method.trim().is_empty() {
                 return Err(wrong("mcp_method is empty"));
             }
-            if OWN_METHODS.contains(&mcp_method.as_str()) || mcp_method.starts_with("notifications/") {
+            if OWN_METHODS.contains(&mcp_method.as_str())
+                || mcp_method.starts_with(method::NOTIFICATIONS_PREFIX)
+            {
                 return Err(wrong("mcp_method is not one to be called for a task"));
             }
             // Other methods have no schema here: their server checks the params.

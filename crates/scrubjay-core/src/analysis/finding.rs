@@ -100,7 +100,7 @@ const WAITING_WORDS: [&str; 10] =
 impl Call {
     /// Returns the tool that it calls, if it calls one.
     pub(super) fn tool(&self) -> Option<&str> {
-        self.subject.strip_prefix("tools/call ")
+        self.subject.strip_prefix(method::TOOLS_CALL)?.strip_prefix(' ')
     }
 
     /// Returns whether the client asked for work, rather than for the state of something.
@@ -110,7 +110,7 @@ impl Call {
             let method = &*self.subject;
             POLLS.contains(&method)
                 || method.ends_with("/list")
-                || method.starts_with("tasks/")
+                || method.starts_with(method::TASKS_PREFIX)
                 || method.starts_with("subscriptions/")
         };
         self.is_client_request() && (self.tool().is_some() || !is_poll())

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use super::{BATCH_MAX, DEPTH_MAX, Defect, Envelope, Era, JsonId, MessageKind, References};
 use crate::json::{fields, members, text};
-use crate::protocol::{meta, method};
+use crate::protocol::{meta, method, result};
 
 impl Envelope {
     /// Reads a message.
@@ -104,10 +104,10 @@ impl Envelope {
                 "name",
                 "uri",
                 "_meta",
-                "progressToken",
+                meta::PROGRESS_TOKEN,
                 "requestId",
-                "requestState",
-                "inputResponses",
+                result::REQUEST_STATE,
+                result::INPUT_RESPONSES,
                 "taskId",
                 "protocolVersion",
                 "clientInfo",
@@ -172,8 +172,8 @@ impl Envelope {
             result,
             [
                 "isError",
-                "resultType",
-                "requestState",
+                result::RESULT_TYPE,
+                result::REQUEST_STATE,
                 "task",
                 "taskId",
                 "_meta",
@@ -184,7 +184,7 @@ impl Envelope {
         let [meta_task, meta_server] = members(meta, [meta::RELATED_TASK, meta::SERVER_INFO]);
         let [created] = members(task, ["taskId"]);
         self.is_error = is_error.is_some_and(|e| e.get() == "true");
-        self.input_required = text(result_type).as_deref() == Some("input_required");
+        self.input_required = text(result_type).as_deref() == Some(result::INPUT_REQUIRED);
         self.protocol_version = text(version);
         self.peer_info = meta_server.or(server).map(|s| s.get().to_owned());
         self.references.request_state = text(state);

@@ -24,8 +24,8 @@ pub(super) fn of_request(payload: &[u8]) -> u64 {
         return 0;
     };
     let [method, params] = fields.values;
-    match method.map(RawValue::get) {
-        Some(r#""tools/call""#) => {
+    match method.and_then(|method| method.get().strip_prefix('"')?.strip_suffix('"')) {
+        Some(method::TOOLS_CALL) => {
             let [name, arguments] = members(params, ["name", "arguments"]);
             raw(name) + raw(arguments)
         }

@@ -10,7 +10,7 @@ use super::change::TooLong;
 use super::condition::Certainty;
 use super::document::{Document, MessageNature};
 use super::json_in_text::reach_into_text;
-use super::judgement::{Judgement, Onward};
+use super::judgement::{Forwarded, Judgement};
 use super::matching::MatchingRules;
 use super::refusal::{RefusalReason, Refused};
 use super::strict::{check, check_paths};
@@ -92,11 +92,11 @@ impl Judgement {
         let line = reply.body.to(&document.id());
         match nature {
             MessageNature::Request => {
-                self.onward = Onward::Nothing;
+                self.forwarded = Forwarded::Nothing;
                 self.back = Some(line);
             }
-            MessageNature::Answer => self.onward = Onward::Other(line),
-            MessageNature::Notification => self.onward = Onward::Nothing,
+            MessageNature::Answer => self.forwarded = Forwarded::Changed(line),
+            MessageNature::Notification => self.forwarded = Forwarded::Nothing,
         }
         self
     }

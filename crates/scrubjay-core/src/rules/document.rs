@@ -13,6 +13,7 @@ use crate::json::escape::Unescaped;
 use crate::json::path::{Path, PathError};
 use crate::json::strict::JsonProblem;
 use crate::json::tree::{NodeKind, Tree};
+use crate::protocol::method;
 
 /// A JSONPath below a message's parameters, result or error.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +83,7 @@ impl<'a> Document<'a> {
 
     /// Returns the tool that the message calls, if it calls one.
     pub(super) fn tool(&self) -> Option<Cow<'_, [u8]>> {
-        self.method().filter(|method| **method == *b"tools/call")?;
+        self.method().filter(|method| **method == *method::TOOLS_CALL.as_bytes())?;
         self.string(self.member(0, b"params")?, b"name")
     }
 

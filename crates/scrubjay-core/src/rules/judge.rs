@@ -13,7 +13,7 @@ use super::Rules;
 use super::apply::{RuleOutcome, RuleSubject};
 use super::change::Edits;
 use super::document::{Document, MessageNature};
-use super::judgement::{Judgement, Onward};
+use super::judgement::{Forwarded, Judgement};
 use super::matching::{MatchingRules, OpenRequests, ReferenceKey, ReferenceTable};
 use super::portable::plain_id;
 use super::refusal::{RefusalReason, Refused, SEPARATORS_ESCAPED};
@@ -23,6 +23,7 @@ use crate::envelope::BATCH_MAX;
 use crate::json::edit;
 use crate::json::strict::{JsonProblem, escape_separators, scan};
 use crate::json::tree::Tree;
+use crate::protocol::method;
 
 /// The number of earlier rule sets that are kept for open requests. The answer to a request under an older one is
 /// blocked, because the rules that apply to it are gone.
@@ -164,10 +165,10 @@ impl Judge {
         if let Some(back) = &mut judgement.back {
             *back = escape_separators(back, &scan(back)?);
         }
-        let text = match &judgement.onward {
-            Onward::Nothing => return Ok(judgement),
-            Onward::Same => line,
-            Onward::Other(other) => {
+        let text = match &judgement.forwarded {
+            Forwarded::Nothing => return Ok(judgement),
+            Forwarded::Unchanged => line,
+            Forwarded::Changed(other) => {
                 separators = scan(other)?;
                 other
             }
@@ -177,7 +178,7 @@ impl Judge {
             if escaped.len() > self.bytes_max {
                 return Err(Refused { why: RefusalReason::TooLong, at: separators[0] });
             }
-            judgement.onward = Onward::Other(escaped);
+            judgement.forwarded = Forwarded::Changed(escaped);
             judgement.marks.note(SEPARATORS_ESCAPED, RuleEffects::CHANGED);
         }
         Ok(judgement)
@@ -204,13 +205,13 @@ impl Judge {
             // A batch is one line, so all its messages wait for the longest delay.
             whole.delay = whole.delay.max(one.delay);
             back.extend(one.back);
-            match one.onward {
-                Onward::Same => {}
-                Onward::Other(other) => {
+            match one.forwarded {
+                Forwarded::Unchanged => {}
+                Forwarded::Changed(other) => {
                     put += other.len();
                     edits.push((range, other));
                 }
-                Onward::Nothing => gone.push(*member),
+                Forwarded::Nothing => gone.push(*member),
             }
         }
         if !back.is_empty() {
@@ -218,14 +219,14 @@ impl Judge {
         }
         // An empty batch is not valid JSON-RPC, so nothing at all is sent.
         if !gone.is_empty() && gone.len() == members.len() {
-            whole.onward = Onward::Nothing;
+            whole.forwarded = Forwarded::Nothing;
         } else if !gone.is_empty() || !edits.is_empty() {
             whole.marks.add_effects(RuleEffects::CHANGED);
             let taken = edit::take_out(&tree, 0, |member| gone.binary_search(&member).is_ok());
             edits.extend(taken.into_iter().map(|(_, range)| (range, Vec::new())));
             edits.sort_by_key(|(range, _)| range.start);
             let edits = edits.iter().map(|(range, with)| (range.clone(), &**with));
-            whole.onward = Onward::Other(edit::apply(text, edits));
+            whole.forwarded = Forwarded::Changed(edit::apply(text, edits));
         }
         Ok(whole)
     }
@@ -267,7 +268,7 @@ impl Judge {
         }
         // Text that no rule changed is still borrowed from the line, which then passes byte for byte.
         if let Cow::Owned(other) = document.text {
-            judgement.onward = Onward::Other(other);
+            judgement.forwarded = Forwarded::Changed(other);
         }
         Ok(judgement)
     }
@@ -275,7 +276,8 @@ impl Judge {
     /// Returns the rules that a request or a notification matches.
     fn matching_of_sent(&self, direction: Direction, document: &Document<'_>) -> MatchingRules {
         let matching = MatchingRules::exactly(self.in_force.rules.matching(document));
-        let is_news = document.method().is_some_and(|method| method.starts_with(b"notifications/tasks"));
+        let about_task = method::NOTIFICATIONS_TASKS_PREFIX.as_bytes();
+        let is_news = document.method().is_some_and(|method| method.starts_with(about_task));
         // A notification about a task may contain its result, so the rules of the call apply too.
         match is_news.then(|| self.matching_of_task(direction, document)).flatten() {
             Some(task) => matching.or(task),
@@ -287,7 +289,7 @@ impl Judge {
     /// that began the task.
     fn matching_of_answer(&self, direction: Direction, outcome: &RuleOutcome<'_>) -> MatchingRules {
         let RuleOutcome { document, matching, .. } = outcome;
-        if !document.method().is_some_and(|method| method.starts_with(b"tasks/")) {
+        if !document.method().is_some_and(|method| method.starts_with(method::TASKS_PREFIX.as_bytes())) {
             return *matching;
         }
         let matching =

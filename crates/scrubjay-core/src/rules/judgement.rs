@@ -9,7 +9,7 @@ use crate::entry::{RuleEffects, RuleMarks, add_line};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Judgement {
     /// What is forwarded.
-    pub onward: Onward,
+    pub forwarded: Forwarded,
     /// What is sent back to the sender: an answer, or a batch of answers.
     pub back: Option<Vec<u8>>,
     /// The delay before anything is sent either way.
@@ -20,12 +20,12 @@ pub struct Judgement {
 
 /// What is forwarded of a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Onward {
+pub enum Forwarded {
     /// The line, byte for byte.
     #[default]
-    Same,
+    Unchanged,
     /// Another line.
-    Other(Vec<u8>),
+    Changed(Vec<u8>),
     /// Nothing.
     Nothing,
 }

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use super::judgement::{Judgement, Onward};
+use super::judgement::{Forwarded, Judgement};
 use super::salvage::{PartialKind, PartialMessage, salvage};
 use crate::entry::{Direction, RuleEffects};
 use crate::json::strict::{self, JsonProblem, VALUES_MAX};
@@ -128,18 +128,18 @@ impl Refused {
         let whole = self.why != RefusalReason::Text(JsonProblem::TooManyValues);
         let messages = salvage(line, whole);
         let error = self.error();
-        let (mut back, mut onward) = (Vec::new(), Vec::new());
+        let (mut back, mut forwarded) = (Vec::new(), Vec::new());
         for PartialMessage { kind, id } in &messages {
             match (kind, id) {
                 (PartialKind::Request, Some(id)) => back.push(message::raw_error(id, &error)),
                 (PartialKind::Answer, Some(id)) => {
                     is_answered(id);
-                    onward.push(message::raw_error(id, &error));
+                    forwarded.push(message::raw_error(id, &error));
                 }
                 _ => {}
             }
         }
-        let has_recipient = !back.is_empty() || !onward.is_empty();
+        let has_recipient = !back.is_empty() || !forwarded.is_empty();
         let waits = messages.iter().any(|message| message.kind != PartialKind::Notification);
         // A server's stray output expects no answer; a client's unreadable line may be a request.
         if !has_recipient && waits && direction == Direction::ClientToServer {
@@ -153,7 +153,7 @@ impl Refused {
             many => Some(format!("[{}]", many.join(",")).into_bytes()),
         };
         let mut judgement = Judgement {
-            onward: joined(onward).map_or(Onward::Nothing, Onward::Other),
+            forwarded: joined(forwarded).map_or(Forwarded::Nothing, Forwarded::Changed),
             back: joined(back),
             ..Judgement::default()
         };

@@ -12,7 +12,7 @@ use super::portable::{is_plain_id, is_plain_name};
 use super::refusal::{RefusalReason, Refused};
 use crate::json::fold::fold;
 use crate::json::tree::NodeKind;
-use crate::protocol::meta;
+use crate::protocol::{meta, method, result};
 
 /// The keys of an object that are compared one by one; further ones are kept in a set, so that large objects cost no
 /// more.
@@ -21,8 +21,16 @@ const FEW_KEYS: usize = 8;
 const ENVELOPE: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
 const ERROR: [&str; 3] = ["code", "message", "data"];
 /// The keys of a result that decide whether a message is nested in it; all other keys are a server's own.
-const RESULT: [&str; 8] =
-    ["_meta", "error", "inputRequests", "requestState", "result", "resultType", "task", "taskId"];
+const RESULT: [&str; 8] = [
+    "_meta",
+    "error",
+    result::INPUT_REQUESTS,
+    result::REQUEST_STATE,
+    "result",
+    result::RESULT_TYPE,
+    "task",
+    "taskId",
+];
 const PARAMS: [&str; 45] = [
     "_meta",
     "argument",
@@ -36,8 +44,8 @@ const PARAMS: [&str; 45] = [
     "error",
     "includeContext",
     "initializationOptions",
-    "inputRequests",
-    "inputResponses",
+    result::INPUT_REQUESTS,
+    result::INPUT_RESPONSES,
     "level",
     "logger",
     "maxTokens",
@@ -48,12 +56,12 @@ const PARAMS: [&str; 45] = [
     "modelPreferences",
     "name",
     "progress",
-    "progressToken",
+    meta::PROGRESS_TOKEN,
     "protocolVersion",
     "reason",
     "ref",
     "requestId",
-    "requestState",
+    result::REQUEST_STATE,
     "requestedSchema",
     "result",
     "status",
@@ -231,7 +239,7 @@ impl StrictCheck<'_, '_> {
     fn tool_is_named(&self) -> Result<(), Refused> {
         let document = self.0;
         let Some(method) = document.method() else { return Ok(()) };
-        if !matches!(&*method, b"tools/call" | b"prompts/get") {
+        if ![method::TOOLS_CALL, method::PROMPTS_GET].iter().any(|named| *method == *named.as_bytes()) {
             return Ok(());
         }
         let params =

@@ -44,10 +44,10 @@ fn call(id: u64, tool: &str, arguments: &Value) -> String {
 }
 
 fn text(judgement: &Judgement) -> String {
-    match &judgement.onward {
-        Onward::Same => "same".to_owned(),
-        Onward::Nothing => "nothing".to_owned(),
-        Onward::Other(other) => String::from_utf8(other.clone()).unwrap(),
+    match &judgement.forwarded {
+        Forwarded::Unchanged => "same".to_owned(),
+        Forwarded::Nothing => "nothing".to_owned(),
+        Forwarded::Changed(other) => String::from_utf8(other.clone()).unwrap(),
     }
 }
 
@@ -72,7 +72,7 @@ fn the_first_deciding_rule_is_the_last_to_apply() {
     let judged = judgement.marks.as_marks();
     assert_eq!((judged.rule_names(), judged.effects), (vec!["note", "no-deletes"], RuleEffects::BLOCKED));
     let judgement = judge.line(C, call(2, "delete_tmp", &json!({})).as_bytes());
-    assert_eq!((judgement.onward.clone(), judgement.back.clone()), (Onward::Same, None));
+    assert_eq!((judgement.forwarded.clone(), judgement.back.clone()), (Forwarded::Unchanged, None));
     let judged = judgement.marks.as_marks();
     assert_eq!((judged.rule_names(), judged.tag_names()), (vec!["note", "fine"], vec!["seen"]));
     assert!(!judged.is_intercepted());
@@ -83,7 +83,7 @@ fn every_part_of_a_match_narrows_it() {
     let by = |when: RuleMatch| {
         let mut judge = judge(vec![rule("r", when, block())]);
         let one = judge.line(C, call(1, "read", &json!({ "path": "/etc/passwd", "n": 3 })).as_bytes());
-        one.onward == Onward::Nothing
+        one.forwarded == Forwarded::Nothing
     };
     assert!(by(RuleMatch::default()));
     assert!(by(RuleMatch { direction: Some(C), ..RuleMatch::default() }));
@@ -323,7 +323,7 @@ fn numbers_of_any_size_are_compared() {
         judge(vec![rule("no", RuleMatch { conditions: vec![large], ..RuleMatch::default() }, block())]);
     for (number, stops) in [("1e400", true), ("1e10", false), ("\"1e301\"", true), ("\"x\"", false)] {
         let line = format!(r#"{{"id":1,"method":"m","params":{{"n":{number}}}}}"#);
-        assert_eq!(judge.line(C, line.as_bytes()).onward == Onward::Nothing, stops, "{number}");
+        assert_eq!(judge.line(C, line.as_bytes()).forwarded == Forwarded::Nothing, stops, "{number}");
     }
 }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use scrubjay_core::entry::Direction;
 use scrubjay_core::glob::Glob;
 use scrubjay_core::rules::{
-    Condition, JsonPath, Judge, Judgement, Onward, Rule, RuleAction, RuleMatch, Rules, ValueCheck,
+    Condition, Forwarded, JsonPath, Judge, Judgement, Rule, RuleAction, RuleMatch, Rules, ValueCheck,
 };
 
 use self::attack::Chance;
@@ -98,10 +98,10 @@ struct Passed {
 
 /// Returns what is forwarded, with its line end.
 fn onward(judgement: &Judgement, line: &[u8]) -> Option<Vec<u8>> {
-    match &judgement.onward {
-        Onward::Same => Some([line, b"\n"].concat()),
-        Onward::Other(other) => Some([other.as_slice(), b"\n"].concat()),
-        Onward::Nothing => None,
+    match &judgement.forwarded {
+        Forwarded::Unchanged => Some([line, b"\n"].concat()),
+        Forwarded::Changed(other) => Some([other.as_slice(), b"\n"].concat()),
+        Forwarded::Nothing => None,
     }
 }
 

@@ -1,8 +1,8 @@
 //! Opens the connection that serves a client, if none is open: chooses the era and the slot, and sends a new server
 //! what clients tell a server once.
 //!
-//! A start runs in a task beside the request that needs it. Each slot has one start at a time; later requests wait for
-//! it.
+//! A start runs in a task of its own, not in the request that needs it. Each slot has one start at a time; later
+//! requests wait for it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -26,7 +26,8 @@ use super::{Answer, Backend, CallError, Link, Owner};
 use crate::bridge::endpoint::{Endpoint, EndpointError};
 use crate::bridge::{self, http::OnSent};
 use crate::config::BackendLink;
-use crate::delivery::HandedOver;
+use crate::delivery::BridgeReceipts;
+use crate::own_info::client_info;
 use crate::session::{Session, lock};
 
 /// How long a server may take to answer `server/discover` when it is not also sent `initialize`.
@@ -192,7 +193,7 @@ impl Handshake<'_> {
         // A client's own connection declares what the client itself declared, as without a gateway.
         let (capabilities, info) = match &owner {
             Some(_) => self.client(),
-            None => (CAPABILITIES.to_owned(), own_info()),
+            None => (CAPABILITIES.to_owned(), client_info()),
         };
         let params = |version: &str| {
             format!(r#"{{"protocolVersion":"{version}","capabilities":{capabilities},"clientInfo":{info}}}"#)
@@ -221,7 +222,7 @@ impl Handshake<'_> {
             Era::Legacy => facts.capabilities.clone(),
             Era::Modern => facts.legacy_capabilities(),
         };
-        (capabilities, facts.named().map_or_else(own_info, str::to_owned))
+        (capabilities, facts.named().map_or_else(client_info, str::to_owned))
     }
 
     fn settle(&self, greeted: GreetedServer, owner: Owner) -> Arc<Connection> {
@@ -262,7 +263,7 @@ fn open(backend: &Backend, session: Option<&Arc<Session>>) -> Result<Arc<RpcChan
             let endpoint = Endpoint::new(url, headers)?
                 .with_message_bytes_max(backend.record_options.message_bytes_max)
                 .with_first_transport(*sse);
-            let handed_over = Arc::new(Mutex::new(HandedOver::default()));
+            let handed_over = Arc::new(Mutex::new(BridgeReceipts::default()));
             let receipts = handed_over.clone();
             let on_sent: OnSent = Box::new(move |number, why_not| {
                 let receipt = lock(&receipts).take(number);
@@ -305,12 +306,8 @@ pub(crate) fn modern_meta(capabilities: &str, info: &str) -> String {
     )
 }
 
-fn own_info() -> String {
-    format!(r#"{{"name":"scrubjay","version":"{}"}}"#, env!("CARGO_PKG_VERSION"))
-}
-
 async fn discover(channel: Arc<RpcChannel>, patience: Duration) -> Result<GreetedServer, ConnectError> {
-    let params = format!(r#"{{"_meta":{{{}}}}}"#, modern_meta(CAPABILITIES, &own_info()));
+    let params = format!(r#"{{"_meta":{{{}}}}}"#, modern_meta(CAPABILITIES, &client_info()));
     let answer = ask(&channel, method::SERVER_DISCOVER, &params, patience).await?;
     let result = raw(&answer)?;
     let supported = message::elements(message::member(Some(result), "supportedVersions"));

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use thiserror::Error;
 
 use super::CallError;
-use crate::budget::{Charge, Full};
+use crate::budget::{Charge, OverBudget};
 
 /// The memory of an element besides its text: two `String`s in a vector, and what the allocator adds.
 const ITEM_BYTES: usize = 96;
@@ -120,7 +120,7 @@ pub(crate) struct BackendList {
     /// The hash of each definition in it, by name, computed at first use.
     hashes: OnceLock<Hashes>,
     /// Its memory, charged for as long as it is in use.
-    room: Option<Charge>,
+    charge: Option<Charge>,
 }
 
 /// Why a backend's list could not be read.
@@ -147,7 +147,7 @@ pub(crate) enum ListError {
     },
     /// There is no memory for its pages.
     #[error(transparent)]
-    Full(#[from] Full),
+    Full(#[from] OverBudget),
     /// The task that read it ended early, by a panic or with the runtime.
     #[error("reading the list failed")]
     Aborted,
@@ -240,13 +240,13 @@ impl BackendList {
     }
 
     /// Attaches the charge for its memory.
-    pub(super) fn with_charge(self, room: Option<Charge>) -> Self {
-        Self { room, ..self }
+    pub(super) fn with_charge(self, charge: Option<Charge>) -> Self {
+        Self { charge, ..self }
     }
 
     /// Returns whether it may be stored: only if its memory is charged.
     pub(crate) fn may_be_kept(&self) -> bool {
-        self.items.is_empty() || self.room.is_some()
+        self.items.is_empty() || self.charge.is_some()
     }
 
     fn add(&mut self, kind: ListKind, item: &RawValue) {

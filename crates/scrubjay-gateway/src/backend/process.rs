@@ -63,7 +63,7 @@ pub(crate) type StderrTail = Arc<Mutex<VecDeque<String>>>;
 #[derive(Debug, Error)]
 pub(crate) enum ProgramError {
     /// The backend is reached in another way.
-    #[error("it is no program")]
+    #[error("it is not started as a program: its configuration has no command")]
     NoProgram,
     /// The system does not start it.
     #[error("cannot start \"{program}\": {source}")]

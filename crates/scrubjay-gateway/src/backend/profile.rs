@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use super::list::{BackendList, ListDigest, ListItem, ListKind};
-use crate::budget::{Account, Use};
+use crate::budget::{Account, MemoryUse};
 use crate::profile_store::ProfileStore;
 use crate::session::lock;
 
@@ -84,7 +84,7 @@ struct ProfileData {
     greetings: [Option<Greeting>; 2],
     lists: HashMap<(bool, ListKind), Arc<BackendList>>,
     /// Whether a client waited in vain for its greeting or a list.
-    kept_waiting: bool,
+    was_slow: bool,
 }
 
 impl BackendProfile {
@@ -132,7 +132,7 @@ impl BackendProfile {
 
     pub(super) fn learn_greeting(&self, era: Era, greeting: Greeting) {
         let mut facts = lock(&self.facts);
-        facts.kept_waiting = false;
+        facts.was_slow = false;
         // A copy of the same greeting counts as the same: the file has it already.
         let is_same = |before: &Greeting| Greeting { is_copy: false, ..before.clone() } == greeting;
         let is_news = !facts.greetings[era as usize].as_ref().is_some_and(is_same);
@@ -163,8 +163,8 @@ impl BackendProfile {
         if let Some(same) = shared.get(&key).and_then(Weak::upgrade) {
             return same;
         }
-        let room = self.account.charge(Use::BackendList, offer.bytes()).ok();
-        let offer = Arc::new(offer.with_charge(room));
+        let charge = self.account.charge(MemoryUse::BackendList, offer.bytes()).ok();
+        let offer = Arc::new(offer.with_charge(charge));
         // Entries of lists that are not in use any more are removed where the map grows.
         shared.retain(|_, offer| offer.strong_count() > 0);
         shared.insert(key, Arc::downgrade(&offer));
@@ -174,7 +174,7 @@ impl BackendProfile {
     /// Notes a list of definitions.
     pub(crate) fn learn_list(&self, era: Era, kind: ListKind, offer: &Arc<BackendList>) {
         let mut facts = lock(&self.facts);
-        facts.kept_waiting = false;
+        facts.was_slow = false;
         if !kind.is_definition() || !offer.may_be_kept() {
             return;
         }
@@ -188,16 +188,16 @@ impl BackendProfile {
     }
 
     /// Notes that a client waited in vain: the next one does not wait as long.
-    pub(crate) fn keeps_waiting(&self) {
-        let before = std::mem::replace(&mut lock(&self.facts).kept_waiting, true);
+    pub(crate) fn note_slow(&self) {
+        let before = std::mem::replace(&mut lock(&self.facts).was_slow, true);
         if !before {
             self.save();
         }
     }
 
     /// Returns whether the last client that waited for it waited in vain.
-    pub(crate) fn kept_waiting(&self) -> bool {
-        lock(&self.facts).kept_waiting
+    pub(crate) fn was_slow(&self) -> bool {
+        lock(&self.facts).was_slow
     }
 
     fn save(&self) {
@@ -215,7 +215,7 @@ const KINDS: [ListKind; 2] = [ListKind::Tools, ListKind::Prompts];
 impl ProfileData {
     fn write(&self) -> Value {
         let at_s = clock::now().wall_ns / 1_000_000_000;
-        let mut all = json!({ "version": 1, "at": at_s, "keptWaiting": self.kept_waiting });
+        let mut all = json!({ "version": 1, "at": at_s, "keptWaiting": self.was_slow });
         for (era, word) in ERAS {
             let mut facts = json!({ "speaks": self.speaks[era as usize] });
             if let Some(greeting) = &self.greetings[era as usize] {
@@ -236,7 +236,7 @@ impl ProfileData {
     /// Reads what `write` made; anything else in the file is ignored, and so are lists that there is no room for.
     fn read(all: &Value, share: impl Fn(ListKind, BackendList) -> Arc<BackendList>) -> Self {
         let mut facts =
-            Self { kept_waiting: all["keptWaiting"].as_bool().unwrap_or_default(), ..Self::default() };
+            Self { was_slow: all["keptWaiting"].as_bool().unwrap_or_default(), ..Self::default() };
         let age_s =
             (clock::now().wall_ns / 1_000_000_000).saturating_sub(all["at"].as_u64().unwrap_or_default());
         for (era, word) in ERAS {
@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         let mut facts =
-            ProfileData { speaks: [Some(true), Some(false)], kept_waiting: true, ..ProfileData::default() };
+            ProfileData { speaks: [Some(true), Some(false)], was_slow: true, ..ProfileData::default() };
         facts.greetings[Era::Legacy as usize] = Some(Greeting {
             capabilities: r#"{"tools":{}}"#.to_owned(),
             instructions: Some("be kind".to_owned()),
@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(read.speaks, facts.speaks);
         assert_eq!(read.greetings, facts.greetings);
         assert_eq!(read.lists, facts.lists);
-        assert!(read.kept_waiting);
+        assert!(read.was_slow);
         // A damaged file is read as an empty one.
         for odd in [json!(null), json!([1]), json!({ "legacy": 3, "modern": { "tools": [1, {}] } })] {
             assert_eq!(ProfileData::read(&odd, share).speaks, [None, None]);

@@ -4,11 +4,10 @@ use std::{fmt, io};
 
 use hyper::Uri;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use scrubjay_core::message_limit::MessageLimit;
+use scrubjay_core::protocol;
 use scrubjay_http::Client;
 use thiserror::Error;
-
-/// The longest message, unless the configuration sets another limit.
-const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
 /// How many idle connections to a server are kept.
 const IDLE_CONNECTIONS_MAX: usize = 16;
@@ -22,11 +21,11 @@ const RESERVED: [&str; 14] = [
     "content-type",
     "expect",
     "host",
-    "last-event-id",
-    "mcp-method",
-    "mcp-name",
-    "mcp-protocol-version",
-    "mcp-session-id",
+    protocol::header::LAST_EVENT_ID,
+    protocol::header::METHOD,
+    protocol::header::NAME,
+    protocol::header::PROTOCOL_VERSION,
+    protocol::header::SESSION_ID,
     "transfer-encoding",
     "upgrade",
 ];
@@ -36,7 +35,7 @@ const RESERVED: [&str; 14] = [
 pub struct Endpoint {
     pub(crate) url: Uri,
     pub(crate) headers: HeaderMap,
-    pub(super) message_bytes_max: usize,
+    pub(super) message_limit: MessageLimit,
     /// Whether the user says that it speaks the first HTTP transport.
     pub(super) first_transport: bool,
 }
@@ -45,13 +44,13 @@ pub struct Endpoint {
 #[derive(Debug, Error)]
 pub enum EndpointError {
     /// Not an address.
-    #[error("\"{0}\" is no http:// or https:// address")]
+    #[error("\"{0}\" is not an http:// or https:// address")]
     Url(String),
     /// A password in the address would show in lists and logs.
     #[error("the address holds a user name or password: put them into a header instead")]
     Credentials,
     /// Not a header.
-    #[error("\"{0}\" is no name of a header")]
+    #[error("\"{0}\" is not the name of a header")]
     Name(String),
     /// Not a header's value.
     #[error("the value of the header {0} has characters a header cannot hold")]
@@ -83,13 +82,13 @@ impl Endpoint {
         }
         let headers = headers.into_iter().map(|(name, value)| header(name, value));
         let headers = headers.collect::<Result<HeaderMap, _>>()?;
-        Ok(Self { url: uri, headers, message_bytes_max: MESSAGE_BYTES_MAX, first_transport: false })
+        Ok(Self { url: uri, headers, message_limit: MessageLimit::DEFAULT, first_transport: false })
     }
 
     /// Sets the length of the longest message.
     #[must_use]
     pub fn with_message_bytes_max(mut self, message_bytes_max: usize) -> Self {
-        self.message_bytes_max = message_bytes_max;
+        self.message_limit = message_bytes_max.into();
         self
     }
 
@@ -121,7 +120,7 @@ impl fmt::Debug for Endpoint {
 
 fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), EndpointError> {
     let parsed = HeaderName::from_bytes(name.as_bytes()).map_err(|_| EndpointError::Name(name.to_owned()))?;
-    if RESERVED.contains(&parsed.as_str()) || parsed.as_str().starts_with("mcp-param-") {
+    if RESERVED.contains(&parsed.as_str()) || parsed.as_str().starts_with(protocol::header::PARAM_PREFIX) {
         return Err(EndpointError::Reserved(name.to_owned()));
     }
     let mut value = HeaderValue::from_str(value).map_err(|_| EndpointError::Value(name.to_owned()))?;

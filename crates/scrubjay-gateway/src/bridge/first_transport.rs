@@ -79,7 +79,7 @@ async fn listen(
     loop {
         for event in events {
             match event {
-                Event::Message(line) => hear(bridge, this, &line).await,
+                Event::Message(line) => receive(bridge, this, &line).await,
                 Event::Endpoint(_) => tracing::warn!("the server names another endpoint; it is not used"),
                 Event::TooLong(bytes) => {
                     tracing::warn!(bytes, "an event of the server is too long, and was dropped");
@@ -106,7 +106,7 @@ async fn listen(
     bridge.end(BridgeEnd::SessionLost);
 }
 
-async fn hear(bridge: &Bridge, this: &FirstTransport, line: &[u8]) {
+async fn receive(bridge: &Bridge, this: &FirstTransport, line: &[u8]) {
     let taken = lock(&this.waiting).take(line, false);
     match taken {
         BridgedLine::Line(line) => {

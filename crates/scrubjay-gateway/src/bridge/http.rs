@@ -29,7 +29,7 @@ use super::mirrored::MirroredHeaders;
 use super::outgoing::NegotiatedProtocol;
 use super::received::{BridgeOutput, ReceivedLine};
 use super::refusal::HttpAnswer;
-use crate::budget::{Budget, Charge, MemoryLimits, Use};
+use crate::budget::{Budget, Charge, MemoryLimits, MemoryUse};
 use crate::session::lock;
 
 /// The most requests under way; others get an error.
@@ -112,7 +112,7 @@ pub(super) struct Bridge {
     _open_count: OpenBridgeCount,
 }
 
-/// The tasks beside the one that reads lines.
+/// The tasks that run while another one reads lines.
 #[derive(Default)]
 struct Tasks {
     requests: JoinSet<()>,
@@ -127,7 +127,7 @@ struct QueuedMessage {
     line: Bytes,
     message: Envelope,
     /// Its memory, charged while it waits.
-    room: Charge,
+    charge: Charge,
 }
 
 /// Presents an HTTP server as a stream to write lines to, and a queue of the lines it sends.
@@ -169,7 +169,7 @@ pub(crate) async fn run(
 ) -> io::Result<BridgeEnd> {
     let client = endpoint.client()?;
     let usual = MemoryLimits::default();
-    let least = endpoint.message_bytes_max.saturating_mul(MemoryLimits::MESSAGES_MIN);
+    let least = endpoint.message_limit.bytes_max().saturating_mul(MemoryLimits::MESSAGES_MIN);
     let budget = Budget::new(MemoryLimits { process_bytes_max: usual.process_bytes_max.max(least), ..usual });
     let output = BridgeOutput::stream(Box::new(writer));
     Ok(Bridge::new(endpoint, client, output, budget, on_sent).run(reader, stop).await)
@@ -239,7 +239,7 @@ impl Bridge {
         one_way: mpsc::Sender<QueuedMessage>,
     ) {
         let mut next = 0;
-        let mut framer = Framer::new(self.endpoint.message_bytes_max);
+        let mut framer = Framer::new(self.endpoint.message_limit);
         loop {
             // A read that fails means the same as the end of the stream.
             let read = reader.read_buf(framer.room()).await.unwrap_or(0);
@@ -249,7 +249,7 @@ impl Bridge {
                         batch.lines().map(|l| Bytes::copy_from_slice(l.bytes)).collect()
                     }
                     FramerOutput::Oversize(line) => {
-                        let limit = self.endpoint.message_bytes_max;
+                        let limit = self.endpoint.message_limit.bytes_max();
                         let why = format!("a message of {} bytes is over the limit of {limit}", line.bytes);
                         (self.on_sent)(next, Some(WhyUndelivered::DroppedByLimit));
                         next += 1;
@@ -309,9 +309,9 @@ impl Bridge {
             }
             (MessageKind::Notification | MessageKind::Response | MessageKind::Error, _) => {
                 // Waiting for room stops the reading, which slows the client instead of dropping its messages.
-                let mut room = self.budget.nothing(Use::Backend, true);
-                match room.resize_within(line.len(), ONE_WAY_TIME_MAX).await {
-                    Ok(()) => drop(one_way.send(QueuedMessage { number, line, message, room }).await),
+                let mut charge = self.budget.nothing(MemoryUse::Backend, true);
+                match charge.resize_within(line.len(), ONE_WAY_TIME_MAX).await {
+                    Ok(()) => drop(one_way.send(QueuedMessage { number, line, message, charge }).await),
                     Err(full) => {
                         tracing::warn!(error = %full, "a message did not reach the server");
                         (self.on_sent)(number, Some(WhyUndelivered::DroppedByLimit));
@@ -330,8 +330,8 @@ impl Bridge {
             self.refuse(message.id.as_ref().map_or("null", JsonId::as_raw), &why, None).await;
             return;
         }
-        let room = match self.budget.charge(Use::Backend, line.len()) {
-            Ok(room) => room,
+        let charge = match self.budget.charge(MemoryUse::Backend, line.len()) {
+            Ok(charge) => charge,
             Err(full) => {
                 (self.on_sent)(number, Some(WhyUndelivered::DroppedByLimit));
                 let id = message.id.as_ref().map_or("null", JsonId::as_raw);
@@ -349,7 +349,7 @@ impl Bridge {
         let bridge = self.clone();
         let task = async move {
             Exchange::new(&bridge, number, &message, &cancelled).run(line).await;
-            drop(room);
+            drop(charge);
             if let Some(id) = &message.id {
                 let mut calls = lock(&bridge.calls);
                 // A later request may have used the same id.
@@ -378,7 +378,7 @@ impl Bridge {
     }
 
     async fn send_one_way(self: Arc<Self>, mut waiting: mpsc::Receiver<QueuedMessage>) {
-        while let Some(QueuedMessage { number, line, message, room: _room }) = waiting.recv().await {
+        while let Some(QueuedMessage { number, line, message, charge: _charge }) = waiting.recv().await {
             let never = Notify::new();
             Exchange::new(&self, number, &message, &never).bounded(ONE_WAY_TIME_MAX).run(line).await;
         }

@@ -8,14 +8,12 @@ use std::collections::HashMap;
 use hyper::header::{HeaderMap, HeaderName};
 use scrubjay_core::envelope::Envelope;
 use scrubjay_core::message::{self, Parts};
+use scrubjay_core::protocol::header::{PARAM_PREFIX, SCHEMA_KEY};
 use scrubjay_core::protocol::method;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
-use super::outgoing::safe;
+use crate::mirrored_headers::{header_text, header_value, mirrored_arguments};
 
-/// The member of a property's schema that names the header.
-const MARK: &str = "x-mcp-header";
 /// The most tools that are remembered; others are called without such headers.
 const TOOLS_MAX: usize = 10_000;
 
@@ -31,14 +29,13 @@ impl MirroredHeaders {
     pub(super) fn learn(&mut self, answer: &[u8]) {
         let Ok(text) = std::str::from_utf8(answer) else { return };
         // Most servers have none: their lists need not be parsed.
-        if self.tools.is_empty() && !text.contains(MARK) {
+        if self.tools.is_empty() && !text.contains(SCHEMA_KEY) {
             return;
         }
         let Ok(answer) = serde_json::from_str::<Value>(text) else { return };
         for tool in answer["result"]["tools"].as_array().into_iter().flatten() {
             let Some(name) = tool["name"].as_str() else { continue };
-            let mut marked = Vec::new();
-            collect(&tool["inputSchema"], &mut Vec::new(), &mut marked);
+            let marked = marked_arguments(&tool["inputSchema"]);
             if marked.is_empty() {
                 self.tools.remove(name);
             } else if self.tools.len() < TOOLS_MAX {
@@ -55,32 +52,24 @@ impl MirroredHeaders {
         let arguments = parts.and_then(|parts| parts.param("arguments"));
         let headers = marked.iter().filter_map(|(path, header)| {
             let value = path.iter().fold(arguments, |within, key| message::member(within, key))?;
-            Some((header.clone(), safe(&spelled(value)?)))
+            Some((header.clone(), header_value(&header_text(value)?)))
         });
         headers.collect()
     }
 }
 
-/// Finds marked properties that are reached by property names alone, not through arrays or alternatives.
-fn collect(schema: &Value, path: &mut Vec<String>, marked: &mut Vec<(Vec<String>, HeaderName)>) {
-    for (key, property) in schema["properties"].as_object().into_iter().flatten() {
-        path.push(key.clone());
-        let is_plain = matches!(property["type"].as_str(), Some("string" | "integer" | "boolean"));
-        let header = property[MARK].as_str().filter(|_| is_plain);
-        let header = header.and_then(|token| format!("mcp-param-{token}").parse().ok());
-        marked.extend(header.map(|header| (path.clone(), header)));
-        collect(property, path, marked);
-        path.pop();
-    }
-}
-
-/// Returns the text of a string, number or boolean for a header.
-pub(crate) fn spelled(value: &RawValue) -> Option<String> {
-    match value.get().bytes().next()? {
-        b'"' => message::string(Some(value)),
-        b'{' | b'[' | b'n' => None,
-        _ => Some(value.get().to_owned()),
-    }
+/// Returns the path of each argument that goes into a header, and the header. Only texts, whole numbers and booleans do,
+/// and only if the header's name is valid.
+fn marked_arguments(schema: &Value) -> Vec<(Vec<String>, HeaderName)> {
+    let mirrored = mirrored_arguments(schema).into_iter();
+    let plain = mirrored
+        .filter(|(_, property)| matches!(property["type"].as_str(), Some("string" | "integer" | "boolean")));
+    plain
+        .filter_map(|(argument, _)| {
+            let header = format!("{PARAM_PREFIX}{}", argument.header).parse().ok()?;
+            Some((argument.path, header))
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
 //! The headers of a message to a Streamable HTTP server, derived from the message. Pure.
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use scrubjay_core::envelope::{Envelope, Era, MessageKind};
-use scrubjay_core::protocol::method;
+use scrubjay_core::protocol::{header, method};
 
-pub(super) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
-const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-const METHOD: HeaderName = HeaderName::from_static("mcp-method");
-const NAME: HeaderName = HeaderName::from_static("mcp-name");
+use crate::mirrored_headers::{NamedParam, header_value};
+
+pub(super) const SESSION: HeaderName = HeaderName::from_static(header::SESSION_ID);
+const VERSION: HeaderName = HeaderName::from_static(header::PROTOCOL_VERSION);
+const METHOD: HeaderName = HeaderName::from_static(header::METHOD);
+const NAME: HeaderName = HeaderName::from_static(header::NAME);
 
 /// The sessions and versions agreed with the server.
 #[derive(Clone, Debug, Default)]
@@ -43,12 +43,12 @@ impl NegotiatedProtocol {
     pub(super) fn headers(&self, message: &Envelope) -> HeaderMap {
         let mut headers = HeaderMap::new();
         if let Some(version) = self.modern_version(message) {
-            headers.insert(VERSION, safe(&version));
+            headers.insert(VERSION, header_value(&version));
             if let Some(method) = &message.method {
-                headers.insert(METHOD, safe(method));
+                headers.insert(METHOD, header_value(method));
             }
             if let Some(name) = name(message) {
-                headers.insert(NAME, safe(name));
+                headers.insert(NAME, header_value(name));
             }
         } else if message.method.as_deref() != Some(method::INITIALIZE) {
             headers = self.session_headers();
@@ -59,26 +59,19 @@ impl NegotiatedProtocol {
     /// Returns the headers that name the legacy session.
     pub(super) fn session_headers(&self) -> HeaderMap {
         let session = self.session.clone().map(|session| (SESSION, session));
-        let version = self.version.as_deref().map(|version| (VERSION, safe(version)));
+        let version = self.version.as_deref().map(|version| (VERSION, header_value(version)));
         session.into_iter().chain(version).collect()
     }
 }
 
 fn name(message: &Envelope) -> Option<&str> {
-    match message.method.as_deref()? {
-        method::TOOLS_CALL | method::PROMPTS_GET | method::RESOURCES_READ => message.name.as_deref(),
-        method if method.starts_with("tasks/") => message.references.task.as_deref(),
+    let method = message.method.as_deref()?;
+    match NamedParam::of(method) {
+        Some(NamedParam::Name | NamedParam::Uri) => message.name.as_deref(),
+        // For any method of tasks that names one, as other versions may have more of them.
+        _ if method.starts_with(method::TASKS_PREFIX) => message.references.task.as_deref(),
         _ => None,
     }
-}
-
-/// Encodes a value for a header: as it is or, if it has other than visible ASCII characters, as Base64.
-pub(crate) fn safe(value: &str) -> HeaderValue {
-    let plain = value.bytes().all(|b| matches!(b, 0x20..=0x7e))
-        && value.trim() == value
-        && !value.starts_with("=?base64?");
-    let text = if plain { value.to_owned() } else { format!("=?base64?{}?=", BASE64_STANDARD.encode(value)) };
-    HeaderValue::from_str(&text).expect("made of visible ASCII")
 }
 
 #[cfg(test)]

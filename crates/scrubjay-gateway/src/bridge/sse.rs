@@ -5,8 +5,13 @@
 
 use std::time::Duration;
 
+use scrubjay_core::message_limit::MessageLimit;
+
 /// The longest line that sets an id, in bytes; a longer one is ignored.
 const ID_BYTES_MAX: usize = 4096;
+
+/// The name of the field and what separates it from a message of the full length.
+const FIELD_NAME_BYTES: usize = 16;
 
 /// A complete event.
 #[derive(Debug, PartialEq, Eq)]
@@ -22,7 +27,7 @@ pub(crate) enum Event {
 /// The parser of one stream, and of those that resume it.
 #[derive(Debug)]
 pub(crate) struct Parser {
-    limit: usize,
+    limit: MessageLimit,
     /// The beginning of a line whose end has not arrived.
     line: Vec<u8>,
     /// How many bytes of the line were dropped.
@@ -39,9 +44,9 @@ pub(crate) struct Parser {
 }
 
 impl Parser {
-    pub(crate) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: impl Into<MessageLimit>) -> Self {
         Self {
-            limit,
+            limit: limit.into(),
             line: Vec::new(),
             skipped: 0,
             after_cr: false,
@@ -98,8 +103,7 @@ impl Parser {
     }
 
     fn keep(&mut self, bytes: &[u8]) {
-        // 16: the name of the field and what separates it from a message of the full length.
-        if self.line.len() + bytes.len() > self.limit + 16 {
+        if self.limit.plus(FIELD_NAME_BYTES).is_exceeded_by(self.line.len() + bytes.len()) {
             self.skipped += bytes.len() as u64;
         } else {
             self.line.extend_from_slice(bytes);
@@ -149,7 +153,7 @@ impl Parser {
 
     fn add_data(&mut self, value: Vec<u8>) {
         let held = self.data.as_ref().map_or(0, |data| data.len() + 1);
-        if self.too_long > 0 || held + value.len() > self.limit {
+        if self.too_long > 0 || self.limit.is_exceeded_by(held + value.len()) {
             self.too_long += (held + value.len()) as u64;
             self.data = None;
         } else if let Some(data) = &mut self.data {

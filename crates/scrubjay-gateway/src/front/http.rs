@@ -28,14 +28,16 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header, request};
 use scrubjay_core::framing::one_line;
 use scrubjay_core::message;
+use scrubjay_core::message_limit::MessageLimit;
 use scrubjay_core::protocol::code;
+use scrubjay_core::protocol::header::SESSION_ID;
 use scrubjay_tape::format::header::TapeKind;
 
 use self::body::{Body, Response};
 use self::refused::{BodyAllowance, BodyEnd, ReadBody, Reason, because};
 use self::tcp::Tcp;
 use crate::bridge::endpoint::Endpoint;
-use crate::budget::{Budget, Charge, Full, SESSION_KEY, Use};
+use crate::budget::{Budget, Charge, MemoryUse, OverBudget, SESSION_KEY};
 use crate::client_message::ClientMessage;
 use crate::config::HttpConfig;
 use crate::gateway::{Gateway, NewTape, unreadable_answer};
@@ -245,8 +247,8 @@ impl Front {
     /// Returns an empty charge for the body of a request, against its session's budget if it may use that session.
     fn body_charge(&self, session: Option<&Session>, headers: &HeaderMap) -> Charge {
         match session.filter(|session| self.is_open_to(session, headers)) {
-            Some(session) => session.account.nothing(Use::Body),
-            None => self.gateway.budget().nothing(Use::Body, false),
+            Some(session) => session.account.nothing(MemoryUse::Body),
+            None => self.gateway.budget().nothing(MemoryUse::Body, false),
         }
     }
 
@@ -254,7 +256,7 @@ impl Front {
     fn session_of(&self, tcp: &Tcp, headers: &HeaderMap) -> Option<Arc<Session>> {
         let named = match &self.upstream {
             Some(upstream) => upstream.known_session(headers),
-            None => headers::text(headers, headers::SESSION).map(str::to_owned),
+            None => headers::text(headers, SESSION_ID).map(str::to_owned),
         };
         let id = named.or_else(|| tcp.only_conversation())?;
         self.gateway.session(&id)
@@ -293,8 +295,7 @@ async fn handle(
         Ok(None) => answer(&front, &tcp, &head, (body, charge), &mut seen).await,
     };
     // Looked up again: answering may have opened the session.
-    if response.status().is_success()
-        && (response.headers().contains_key(headers::SESSION) || session().is_some())
+    if response.status().is_success() && (response.headers().contains_key(SESSION_ID) || session().is_some())
     {
         connection.mark_known();
     }
@@ -310,9 +311,9 @@ async fn handle(
 
 /// Charges headers to the budget until the request is answered. Ordinary requests have few, which are not counted: at
 /// most 16 MiB over all connections.
-fn header_charge(budget: &Budget, headers: &HeaderMap) -> Result<Option<Charge>, Full> {
+fn header_charge(budget: &Budget, headers: &HeaderMap) -> Result<Option<Charge>, OverBudget> {
     let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
-    if bytes <= HEADER_BYTES_FREE { Ok(None) } else { budget.charge(Use::Call, bytes).map(Some) }
+    if bytes <= HEADER_BYTES_FREE { Ok(None) } else { budget.charge(MemoryUse::Call, bytes).map(Some) }
 }
 
 /// Admits a request, refuses it, or answers it if that needs no session and no backend (CORS preflight).
@@ -361,14 +362,14 @@ async fn read(
     (body, charge): (RequestBody, Charge),
     seen: &mut ReadBody,
 ) -> Result<(), Refusal> {
-    let (limit, timeout) = (front.config.body_bytes_max, front.config.body_timeout);
+    let (limit, timeout) = (MessageLimit::from(front.config.body_bytes_max), front.config.body_timeout);
     let (read, end) = ReadBody::read(headers, body, limit, BodyAllowance { charge, timeout }).await;
     *seen = read;
     let invalid = |status, why: &str| json_error(status, None, code::INVALID_REQUEST, why);
     let refused = match end {
         BodyEnd::Whole => return Ok(()),
         BodyEnd::TooLong => {
-            let why = format!("the body is longer than the limit of {limit} bytes (limits.max_message_size)");
+            let why = format!("the body is longer than the limit of {limit} (limits.max_message_size)");
             because("too long", invalid(StatusCode::PAYLOAD_TOO_LARGE, &why))
         }
         BodyEnd::CutOff => because("cut off", invalid(StatusCode::BAD_REQUEST, "the body was cut off")),
@@ -386,7 +387,7 @@ async fn read(
 
 /// Makes the response to a request for which there is no memory. It is on no session's tape, so the refusal that is
 /// recorded names the limit.
-fn memory_full(full: &Full) -> Response {
+fn memory_full(full: &OverBudget) -> Response {
     let reason = match full.key {
         SESSION_KEY => "no memory (limits.max_session_memory)",
         _ => "no memory (limits.max_memory)",

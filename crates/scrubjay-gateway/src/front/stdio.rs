@@ -100,8 +100,8 @@ async fn write(
 }
 
 async fn read(gateway: &Arc<Gateway>, session: &Arc<Session>, source: &mut Source, outbox: &Outbox) {
-    let bytes_max = gateway.message_bytes_max();
-    let mut framer = Framer::new(bytes_max);
+    let limit = gateway.message_limit();
+    let mut framer = Framer::new(limit);
     let mut answering = JoinSet::new();
     loop {
         let read = source.read(framer.room()).await.unwrap_or(0);
@@ -123,7 +123,7 @@ async fn read(gateway: &Arc<Gateway>, session: &Arc<Session>, source: &mut Sourc
                 }
                 FramerOutput::Oversize(line) => {
                     session.note_too_long(&line);
-                    let notice = notice::too_long(Direction::ClientToServer, &line, bytes_max);
+                    let notice = notice::too_long(Direction::ClientToServer, &line, limit.bytes_max());
                     session.refuse(outbox, inert_bytes(notice.line.trim_ascii_end())).await;
                 }
                 FramerOutput::Starved => break,

@@ -12,17 +12,19 @@ use std::time::Duration;
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
 use scrubjay_core::protocol::meta;
+use scrubjay_core::protocol::result::{COMPLETE, RESULT_TYPE};
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
 use super::list_deadline::ListDeadline;
-use super::names::{self, AssignedNames, ListedBackend, MirroredArgument, NameTable, NamedItem};
+use super::names::{self, AssignedNames, ListedBackend, NameTable, NamedItem};
 use super::{Gateway, Request};
 use crate::backend::connection::Connection;
 use crate::backend::list::{BackendList, ListError, ListKind};
 use crate::backend::{Answer, Backend};
-use crate::budget::Use;
+use crate::budget::MemoryUse;
+use crate::mirrored_headers::MirroredArgument;
 use crate::session::{Call, Session, lock};
 
 /// How many pages of one backend are read: a backend may return cursors without end.
@@ -90,9 +92,10 @@ impl Gateway {
         let has_ours = kind == ListKind::Tools && self.offers_router_tools();
         let ours = has_ours.then(super::route::definitions).into_iter().flatten();
         let (member, meta) = (kind.member(), meta_of(&incomplete));
+        let complete = format!(r#""{RESULT_TYPE}":"{COMPLETE}","#);
         let (before, after) = match request.call.facts.era {
             Era::Legacy => ("", ""),
-            Era::Modern => (r#""resultType":"complete","#, r#","ttlMs":0,"cacheScope":"private""#),
+            Era::Modern => (&*complete, r#","ttlMs":0,"cacheScope":"private""#),
         };
         let bytes: usize = named.iter().map(|named| named.raw.len() + 1).sum();
         let mut result = String::with_capacity(bytes + before.len() + after.len() + meta.len() + 32);
@@ -198,7 +201,7 @@ impl Gateway {
                     let last = last_good(backend, session, call.facts.era, kind);
                     let why = if last.is_some() { "it is slow to answer" } else { "it has not answered yet" };
                     tracing::warn!(backend = backend.id, ?kind, "too slow to be listed");
-                    backend.known.keeps_waiting();
+                    backend.known.note_slow();
                     let (backend, why, is_last_good) = (backend.id.clone(), why.to_owned(), last.is_some());
                     incomplete.push(IncompleteBackend { backend, why, is_last_good });
                     match last {
@@ -242,7 +245,7 @@ impl Gateway {
         let table = if **newest == table {
             newest.clone()
         } else {
-            fits = table.take_room(&self.budget);
+            fits = table.charge_memory(&self.budget);
             let table = Arc::new(table);
             if fits {
                 *newest = table.clone();
@@ -335,8 +338,7 @@ impl Gateway {
     }
 
     /// Returns the arguments of a tool that are repeated in headers; none if no list has named the tool yet.
-    #[must_use]
-    pub fn mirrored(&self, tool: &str) -> Vec<MirroredArgument> {
+    pub(crate) fn mirrored(&self, tool: &str) -> Vec<MirroredArgument> {
         let newest = lock(&self.routes).newest.get(&(ListKind::Tools, true)).cloned();
         newest.map(|table| table.mirrored(tool)).unwrap_or_default()
     }
@@ -384,8 +386,8 @@ async fn read_list(
 ) -> Result<Arc<BackendList>, ListError> {
     let mut offer = BackendList::default();
     let mut cursor: Option<String> = None;
-    let bytes_max = backend.message_bytes_max();
-    let (mut bytes, mut room) = (0, backend.budget().nothing(Use::Backend, true));
+    let limit = backend.message_limit();
+    let (mut bytes, mut charge) = (0, backend.budget().nothing(MemoryUse::Backend, true));
     for _ in 0..PAGES_MAX {
         let params = cursor.as_ref().map(|cursor| format!(r#"{{"cursor":{cursor}}}"#));
         let params = super::eras::adapted(call, connection.era, params.as_deref());
@@ -398,12 +400,12 @@ async fn read_list(
             Answer::Error(error) => return Err(ListError::Refused { method: kind.method(), error }),
         };
         bytes += result.len();
-        if bytes > bytes_max {
-            return Err(ListError::TooLong { method: kind.method(), bytes_max });
+        if limit.is_exceeded_by(bytes) {
+            return Err(ListError::TooLong { method: kind.method(), bytes_max: limit.bytes_max() });
         }
         // A single page is charged with its answer. The sum of several is charged nowhere else.
         if cursor.is_some() {
-            room.resize_within(bytes, ROOM_WAIT_MAX).await?;
+            charge.resize_within(bytes, ROOM_WAIT_MAX).await?;
         }
         let Ok(result) = serde_json::from_str::<&RawValue>(&result) else { break };
         offer.add_page(kind, result);
@@ -414,7 +416,7 @@ async fn read_list(
         }
     }
     // Charged until the answer is delivered to the client.
-    call.hold(room);
+    call.hold(charge);
     Ok(backend.known.share(kind, offer))
 }
 

@@ -29,15 +29,15 @@ impl Gateway {
     }
 
     /// Answers a request; the line returned is recorded and must be sent.
-    pub async fn answer_outgoing(self: &Arc<Self>, request: Box<Request>) -> Option<Outgoing> {
+    pub(crate) async fn answer_outgoing(self: &Arc<Self>, request: Box<Request>) -> Option<Outgoing> {
         let call = request.call.clone();
         let line = self.await_answer(request).await?;
         // Memory before the tape: if there is none, the tape gets the error that the client gets.
-        let (line, room) = with_memory(&call, line).await;
+        let (line, charge) = with_memory(&call, line).await;
         let recorded = call.session.record_outgoing(line);
         let line = recorded.unwrap_or_else(|e| Outgoing::unrecorded(not_recorded(&call.id, &e)));
-        Some(match room {
-            Some(room) => line.with_charge(room),
+        Some(match charge {
+            Some(charge) => line.with_charge(charge),
             None => line,
         })
     }
@@ -47,12 +47,12 @@ impl Gateway {
     pub async fn answer_on(self: &Arc<Self>, request: Box<Request>, outbox: &Outbox) {
         let call = request.call.clone();
         let Some(line) = self.await_answer(request).await else { return };
-        let (line, room) = with_memory(&call, line).await;
+        let (line, charge) = with_memory(&call, line).await;
         // The place in the queue comes first: to wait for it after the recording would let other lines overtake.
         let place = outbox.reserve().await.ok();
         // No charge means that `with_memory` replaced the answer by a short error.
-        let room = room.map_or_else(|| call.session.charge_for_delivery(""), Ok);
-        if let Err(e) = call.session.queue_charged(place, room, line, WhyUndelivered::ClientLeft) {
+        let charge = charge.map_or_else(|| call.session.charge_for_delivery(""), Ok);
+        if let Err(e) = call.session.queue_charged(place, charge, line, WhyUndelivered::ClientLeft) {
             // The client may be gone by now.
             let _ = outbox.send(Outgoing::unrecorded(not_recorded(&call.id, &e))).await;
         }
@@ -132,13 +132,13 @@ impl Gateway {
 /// without a charge.
 async fn with_memory(call: &Call, line: String) -> (String, Option<Charge>) {
     let (session, bytes) = (&call.session, line.len());
-    let mut room = call.reserved_for_answer();
-    let full = match room.resize_within(bytes, ANSWER_WAIT_MAX).await {
-        Ok(()) => return (line, Some(room)),
+    let mut charge = call.reserved_for_answer();
+    let full = match charge.resize_within(bytes, ANSWER_WAIT_MAX).await {
+        Ok(()) => return (line, Some(charge)),
         Err(full) => full,
     };
     // Freed before the error is made: others wait for this memory.
-    drop((line, room));
+    drop((line, charge));
     session.note_dropped(1, bytes, full.key);
     let why = format!("the answer has {bytes} bytes, and was not passed on: {full}");
     (message::raw_error(call.id.as_raw(), &message::error(code::INTERNAL, &why, None)), None)

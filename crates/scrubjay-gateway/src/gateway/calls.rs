@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use scrubjay_core::envelope::Era;
-use scrubjay_core::message::{self, Splice};
+use scrubjay_core::message::{self, Splice, quoted};
 use scrubjay_core::protocol::{code, method};
 
 use super::eras::ask_for_demands;
-use super::owners::{NameOwner, known_table};
+use super::owners::{NameOwner, known_table, resource_not_found};
 use super::parked_calls::foreign_state;
-use super::request_state::Foreign;
+use super::request_state::ForeignState;
 use super::{Gateway, Request, not_found};
 use crate::backend::connection::Connection;
 use crate::backend::list::ListKind;
@@ -29,7 +29,7 @@ impl Gateway {
         call: &Call,
     ) -> Result<Arc<Connection>, CallError> {
         let connection = backend.connection(&call.session, &call.facts).await?;
-        self.attend_to(&call.session, backend, &connection);
+        self.watch_connection(&call.session, backend, &connection);
         Ok(connection)
     }
 
@@ -75,11 +75,7 @@ impl Gateway {
             Some(backend) => self.forward(request, &backend, request.params.clone()).await,
             None => {
                 let data = serde_json::json!({ "uri": uri });
-                let code = if request.call.facts.era == Era::Modern {
-                    code::INVALID_PARAMS
-                } else {
-                    code::RESOURCE_NOT_FOUND
-                };
+                let code = resource_not_found(request.call.facts.era);
                 Answer::Error(message::error(code, "resource not found", Some(&data)))
             }
         }
@@ -184,7 +180,7 @@ impl Gateway {
         let params = match connection.era {
             Era::Modern => match self.states.open(&call.session, &backend.id, params) {
                 Ok(params) => params,
-                Err(Foreign) => return foreign_state(),
+                Err(ForeignState) => return foreign_state(),
             },
             Era::Legacy => params,
         };
@@ -246,10 +242,6 @@ impl Gateway {
 fn renamed(request: &Request, name: &str) -> Option<Params> {
     let params = request.params.as_ref()?;
     Params::new(Splice::new(params).replace_text(params.get("name"), &quoted(name)).finish())
-}
-
-pub(super) fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
 }
 
 #[cfg(test)]

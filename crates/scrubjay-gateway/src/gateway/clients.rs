@@ -49,7 +49,7 @@ impl Gateway {
 
     /// Returns the sessions that were idle for longer than this.
     #[must_use]
-    pub fn idle_sessions(&self, silence: std::time::Duration) -> Vec<String> {
+    pub(crate) fn idle_sessions(&self, silence: std::time::Duration) -> Vec<String> {
         let sessions = lock(&self.sessions);
         sessions.values().filter(|s| s.idle() > silence).map(|s| s.id.clone()).collect()
     }
@@ -62,7 +62,7 @@ impl Gateway {
 
     /// Returns whether the session was never opened, because `initialize` failed.
     #[must_use]
-    pub fn refused_to_open(&self, session: &Session) -> bool {
+    pub(crate) fn refused_to_open(&self, session: &Session) -> bool {
         self.transparent.is_none() && !session.is_opened()
     }
 

@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use scrubjay_core::envelope::Era;
-use scrubjay_core::message::{self, Splice};
-use scrubjay_core::protocol::{code, meta, method};
+use scrubjay_core::message::{self, Splice, quoted};
+use scrubjay_core::protocol::{code, meta, method, result};
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
-use super::calls::quoted;
 use super::events::capability_of;
 use crate::backend::connection::Connection;
 use crate::backend::{Answer, Backend, modern_meta};
@@ -49,11 +48,12 @@ pub(super) async fn ask_for_demands(
             Err(e) => return Answer::error(code::INTERNAL, &e.to_string()),
         };
         let raw = serde_json::from_str::<&RawValue>(&result).ok();
-        if message::string(message::member(raw, "resultType")).as_deref() != Some("input_required") {
+        let result_type = message::string(message::member(raw, result::RESULT_TYPE));
+        if result_type.as_deref() != Some(result::INPUT_REQUIRED) {
             return Answer::Result(result);
         }
         // Ordered by key, so that the client is always asked in the same order.
-        let demanded: BTreeMap<String, Box<RawValue>> = message::member(raw, "inputRequests")
+        let demanded: BTreeMap<String, Box<RawValue>> = message::member(raw, result::INPUT_REQUESTS)
             .and_then(|r| serde_json::from_str(r.get()).ok())
             .unwrap_or_default();
         let mut responses = Vec::new();
@@ -76,11 +76,11 @@ pub(super) async fn ask_for_demands(
         let Ok(object) = serde_json::from_str::<&RawValue>(&base) else { break };
         let mut next = Splice::new(object.get()).add_member(
             Some(object),
-            "inputResponses",
+            result::INPUT_RESPONSES,
             &format!("{{{}}}", responses.join(",")),
         );
-        if let Some(state) = message::member(raw, "requestState") {
-            next = next.add_member(Some(object), "requestState", state.get());
+        if let Some(state) = message::member(raw, result::REQUEST_STATE) {
+            next = next.add_member(Some(object), result::REQUEST_STATE, state.get());
         }
         current = Some(next.finish());
     }
@@ -146,8 +146,8 @@ pub(super) fn modernised(result: &str, method: &str) -> String {
             "0",
         );
     }
-    if !has("resultType") {
-        splice = splice.add_member(Some(object), "resultType", "\"complete\"");
+    if !has(result::RESULT_TYPE) {
+        splice = splice.add_member(Some(object), result::RESULT_TYPE, &quoted(result::COMPLETE));
     }
     splice.finish()
 }

@@ -22,12 +22,12 @@ pub(super) async fn handle_events(gateway: Weak<Gateway>, mut events: mpsc::Rece
     while let Some(event) = events.recv().await {
         let Some(gateway) = gateway.upgrade() else { return };
         match event {
-            Event::Notification { backend, owner, era, method, line, busy, clients_seen, room } => {
+            Event::Notification { backend, owner, era, method, line, busy, clients_seen, charge } => {
                 gateway.pass_to_clients(
                     &BackendNotification { backend, owner, clients_seen, era, method, line },
                     &busy,
                 );
-                drop(room);
+                drop(charge);
             }
             Event::Request(question) => gateway.ask_owner(question),
             Event::Ready { backend, owner } => gateway.became_ready(&backend, &owner),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, error as jsonrpc_error};
-use scrubjay_core::protocol::{code, meta, method, version};
+use scrubjay_core::protocol::{code, meta, method, result, version};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -16,6 +16,7 @@ use thiserror::Error;
 use super::{Gateway, Request};
 use crate::backend::Answer;
 use crate::client_message::{ClientMessage, text_in};
+use crate::own_info::server_info;
 use crate::session::{ClientFacts, Session, lock};
 
 /// How long a greeting waits for backends without a profile to start. Well below three seconds, after which common
@@ -24,7 +25,7 @@ const GREETING_MAX: Duration = Duration::from_secs(1);
 
 /// Why a request does not say what every request must say of its client.
 #[derive(Debug, Error)]
-pub(super) enum ClientFactsError {
+pub(crate) enum ClientFactsError {
     /// A key of `params._meta` is missing.
     #[error("params._meta[\"{0}\"] is required")]
     Missing(&'static str),
@@ -38,7 +39,7 @@ pub(super) enum ClientFactsError {
 
 impl ClientFactsError {
     /// Returns the JSON-RPC error to answer with.
-    pub(super) fn to_json_rpc(&self) -> String {
+    pub(crate) fn to_json_rpc(&self) -> String {
         let message = self.to_string();
         match self {
             Self::Missing(_) => jsonrpc_error(code::INVALID_PARAMS, &message, None),
@@ -125,7 +126,7 @@ impl Gateway {
         let mut result = json!({
             "protocolVersion": version,
             "capabilities": self.capabilities(Era::Legacy),
-            "serverInfo": own_info(),
+            "serverInfo": server_info(),
         });
         if let Some(instructions) = self.instructions(&request.call.session, Era::Legacy) {
             result["instructions"] = Value::from(instructions);
@@ -140,12 +141,12 @@ impl Gateway {
         }
         self.warm_up(&request.call.session, &request.call.facts).await;
         let mut result = json!({
-            "resultType": "complete",
+            result::RESULT_TYPE: result::COMPLETE,
             "supportedVersions": version::SUPPORTED,
             "capabilities": self.capabilities(Era::Modern),
             "ttlMs": 0,
             "cacheScope": "private",
-            "_meta": { meta::SERVER_INFO: own_info() },
+            "_meta": { meta::SERVER_INFO: server_info() },
         });
         if let Some(instructions) = self.instructions(&request.call.session, Era::Modern) {
             result["instructions"] = Value::from(instructions);
@@ -161,7 +162,7 @@ impl Gateway {
         let is_only_client = self.has_one_client();
         let mut unknown = tokio::task::JoinSet::new();
         for backend in self.backends().iter() {
-            let is_known = backend.known.greeting(facts.era).is_some() || backend.known.kept_waiting();
+            let is_known = backend.known.greeting(facts.era).is_some() || backend.known.was_slow();
             if is_known && !is_only_client {
                 continue;
             }
@@ -172,7 +173,7 @@ impl Gateway {
                 if let Ok(connection) = backend.connection(&session, &facts).await
                     && let Some(gateway) = gateway.upgrade()
                 {
-                    gateway.attend_to(&session, &backend, &connection);
+                    gateway.watch_connection(&session, &backend, &connection);
                 }
             };
             if is_known {
@@ -236,10 +237,6 @@ fn merge(into: &mut Value, more: &Value) {
             into.entry(key.clone()).or_insert_with(|| value.clone());
         }
     }
-}
-
-fn own_info() -> Value {
-    json!({ "name": "scrubjay", "title": "Scrubjay", "version": env!("CARGO_PKG_VERSION") })
 }
 
 #[cfg(test)]

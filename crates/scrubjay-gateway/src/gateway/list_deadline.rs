@@ -100,7 +100,7 @@ impl ListDeadline {
     }
 
     fn until_for(&mut self, place: usize, backend: &Backend) -> Instant {
-        if backend.known.kept_waiting() {
+        if backend.known.was_slow() {
             // Hardly any wait of its own. Its answer is still used if it comes while the list waits for others.
             return self.last_good + QUIET / 10;
         }

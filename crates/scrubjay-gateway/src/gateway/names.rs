@@ -2,18 +2,20 @@
 //!
 //! A tool or prompt keeps its name unless two backends use it: then each is called `<backend>__<name>`. A name stays
 //! with its owner for as long as the gateway runs, even if backends come and go, so that it never means another
-//! backend's tool. The long form always works in a call. URIs of resources are not changed: if two backends list one,
-//! the first in the configuration owns it.
+//! backend's tool. The prefixed form always works in a call. URIs of resources are not changed: if two backends list
+//! one, the first in the configuration owns it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use scrubjay_core::message::{self, Splice};
+use scrubjay_core::protocol::header;
 use serde_json::value::RawValue;
 
 use crate::backend::list::{BackendList, ListKind};
-use crate::budget::{Budget, Charge, Use};
+use crate::budget::{Budget, Charge, MemoryUse};
 use crate::config::Naming;
+use crate::mirrored_headers::{MirroredArgument, mirrored_arguments};
 
 /// How many bytes of names are remembered of one backend. Beyond that, the names that it does not list any more are
 /// forgotten, or all of its names if that is not enough. Each backend has its own limit, so that none makes another
@@ -45,26 +47,26 @@ pub(crate) struct NameTable {
     /// The arguments that are repeated in headers, by the tool's name as clients see it.
     mirrored: HashMap<String, Vec<MirroredArgument>>,
     /// The charge for its memory, for as long as it is in use.
-    room: Room,
+    charge: TableCharge,
 }
 
 /// The charge for a table's memory; tables with different charges are still equal.
 #[derive(Debug, Default)]
-struct Room(Option<Charge>);
+struct TableCharge(Option<Charge>);
 
-impl PartialEq for Room {
+impl PartialEq for TableCharge {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Eq for Room {}
+impl Eq for TableCharge {}
 
 impl NameTable {
     /// Charges its memory; returns whether there was enough. If not, it may not be kept.
-    pub(super) fn take_room(&mut self, budget: &Budget) -> bool {
-        self.room = Room(budget.charge(Use::BackendList, self.bytes()).ok());
-        self.room.0.is_some()
+    pub(super) fn charge_memory(&mut self, budget: &Budget) -> bool {
+        self.charge = TableCharge(budget.charge(MemoryUse::BackendList, self.bytes()).ok());
+        self.charge.0.is_some()
     }
 
     /// Returns how many bytes of memory it takes.
@@ -99,15 +101,6 @@ impl NameTable {
     }
 }
 
-/// An argument of a tool that HTTP clients repeat in a header.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MirroredArgument {
-    /// The header's name after `Mcp-Param-`.
-    pub header: String,
-    /// The property's place among the arguments.
-    pub path: Vec<String>,
-}
-
 /// One element as clients see it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NamedItem {
@@ -135,8 +128,8 @@ impl AssignedNames {
         *self.bytes.entry(owned.backend.clone()).or_default() += given_bytes(owned, &name);
         self.by_owner.insert(owned.clone(), name.clone());
         self.by_name.insert(name, owned.clone());
-        // Clients may call it by the long form as well, so no other tool gets that name.
-        self.by_name.entry(long(owned)).or_insert_with(|| owned.clone());
+        // Clients may call it by the prefixed form as well, so no other tool gets that name.
+        self.by_name.entry(prefixed(owned)).or_insert_with(|| owned.clone());
     }
 
     fn is_free(&self, name: &str) -> bool {
@@ -178,7 +171,7 @@ impl AssignedNames {
     }
 }
 
-/// Returns how many bytes it takes to remember a name: by its owner, by itself, and in its long form.
+/// Returns how many bytes it takes to remember a name: by its owner, by itself, and in its prefixed form.
 fn given_bytes(owned: &OwnedName, name: &str) -> usize {
     3 * (NAME_BYTES + owned.own.len()) + 2 * name.len() + owned.backend.len() + owned.own.len()
 }
@@ -195,11 +188,11 @@ pub(super) fn name_all(
     let mut table = NameTable::default();
     let named = if kind.is_definition() {
         let named = name_definitions(kind, &items, naming, is_reserved, given);
-        // The long form works too, unless it is the name of something else.
+        // The prefixed form works too, unless it is the name of something else.
         for named in &named {
-            let long = long(&named.owned);
-            if given.owner(&long) == Some(&named.owned) {
-                table.by_name.insert(long, named.owned.clone());
+            let prefixed = prefixed(&named.owned);
+            if given.owner(&prefixed) == Some(&named.owned) {
+                table.by_name.insert(prefixed, named.owned.clone());
             }
         }
         named
@@ -253,9 +246,12 @@ fn name_definitions(
             continue;
         }
         let collides = is_reserved(&owned.own) || (!list.is_own && users[owned.own.as_str()] > 1);
-        let must_be_long = collides || (naming == Naming::Always && !list.is_own);
-        let name =
-            if !must_be_long && given.is_free(&owned.own) { owned.own.clone() } else { unused(owned, given) };
+        let must_be_prefixed = collides || (naming == Naming::Always && !list.is_own);
+        let name = if !must_be_prefixed && given.is_free(&owned.own) {
+            owned.own.clone()
+        } else {
+            unused(owned, given)
+        };
         given.give(owned, name);
     }
     items
@@ -268,17 +264,17 @@ fn name_definitions(
         .collect()
 }
 
-fn long(owned: &OwnedName) -> String {
+fn prefixed(owned: &OwnedName) -> String {
     format!("{}__{}", owned.backend, owned.own)
 }
 
-/// Returns the long form of a name; with a number if another tool is called exactly that.
+/// Returns the prefixed form of a name; with a number if another tool is called exactly that.
 fn unused(owned: &OwnedName, given: &AssignedNames) -> String {
-    let long = long(owned);
-    if given.is_free(&long) {
-        return long;
+    let prefixed = prefixed(owned);
+    if given.is_free(&prefixed) {
+        return prefixed;
     }
-    let numbered = (2..).map(|n| format!("{long}_{n}")).find(|name| given.is_free(name));
+    let numbered = (2..).map(|n| format!("{prefixed}_{n}")).find(|name| given.is_free(name));
     numbered.expect("not all numbers are taken")
 }
 
@@ -290,25 +286,12 @@ fn renamed(raw: &str, kind: ListKind, name: &str) -> String {
 
 /// Reads which arguments a tool's definition wants repeated in headers.
 fn mirrored_in(definition: &str) -> Vec<MirroredArgument> {
-    let mut found = Vec::new();
     // Few tools want that; a search for the text is cheaper than parsing each.
-    if definition.contains("x-mcp-header") {
-        let definition: serde_json::Value = serde_json::from_str(definition).unwrap_or_default();
-        find_mirrored(&definition["inputSchema"], &mut Vec::new(), &mut found);
+    if !definition.contains(header::SCHEMA_KEY) {
+        return Vec::new();
     }
-    found
-}
-
-fn find_mirrored(schema: &serde_json::Value, path: &mut Vec<String>, found: &mut Vec<MirroredArgument>) {
-    // Only what `properties` alone leads to has one fixed place among the arguments.
-    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        path.push(name.clone());
-        if let Some(header) = property["x-mcp-header"].as_str() {
-            found.push(MirroredArgument { header: header.to_owned(), path: path.clone() });
-        }
-        find_mirrored(property, path, found);
-        path.pop();
-    }
+    let definition: serde_json::Value = serde_json::from_str(definition).unwrap_or_default();
+    mirrored_arguments(&definition["inputSchema"]).into_iter().map(|(argument, _)| argument).collect()
 }
 
 #[cfg(test)]

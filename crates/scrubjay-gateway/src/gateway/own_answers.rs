@@ -8,7 +8,7 @@ use std::sync::Arc;
 use scrubjay_core::entry::{Direction, Terminator, Transport};
 use scrubjay_core::message::{self, Parts};
 use scrubjay_core::protocol::{code, method};
-use scrubjay_core::rules::{Judge, Onward, Rules};
+use scrubjay_core::rules::{Forwarded, Judge, Rules};
 use scrubjay_tape::recording::{Item, Leg};
 
 use super::{Gateway, Request, shutdown};
@@ -103,7 +103,7 @@ impl OwnLeg {
         })?;
         match line.answer() {
             Some(answer) => Err(answer),
-            None if line.judgement.onward == Onward::Nothing => {
+            None if line.judgement.forwarded == Forwarded::Nothing => {
                 Err(Answer::error(code::INTERNAL, "rules left no answer"))
             }
             None => Ok(line.text().into_owned()),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use scrubjay_core::envelope::Era;
+use scrubjay_core::protocol::code;
 use thiserror::Error;
 
 use super::Gateway;
@@ -41,7 +42,7 @@ pub(super) enum NoOwner {
     #[error(transparent)]
     Held(#[from] HeldDefinition),
     /// The newest list has it, and its backend was removed since.
-    #[error("{word} \"{name}\" is of backend \"{backend}\", which is gone")]
+    #[error("{word} \"{name}\" belongs to backend \"{backend}\", which was removed from the configuration")]
     BackendRemoved {
         /// The kind.
         word: &'static str,
@@ -51,7 +52,7 @@ pub(super) enum NoOwner {
         backend: Arc<str>,
     },
     /// An earlier list had it, and its backend was removed since.
-    #[error("{word} \"{name}\" was of backend \"{backend}\", which is gone")]
+    #[error("{word} \"{name}\" belonged to backend \"{backend}\", which was removed from the configuration")]
     EarlierBackendRemoved {
         /// The kind.
         word: &'static str,
@@ -71,7 +72,7 @@ pub(super) enum NoOwner {
         backend: Arc<str>,
     },
     /// Its backend is not running.
-    #[error("{word} \"{name}\" is of backend \"{backend}\", which is not available: {why}")]
+    #[error("{word} \"{name}\" belongs to backend \"{backend}\", which is not available: {why}")]
     BackendNotAvailable {
         /// The kind.
         word: &'static str,
@@ -89,6 +90,14 @@ fn in_brackets(not_available: &[String]) -> String {
         return String::new();
     }
     format!(" (not available: {})", not_available.join(", "))
+}
+
+/// Returns the error code for a resource that no backend has, which differs between the eras.
+pub(super) fn resource_not_found(era: Era) -> i64 {
+    match era {
+        Era::Legacy => code::RESOURCE_NOT_FOUND,
+        Era::Modern => code::INVALID_PARAMS,
+    }
 }
 
 impl Gateway {

@@ -10,13 +10,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use scrubjay_core::envelope::Era;
-use scrubjay_core::message;
+use scrubjay_core::message::{self, quoted};
+use scrubjay_core::protocol::result::{
+    INPUT_REQUESTS, INPUT_REQUIRED, INPUT_RESPONSES, REQUEST_STATE, RESULT_TYPE,
+};
 use scrubjay_core::protocol::{code, method};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use super::calls::quoted;
 use super::eras::{adapted, modernised};
 use super::request_state::is_sealed;
 use super::{Gateway, Request};
@@ -79,9 +81,9 @@ impl ParkedCalls {
 /// Why a call cannot be parked.
 #[derive(Debug, PartialEq, Eq, Error)]
 enum TooManyParked {
-    #[error("too many calls wait for input: {PARKED_EACH_MAX} of this client do already")]
+    #[error("too many calls wait for input: this client has {PARKED_EACH_MAX} already")]
     OfThisClient,
-    #[error("too many calls wait for input: {PARKED_MAX} do already")]
+    #[error("too many calls wait for input: there are {PARKED_MAX} already")]
     OfAll,
 }
 
@@ -194,7 +196,7 @@ impl Gateway {
             return Answer::error(code::INTERNAL, &why.to_string());
         }
         Answer::Result(format!(
-            r#"{{"resultType":"input_required","inputRequests":{{{}}},"requestState":"{state}"}}"#,
+            r#"{{"{RESULT_TYPE}":"{INPUT_REQUIRED}","{INPUT_REQUESTS}":{{{}}},"{REQUEST_STATE}":"{state}"}}"#,
             requests.join(",")
         ))
     }
@@ -208,7 +210,7 @@ impl Gateway {
             // A legacy client is sent requests, and gets no state to come back with.
             return None;
         }
-        let state = request.params.as_ref()?.get("requestState")?;
+        let state = request.params.as_ref()?.get(REQUEST_STATE)?;
         let state = text_in(Some(state)).unwrap_or_default();
         if is_sealed(&state) && !self.parked.holds(&state) {
             // A backend's own state, which `forward` opens for that backend.
@@ -235,7 +237,7 @@ impl Gateway {
         let ParkedCall { running, replies, .. } = parked;
         let params = request.raw_params();
         for (key, reply) in replies {
-            let response = message::member(message::member(params, "inputResponses"), &key);
+            let response = message::member(message::member(params, INPUT_RESPONSES), &key);
             // The call it belongs to may have ended meanwhile; then its answer is what the client gets.
             let _ = reply.send(match response {
                 Some(response) => Answer::Result(response.get().to_owned()),

@@ -52,7 +52,7 @@ struct ObservedServer {
     looked_at: HashSet<(DefinitionKind, bool)>,
 }
 
-/// A definition that is held back, as clients and models are told of it.
+/// A definition that is held back. Its text is the error that clients and models get.
 #[derive(Debug, Error)]
 #[error(
     "{subject} held back: {}. A person can look at it and approve it with `scrubjay trust tool {backend}/{name}`",
@@ -118,8 +118,8 @@ impl Gateway {
     }
 
     /// Returns the name under which a definition is stored.
-    fn kept_name(&self, name: &str) -> String {
-        self.observed.store.get().map_or_else(|| name.to_owned(), |store| store.kept_name(name))
+    fn stored_name(&self, name: &str) -> String {
+        self.observed.store.get().map_or_else(|| name.to_owned(), |store| store.stored_name(name))
     }
 
     /// Compares a list with what was seen before; records and reports what has changed.
@@ -166,24 +166,24 @@ impl Gateway {
             let hashed: Vec<(&str, String, String)> = hashes
                 .iter()
                 .map(|(name, hash)| {
-                    let kept_name = self.kept_name(name);
-                    let hash = observed.known_hash(definition_kind, &kept_name, hash).to_owned();
-                    (&**name, kept_name, hash)
+                    let stored_name = self.stored_name(name);
+                    let hash = observed.known_hash(definition_kind, &stored_name, hash).to_owned();
+                    (&**name, stored_name, hash)
                 })
                 .collect();
-            let pairs = hashed.iter().map(|(_, kept_name, hash)| (&**kept_name, &**hash));
+            let pairs = hashed.iter().map(|(_, stored_name, hash)| (&**stored_name, &**hash));
             // Most lists are what they were; then the file is neither locked nor written.
             if observed.server.has_seen(era, definition_kind, pairs, mode) || observed.is_unreadable {
                 return (Vec::new(), since_last_run);
             }
             let mut texts = texts();
-            let item = |(name, kept_name, hash): (&str, String, String)| {
+            let item = |(name, stored_name, hash): (&str, String, String)| {
                 let text = texts.remove(name).unwrap_or_default();
                 let (text, removed) = match store {
                     Some(store) => store.without_secrets(&text),
                     None => (text, Vec::new()),
                 };
-                ObservedDefinition { name: kept_name, hash, text, removed }
+                ObservedDefinition { name: stored_name, hash, text, removed }
             };
             let items: Vec<ObservedDefinition> = hashed.into_iter().map(item).collect();
             let changes = observed
@@ -232,7 +232,7 @@ impl Gateway {
         let (hashes, mode) = (self.hashes_of(offer), self.mode_of(&backend));
         self.with_server(&backend, |observed| {
             let is_held = |(name, hash): &(&String, &DefinitionHash)| {
-                observed.why_held(definition_kind, &self.kept_name(name), hash, mode).is_some()
+                observed.why_held(definition_kind, &self.stored_name(name), hash, mode).is_some()
             };
             hashes.iter().filter(is_held).map(|(name, _)| name.clone()).collect()
         })
@@ -252,7 +252,7 @@ impl Gateway {
         // A server may take a name that it does not list.
         let Some(hash) = self.hashes_of(offer).get(name) else { return Some(HeldReason::Unknown) };
         self.with_server(backend, |observed| {
-            observed.why_held(definition_kind, &self.kept_name(name), hash, mode)
+            observed.why_held(definition_kind, &self.stored_name(name), hash, mode)
         })
     }
 
@@ -408,27 +408,27 @@ impl ObservedServer {
     fn known_hash<'a>(
         &'a self,
         definition_kind: DefinitionKind,
-        kept_name: &str,
+        stored_name: &str,
         definition: &'a DefinitionHash,
     ) -> &'a str {
         let original = definition
             .copy
             .as_ref()
-            .and_then(|copy| self.server.hash_of_copy(definition_kind, kept_name, copy));
+            .and_then(|copy| self.server.hash_of_copy(definition_kind, stored_name, copy));
         original.unwrap_or(&definition.hash)
     }
 
     fn why_held(
         &self,
         definition_kind: DefinitionKind,
-        kept_name: &str,
+        stored_name: &str,
         definition: &DefinitionHash,
         mode: Quarantine,
     ) -> Option<HeldReason> {
         self.server.why_held(
             definition_kind,
-            kept_name,
-            self.known_hash(definition_kind, kept_name, definition),
+            stored_name,
+            self.known_hash(definition_kind, stored_name, definition),
             mode,
         )
     }

@@ -4,16 +4,16 @@
 //! gets the state sealed: the state itself, and a code over it, the client and the backend that only this process can
 //! make. What comes back is opened for that client and that backend alone, and reaches the backend byte for byte.
 
-use scrubjay_core::message::{self, Splice};
+use scrubjay_core::message::{self, Splice, quoted};
+use scrubjay_core::protocol::result;
 use serde_json::value::RawValue;
 
-use super::calls::quoted;
 use crate::client_message::Params;
 use crate::session::Session;
 
 /// What a sealed state begins with.
 const PREFIX: &str = "scrubjay.";
-const KEY: &str = "requestState";
+const KEY: &str = result::REQUEST_STATE;
 
 /// Seals and opens states.
 pub(super) struct StateSeal {
@@ -27,7 +27,7 @@ pub(super) fn is_sealed(state: &str) -> bool {
 
 /// A state that was not given to this client by this backend.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Foreign;
+pub(super) struct ForeignState;
 
 impl Default for StateSeal {
     fn default() -> Self {
@@ -69,11 +69,11 @@ impl StateSeal {
         session: &Session,
         backend: &str,
         params: Option<Params>,
-    ) -> Result<Option<Params>, Foreign> {
+    ) -> Result<Option<Params>, ForeignState> {
         let Some(text) = params else { return Ok(None) };
         // A server may find a state in what we cannot read.
         if text.raw().is_some_and(|params| !message::is_readable(params)) {
-            return Err(Foreign);
+            return Err(ForeignState);
         }
         let states = message::members_like(&text, KEY);
         if states.is_empty() {
@@ -83,14 +83,15 @@ impl StateSeal {
         for (key, state) in states {
             // In another spelling it is a state to some servers.
             if key != KEY {
-                return Err(Foreign);
+                return Err(ForeignState);
             }
-            let sealed = message::string(Some(state)).ok_or(Foreign)?;
-            let (code, inner) = sealed.strip_prefix(PREFIX).and_then(|s| s.split_once('.')).ok_or(Foreign)?;
+            let sealed = message::string(Some(state)).ok_or(ForeignState)?;
+            let (code, inner) =
+                sealed.strip_prefix(PREFIX).and_then(|s| s.split_once('.')).ok_or(ForeignState)?;
             // Hashes are compared, so that the time it takes does not reveal how much of the code was right.
             let right = blake3::hash(self.code(&session.client, backend, inner).as_bytes());
             if blake3::hash(code.as_bytes()) != right {
-                return Err(Foreign);
+                return Err(ForeignState);
             }
             opened = opened.replace(Some(state), inner);
         }
@@ -126,7 +127,7 @@ mod tests {
         let opened = states.open(&alice, "one", params(KEY, &state));
         assert_eq!(opened.map(text), Ok(text(params(KEY, STATE))));
         let refused = |session: &Session, backend: &str, params| {
-            assert_eq!(states.open(session, backend, params).map(text), Err(Foreign));
+            assert_eq!(states.open(session, backend, params).map(text), Err(ForeignState));
         };
         refused(&bob, "one", params(KEY, &state));
         refused(&alice, "two", params(KEY, &state));
@@ -135,7 +136,7 @@ mod tests {
         refused(&alice, "one", params(KEY, &quoted("scrubjay.0000.1")));
         refused(&alice, "one", Params::new(format!(r#"{{"{KEY}":{state},"{KEY}":"made up"}}"#)));
         let other_process = StateSeal::default();
-        assert_eq!(other_process.open(&alice, "one", params(KEY, &state)).map(text), Err(Foreign));
+        assert_eq!(other_process.open(&alice, "one", params(KEY, &state)).map(text), Err(ForeignState));
     }
 
     #[tokio::test]

@@ -16,7 +16,7 @@ use super::Gateway;
 use super::unreadable::unreadable_answer;
 use crate::backend::Answer;
 use crate::backend::connection::Connection;
-use crate::budget::{Charge, Full, Use};
+use crate::budget::{Charge, MemoryUse, OverBudget};
 use crate::client_message::{ClientMessage, Params, text_in};
 use crate::record_first::RecordedEntry;
 use crate::session::{Call, CallGuard, Demand, LEAST_LOG_LEVEL, Outbox, Session, log_level};
@@ -45,13 +45,13 @@ pub enum Accepted {
 /// A client's request, ready to be answered.
 pub struct Request {
     /// Its id.
-    pub id: JsonId,
+    pub(crate) id: JsonId,
     /// Its method.
-    pub method: String,
+    pub(crate) method: String,
     /// Its parameters.
-    pub params: Option<Params>,
+    pub(crate) params: Option<Params>,
     /// The session it belongs to, and where its progress, log messages and questions go.
-    pub call: Arc<Call>,
+    pub(crate) call: Arc<Call>,
     /// Receives what a backend demands of a modern client in the middle of the call; `None` for a legacy client, which
     /// is sent requests.
     pub(super) demands: Option<mpsc::Receiver<Demand>>,
@@ -61,7 +61,7 @@ pub struct Request {
 impl Request {
     /// Returns a member of the parameters as text.
     #[must_use]
-    pub fn text_param(&self, key: &str) -> Option<String> {
+    pub(crate) fn text_param(&self, key: &str) -> Option<String> {
         text_in(self.params.as_ref()?.get(key))
     }
 
@@ -73,7 +73,7 @@ impl Request {
 
     /// Returns the parameters as raw JSON, for readers of members that are not looked up in advance.
     #[must_use]
-    pub fn raw_params(&self) -> Option<&RawValue> {
+    pub(crate) fn raw_params(&self) -> Option<&RawValue> {
         self.params.as_ref().and_then(Params::raw)
     }
 }
@@ -130,8 +130,8 @@ impl Gateway {
             (Some(method), Some(id)) => self.accept_request(session, method, id, message, recorded, outbox),
             // An id that is null makes it no notification: such a message is refused below.
             (Some(method), None) if !message.has_id => {
-                match session.account.charge(Use::Call, CALL_BYTES + CALL_COPIES * line.len()) {
-                    Ok(room) => self.accept_notification(session, method, message, room),
+                match session.account.charge(MemoryUse::Call, CALL_BYTES + CALL_COPIES * line.len()) {
+                    Ok(charge) => self.accept_notification(session, method, message, charge),
                     Err(full) => return refuse_full(None, &full),
                 }
                 Accepted::NoReply
@@ -166,8 +166,8 @@ impl Gateway {
         };
         let bytes =
             CALL_BYTES + facts.bytes() + CALL_COPIES * message.params().map_or(0, |params| params.len());
-        let room = match session.account.charge(Use::Call, bytes) {
-            Ok(room) => room,
+        let charge = match session.account.charge(MemoryUse::Call, bytes) {
+            Ok(charge) => charge,
             Err(full) => return refuse_full(Some(&id), &full),
         };
         if facts.era == Era::Modern
@@ -192,10 +192,10 @@ impl Gateway {
         };
         let outbox = outbox.clone();
         let call = Call::new(session.clone(), id.clone(), recorded, outbox, facts, log_level, demand);
-        let token = message.meta("progressToken").map(str::to_owned);
+        let token = message.meta(meta::PROGRESS_TOKEN).map(str::to_owned);
         let call = Arc::new(call.with_progress_token(token));
         // Kept by the call, not by this request: a parked call outlives its request.
-        call.hold(room);
+        call.hold(charge);
         if session.has_live_token(&call) {
             return refuse(
                 Some(&id),
@@ -220,7 +220,7 @@ impl Gateway {
         session: &Arc<Session>,
         method: &str,
         message: &ClientMessage,
-        room: Charge,
+        charge: Charge,
     ) {
         let params = message.params().map(|params| &**params);
         match method {
@@ -232,7 +232,7 @@ impl Gateway {
             }
             _ if self.transparent.is_some() => {
                 if let Some(transparent) = &self.transparent {
-                    self.pass_notification(transparent, session, method, params, room);
+                    self.pass_notification(transparent, session, method, params, charge);
                 }
             }
             // The gateway has greeted each backend itself, and sent this at its own time.
@@ -251,13 +251,13 @@ impl Gateway {
                 let concerns = |c: &Arc<Connection>| c.owner().is_some() || !names_a_handle(method);
                 // One copy and one charge for all backends; freed when the last of them has it.
                 let notification: Arc<(String, Option<String>, Charge)> =
-                    Arc::new((method.to_owned(), params.map(str::to_owned), room));
+                    Arc::new((method.to_owned(), params.map(str::to_owned), charge));
                 for connection in serving.filter(concerns) {
                     connection.note_client(session);
                     let notification = notification.clone();
                     // In a task: a backend that does not read must not hold up the client's next message.
                     tokio::spawn(async move {
-                        let (method, params, _room) = &*notification;
+                        let (method, params, _charge) = &*notification;
                         if let Err(e) = connection.notify(None, method, params.as_deref()).await {
                             tracing::debug!(error = %e, "a notification did not reach a backend");
                         }
@@ -270,12 +270,12 @@ impl Gateway {
 
 /// Returns whether a method is one of a notification.
 pub(super) fn is_notification(method: &str) -> bool {
-    method.starts_with("notifications/")
+    method.starts_with(method::NOTIFICATIONS_PREFIX)
 }
 
 /// Returns whether a client's notification names something that a server keeps for one client.
 fn names_a_handle(method: &str) -> bool {
-    method == method::NOTIFICATIONS_PROGRESS || method.starts_with("notifications/tasks")
+    method == method::NOTIFICATIONS_PROGRESS || method.starts_with(method::NOTIFICATIONS_TASKS_PREFIX)
 }
 
 pub(super) fn refuse(id: Option<&JsonId>, code: i64, why: &str) -> Accepted {
@@ -283,7 +283,7 @@ pub(super) fn refuse(id: Option<&JsonId>, code: i64, why: &str) -> Accepted {
     Accepted::Refused(message::raw_error(id, &message::error(code, why, None)))
 }
 
-fn refuse_full(id: Option<&JsonId>, full: &Full) -> Accepted {
+fn refuse_full(id: Option<&JsonId>, full: &OverBudget) -> Accepted {
     let id = id.map_or("null", JsonId::as_raw);
     Accepted::Full(message::raw_error(id, &message::error(code::INTERNAL, &full.to_string(), None)))
 }

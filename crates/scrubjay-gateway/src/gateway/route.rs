@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
-use scrubjay_core::protocol::{code, method};
+use scrubjay_core::protocol::{code, meta, method};
 use scrubjay_router::{AnswerError, Catalog, Lessons, NoCall, PlannedCall, RouteResult, RouteTask, Router};
 use serde_json::{Value, json};
 
@@ -120,7 +120,7 @@ impl Gateway {
         if form == Form::Tool && request.text_param("name").as_deref() == Some(tools::FIND) {
             return self.find_tools(&request.call, &task).await;
         }
-        let progress = message::member(message::member(request.raw_params(), "_meta"), "progressToken");
+        let progress = message::member(message::member(request.raw_params(), "_meta"), meta::PROGRESS_TOKEN);
         let progress = progress.map(|token| token.get().to_owned());
         let (gateway, call) = (self.clone(), request.call.clone());
         let job = async move { form.answer(gateway.carry_out(&call, task, progress).await, era) };
@@ -194,7 +194,7 @@ impl Gateway {
         let mut params = plan.mcp_params.clone();
         // The task's own token: progress of the chosen call then reaches the client under it.
         if let Some(token) = progress.and_then(|token| serde_json::from_str::<Value>(&token).ok()) {
-            params["_meta"] = json!({ "progressToken": token });
+            params["_meta"] = json!({ meta::PROGRESS_TOKEN: token });
         }
         match self.call_backend(call, &plan.mcp_method, backend, Some(params.to_string())).await {
             Answer::Result(result) => Ok(outcome::with_choice(&result, &chosen)),

@@ -36,7 +36,7 @@ pub(super) struct Ending {
 
 impl Gateway {
     /// Lets the client end the gateway; to be called by a front that has one client, its owner.
-    pub fn let_client_end_it(&self) {
+    pub(crate) fn let_client_end_it(&self) {
         self.ending.is_allowed.store(true, Ordering::Relaxed);
     }
 
@@ -46,7 +46,7 @@ impl Gateway {
     }
 
     /// Waits until the client sends `exit`; returns the exit code, 0 if it sent `shutdown` before.
-    pub async fn exited(&self) -> u8 {
+    pub(crate) async fn exited(&self) -> u8 {
         self.ending.exit.notified().await;
         u8::from(!self.is_shut_down())
     }

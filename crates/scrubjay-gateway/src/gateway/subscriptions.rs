@@ -10,21 +10,20 @@ use std::time::Duration;
 
 use scrubjay_core::entry::WhyUndelivered;
 use scrubjay_core::envelope::Era;
-use scrubjay_core::message::{self, Parts, Splice};
+use scrubjay_core::message::{self, Parts, Splice, quoted};
 use scrubjay_core::protocol::{code, meta, method};
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 
-use super::calls::quoted;
 use super::eras::adapted;
-use super::{Gateway, Request};
+use super::owners::resource_not_found;
+use super::{Gateway, NO_TIMEOUT, Request};
 use crate::backend::connection::Connection;
 use crate::backend::{Answer, Backend, CallError, Owner, modern_meta};
-use crate::budget::Use;
+use crate::budget::MemoryUse;
+use crate::own_info::client_info;
 use crate::session::{Call, Session, lock, why_not};
 
-/// A listening request is open until its client leaves, but every call has a timeout: a year stands for none.
-const FOR_EVER: Duration = Duration::from_secs(31_536_000);
 /// How many listening requests there may be: every notification is compared with each of them.
 const LISTENERS_MAX: usize = 10_000;
 /// How long the acknowledgement of a listening request waits for slow backends.
@@ -136,8 +135,8 @@ impl Gateway {
             return Answer::error(code::INVALID_PARAMS, &why);
         }
         let bytes = uris.iter().map(|uri| following_bytes(uri)).sum();
-        match request.call.session.account.charge(Use::State, bytes) {
-            Ok(room) => request.call.hold(room),
+        match request.call.session.account.charge(MemoryUse::State, bytes) {
+            Ok(charge) => request.call.hold(charge),
             Err(full) => return Answer::error(code::INTERNAL, &full.to_string()),
         }
         let granted = filter.map_or("{}", RawValue::get).to_owned();
@@ -200,8 +199,7 @@ impl Gateway {
         uri: &str,
     ) -> Result<(FollowKey, watch::Receiver<Option<Answer>>), Answer> {
         let Some(backend) = self.owner_of_uri(call, uri).await else {
-            let code =
-                if call.facts.era == Era::Modern { code::INVALID_PARAMS } else { code::RESOURCE_NOT_FOUND };
+            let code = resource_not_found(call.facts.era);
             return Err(Answer::error(code, &format!("resource not found: {uri}")));
         };
         let key = (backend.owner_of(&call.session, call.facts.era), uri.to_owned());
@@ -263,7 +261,7 @@ impl Gateway {
             let wanted = format!(r#"{{"notifications":{{"resourceSubscriptions":[{uri}]}}}}"#);
             let params = adapted(call, Era::Modern, Some(&wanted));
             return connection
-                .call(None, method::SUBSCRIPTIONS_LISTEN, params.as_deref(), FOR_EVER)
+                .call(None, method::SUBSCRIPTIONS_LISTEN, params.as_deref(), NO_TIMEOUT)
                 .await
                 .map(|_| ());
         }
@@ -303,15 +301,15 @@ impl Gateway {
         if lock(subscriptions).contains_key(&uri) {
             return Answer::Result("{}".to_owned());
         }
-        let room = match request.call.session.account.charge(Use::State, following_bytes(&uri)) {
-            Ok(room) => room,
+        let charge = match request.call.session.account.charge(MemoryUse::State, following_bytes(&uri)) {
+            Ok(charge) => charge,
             Err(full) => return Answer::error(code::INTERNAL, &full.to_string()),
         };
         let (key, mut outcome) = match self.follow(&request.call, &uri).await {
             Ok(followed) => followed,
             Err(unknown) => return unknown,
         };
-        if lock(subscriptions).insert(uri.clone(), (key.0.clone(), room)).is_some() {
+        if lock(subscriptions).insert(uri.clone(), (key.0.clone(), charge)).is_some() {
             // The client sent the request twice at the same time: one follower is enough.
             self.unfollow(&key);
         }
@@ -325,7 +323,7 @@ impl Gateway {
     }
 
     /// Checks a backend's greeting, and subscribes to the list changes of a modern one; once for each connection.
-    pub(super) fn attend_to(
+    pub(super) fn watch_connection(
         self: &Arc<Self>,
         session: &Session,
         backend: &Backend,
@@ -340,13 +338,12 @@ impl Gateway {
         }
         let connection = connection.clone();
         tokio::spawn(async move {
-            let info = format!(r#"{{"name":"scrubjay","version":"{}"}}"#, env!("CARGO_PKG_VERSION"));
             let params = format!(
                 r#"{{"_meta":{{{}}},"notifications":{{"toolsListChanged":true,"promptsListChanged":true,"resourcesListChanged":true}}}}"#,
-                modern_meta("{}", &info)
+                modern_meta("{}", &client_info())
             );
             // A backend may refuse it. Its lists are requested each time in any case.
-            let _ = connection.call(None, method::SUBSCRIPTIONS_LISTEN, Some(&params), FOR_EVER).await;
+            let _ = connection.call(None, method::SUBSCRIPTIONS_LISTEN, Some(&params), NO_TIMEOUT).await;
         });
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, Splice};
-use scrubjay_core::protocol::{TASKS_EXTENSION, code, meta, method};
+use scrubjay_core::protocol::{TASKS_EXTENSION, code, meta, method, result};
 use serde_json::json;
 use serde_json::value::RawValue;
 
@@ -134,7 +134,7 @@ const UNCLEAR: &str = "params.taskId must be there once, be a text and be spelle
 
 /// Tells whether a request is about one task.
 fn is_about_one(method: &str) -> bool {
-    method.starts_with("tasks/") && method != method::TASKS_LIST
+    method.starts_with(method::TASKS_PREFIX) && method != method::TASKS_LIST
 }
 
 /// Returns the task that a request names, where every server reads the same one in it.
@@ -167,7 +167,7 @@ fn begun(answer: &Answer) -> Option<String> {
     }
     let result = serde_json::from_str::<&RawValue>(result).ok();
     let legacy = message::member(message::member(result, "task"), "taskId");
-    let is_modern = message::string(message::member(result, "resultType")).as_deref() == Some("task");
+    let is_modern = message::string(message::member(result, result::RESULT_TYPE)).as_deref() == Some("task");
     message::string(legacy.or_else(|| message::member(result, "taskId").filter(|_| is_modern)))
 }
 

@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
@@ -17,28 +16,26 @@ use thiserror::Error;
 use super::greeting::ClientFactsError;
 use super::parked_calls::foreign_state;
 use super::{
-    Gateway, NewRecording, NewTape, Request, greeting, is_notification, not_found, unreadable_params,
+    Gateway, NO_TIMEOUT, NewRecording, NewTape, Request, greeting, is_notification, not_found,
+    unreadable_params,
 };
 use crate::backend::connection::Connection;
 use crate::backend::{Answer, Backend, ConnectError};
-use crate::budget::{Charge, Full};
+use crate::budget::{Charge, OverBudget};
 use crate::client_message::{ClientMessage, text_in};
 use crate::config::{BackendConfig, Naming};
 use crate::relay::Options;
 use crate::session::{ClientFacts, Session, lock};
 
-/// A year stands for no limit: the server decides how long an answer takes, and every call has a timeout.
-const FOR_EVER: Duration = Duration::from_secs(31_536_000);
-
 /// Why there is no server for a request.
 #[derive(Debug, Error)]
 enum NoServer {
     /// The request's session has none, and only `initialize` starts one.
-    #[error("the session was not opened with initialize")]
+    #[error("the session was not opened with initialize: send initialize first")]
     NotInitialized,
     /// There is no memory for what the client says of itself.
     #[error(transparent)]
-    Full(#[from] Full),
+    Full(#[from] OverBudget),
     /// It does not start.
     #[error(transparent)]
     Connect(#[from] ConnectError),
@@ -170,7 +167,8 @@ impl Gateway {
         if let Err(refused) = self.tasks.backend_for(request) {
             return refused;
         }
-        let calling = run.connection.call(Some(&request.call), &request.method, params.as_deref(), FOR_EVER);
+        let calling =
+            run.connection.call(Some(&request.call), &request.method, params.as_deref(), NO_TIMEOUT);
         let answer = calling.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()));
         self.tasks.remember(client, &run.backend, true, &answer);
         match answer {
@@ -245,7 +243,7 @@ impl Gateway {
         session: &Session,
         method: &str,
         params: Option<&str>,
-        room: Charge,
+        charge: Charge,
     ) {
         let own = lock(&transparent.own).get(&session.id).map(|life| life.connection.clone());
         let Some(connection) = own else { return };
@@ -255,7 +253,7 @@ impl Gateway {
                 if let Err(e) = connection.send_later(line).await {
                     tracing::debug!(error = %e, "a notification did not reach the server");
                 }
-                drop(room);
+                drop(charge);
             });
         }
     }
@@ -277,7 +275,8 @@ impl Gateway {
 }
 
 async fn pass(connection: &Connection, request: &Request) -> Answer {
-    let calling = connection.call(Some(&request.call), &request.method, request.params.as_deref(), FOR_EVER);
+    let calling =
+        connection.call(Some(&request.call), &request.method, request.params.as_deref(), NO_TIMEOUT);
     calling.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()))
 }
 

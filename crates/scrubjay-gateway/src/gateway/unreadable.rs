@@ -9,7 +9,7 @@ use scrubjay_core::entry::{Direction, EntryKind, Terminator};
 use scrubjay_core::message::{self, Parts};
 use scrubjay_core::oversize;
 use scrubjay_core::protocol::code;
-use scrubjay_core::rules::{self, Onward};
+use scrubjay_core::rules::{self, Forwarded};
 use scrubjay_tape::recording::Item;
 use serde_json::value::RawValue;
 
@@ -34,7 +34,7 @@ impl Gateway {
             let why = format!("the message was not processed, because it could not be recorded: {e}");
             return Some(refuse(None, code::INTERNAL, &why));
         }
-        if let Onward::Other(error) = &judgement.onward {
+        if let Forwarded::Changed(error) = &judgement.forwarded {
             // The line was an answer: the backend that waits for it gets an error instead.
             let text = String::from_utf8_lossy(error);
             if let Ok(parts) = Parts::of(&text)

@@ -86,12 +86,12 @@ impl AsyncWrite for Watched {
 }
 
 /// A request that is being answered, until hyper drops the body of the response.
-pub(super) struct Answering {
+pub(super) struct RequestInProgress {
     connection: Arc<TrackedConnection>,
     has_no_end: bool,
 }
 
-impl Answering {
+impl RequestInProgress {
     pub(super) fn begin(connection: Arc<TrackedConnection>) -> Self {
         connection.begin(Stage::Answering);
         Self { connection, has_no_end: false }
@@ -103,7 +103,7 @@ impl Answering {
     }
 }
 
-impl Drop for Answering {
+impl Drop for RequestInProgress {
     fn drop(&mut self) {
         // An upgraded connection outlives its response, and must not count as idle then.
         if !self.has_no_end {
@@ -115,7 +115,7 @@ impl Drop for Answering {
 /// The body of a response.
 pub(super) struct Answer<B> {
     body: B,
-    _answering: Answering,
+    _answering: RequestInProgress,
 }
 
 impl<B: Body + Unpin> Body for Answer<B> {

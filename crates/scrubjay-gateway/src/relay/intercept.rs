@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use scrubjay_core::entry::Direction;
 use scrubjay_core::framing::LineBatch;
-use scrubjay_core::rules::{Judge, Judgement, Onward};
+use scrubjay_core::rules::{Forwarded, Judge, Judgement};
 use scrubjay_tape::clock::Moment;
 
 use super::pending_write::{Messages, PendingWrite};
@@ -39,7 +39,7 @@ impl Relay {
                 let number =
                     |index| recorded.as_ref().ok().map(|first| recording.number_of(*first, &items, index));
                 let numbers = (
-                    number(ruled_line::onward_index(&judgement)),
+                    number(ruled_line::forwarded_index(&judgement)),
                     number(ruled_line::back_index(&judgement)),
                 );
                 (recorded, numbers)
@@ -66,12 +66,12 @@ impl Relay {
         direction: Direction,
         (line, end): (&[u8], &[u8]),
         judgement: Judgement,
-        (onward_number, back_number): (Option<u64>, Option<u64>),
+        (forwarded_number, back_number): (Option<u64>, Option<u64>),
     ) -> RuledMessage<'_> {
-        let onward = match judgement.onward {
-            Onward::Same => Some([line, end].concat()),
-            Onward::Other(other) => Some([&other, end].concat()),
-            Onward::Nothing => None,
+        let forwarded = match judgement.forwarded {
+            Forwarded::Unchanged => Some([line, end].concat()),
+            Forwarded::Changed(other) => Some([&other, end].concat()),
+            Forwarded::Nothing => None,
         };
         let back = judgement.back.map(|back| [&back[..], b"\n"].concat());
         let pending_write = |bytes: Vec<u8>, direction, number| {
@@ -79,7 +79,7 @@ impl Relay {
         };
         RuledMessage {
             delay: judgement.delay,
-            onward: onward.map(|bytes| pending_write(bytes, direction, onward_number)),
+            forwarded: forwarded.map(|bytes| pending_write(bytes, direction, forwarded_number)),
             back: back.map(|bytes| pending_write(bytes, direction.reversed(), back_number)),
         }
     }
@@ -108,22 +108,22 @@ impl Relay {
     }
 }
 
-/// The messages that a line becomes, judged and recorded: one onward, one back to its sender, or both.
+/// The messages that a line becomes, judged and recorded: one that is forwarded, one back to its sender, or both.
 struct RuledMessage<'a> {
     delay: Duration,
-    onward: Option<(PendingWrite<'a>, Vec<u8>)>,
+    forwarded: Option<(PendingWrite<'a>, Vec<u8>)>,
     back: Option<(PendingWrite<'a>, Vec<u8>)>,
 }
 
 impl RuledMessage<'_> {
     fn forget_entries(&mut self) {
-        for (pending_write, _) in self.onward.iter_mut().chain(&mut self.back) {
+        for (pending_write, _) in self.forwarded.iter_mut().chain(&mut self.back) {
             pending_write.forget_entries();
         }
     }
 
     async fn send(self) -> Result<(), ReceiverGone> {
-        for (pending_write, bytes) in self.onward.into_iter().chain(self.back) {
+        for (pending_write, bytes) in self.forwarded.into_iter().chain(self.back) {
             pending_write.write(&bytes).await?;
         }
         Ok(())

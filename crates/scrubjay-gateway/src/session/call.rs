@@ -14,17 +14,13 @@ use super::delivery::{READ_WAIT_MAX, why_not};
 use super::log_level::LOG_LEVELS;
 use super::{CALLS_MAX, ClientFacts, Outbox, Session, lock};
 use crate::backend::Answer;
-use crate::budget::{Charge, Full, Use};
+use crate::budget::{Charge, MemoryUse, OverBudget};
 use crate::gateway::ANSWER_WAIT_MAX;
 use crate::record_first::RecordedEntry;
 
-/// How long a client that does not read is waited for while no other client waits for the same backend: a shorter pause
-/// of the client loses nothing.
-const READ_WAIT_ALONE_MAX: std::time::Duration = std::time::Duration::from_secs(5);
-
 /// The key of a request under way: its id, and a number to tell requests apart in a session that several clients may
 /// share.
-pub(super) type Ticket = (JsonId, u64);
+pub(super) type CallKey = (JsonId, u64);
 
 /// A request of the client that is under way.
 #[derive(Debug)]
@@ -48,7 +44,7 @@ pub struct Call {
     /// Whether its client has let one message wait too long. It is not waited for again until it reads.
     has_stopped_reading: AtomicBool,
     /// The memory that it and its answers take, held until the call is dropped.
-    rooms: Mutex<Vec<Charge>>,
+    charges: Mutex<Vec<Charge>>,
     /// The memory for its answer, if that was reserved before the answer was made.
     reserved_for_answer: Mutex<Option<Charge>>,
     /// Its client's progress token, as JSON.
@@ -58,7 +54,7 @@ pub struct Call {
 impl Call {
     /// Makes a call of a request.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         session: Arc<Session>,
         id: JsonId,
         recorded: Option<RecordedEntry>,
@@ -78,32 +74,32 @@ impl Call {
             demands,
             cancelled,
             has_stopped_reading: AtomicBool::new(false),
-            rooms: Mutex::default(),
+            charges: Mutex::default(),
             reserved_for_answer: Mutex::default(),
             progress_token: None,
         }
     }
 
     /// Holds a charge until the call is dropped.
-    pub(crate) fn hold(&self, room: Charge) {
-        lock(&self.rooms).push(room);
+    pub(crate) fn hold(&self, charge: Charge) {
+        lock(&self.charges).push(charge);
     }
 
     /// Reserves memory for an answer of this size before it is made; waits for it.
     ///
     /// # Errors
     /// None was freed in time. That is noted on the tape.
-    pub(crate) async fn reserve_for_answer(&self, bytes: usize) -> Result<(), Full> {
-        let taken = self.session.account.charge_within(Use::Delivery, bytes, ANSWER_WAIT_MAX).await;
-        let room = taken.inspect_err(|full| self.session.note_dropped(1, bytes, full.key))?;
-        *lock(&self.reserved_for_answer) = Some(room);
+    pub(crate) async fn reserve_for_answer(&self, bytes: usize) -> Result<(), OverBudget> {
+        let taken = self.session.account.charge_within(MemoryUse::Delivery, bytes, ANSWER_WAIT_MAX).await;
+        let charge = taken.inspect_err(|full| self.session.note_dropped(1, bytes, full.key))?;
+        *lock(&self.reserved_for_answer) = Some(charge);
         Ok(())
     }
 
     /// Returns the charge for its answer; it is empty unless memory was reserved before the answer was made.
     pub(crate) fn reserved_for_answer(&self) -> Charge {
         let taken = lock(&self.reserved_for_answer).take();
-        taken.unwrap_or_else(|| self.session.account.nothing(Use::Delivery))
+        taken.unwrap_or_else(|| self.session.account.nothing(MemoryUse::Delivery))
     }
 
     /// Sets its client's progress token.
@@ -116,46 +112,39 @@ impl Call {
     /// identity (token, name and process). A client's trace may change from one request to the next, and its session
     /// with it.
     #[must_use]
-    pub fn is_of_client_of(&self, other: &Self) -> bool {
+    pub(crate) fn is_of_client_of(&self, other: &Self) -> bool {
         let (own, others) = (&self.session, &other.session);
         Arc::ptr_eq(own, others) || (own.is_inferred && others.is_inferred && own.client == others.client)
     }
 
     /// Returns where its progress, logs and questions go.
     #[must_use]
-    pub fn outbox(&self) -> Outbox {
+    pub(crate) fn outbox(&self) -> Outbox {
         lock(&self.outbox).clone()
     }
 
-    /// Records a line that belongs to it and sends it. A client that does not read is waited for once: for
-    /// `READ_WAIT_MAX`, and longer while `others_wait` returns false. After that its messages are noted as undelivered
-    /// until it reads.
-    pub async fn say(&self, line: String, others_wait: impl Fn() -> bool) {
+    /// Records a line that belongs to it and sends it. A client that does not read is waited for once, for
+    /// `READ_WAIT_MAX`. After that its messages are noted as undelivered until it reads.
+    pub(crate) async fn send(&self, line: String) {
         let outbox = self.outbox();
-        let began = tokio::time::Instant::now();
-        let place = loop {
-            if self.has_stopped_reading.load(Ordering::Relaxed) {
-                break outbox.try_reserve().ok();
-            }
-            match tokio::time::timeout(READ_WAIT_MAX, outbox.reserve()).await {
-                // An error means that the stream is closed.
-                Ok(place) => break place.ok(),
-                Err(_) if began.elapsed() >= READ_WAIT_ALONE_MAX || others_wait() => break None,
-                Err(_) => {}
-            }
+        let place = if self.has_stopped_reading.load(Ordering::Relaxed) {
+            outbox.try_reserve().ok()
+        } else {
+            // `None` if the time is over, or the stream is closed.
+            tokio::time::timeout(READ_WAIT_MAX, outbox.reserve()).await.ok().and_then(Result::ok)
         };
         let has_stopped_reading = self.has_stopped_reading.load(Ordering::Relaxed) || place.is_none();
         let wait = if has_stopped_reading { std::time::Duration::ZERO } else { READ_WAIT_MAX };
-        let room = self.session.account.charge_within(Use::Delivery, line.len(), wait).await;
-        self.has_stopped_reading.store(place.is_none() || room.is_err(), Ordering::Relaxed);
-        if let Err(e) = self.session.queue_charged(place, room, line, why_not(&outbox)) {
+        let charge = self.session.account.charge_within(MemoryUse::Delivery, line.len(), wait).await;
+        self.has_stopped_reading.store(place.is_none() || charge.is_err(), Ordering::Relaxed);
+        if let Err(e) = self.session.queue_charged(place, charge, line, why_not(&outbox)) {
             tracing::error!(error = %e, "a message to the client could not be recorded");
         }
     }
 
     /// Returns whether its client wants this log message.
     #[must_use]
-    pub fn wants_log(&self, line: &str) -> bool {
+    pub(crate) fn wants_log(&self, line: &str) -> bool {
         let Some(least) = self.log_level else { return false };
         let level = message::Parts::of(line).ok().and_then(|p| message::string(p.param("level")));
         let rank = |level: &str| LOG_LEVELS.iter().position(|l| *l == level);
@@ -167,14 +156,14 @@ impl Call {
     }
 
     /// Cancels it.
-    pub fn cancel(&self) {
+    pub(crate) fn cancel(&self) {
         self.cancelled.notify_waiters();
         // `notify_waiters` stores nothing for a call that does not wait yet; this does.
         self.cancelled.notify_one();
     }
 
     /// Sends its progress, logs and questions to another outbox from now on.
-    pub fn redirect(&self, outbox: Outbox) {
+    pub(crate) fn redirect(&self, outbox: Outbox) {
         *lock(&self.outbox) = outbox;
     }
 }
@@ -192,15 +181,15 @@ pub struct Demand {
 
 impl Session {
     /// Lists a request as under way; `None` if there are too many, or one with its id is listed.
-    pub fn begin_call(self: &Arc<Self>, id: JsonId, call: Arc<Call>) -> Option<CallGuard> {
+    pub(crate) fn begin_call(self: &Arc<Self>, id: JsonId, call: Arc<Call>) -> Option<CallGuard> {
         let mut calls = lock(&self.calls);
-        let number = if self.is_inferred { self.next_ticket.fetch_add(1, Ordering::Relaxed) } else { 0 };
-        let ticket = (id, number);
-        if calls.len() >= CALLS_MAX || calls.contains_key(&ticket) {
+        let number = if self.is_inferred { self.next_call_number.fetch_add(1, Ordering::Relaxed) } else { 0 };
+        let key = (id, number);
+        if calls.len() >= CALLS_MAX || calls.contains_key(&key) {
             return None;
         }
-        calls.insert(ticket.clone(), call);
-        Some(CallGuard { session: self.clone(), ticket })
+        calls.insert(key.clone(), call);
+        Some(CallGuard { session: self.clone(), key })
     }
 
     /// Returns whether another request under way has the same progress token: its client could not tell their progress
@@ -213,7 +202,7 @@ impl Session {
 
     /// Returns the request with that id, if it is under way; `None` in an inferred session.
     #[must_use]
-    pub fn call(&self, id: &JsonId) -> Option<Arc<Call>> {
+    pub(crate) fn call(&self, id: &JsonId) -> Option<Arc<Call>> {
         // In an inferred session all numbers are higher: a client must not cancel another's request with the same id.
         lock(&self.calls).get(&(id.clone(), 0)).cloned()
     }
@@ -223,12 +212,12 @@ impl Session {
 #[derive(Debug)]
 pub struct CallGuard {
     session: Arc<Session>,
-    ticket: Ticket,
+    key: CallKey,
 }
 
 impl Drop for CallGuard {
     fn drop(&mut self) {
-        lock(&self.session.calls).remove(&self.ticket);
+        lock(&self.session.calls).remove(&self.key);
     }
 }
 

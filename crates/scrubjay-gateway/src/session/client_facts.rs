@@ -33,7 +33,7 @@ impl Default for ClientFacts {
 impl ClientFacts {
     /// Returns its name and version as JSON, where it gave them.
     #[must_use]
-    pub fn named(&self) -> Option<&str> {
+    pub(crate) fn named(&self) -> Option<&str> {
         (self.info != UNNAMED).then_some(self.info.as_str())
     }
 
@@ -60,7 +60,7 @@ impl ClientFacts {
 
     /// Returns whether the client declared a capability.
     #[must_use]
-    pub fn can(&self, capability: &str) -> bool {
+    pub(crate) fn can(&self, capability: &str) -> bool {
         serde_json::from_str::<serde_json::Value>(&self.capabilities)
             .is_ok_and(|all| all.get(capability).is_some_and(|c| !c.is_null()))
     }

@@ -8,7 +8,7 @@ use scrubjay_tape::recording::RecordError;
 use tokio::sync::mpsc;
 
 use super::{Outbox, Session, lock};
-use crate::budget::{Charge, Full, Use};
+use crate::budget::{Charge, MemoryUse, OverBudget};
 use crate::delivery::Outgoing;
 use crate::record_first::RecordedEntry;
 
@@ -29,7 +29,7 @@ pub(super) struct DroppedCount {
 impl Session {
     /// Sends a line to the client, recorded first; returns whether it is on its way. What cannot be recorded is not
     /// sent.
-    pub async fn say(&self, outbox: &Outbox, line: String) -> bool {
+    pub(crate) async fn send(&self, outbox: &Outbox, line: String) -> bool {
         // A place in the queue first: a line that is on tape can then be queued without waiting, in the order of the
         // tape.
         let place = tokio::time::timeout(READ_WAIT_MAX, outbox.reserve()).await.ok().and_then(Result::ok);
@@ -55,8 +55,8 @@ impl Session {
     ///
     /// # Errors
     /// The limit is reached.
-    pub(crate) fn charge_for_delivery(&self, line: &str) -> Result<Charge, Full> {
-        self.account.charge(Use::Delivery, line.len())
+    pub(crate) fn charge_for_delivery(&self, line: &str) -> Result<Charge, OverBudget> {
+        self.account.charge(MemoryUse::Delivery, line.len())
     }
 
     /// Records a line and queues it at its place, so that the queue has the order of the tape. Without a place it is
@@ -64,14 +64,14 @@ impl Session {
     ///
     /// # Errors
     /// It could not be recorded, and was not sent.
-    pub fn queue_line(
+    pub(crate) fn queue_line(
         &self,
         place: Option<mpsc::Permit<'_, Outgoing>>,
         line: String,
         why: WhyUndelivered,
     ) -> Result<Option<RecordedEntry>, RecordError> {
-        let room = self.charge_for_delivery(&line);
-        self.queue_charged(place, room, line, why)
+        let charge = self.charge_for_delivery(&line);
+        self.queue_charged(place, charge, line, why)
     }
 
     /// The same, with a charge that was made before. If that failed, the line is recorded as dropped by the limit.
@@ -81,12 +81,12 @@ impl Session {
     pub(crate) fn queue_charged(
         &self,
         place: Option<mpsc::Permit<'_, Outgoing>>,
-        room: Result<Charge, Full>,
+        charge: Result<Charge, OverBudget>,
         line: String,
         why: WhyUndelivered,
     ) -> Result<Option<RecordedEntry>, RecordError> {
-        let why = if place.is_some() && room.is_err() { WhyUndelivered::DroppedByLimit } else { why };
-        let Some((place, room)) = place.zip(room.ok()) else {
+        let why = if place.is_some() && charge.is_err() { WhyUndelivered::DroppedByLimit } else { why };
+        let Some((place, charge)) = place.zip(charge.ok()) else {
             let recorded = self.record(Direction::ServerToClient, &line)?;
             // Dropped undelivered, the receipt marks the entry.
             drop(self.receipt(recorded, why));
@@ -96,13 +96,13 @@ impl Session {
         // Queued while the recording is locked: nothing else can be recorded in between and leave first.
         self.record_then(Direction::ServerToClient, &line, |recorded| {
             let receipt = self.receipt(recorded, WhyUndelivered::ClientLeft);
-            place.send(Outgoing::recorded(text, receipt).with_charge(room));
+            place.send(Outgoing::recorded(text, receipt).with_charge(charge));
         })
     }
 
     /// Sends what belongs to no request: on the client's standing stream, or kept until there is one.
-    pub fn send_on_standing_stream(&self, line: String) {
-        let room = self.charge_for_delivery(&line);
+    pub(crate) fn send_on_standing_stream(&self, line: String) {
+        let charge = self.charge_for_delivery(&line);
         let line = match self.record_outgoing(line) {
             Ok(line) => line,
             Err(e) => {
@@ -110,11 +110,11 @@ impl Session {
                 return;
             }
         };
-        let line = match room {
-            Ok(room) => line.with_charge(room),
+        let line = match charge {
+            Ok(charge) => line.with_charge(charge),
             Err(_) => return line.drop_because(WhyUndelivered::DroppedByLimit),
         };
-        self.standing.say(line);
+        self.standing.send(line);
     }
 
     /// Records that messages for the client were dropped for lack of memory before they became entries of its own.

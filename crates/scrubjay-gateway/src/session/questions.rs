@@ -13,7 +13,7 @@ use crate::backend::Answer;
 impl Session {
     /// Asks the client something on a stream, and waits for its answer. Without a stream the question waits until the
     /// client opens its standing stream.
-    pub async fn ask(&self, outbox: Option<&Outbox>, method: &str, params: Option<&str>) -> Answer {
+    pub(crate) async fn ask(&self, outbox: Option<&Outbox>, method: &str, params: Option<&str>) -> Answer {
         let number = self.next_ask.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
         {
@@ -27,7 +27,7 @@ impl Session {
         let _forget = AskGuard { session: self, number };
         let question = message::request(&format!("\"scrubjay-{number}\""), method, params);
         let is_queued = match outbox {
-            Some(outbox) => self.say(outbox, question).await,
+            Some(outbox) => self.send(outbox, question).await,
             None => {
                 self.send_on_standing_stream(question);
                 true
@@ -42,7 +42,7 @@ impl Session {
     }
 
     /// Takes the client's answer to a question; returns whether there is such a question.
-    pub fn take_answer(&self, id: &JsonId, answer: Answer) -> bool {
+    pub(crate) fn take_answer(&self, id: &JsonId, answer: Answer) -> bool {
         let number = id.as_raw().trim_matches('"').strip_prefix("scrubjay-").and_then(|n| n.parse().ok());
         let Some(reply) = number.and_then(|n: u64| lock(&self.asks).remove(&n)) else { return false };
         reply.send(answer).is_ok()

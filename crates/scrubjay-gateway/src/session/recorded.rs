@@ -20,13 +20,13 @@ use crate::record_first::{RecordedEntry, record_first, record_first_marking};
 impl Session {
     /// Returns the session that its recording belongs to; `None` until something is recorded.
     #[must_use]
-    pub fn recorded_as(&self) -> Option<SessionRef> {
+    pub(crate) fn recorded_as(&self) -> Option<SessionRef> {
         lock(&self.recording).session()
     }
 
     /// Returns the host's own id of the conversation, where the host gave one.
     #[must_use]
-    pub fn host_session(&self) -> Option<String> {
+    pub(crate) fn host_session(&self) -> Option<String> {
         lock(&self.recording).host_session().map(str::to_owned)
     }
 
@@ -45,7 +45,7 @@ impl Session {
     ///
     /// # Errors
     /// It could not be recorded, so it must not move on.
-    pub fn record_inbound(&self, line: &str) -> Result<Option<RecordedEntry>, RecordError> {
+    pub(crate) fn record_inbound(&self, line: &str) -> Result<Option<RecordedEntry>, RecordError> {
         let item = Item::new(EntryKind::Message, Direction::ClientToServer, Terminator::Lf, line.as_bytes());
         self.record_item(item, |_| ())
     }
@@ -54,7 +54,11 @@ impl Session {
     ///
     /// # Errors
     /// It could not be recorded, so it must not move on.
-    pub fn record(&self, direction: Direction, line: &str) -> Result<Option<RecordedEntry>, RecordError> {
+    pub(crate) fn record(
+        &self,
+        direction: Direction,
+        line: &str,
+    ) -> Result<Option<RecordedEntry>, RecordError> {
         self.record_then(direction, line, |_| ())
     }
 
@@ -62,7 +66,7 @@ impl Session {
     ///
     /// # Errors
     /// It could not be recorded, and nothing was done.
-    pub fn record_then(
+    pub(crate) fn record_then(
         &self,
         direction: Direction,
         line: &str,
@@ -76,7 +80,7 @@ impl Session {
     ///
     /// # Errors
     /// It could not be recorded, so it must not move on, and nothing was done.
-    pub fn record_backend(
+    pub(crate) fn record_backend(
         &self,
         items: &[Item<'_>],
         marked: usize,
@@ -87,7 +91,7 @@ impl Session {
 
     /// Returns the receipt of something recorded here; `why` is noted if it is dropped before it is delivered.
     #[must_use]
-    pub fn receipt(&self, recorded: Option<RecordedEntry>, why: WhyUndelivered) -> Option<Receipt> {
+    pub(crate) fn receipt(&self, recorded: Option<RecordedEntry>, why: WhyUndelivered) -> Option<Receipt> {
         let receipt = |mark| Receipt::new(self.recording.clone(), mark, why).listed_in(&self.in_transit);
         recorded.map(|recorded| receipt(recorded.mark))
     }
@@ -96,14 +100,14 @@ impl Session {
     ///
     /// # Errors
     /// It could not be recorded, so it must not be sent.
-    pub fn record_outgoing(&self, line: String) -> Result<Outgoing, RecordError> {
+    pub(crate) fn record_outgoing(&self, line: String) -> Result<Outgoing, RecordError> {
         let recorded = self.record(Direction::ServerToClient, &line)?;
         Ok(Outgoing::recorded(line, self.receipt(recorded, WhyUndelivered::ClientLeft)))
     }
 
     /// Records a refusal for the client. It is sent even if it cannot be recorded: the client would wait forever
     /// otherwise, and that nothing can be recorded may be the reason for the refusal.
-    pub fn record_refusal(&self, line: String) -> Outgoing {
+    pub(crate) fn record_refusal(&self, line: String) -> Outgoing {
         self.record_outgoing(line.clone()).unwrap_or_else(|e| {
             tracing::error!(error = %e, "a refusal could not be recorded");
             Outgoing::unrecorded(line)
@@ -111,7 +115,7 @@ impl Session {
     }
 
     /// Records a note, which is not a message.
-    pub fn record_note(&self, facts: &serde_json::Value) {
+    pub(crate) fn record_note(&self, facts: &serde_json::Value) {
         let facts = facts.to_string();
         self.record_fact(EntryKind::Note, Direction::ServerToClient, facts.as_bytes());
     }
@@ -128,7 +132,7 @@ impl Session {
     }
 
     /// Records that its client sent a line that is too long.
-    pub fn note_too_long(&self, line: &Oversize) {
+    pub(crate) fn note_too_long(&self, line: &Oversize) {
         let facts = serde_json::to_vec(line).expect("an oversize is plain data");
         self.record_fact(EntryKind::Oversize, Direction::ClientToServer, &facts);
     }

@@ -19,24 +19,24 @@ pub(super) struct StandingStream(Arc<Mutex<StandingState>>);
 #[derive(Debug, Default)]
 struct StandingState {
     outbox: Option<Outbox>,
-    kept: VecDeque<Outgoing>,
-    /// Whether a task is sending what is kept.
+    queued: VecDeque<Outgoing>,
+    /// Whether a task is sending what is queued.
     is_passing: bool,
 }
 
 impl StandingStream {
-    /// Sends a line, or keeps it.
-    pub(super) fn say(&self, line: Outgoing) {
+    /// Sends a line, or queues it.
+    pub(super) fn send(&self, line: Outgoing) {
         let mut state = lock(&self.0);
         let line = match &state.outbox {
-            Some(outbox) if state.kept.is_empty() => match outbox.try_send(line) {
+            Some(outbox) if state.queued.is_empty() => match outbox.try_send(line) {
                 Ok(()) => return,
                 Err(TrySendError::Full(line) | TrySendError::Closed(line)) => line,
             },
             _ => line,
         };
-        let oldest = if state.kept.len() == OUTBOX_MAX { state.kept.pop_front() } else { None };
-        state.kept.push_back(line);
+        let oldest = if state.queued.len() == OUTBOX_MAX { state.queued.pop_front() } else { None };
+        state.queued.push_back(line);
         if !state.is_passing
             && let Some(outbox) = state.outbox.clone().filter(|outbox| !outbox.is_closed())
         {
@@ -54,19 +54,19 @@ impl StandingStream {
         let new = StandingState { outbox: Some(outbox), ..StandingState::default() };
         // Dropped without the lock: lines that the old stream still holds are marked on the tape.
         let old = std::mem::replace(&mut *lock(&self.0), new);
-        old.kept
+        old.queued
     }
 
-    /// Ends the standing stream, and returns what was kept for it.
+    /// Ends the standing stream, and returns what was queued for it.
     pub(super) fn detach(&self) -> VecDeque<Outgoing> {
         let old = std::mem::take(&mut *lock(&self.0));
-        old.kept
+        old.queued
     }
 
-    /// Drops what is kept, because memory is short.
-    pub(super) fn drop_kept(&self) {
-        let kept = std::mem::take(&mut lock(&self.0).kept);
-        for line in kept {
+    /// Drops what is queued, because memory is short.
+    pub(super) fn drop_queued(&self) {
+        let queued = std::mem::take(&mut lock(&self.0).queued);
+        for line in queued {
             line.drop_because(DroppedByLimit);
         }
     }
@@ -77,7 +77,7 @@ impl StandingStream {
     }
 }
 
-/// Sends what is kept as the stream has room, until nothing is left or another stream has taken its place.
+/// Sends what is queued as the stream has room, until nothing is left or another stream has taken its place.
 async fn pass_on(state: Arc<Mutex<StandingState>>, outbox: Outbox) {
     loop {
         let place = outbox.reserve().await;
@@ -85,7 +85,7 @@ async fn pass_on(state: Arc<Mutex<StandingState>>, outbox: Outbox) {
         if !state.outbox.as_ref().is_some_and(|now| now.same_channel(&outbox)) {
             return;
         }
-        let line = if place.is_ok() { state.kept.pop_front() } else { None };
+        let line = if place.is_ok() { state.queued.pop_front() } else { None };
         match (place, line) {
             (Ok(place), Some(line)) => place.send(line),
             // Nothing is left, or the client is gone: the rest waits for its next stream.
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     fn say(standing: &StandingStream, numbers: std::ops::Range<usize>) {
-        numbers.for_each(|number| standing.say(Outgoing::unrecorded(number.to_string())));
+        numbers.for_each(|number| standing.send(Outgoing::unrecorded(number.to_string())));
     }
 
     async fn hear(lines: &mut mpsc::Receiver<Outgoing>, numbers: std::ops::Range<usize>) {

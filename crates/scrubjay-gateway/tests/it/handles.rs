@@ -496,7 +496,7 @@ async fn calls_that_one_client_leaves_waiting_keep_no_other_from_being_asked() {
         assert_eq!(asked["result"]["resultType"], "input_required", "{id}: {asked}");
     }
     let refused = a.call(65, "ask", json!({})).await;
-    assert!(complaint(&refused).contains("64 of this client"), "{refused}");
+    assert!(complaint(&refused).contains("this client has 64"), "{refused}");
     let of_b = b.call(1, "ask", json!({})).await;
     assert_eq!(of_b["result"]["resultType"], "input_required", "{of_b}");
     // They end with their client.

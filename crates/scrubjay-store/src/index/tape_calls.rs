@@ -194,7 +194,7 @@ async fn name(
         .iter()
         .map(|(what, method, name)| {
             let subject = match (text(*method), text(*name)) {
-                (Some(method::TOOLS_CALL), Some(tool)) => format!("tools/call {tool}"),
+                (Some(method::TOOLS_CALL), Some(tool)) => format!("{} {tool}", method::TOOLS_CALL),
                 (Some(method), _) => method.to_owned(),
                 (None, _) => what.as_str().to_owned(),
             };

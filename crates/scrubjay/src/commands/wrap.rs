@@ -412,7 +412,7 @@ pub(super) fn sweep(home: &Home) -> usize {
 }
 
 pub(super) fn say(text: &str) {
-    pipe::say(&format!("scrubjay: {text}"));
+    pipe::write_to_stderr(&format!("scrubjay: {text}"));
 }
 
 #[cfg(test)]

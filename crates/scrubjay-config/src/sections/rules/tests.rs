@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use scrubjay_core::entry::Direction;
-use scrubjay_core::rules::{Judge, Onward};
+use scrubjay_core::rules::{Forwarded, Judge};
 use serde_json::json;
 
 use crate::tests::{check_problems, loaded, problems};
@@ -58,7 +58,7 @@ fn rules_mean_what_they_say() {
         );
     }
     let told = judge(&line("tools/call", r#"{"name":"search","arguments":{"q":"a foo","debug":1}}"#));
-    let Onward::Other(other) = told.onward else { panic!("{told:?}") };
+    let Forwarded::Changed(other) = told.forwarded else { panic!("{told:?}") };
     assert_eq!(
         String::from_utf8(other).unwrap(),
         line(

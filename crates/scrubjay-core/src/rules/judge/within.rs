@@ -19,12 +19,16 @@ use super::notes::Notes;
 use crate::entry::{Direction, RuleEffects};
 use crate::json::edit;
 use crate::json::tree::NodeKind;
-use crate::protocol::code;
+use crate::protocol::{code, result};
 
 /// The depth of nesting: the deepest legal case is a request for input in a task's result in a notification.
 const WITHIN_MAX: usize = 3;
 /// The code of an error that demands an elicitation; only in later versions can results do so.
 const ELICITATION_REQUIRED: f64 = code::URL_ELICITATION_REQUIRED as f64;
+
+const INPUT_REQUESTS: &[u8] = result::INPUT_REQUESTS.as_bytes();
+const INPUT_RESPONSES: &[u8] = result::INPUT_RESPONSES.as_bytes();
+const REQUEST_STATE: &[u8] = result::REQUEST_STATE.as_bytes();
 
 /// A message nested in another.
 struct NestedMessage {
@@ -235,7 +239,7 @@ fn task_id(document: &Document<'_>, holder: usize) -> Option<Vec<u8>> {
 fn input_key(direction: Direction, document: &Document<'_>, node: usize) -> ReferenceKey {
     let parent = |node: usize| document.tree.nodes[node].parent.unwrap_or(0);
     let holder = parent(parent(node));
-    let state = document.member(holder, b"requestState").or_else(|| document.member(holder, b"taskId"));
+    let state = document.member(holder, REQUEST_STATE).or_else(|| document.member(holder, b"taskId"));
     let state = state.map(|state| plain_id(document.raw(state))).unwrap_or_default();
     ReferenceKey::input(direction, &state, &document.key(node))
 }
@@ -271,8 +275,8 @@ fn find_in(
     let (mut result, mut error) = (None, None);
     for child in document.tree.children(holder) {
         match &*document.key(child) {
-            b"inputRequests" => members(document, child, NestedKind::Request, found)?,
-            b"inputResponses" => members(document, child, NestedKind::Response, found)?,
+            INPUT_REQUESTS => members(document, child, NestedKind::Request, found)?,
+            INPUT_RESPONSES => members(document, child, NestedKind::Response, found)?,
             b"task" => *task = Some(child),
             b"taskId" => is_about_task = true,
             b"result" => result = Some(child),

@@ -65,10 +65,10 @@ impl OpenCall {
 }
 
 fn what_passes(judge: &mut Judge, line: &str) -> String {
-    match judge.line(S, line.as_bytes()).onward {
-        Onward::Same => line.to_owned(),
-        Onward::Other(other) => String::from_utf8(other).unwrap(),
-        Onward::Nothing => String::new(),
+    match judge.line(S, line.as_bytes()).forwarded {
+        Forwarded::Unchanged => line.to_owned(),
+        Forwarded::Changed(other) => String::from_utf8(other).unwrap(),
+        Forwarded::Nothing => String::new(),
     }
 }
 

@@ -49,13 +49,13 @@ fn any_change(below: &'static str) -> impl Strategy<Value = RuleChange> {
 fn changed(line: &str, changes: Vec<RuleChange>) -> Result<Option<Vec<u8>>, TestCaseError> {
     let rules = Rules::new(vec![rule("r", RuleMatch::default(), RuleAction::Modify(changes))]);
     let judgement = Judge::new(Arc::new(rules), "files", 1 << 30).line(C, line.as_bytes());
-    match judgement.onward {
-        Onward::Same => Ok(None),
-        Onward::Other(other) => Ok(Some(other)),
+    match judgement.forwarded {
+        Forwarded::Unchanged => Ok(None),
+        Forwarded::Changed(other) => Ok(Some(other)),
         // A key occurs twice.
-        Onward::Nothing if judgement.marks.is_refused() => Ok(None),
+        Forwarded::Nothing if judgement.marks.is_refused() => Ok(None),
         // Only a change that breaks the message would be refused.
-        Onward::Nothing => Err(TestCaseError::fail("blocked")),
+        Forwarded::Nothing => Err(TestCaseError::fail("blocked")),
     }
 }
 
@@ -100,10 +100,10 @@ proptest! {
         any_json().prop_map(|json| format!("{{\"method\":\"m\",\"params\":{{\"x\u{2028}\":{json}}}}}").into_bytes()),
     ]) {
         let mut judge = judge(vec![rule("r", tool("x"), block())]);
-        let onward = match judge.line(C, &line).onward {
-            Onward::Same => line,
-            Onward::Other(other) => other,
-            Onward::Nothing => Vec::new(),
+        let onward = match judge.line(C, &line).forwarded {
+            Forwarded::Unchanged => line,
+            Forwarded::Changed(other) => other,
+            Forwarded::Nothing => Vec::new(),
         };
         let is_blank = onward.iter().all(|b| matches!(b, b' ' | b'\t'));
         prop_assert!(is_blank || crate::json::strict::scan(&onward) == Ok(Vec::new()));

@@ -18,7 +18,7 @@ fn reason(judgement: &Judgement) -> String {
 fn refused(line: impl AsRef<[u8]>, expected: &str) -> Judgement {
     let judgement = no_deletes().line(C, line.as_ref());
     assert_eq!(reason(&judgement), expected, "{}", line.as_ref().escape_ascii());
-    assert_eq!(judgement.onward, Onward::Nothing);
+    assert_eq!(judgement.forwarded, Forwarded::Nothing);
     judgement
 }
 
@@ -97,8 +97,8 @@ fn the_waiting_side_gets_an_error() {
     assert_eq!(refused(r#"{"method":"x","params":{"n":NaN}}"#, "strict/json").back, None);
     let judgement = no_deletes().line(S, b"listening on port 8080");
     assert_eq!(
-        (reason(&judgement).as_str(), &judgement.onward, &judgement.back),
-        ("strict/json", &Onward::Nothing, &None)
+        (reason(&judgement).as_str(), &judgement.forwarded, &judgement.back),
+        ("strict/json", &Forwarded::Nothing, &None)
     );
     // An answer becomes an error.
     let judgement = no_deletes().line(S, br#"{"jsonrpc":"2.0","id":4,"result":{"n":NaN}}"#);
@@ -186,7 +186,7 @@ fn an_allow_applies_only_if_the_match_is_certain() {
 fn strings_and_numbers_are_judged_as_readers_convert_them() {
     let blocked = |check: ValueCheck, value: &str| {
         let line = call(1, "read", &json!({ "path": 0 })).replace(":0", &format!(":{value}"));
-        where_path(block(), check).line(C, line.as_bytes()).onward == Onward::Nothing
+        where_path(block(), check).line(C, line.as_bytes()).forwarded == Forwarded::Nothing
     };
     for value in ["11", "1.1e1", "\"11\"", "\" 11 \"", "\"1_1\"", "1e400", "10.00000000000000000001"] {
         assert!(blocked(ValueCheck::greater(10.0), value), "{value}");
@@ -390,7 +390,7 @@ fn an_error_without_an_id_matches_no_method() {
         rule("lists", RuleMatch { methods: globs(&["*/list"]), ..RuleMatch::default() }, block()),
         rule("tools", RuleMatch { tools: globs(&["*"]), ..RuleMatch::default() }, block()),
     ]);
-    assert_eq!(by_method.line(S, error.as_bytes()).onward, Onward::Same);
+    assert_eq!(by_method.line(S, error.as_bytes()).forwarded, Forwarded::Unchanged);
     let mut of_all =
         judge(vec![rule("all", RuleMatch { direction: Some(S), ..RuleMatch::default() }, block())]);
     let judgement = of_all.line(S, error.as_bytes());

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use scrubjay_core::message::Parts;
+use scrubjay_core::protocol::meta;
 
 use super::channel::RpcChannel;
 use crate::ruled_line::RuledLine;
@@ -24,7 +25,7 @@ impl RpcChannel {
     pub(super) fn addressee(&self, line: &RuledLine, stream_of: Option<u64>) -> Option<Arc<Call>> {
         let text = line.text();
         let parts = Parts::of(&text).ok();
-        let token = parts.as_ref().and_then(|parts| parts.param("progressToken"));
+        let token = parts.as_ref().and_then(|parts| parts.param(meta::PROGRESS_TOKEN));
         let progressing = token.and_then(|token| self.progressing(token, stream_of));
         progressing.map(|(call, _)| call).or_else(|| self.belongs_to(&self.callers(stream_of), stream_of))
     }

@@ -19,7 +19,7 @@ use crate::backend::questions::Questions;
 use crate::backend::slots::Owner;
 use crate::backend::{Answer, Backend, Event};
 use crate::budget::{Account, Budget};
-use crate::delivery::{HandedOver, Outgoing};
+use crate::delivery::{BridgeReceipts, Outgoing};
 use crate::record_first::record_first;
 use crate::relay::Options;
 use crate::ruled_line::RuledLine;
@@ -34,7 +34,7 @@ const SIDE_TASKS_MAX: usize = 1024;
 
 pub(super) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 /// The receipts of lines in a bridge, which reports later whether each was sent; `None` without a bridge.
-pub(super) type InBridge = Option<Arc<Mutex<HandedOver>>>;
+pub(super) type InBridge = Option<Arc<Mutex<BridgeReceipts>>>;
 
 /// The part of a connection that exists before the handshake.
 pub(crate) struct RpcChannel {

@@ -15,7 +15,7 @@ use scrubjay_core::entry::{Direction, EntryKind, Terminator};
 use scrubjay_core::framing::{Framer, FramerOutput};
 use scrubjay_core::message::Parts;
 use scrubjay_core::protocol::code;
-use scrubjay_core::rules::Onward;
+use scrubjay_core::rules::Forwarded;
 use scrubjay_tape::recording::Item;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::mpsc;
@@ -24,7 +24,7 @@ use super::channel::RpcChannel;
 use crate::backend::Answer;
 use crate::backend::process::Exit;
 use crate::bridge::received::ReceivedLine;
-use crate::budget::{Charge, Use};
+use crate::budget::{Charge, MemoryUse};
 use crate::ruled_line::RuledLine;
 use crate::session::lock;
 
@@ -74,10 +74,10 @@ impl RpcChannel {
 
     async fn listen_to_lines(self: Arc<Self>, mut reader: Box<dyn AsyncRead + Send + Unpin>) {
         let mut framer = Framer::new(self.record_options.message_bytes_max);
-        let mut room = self.budget.nothing(Use::Backend, true);
+        let mut charge = self.budget.nothing(MemoryUse::Backend, true);
         let mut closed = self.closed.subscribe();
         loop {
-            self.make_room(&mut framer, &mut room).await;
+            self.make_room(&mut framer, &mut charge).await;
             let read = tokio::select! {
                 read = reader.read_buf(framer.room()) => read.unwrap_or(0),
                 // Closed by the gateway: later output is dropped.
@@ -105,14 +105,14 @@ impl RpcChannel {
 
     /// Charges the memory of a long line that is being read. If there is no room within `ROOM_WAIT_MAX`, the line is
     /// skipped like one that is too long.
-    async fn make_room(&self, framer: &mut Framer, room: &mut Charge) {
+    async fn make_room(&self, framer: &mut Framer, charge: &mut Charge) {
         let held = framer.pending_bytes();
         // Twice what it holds, because the buffer doubles as it grows.
         let bytes = if held > LARGE_BYTES { held * 2 } else { 0 };
-        if room.resize_within(bytes, ROOM_WAIT_MAX).await.is_err() {
+        if charge.resize_within(bytes, ROOM_WAIT_MAX).await.is_err() {
             framer.drop_pending();
             // Shrinking a charge cannot fail.
-            let _ = room.resize(0);
+            let _ = charge.resize(0);
         }
     }
 
@@ -180,7 +180,7 @@ impl RpcChannel {
             self.record_own(bytes);
         }
         let line = self.judge_inbound(bytes, line);
-        let stops = line.judgement.onward == Onward::Nothing;
+        let stops = line.judgement.forwarded == Forwarded::Nothing;
         if line.judgement.delay.is_zero() && line.judgement.back.is_none() {
             return if stops {
                 self.finish_stopped(&line, stream_of).await
@@ -195,7 +195,7 @@ impl RpcChannel {
             Some(pending) => pending.call.clone(),
             None => self.addressee(&line, stream_of),
         };
-        let (permit, room) = match self.hold_permit(&line, call.as_ref()).await {
+        let (permit, charge) = match self.hold_permit(&line, call.as_ref()).await {
             Ok(permit) => permit,
             // It is not passed on, so it need not wait either.
             Err(_) if stops => return self.finish_stopped(&line, stream_of).await,
@@ -207,7 +207,7 @@ impl RpcChannel {
         tokio::spawn(async move {
             line.hold().await;
             // Passing it on charges its memory again.
-            drop(room);
+            drop(charge);
             let text = line.text();
             if stops {
                 channel.finish_stopped(&line, stream_of).await

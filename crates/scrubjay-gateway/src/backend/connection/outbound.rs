@@ -7,7 +7,7 @@ use std::time::Duration;
 use scrubjay_core::entry::Direction;
 use scrubjay_core::message;
 use scrubjay_core::protocol::method;
-use scrubjay_core::rules::Onward;
+use scrubjay_core::rules::Forwarded;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::{mpsc, oneshot};
 
@@ -15,7 +15,7 @@ use super::channel::{InBridge, PendingCall, RpcChannel, Writer};
 use super::progress_token::request_line;
 use crate::backend::caller::with_caller;
 use crate::backend::{Answer, CallError};
-use crate::budget::{Queued, Use};
+use crate::budget::{MemoryUse, Queued};
 use crate::delivery::{LineBatch, Outgoing};
 use crate::ruled_line::RuledLine;
 use crate::session::{Call, lock};
@@ -102,7 +102,7 @@ impl RpcChannel {
     }
 
     async fn send_judged(&self, call: Option<&Arc<Call>>, line: &RuledLine) -> Result<(), CallError> {
-        let goes_on = line.judgement.onward != Onward::Nothing;
+        let goes_on = line.judgement.forwarded != Forwarded::Nothing;
         let leaving = goes_on.then(|| line.text().into_owned());
         self.record_and_send(Direction::ClientToServer, call, line, leaving).await
     }
@@ -117,12 +117,12 @@ impl RpcChannel {
             return Err(UnsentLine(line.original));
         }
         let mut leaving = None;
-        if line.judgement.onward != Onward::Nothing {
+        if line.judgement.forwarded != Forwarded::Nothing {
             let text = line.text().into_owned();
-            let Ok(room) = self.queue.charge(Use::Backend, text.len()) else {
+            let Ok(charge) = self.queue.charge(MemoryUse::Backend, text.len()) else {
                 return Err(UnsentLine(line.original));
             };
-            leaving = Some((permit, Queued::new(text, room)));
+            leaving = Some((permit, Queued::new(text, charge)));
         }
         if let Err(e) = self.record_then(Direction::ClientToServer, None, &line, leaving) {
             tracing::error!(backend = self.backend, error = %e, "a notification was not passed on");

@@ -2,6 +2,7 @@
 //! received.
 
 use scrubjay_core::message::{self, Splice};
+use scrubjay_core::protocol::meta;
 use serde_json::value::RawValue;
 
 use super::channel::RpcChannel;
@@ -37,7 +38,7 @@ pub(super) fn request_line(
     // All of them are replaced: readers differ on which of two equal keys counts.
     let metas = message::members_named(object, "_meta");
     let tokens: Vec<&RawValue> =
-        metas.into_iter().flat_map(|meta| message::members_named(Some(meta), "progressToken")).collect();
+        metas.into_iter().flat_map(|meta| message::members_named(Some(meta), meta::PROGRESS_TOKEN)).collect();
     let (Some(object), Some(theirs)) = (object, tokens.last().map(|token| token.get().to_owned())) else {
         return (message::request(&id, method, params), None);
     };

@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::channel::{PendingCall, RpcChannel};
 use crate::backend::{Answer, CallError};
-use crate::budget::{Charge, Full, Queued, Use};
+use crate::budget::{Charge, MemoryUse, OverBudget, Queued};
 use crate::delivery::{Outgoing, Receipt};
 use crate::record_first::record_first_marking;
 use crate::ruled_line::{self, RuledLine};
@@ -31,8 +31,8 @@ pub(super) struct HoldRefused {
     why: String,
 }
 
-impl From<Full> for HoldRefused {
-    fn from(full: Full) -> Self {
+impl From<OverBudget> for HoldRefused {
+    fn from(full: OverBudget) -> Self {
         Self { key: full.key, why: full.to_string() }
     }
 }
@@ -65,7 +65,7 @@ impl RpcChannel {
         // The entry of the line that goes to the backend: the client's message, or the rules' answer to the backend's
         // own.
         let marked = match direction {
-            Direction::ClientToServer => ruled_line::onward_index(&line.judgement),
+            Direction::ClientToServer => ruled_line::forwarded_index(&line.judgement),
             Direction::ServerToClient => ruled_line::back_index(&line.judgement),
         };
         let recording = call.map_or_else(|| self.tape.recording(), |call| call.session.recording());
@@ -106,14 +106,14 @@ impl RpcChannel {
         line: &RuledLine,
         call: Option<&Arc<Call>>,
     ) -> Result<(Option<OwnedSemaphorePermit>, Charge), HoldRefused> {
-        let room = self.budget.charge(Use::Backend, line.original.len())?;
+        let charge = self.budget.charge(MemoryUse::Backend, line.original.len())?;
         if self.has_one_client() {
             // The semaphore is never closed.
-            return Ok((self.held.clone().acquire_owned().await.ok(), room));
+            return Ok((self.held.clone().acquire_owned().await.ok(), charge));
         }
         let permits = call.map_or(&self.held, |call| &call.session.held);
         match permits.clone().try_acquire_owned() {
-            Ok(permit) => Ok((Some(permit), room)),
+            Ok(permit) => Ok((Some(permit), charge)),
             Err(_) => {
                 let why = format!("{HELD_MAX} others for this client wait already, because rules delay them");
                 Err(HoldRefused { key: HELD_KEY, why })
@@ -174,11 +174,11 @@ impl RpcChannel {
         let leaving = match leaving {
             Some(leaving) => {
                 let bytes = leaving.len();
-                let room = self.queue.charge_within(Use::Backend, bytes, QUEUE_WAIT_MAX).await;
-                let full = |full: Full| {
+                let charge = self.queue.charge_within(MemoryUse::Backend, bytes, QUEUE_WAIT_MAX).await;
+                let full = |full: OverBudget| {
                     CallError::Unavailable(self.backend.clone(), format!("it does not read: {full}"))
                 };
-                Some(Queued::new(leaving, room.map_err(full)?))
+                Some(Queued::new(leaving, charge.map_err(full)?))
             }
             None => None,
         };

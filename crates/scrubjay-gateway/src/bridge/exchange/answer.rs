@@ -11,7 +11,7 @@ use tokio::sync::SemaphorePermit;
 use super::{Exchange, Failure, LARGE_BYTES, ROOM_WAIT_MAX, SILENCE_MAX};
 use crate::bridge::refusal::{HttpAnswer, excerpt};
 use crate::bridge::unanswered::{BridgedLine, is_message};
-use crate::budget::{Charge, Use};
+use crate::budget::{Charge, MemoryUse};
 use crate::session::lock;
 
 /// The permit and the memory that an answer holds while it is processed; small ones need no permit.
@@ -25,11 +25,11 @@ impl<'a> Exchange<'a> {
     ) -> Result<(Vec<u8>, LargeAnswerPermit<'a>), Failure> {
         let bridge = self.bridge;
         let (mut text, mut permit) = (Vec::new(), None);
-        let mut room = bridge.budget.nothing(Use::Backend, true);
+        let mut charge = bridge.budget.nothing(MemoryUse::Backend, true);
         loop {
             let frame = tokio::time::timeout(SILENCE_MAX, body.frame());
             let frame = match self.unless_stopped(frame).await? {
-                Ok(None) => return Ok((text, (permit, room))),
+                Ok(None) => return Ok((text, (permit, charge))),
                 Ok(Some(Ok(frame))) => frame,
                 Ok(Some(Err(e))) => {
                     return Err(Failure::unanswered(format!(
@@ -43,22 +43,23 @@ impl<'a> Exchange<'a> {
             };
             let Ok(data) = frame.into_data() else { continue };
             // Checked while it is read: a Content-Length may be missing or wrong.
-            if text.len() + data.len() > self.bridge.endpoint.message_bytes_max {
+            if self.bridge.endpoint.message_limit.is_exceeded_by(text.len() + data.len()) {
                 return Err(self.too_long());
             }
             text.extend_from_slice(&data);
             if text.len() > LARGE_BYTES && permit.is_none() {
                 permit = self.unless_stopped(bridge.large_answers.acquire()).await?.ok();
             }
-            room.resize_within(text.len(), ROOM_WAIT_MAX)
+            charge
+                .resize_within(text.len(), ROOM_WAIT_MAX)
                 .await
                 .map_err(|full| Failure::unanswered(full.to_string()))?;
         }
     }
 
     pub(super) fn too_long(&self) -> Failure {
-        let limit = self.bridge.endpoint.message_bytes_max;
-        Failure::unanswered(format!("the server's answer is longer than the limit of {limit} bytes"))
+        let limit = self.bridge.endpoint.message_limit;
+        Failure::unanswered(format!("the server's answer is longer than the limit of {limit}"))
     }
 
     /// Takes an answer that is not a stream of events.

@@ -52,7 +52,7 @@ impl Exchange<'_> {
     /// Opens the stream of a server of the first transport, and reads the address for messages from its first event.
     pub(super) async fn open_first_transport(&self) -> Result<OpenedStream, Failure> {
         let mut body = self.open_stream(None).await?;
-        let mut parser = Parser::new(self.bridge.endpoint.message_bytes_max);
+        let mut parser = Parser::new(self.bridge.endpoint.message_limit);
         let first = async {
             while let Some(Ok(data)) = next_data(&mut body).await {
                 let mut events = parser.feed(&data);

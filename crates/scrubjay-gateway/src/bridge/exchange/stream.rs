@@ -7,13 +7,14 @@ use hyper::Method;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderName, HeaderValue};
 use scrubjay_core::envelope::Envelope;
+use scrubjay_core::protocol;
 use tokio::sync::Notify;
 
 use super::{Exchange, Failure, LARGE_BYTES, ROOM_WAIT_MAX, is_event_stream};
 use crate::bridge::http::Bridge;
 use crate::bridge::refusal::HttpAnswer;
 use crate::bridge::sse::{Event, Parser};
-use crate::budget::Use;
+use crate::budget::MemoryUse;
 use crate::session::lock;
 
 /// How many attempts in a row to resume a broken stream may fail.
@@ -24,12 +25,12 @@ const RESUME_PAUSE: Duration = Duration::from_secs(1);
 const RESUME_PAUSE_MIN: Duration = Duration::from_millis(100);
 /// A server may also state one that is longer than any client waits.
 const RESUME_PAUSE_MAX: Duration = Duration::from_secs(30);
-const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static(protocol::header::LAST_EVENT_ID);
 
 impl Exchange<'_> {
     /// Reads a stream of events until it ends with all requests answered, and resumes it where it breaks.
     pub(super) async fn follow(&mut self, mut body: Incoming) -> Result<(), Failure> {
-        let mut parser = Parser::new(self.bridge.endpoint.message_bytes_max);
+        let mut parser = Parser::new(self.bridge.endpoint.message_limit);
         let mut failures = 0;
         loop {
             let before = parser.last_id().map(str::to_owned);
@@ -77,7 +78,7 @@ impl Exchange<'_> {
     async fn read_events(&mut self, body: &mut Incoming, parser: &mut Parser) -> Result<bool, Failure> {
         let bridge = self.bridge;
         let mut permit = None;
-        let mut room = bridge.budget.nothing(Use::Backend, true);
+        let mut charge = bridge.budget.nothing(MemoryUse::Backend, true);
         loop {
             let data = match self.unless_stopped(next_data(body)).await? {
                 None => return Ok(false),
@@ -104,7 +105,7 @@ impl Exchange<'_> {
             } else if permit.is_none() {
                 permit = self.unless_stopped(bridge.large_answers.acquire()).await?.ok();
             }
-            let held = room.resize_within(parser.held_bytes(), ROOM_WAIT_MAX).await;
+            let held = charge.resize_within(parser.held_bytes(), ROOM_WAIT_MAX).await;
             held.map_err(|full| Failure::unanswered(full.to_string()))?;
         }
     }
@@ -114,7 +115,7 @@ impl Exchange<'_> {
 pub(in crate::bridge) async fn listen_to_standing_stream(bridge: &Bridge) {
     let (nothing, never) = (Envelope::default(), Notify::new());
     let mut listener = Exchange::listening(bridge, &nothing, &never);
-    let mut parser = Parser::new(bridge.endpoint.message_bytes_max);
+    let mut parser = Parser::new(bridge.endpoint.message_limit);
     let mut failures = 0;
     loop {
         match listener.open_stream(parser.last_id()).await {

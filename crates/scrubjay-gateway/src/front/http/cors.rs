@@ -9,7 +9,8 @@ use super::body::{Body, Response};
 use super::guard;
 use crate::config::HttpConfig;
 
-/// Which headers of a response pages may read.
+/// Which headers of a response pages may read. In the spelling of the specification; a test compares the names with
+/// [`scrubjay_core::protocol::header`].
 const EXPOSED: &str = "Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate";
 const METHODS: &str = "GET, POST, DELETE, OPTIONS";
 /// The allowed headers, if a page does not say which it wants to send.
@@ -58,4 +59,21 @@ pub(super) fn add(response: &mut Response, origin: HeaderValue) {
     headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
     // The headers depend on the origin, so a cache must not use the response for another one.
     headers.append(header::VARY, HeaderValue::from_static("Origin"));
+}
+
+#[cfg(test)]
+mod tests {
+    use scrubjay_core::protocol::header::{LAST_EVENT_ID, METHOD, NAME, PROTOCOL_VERSION, SESSION_ID};
+
+    use super::*;
+
+    #[test]
+    fn the_headers_of_the_protocol_are_listed() {
+        let check = |list: &str, expected: &[&str]| {
+            let listed: Vec<String> = list.split(", ").map(str::to_ascii_lowercase).collect();
+            assert!(expected.iter().all(|name| listed.iter().any(|other| other == name)), "{list}");
+        };
+        check(EXPOSED, &[SESSION_ID, PROTOCOL_VERSION]);
+        check(HEADERS, &[LAST_EVENT_ID, SESSION_ID, PROTOCOL_VERSION, METHOD, NAME]);
+    }
 }

@@ -3,22 +3,14 @@
 //! The body decides what is done; a request whose headers contradict it is refused.
 
 use axum::http::{HeaderMap, StatusCode, header};
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
-use scrubjay_core::message::{error, member, raw_error};
-use scrubjay_core::protocol::{code, meta, method, version};
-use serde_json::json;
+use scrubjay_core::message::{member, raw_error};
+use scrubjay_core::protocol::{self, code, meta, version};
 
 use super::refused::because;
 use super::{Refusal, json as answer, json_error, plain};
 use crate::client_message::{ClientMessage, text_in};
-use crate::gateway::MirroredArgument;
-
-pub(super) const PROTOCOL_VERSION: &str = "mcp-protocol-version";
-pub(super) const SESSION: &str = "mcp-session-id";
-
-/// The white space that HTTP allows around a header's value; it is not part of the value.
-const OPTIONAL_SPACE: [char; 2] = [' ', '\t'];
+use crate::gateway::ClientFactsError;
+use crate::mirrored_headers::{MirroredArgument, NamedParam, OPTIONAL_SPACE, parse_mirrored};
 
 pub(super) fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.get(name).and_then(|value| value.to_str().ok()).map(|value| value.trim_matches(OPTIONAL_SPACE))
@@ -51,7 +43,8 @@ pub(super) fn check_content(headers: &HeaderMap) -> Result<(), Refusal> {
 
 /// Tells whether a request is of the modern era: by its body or by its header.
 pub(super) fn is_modern(headers: &HeaderMap, message: &ClientMessage) -> bool {
-    message.meta(meta::PROTOCOL_VERSION).is_some() || text(headers, PROTOCOL_VERSION) == Some(version::MODERN)
+    message.meta(meta::PROTOCOL_VERSION).is_some()
+        || text(headers, protocol::header::PROTOCOL_VERSION) == Some(version::MODERN)
 }
 
 /// Checks the headers of a modern request against its body.
@@ -61,7 +54,7 @@ pub(super) fn check_modern(
     takes_any_version: bool,
 ) -> Result<(), Refusal> {
     let id = message.id();
-    let stated_version = text(headers, PROTOCOL_VERSION);
+    let stated_version = text(headers, protocol::header::PROTOCOL_VERSION);
     if message.id().is_some() {
         let Some(version) = message.meta(meta::PROTOCOL_VERSION) else {
             let why = format!("params._meta[\"{}\"] is required", meta::PROTOCOL_VERSION);
@@ -73,31 +66,26 @@ pub(super) fn check_modern(
             return Err(mismatch(id, "MCP-Protocol-Version"));
         }
         if version != version::MODERN && !takes_any_version {
-            let data = json!({ "supported": version::SUPPORTED, "requested": version });
-            let refused = error(code::UNSUPPORTED_VERSION, "unsupported protocol version", Some(&data));
+            let refused = ClientFactsError::UnsupportedVersion { requested: version }.to_json_rpc();
             let line = raw_error(id.unwrap_or("null"), &refused);
             return Err(Box::new(because("unsupported version", answer(StatusCode::BAD_REQUEST, line))));
         }
     }
     let method = message.method();
-    if method.is_some() && text(headers, "mcp-method") != method {
+    if method.is_some() && text(headers, protocol::header::METHOD) != method {
         return Err(mismatch(id, "Mcp-Method"));
     }
-    let named = match method {
-        Some(method::TOOLS_CALL | method::PROMPTS_GET) => Some("name"),
-        Some(method::RESOURCES_READ) => Some("uri"),
-        Some(method::TASKS_GET | method::TASKS_UPDATE | method::TASKS_CANCEL) => Some("taskId"),
-        _ => None,
-    };
-    if let Some(key) = named {
-        let name = message.param(key).filter(|name| text_in(Some(name)).is_some());
-        let stated = text(headers, "mcp-name").and_then(parse_mirrored);
+    if let Some(named) = method.and_then(NamedParam::of) {
+        let name = message.param(named.key()).filter(|name| text_in(Some(name)).is_some());
+        let stated = text(headers, protocol::header::NAME).and_then(parse_mirrored);
         if name.is_some_and(|name| !stated.is_some_and(|stated| stated.matches(name))) {
             return Err(mismatch(id, "Mcp-Name"));
         }
     }
     for (name, value) in headers {
-        if name.as_str().starts_with("mcp-param-") && value.to_str().ok().and_then(parse_mirrored).is_none() {
+        if name.as_str().starts_with(protocol::header::PARAM_PREFIX)
+            && value.to_str().ok().and_then(parse_mirrored).is_none()
+        {
             return Err(mismatch(id, name.as_str()));
         }
     }
@@ -112,7 +100,7 @@ pub(super) fn check_mirrored(
     mirrored: &[MirroredArgument],
 ) -> Result<(), Refusal> {
     for MirroredArgument { header, path } in mirrored {
-        let name = format!("mcp-param-{}", header.to_ascii_lowercase());
+        let name = format!("{}{}", protocol::header::PARAM_PREFIX, header.to_ascii_lowercase());
         let mut argument = message.param("arguments").and_then(|all| serde_json::from_str(all).ok());
         for key in path {
             argument = member(argument, key);
@@ -135,69 +123,4 @@ pub(super) fn mismatch(id: Option<&str>, header: &str) -> Refusal {
     let why = format!("the header {header} is missing, malformed, or does not match the body");
     let refused = json_error(StatusCode::BAD_REQUEST, id, code::HEADER_MISMATCH, &why);
     Box::new(because("header mismatch", refused))
-}
-
-/// The value of a header that repeats a value of the body.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum MirroredValue {
-    /// It was in base64, because a header could not hold it as it is: white space counts.
-    Wrapped(String),
-    /// The plain text, without the white space around it.
-    Plain(String),
-}
-
-/// Parses the value of a header that repeats a value of the body; `None` if its base64 is invalid.
-pub(super) fn parse_mirrored(value: &str) -> Option<MirroredValue> {
-    let value = value.trim_matches(OPTIONAL_SPACE);
-    match value.strip_prefix("=?base64?").and_then(|v| v.strip_suffix("?=")) {
-        Some(wrapped) => {
-            Some(MirroredValue::Wrapped(String::from_utf8(BASE64_STANDARD.decode(wrapped).ok()?).ok()?))
-        }
-        None => Some(MirroredValue::Plain(value.to_owned())),
-    }
-}
-
-impl MirroredValue {
-    /// Compares it with a value of the body: numbers by value, everything else by its text.
-    pub(super) fn matches(&self, argument: &str) -> bool {
-        let (Self::Wrapped(stated) | Self::Plain(stated)) = self;
-        match (text_in(Some(argument)), self) {
-            (Some(text), Self::Wrapped(_)) => text == *stated,
-            // HTTP drops white space around a header's value.
-            (Some(text), Self::Plain(_)) => text.trim_matches(OPTIONAL_SPACE) == stated,
-            (None, _) if argument == stated => true,
-            (None, _) => {
-                matches!((argument.parse::<f64>(), stated.parse::<f64>()), (Ok(a), Ok(b)) if a == b)
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn wrapped_values_are_read() {
-        assert_eq!(parse_mirrored(" plain\t"), Some(MirroredValue::Plain("plain".to_owned())));
-        assert_eq!(parse_mirrored("=?base64?w6k=?="), Some(MirroredValue::Wrapped("é".to_owned())));
-        assert_eq!(parse_mirrored("=?base64?w6k?="), None);
-        assert_eq!(parse_mirrored("=?base64?!!!!?="), None);
-    }
-
-    #[test]
-    fn values_are_compared_character_by_character() {
-        let check = |header: &str, body: &str, expected: bool| {
-            assert_eq!(parse_mirrored(header).unwrap().matches(body), expected, "{header} {body}");
-        };
-        check("=?base64?IHVzLXdlc3Qx?=", "\" us-west1\"", true);
-        check("=?base64?IHVzLXdlc3Qx?=", "\"us-west1\"", false);
-        check("=?base64?dXMtd2VzdDE=?=", "\" us-west1\"", false);
-        check("us-west1", "\"us-west1\"", true);
-        check("  us-west1\t", "\"us-west1\"", true);
-        check("us-west1", "\"\\u00a0us-west1\"", false);
-        check("7.0", "7", true);
-        check("true", "true", true);
-        check("8", "7", false);
-    }
 }

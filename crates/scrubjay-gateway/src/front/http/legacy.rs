@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use scrubjay_core::protocol::{code, method, version};
+use scrubjay_core::protocol::{code, header, method, version};
 use tokio::sync::mpsc;
 
 use super::body::{Response, json_line};
-use super::headers::{PROTOCOL_VERSION, SESSION, text};
+use super::headers::text;
 use super::refused::because;
 use super::{Front, Next, Refusal, accepted, json_error, no_such_session, plain, retry_later, stream};
 use crate::client_message::ClientMessage;
@@ -18,8 +18,8 @@ use crate::session::{OUTBOX_MAX, Session};
 
 /// How long an answer may take and still be plain JSON; a longer one is sent on a stream, which can be resumed.
 const STREAM_AFTER: Duration = Duration::from_millis(200);
-/// The first protocol version whose clients accept events without data.
-const FIRST_WITH_PRIMING: &str = "2025-11-25";
+/// The first protocol version whose clients accept events without data: no later legacy version will come.
+const FIRST_WITH_PRIMING: &str = version::LEGACY_NEWEST;
 
 /// A request to answer.
 pub(super) struct LegacyRequest {
@@ -33,7 +33,7 @@ pub(super) struct LegacyRequest {
 /// Accepts a message.
 pub(super) fn accept(front: &Front, headers: &HeaderMap, message: &ClientMessage) -> Next {
     let id = message.id();
-    if let Some(version) = text(headers, PROTOCOL_VERSION)
+    if let Some(version) = text(headers, header::PROTOCOL_VERSION)
         && !version::LEGACY.contains(&version)
         && !front.gateway.is_transparent()
     {
@@ -69,7 +69,7 @@ fn opened(front: &Front, session: &Arc<Session>, mut response: Response) -> Resp
     if front.gateway.refused_to_open(session) {
         front.close_behind_answer(session, "initialize was refused");
     } else if let Ok(value) = HeaderValue::from_str(&session.id) {
-        response.headers_mut().insert(SESSION, value);
+        response.headers_mut().insert(header::SESSION_ID, value);
     }
     response
 }
@@ -86,7 +86,7 @@ fn session(front: &Front, headers: &HeaderMap, opens: bool) -> Result<Arc<Sessio
     if opens {
         return front.open_session(headers);
     }
-    let Some(id) = text(headers, SESSION) else {
+    let Some(id) = text(headers, header::SESSION_ID) else {
         let why = "Mcp-Session-Id is required: open a session with initialize";
         return Err(Box::new(because("no session", plain(StatusCode::BAD_REQUEST, why))));
     };
@@ -157,7 +157,7 @@ pub(super) fn get(front: &Arc<Front>, headers: &HeaderMap) -> Response {
         Ok(session) => session,
         Err(refused) => return *refused,
     };
-    if let Some(event) = text(headers, "last-event-id") {
+    if let Some(event) = text(headers, header::LAST_EVENT_ID) {
         return match front.streams.after(&session.id, event) {
             // 405 tells a client to stop; after an empty stream it would reconnect again and again.
             Some((log, from)) if log.is_over(from) => {

@@ -23,20 +23,20 @@ use scrubjay_core::entry::{Direction, Terminator, WhyUndelivered};
 use scrubjay_core::envelope::{Envelope, JsonId};
 use scrubjay_core::framing::one_line;
 use scrubjay_core::message::Parts;
+use scrubjay_core::protocol::header::SESSION_ID;
 use scrubjay_core::protocol::{code, method};
-use scrubjay_core::rules::{Judge, Judgement, Onward};
+use scrubjay_core::rules::{Forwarded, Judge, Judgement};
 use scrubjay_http::{Client, SendError, root_cause};
 use serde_json::json;
 
 use self::forwarded_events::ForwardedEvents;
 use super::body::{Body, BodyChunk, Response, json_line};
 use super::conversations::Sender;
-use super::headers::SESSION;
 use super::refused::because;
 use super::tcp::Tcp;
 use super::{Front, Refusal, accepted, json_error, no_such_session, too_many_sessions};
 use crate::bridge::endpoint::Endpoint;
-use crate::budget::{Charge, Use};
+use crate::budget::{Charge, MemoryUse};
 use crate::client_message::ClientMessage;
 use crate::delivery::Receipt;
 use crate::record_first::RecordedEntry;
@@ -75,7 +75,7 @@ impl Upstream {
 
     /// Returns the session on whose tape a request belongs, if it names one that is known.
     pub(super) fn known_session(&self, headers: &HeaderMap) -> Option<String> {
-        lock(&self.state).sessions.get(headers.get(SESSION)?.as_bytes()).cloned()
+        lock(&self.state).sessions.get(headers.get(SESSION_ID)?.as_bytes()).cloned()
     }
 
     pub(super) fn forget(&self, session: &str) {
@@ -97,7 +97,7 @@ impl Upstream {
         if opens {
             return front.open_session(headers);
         }
-        let Some(named) = headers.get(SESSION) else {
+        let Some(named) = headers.get(SESSION_ID) else {
             let inferred = front.conversation(tcp, &sender(front, headers, line)).await;
             return inferred.ok_or_else(|| Box::new(too_many_sessions()));
         };
@@ -118,7 +118,7 @@ impl Upstream {
         if front.config.auth_tokens.len() < 2 {
             return Ok(());
         }
-        let mut named = headers.get_all(SESSION).iter();
+        let mut named = headers.get_all(SESSION_ID).iter();
         let is_own = match (named.next(), named.next()) {
             (None, _) => true,
             (Some(named), None) => {
@@ -145,7 +145,7 @@ impl Upstream {
 
     fn judge(&self, front: &Front, session: &Session) -> Option<Arc<Mutex<Judge>>> {
         let rules = front.gateway.rules()?;
-        let new = || Judge::new(rules, &self.name, front.gateway.message_bytes_max());
+        let new = || Judge::new(rules, &self.name, front.gateway.message_limit().bytes_max());
         if session.is_inferred {
             // Several clients may share an inferred session and use the same ids, so each request is judged only with
             // its own answer.
@@ -214,7 +214,7 @@ pub(super) async fn pass(
         Err(failure) => return exchange.fail(&failure.to_string()),
     };
     let status = response.status();
-    let given = response.headers().get(SESSION).cloned();
+    let given = response.headers().get(SESSION_ID).cloned();
     if opens && status.is_success() {
         match given {
             Some(given) => {
@@ -229,7 +229,7 @@ pub(super) async fn pass(
             None => front.adopt(tcp, &Sender::unknown(&head.headers), &exchange.session).await,
         }
     }
-    let named = head.headers.contains_key(SESSION);
+    let named = head.headers.contains_key(SESSION_ID);
     let over = if opens && !status.is_success() {
         Some("the server opened no session")
     } else if named && status == StatusCode::NOT_FOUND {
@@ -285,19 +285,19 @@ impl Exchange {
         judgement: &Judgement,
     ) -> Result<(Option<Receipt>, Option<Receipt>), Vec<u8>> {
         let items = ruled_line::items(direction, Terminator::Lf, line, judgement);
-        let recorded = self.session.record_backend(&items, ruled_line::onward_index(judgement), |_| ());
+        let recorded = self.session.record_backend(&items, ruled_line::forwarded_index(judgement), |_| ());
         let entry = recorded.map_err(|e| {
             let notice = notice::not_recorded(direction, line, &e.to_string()).into_iter().next();
             notice.map(|notice| notice.line.trim_ascii_end().to_vec()).unwrap_or_default()
         })?;
-        let (onward, back) = match direction {
+        let (forwarded, back) = match direction {
             Direction::ClientToServer => (WhyUndelivered::ServerLeft, WhyUndelivered::ClientLeft),
             Direction::ServerToClient => (WhyUndelivered::ClientLeft, WhyUndelivered::ServerLeft),
         };
-        let goes_on = entry.filter(|_| judgement.onward != Onward::Nothing);
+        let goes_on = entry.filter(|_| judgement.forwarded != Forwarded::Nothing);
         let goes_back = entry.filter(|_| judgement.back.is_some());
         let goes_back = goes_back.map(|entry| RecordedEntry { mark: entry.mark.next(), ..entry });
-        Ok((self.session.receipt(goes_on, onward), self.session.receipt(goes_back, back)))
+        Ok((self.session.receipt(goes_on, forwarded), self.session.receipt(goes_back, back)))
     }
 
     /// Judges and records the host's message; returns what is sent to the server, or the response if nothing is.
@@ -310,11 +310,11 @@ impl Exchange {
             self.check_readable(line).map_err(|refused| *refused)?;
         }
         let judgement = self.judge_line(Direction::ClientToServer, line);
-        let headers = match &judgement.onward {
-            Onward::Other(other) => {
+        let headers = match &judgement.forwarded {
+            Forwarded::Changed(other) => {
                 mirrored::update(&self.headers, line, other).map_err(|refused| *refused)?
             }
-            Onward::Same | Onward::Nothing => self.headers.clone(),
+            Forwarded::Unchanged | Forwarded::Nothing => self.headers.clone(),
         };
         let (receipt, back_receipt) = match self.record(Direction::ClientToServer, line, &judgement) {
             Ok(receipts) => receipts,
@@ -322,24 +322,26 @@ impl Exchange {
         };
         tokio::time::sleep(judgement.delay).await;
         let is_refused = judgement.marks.is_refused();
-        match (judgement.onward, judgement.back) {
+        match (judgement.forwarded, judgement.back) {
             // Rules answered a part of a batch, and the server would answer the rest: one response cannot hold both.
-            (Onward::Same | Onward::Other(_), Some(_)) => {
+            (Forwarded::Unchanged | Forwarded::Changed(_), Some(_)) => {
                 let why = "rules stop part of this batch: send its messages one by one";
                 Err(json_error(StatusCode::BAD_REQUEST, None, code::INVALID_REQUEST, why))
             }
             // Without an id the client cannot match the error to its request, so the status must say it.
-            (Onward::Nothing, Some(back)) if is_refused && !has_id(&back) => {
+            (Forwarded::Nothing, Some(back)) if is_refused && !has_id(&back) => {
                 Err(json_body(StatusCode::BAD_REQUEST, back, back_receipt))
             }
-            (Onward::Nothing, Some(back)) => Err(json_body(StatusCode::OK, back, back_receipt)),
-            (Onward::Nothing, None) => Err(accepted()),
-            (Onward::Other(other), None) => Ok(ForwardedRequest { headers, body: other.into(), receipt }),
+            (Forwarded::Nothing, Some(back)) => Err(json_body(StatusCode::OK, back, back_receipt)),
+            (Forwarded::Nothing, None) => Err(accepted()),
+            (Forwarded::Changed(other), None) => {
+                Ok(ForwardedRequest { headers, body: other.into(), receipt })
+            }
             // The line, not the body: it is what was judged.
-            (Onward::Same, None) if is_strict => {
+            (Forwarded::Unchanged, None) if is_strict => {
                 Ok(ForwardedRequest { headers, body: Bytes::copy_from_slice(line), receipt })
             }
-            (Onward::Same, None) => Ok(ForwardedRequest { headers, body, receipt }),
+            (Forwarded::Unchanged, None) => Ok(ForwardedRequest { headers, body, receipt }),
         }
     }
 
@@ -390,17 +392,15 @@ impl Exchange {
 
     /// Reads and records an answer that is not a stream.
     async fn collect(&self, mut body: Incoming) -> Result<BodyChunk, Response> {
-        let limit = self.front.gateway.message_bytes_max();
+        let limit = self.front.gateway.message_limit();
         let mut text = Vec::new();
-        let mut charge = self.front.gateway.budget().nothing(Use::Backend, true);
+        let mut charge = self.front.gateway.budget().nothing(MemoryUse::Backend, true);
         while let Some(frame) = body.frame().await {
             let frame = frame
                 .map_err(|e| self.fail(&format!("the server's answer broke off: {}", root_cause(&e))))?;
             let Ok(data) = frame.into_data() else { continue };
-            if text.len() + data.len() > limit {
-                return Err(
-                    self.fail(&format!("the server's answer is longer than the limit of {limit} bytes"))
-                );
+            if limit.is_exceeded_by(text.len() + data.len()) {
+                return Err(self.fail(&format!("the server's answer is longer than the limit of {limit}")));
             }
             // Twice: the text as it came, and as a line for the tape.
             if let Err(full) = charge.resize_within(2 * (text.len() + data.len()), ROOM_WAIT_MAX).await {
@@ -436,10 +436,10 @@ impl Exchange {
         if let Some(back) = judgement.back {
             self.answer_server(back, back_receipt);
         }
-        match judgement.onward {
-            Onward::Same => HostDelivery::Unchanged(receipt),
-            Onward::Other(other) => HostDelivery::Changed(other, receipt),
-            Onward::Nothing => HostDelivery::Nothing,
+        match judgement.forwarded {
+            Forwarded::Unchanged => HostDelivery::Unchanged(receipt),
+            Forwarded::Changed(other) => HostDelivery::Changed(other, receipt),
+            Forwarded::Nothing => HostDelivery::Nothing,
         }
     }
 

@@ -12,12 +12,13 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use http_body_util::BodyExt;
 use scrubjay_core::entry::{Direction, EntryKind, Terminator};
+use scrubjay_core::message_limit::MessageLimit;
 use scrubjay_tape::clock;
 use scrubjay_tape::recording::{Item, Recording};
 use serde_json::{Value, json};
 
 use super::body::Response;
-use crate::budget::{Charge, Full};
+use crate::budget::{Charge, OverBudget};
 use crate::gateway::{Gateway, NewTape};
 use crate::record_first::{record_first, shared};
 use crate::session::{Session, lock, seal};
@@ -59,7 +60,7 @@ pub(super) enum BodyEnd {
     /// It did not arrive in time.
     TooSlow,
     /// There is no memory for more of it.
-    Full(Full),
+    Full(OverBudget),
 }
 
 /// The memory and the time for reading a body.
@@ -83,7 +84,7 @@ impl ReadBody {
     pub(super) async fn read(
         headers: &HeaderMap,
         mut body: Body,
-        limit: usize,
+        limit: MessageLimit,
         reading: BodyAllowance,
     ) -> (Self, BodyEnd) {
         let BodyAllowance { mut charge, timeout } = reading;
@@ -102,7 +103,7 @@ impl ReadBody {
                     Err(_) => continue,
                 },
             };
-            let allowed = limit - read.len();
+            let allowed = limit.bytes_max() - read.len();
             let wanted = read.len() + data.len().min(allowed);
             if let Err(full) = charge.resize_within(wanted, ROOM_WAIT_MAX).await {
                 rest = Some(data.len());
@@ -111,7 +112,7 @@ impl ReadBody {
                 let _ = tokio::time::timeout(SKIM_MAX, drained).await;
                 break BodyEnd::Full(full);
             }
-            if data.len() > allowed {
+            if limit.is_exceeded_by(read.len() + data.len()) {
                 read.extend_from_slice(&data[..allowed]);
                 rest = Some(data.len() - allowed);
                 break BodyEnd::TooLong;
@@ -137,7 +138,8 @@ impl ReadBody {
 
     /// Reads the beginning of a body that is not used, for its hash.
     pub(super) async fn skim(headers: &HeaderMap, body: Body, charge: Charge) -> Self {
-        Self::read(headers, body, SKIMMED_BYTES_MAX, BodyAllowance { charge, timeout: SKIM_MAX }).await.0
+        let allowance = BodyAllowance { charge, timeout: SKIM_MAX };
+        Self::read(headers, body, SKIMMED_BYTES_MAX.into(), allowance).await.0
     }
 
     /// Frees the bytes.

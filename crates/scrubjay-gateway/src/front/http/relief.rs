@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::Front;
-use crate::budget::Use;
+use crate::budget::MemoryUse;
 use crate::listener::Connections;
 
 /// A client that has not read for this long counts as stalled.
@@ -21,7 +21,7 @@ pub(super) async fn relieve(front: Weak<Front>, connections: Weak<Connections>) 
     let Some(budget) = front.upgrade().map(|front| front.gateway.budget().clone()) else { return };
     loop {
         budget.tight().await;
-        while budget.is_tight(Use::Delivery) {
+        while budget.is_tight(MemoryUse::Delivery) {
             let (Some(front), Some(connections)) = (front.upgrade(), connections.upgrade()) else { return };
             front.free_memory(&connections);
             drop((front, connections));
@@ -35,14 +35,14 @@ pub(super) async fn relieve(front: Weak<Front>, connections: Weak<Connections>) 
 
 impl Front {
     fn free_memory(&self, connections: &Arc<Connections>) {
-        let is_tight = || self.gateway.budget().is_tight(Use::Delivery);
+        let is_tight = || self.gateway.budget().is_tight(MemoryUse::Delivery);
         self.streams.forget_read();
         if is_tight() {
             self.streams.forget_unread();
         }
         if is_tight() {
             for session in self.gateway.all_sessions() {
-                session.drop_kept();
+                session.drop_queued();
             }
         }
         if is_tight() {

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::body::{Body, BodyChunk, Response};
-use crate::budget::SharedRoom;
+use crate::budget::SharedCharge;
 use crate::delivery::{Outgoing, Receipt};
 use crate::session::lock;
 
@@ -49,7 +49,7 @@ struct EventLogLine {
     /// The event. Its memory is charged until it is dropped here and written to its readers.
     event: Bytes,
     receipt: Option<Receipt>,
-    room: SharedRoom,
+    charge: SharedCharge,
 }
 
 #[derive(Debug, Default)]
@@ -115,10 +115,10 @@ impl EventLog {
         let mut state = lock(&self.state);
         let number = state.first + state.lines.len() as u64;
         let retry = if line.text() == PRIMING { RETRY } else { "" };
-        let (event, receipt, room) =
+        let (event, receipt, charge) =
             line.into_bytes(&format!("id: {}-{number}\n{retry}data: ", self.number), "\n\n");
         state.bytes += event.len();
-        state.lines.push_back(EventLogLine { event, receipt, room });
+        state.lines.push_back(EventLogLine { event, receipt, charge });
         drop(state);
         self.changed.notify_waiters();
     }
@@ -166,12 +166,12 @@ impl EventLog {
         state.unread = state.unread.max(number + 1);
         let skip = number.checked_sub(state.first).and_then(|skip| usize::try_from(skip).ok());
         let Some(line) = skip.and_then(|skip| state.lines.get_mut(skip)) else { return };
-        let (receipt, room) = (line.receipt.take(), line.room.clone());
+        let (receipt, charge) = (line.receipt.take(), line.charge.clone());
         drop(state);
         receipt.into_iter().for_each(Receipt::delivered);
-        if let Some(room) = room {
+        if let Some(charge) = charge {
             // Kept only in case the client resumes: this must not count against the session's new messages.
-            lock(&room).leave_account();
+            lock(&charge).leave_account();
         }
         self.drained.notify_waiters();
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::{OnceCell, Semaphore};
 
 use super::peer::{self, PeerProcess};
-use crate::listener::Ends;
+use crate::listener::ConnectionAddresses;
 use crate::session::lock;
 
 /// How many clients of one connection are remembered; a proxy may carry more, which are then found by other means.
@@ -21,14 +21,14 @@ pub(super) struct Tcp(Arc<Connection>);
 
 #[derive(Debug, Default)]
 struct Connection {
-    ends: Ends,
+    ends: ConnectionAddresses,
     process: OnceCell<Option<PeerProcess>>,
     /// The session's id, by client.
     conversations: Mutex<HashMap<String, String>>,
 }
 
 impl Tcp {
-    pub(super) fn new(ends: Ends) -> Self {
+    pub(super) fn new(ends: ConnectionAddresses) -> Self {
         Self(Arc::new(Connection { ends, ..Connection::default() }))
     }
 

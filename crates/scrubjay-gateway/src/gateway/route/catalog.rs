@@ -13,7 +13,7 @@ use super::super::aggregate::AggregatedList;
 use super::super::names::NamedItem;
 use super::Routing;
 use crate::backend::list::ListKind;
-use crate::budget::{Charge, Use};
+use crate::budget::{Charge, MemoryUse};
 use crate::session::Call;
 
 /// How long a catalog is cached in which a backend is missing.
@@ -82,7 +82,11 @@ impl Gateway {
         let catalog = match same {
             Some(cached) => cached.catalog.clone(),
             None => {
-                tracing::debug!(backends = backends.len(), tools = tools.len(), "the catalog is read anew");
+                tracing::debug!(
+                    backends = backends.len(),
+                    tools = tools.len(),
+                    "the catalog of tools is read again"
+                );
                 let catalog = Catalog::new(backends, tools);
                 routing.teach(&catalog);
                 Arc::new(catalog)
@@ -92,7 +96,7 @@ impl Gateway {
         // The previous one returns its memory to the budget first. If there is none left, nothing is cached, and the
         // next task asks all backends again.
         *cached = None;
-        let charge = self.budget.charge(Use::BackendList, bytes.saturating_mul(TIMES_ITS_TEXT));
+        let charge = self.budget.charge(MemoryUse::BackendList, bytes.saturating_mul(TIMES_ITS_TEXT));
         *cached = charge.ok().map(|charge| CachedCatalog {
             catalog: catalog.clone(),
             changes,

@@ -2,7 +2,7 @@
 
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, Splice};
-use scrubjay_core::protocol::{code, meta};
+use scrubjay_core::protocol::{code, meta, result};
 use scrubjay_core::redact::cut;
 use scrubjay_core::units::counted;
 use scrubjay_router::{NoCall, PlannedCall, RouteResult, RouteTask, ToolPresentation};
@@ -223,7 +223,7 @@ pub(super) fn is_failure(result: &str) -> bool {
 /// Adds the `resultType` that modern clients expect in a result.
 pub(super) fn with_type(mut result: Value, era: Era) -> Value {
     if era == Era::Modern {
-        result["resultType"] = "complete".into();
+        result[result::RESULT_TYPE] = result::COMPLETE.into();
     }
     result
 }

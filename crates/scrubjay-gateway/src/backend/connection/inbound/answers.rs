@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::LARGE_BYTES;
 use crate::backend::Answer;
 use crate::backend::connection::channel::{PendingCall, RpcChannel};
-use crate::budget::Use;
+use crate::budget::MemoryUse;
 use crate::ruled_line::RuledLine;
 use crate::session::lock;
 
@@ -42,8 +42,8 @@ impl RpcChannel {
             && let Some(call) = &pending.call
         {
             // Held until the answer is delivered to the client.
-            match self.budget.charge(Use::Backend, line.original.len()) {
-                Ok(room) => call.hold(room),
+            match self.budget.charge(MemoryUse::Backend, line.original.len()) {
+                Ok(charge) => call.hold(charge),
                 Err(full) => {
                     call.session.note_dropped(1, line.original.len(), full.key);
                     let why = format!(

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::ROOM_WAIT_MAX;
 use crate::backend::Event;
 use crate::backend::connection::channel::RpcChannel;
-use crate::budget::Use;
+use crate::budget::MemoryUse;
 use crate::gateway::related_task;
 use crate::ruled_line::RuledLine;
 use crate::session::{Call, lock};
@@ -31,7 +31,7 @@ impl RpcChannel {
             return self.receive_progress(judged, line, stream_of).await;
         }
         if let Some((call, line)) = self.subscribed(judged, line, stream_of) {
-            self.say(&call, line).await;
+            call.send(line).await;
             return;
         }
         let busy = self.callers(stream_of);
@@ -49,7 +49,7 @@ impl RpcChannel {
         if let Some(call) = only.filter(|_| !concerns_all(&method) && !names_task) {
             // Not through the queue of events, where the answer that follows it could overtake it.
             if method != method::NOTIFICATIONS_MESSAGE || call.wants_log(line) {
-                self.say(&call, line.to_owned()).await;
+                call.send(line.to_owned()).await;
             }
             return;
         }
@@ -62,8 +62,8 @@ impl RpcChannel {
             return;
         }
         // Waiting stops the reading, which slows a backend that sends too much.
-        let mut room = self.budget.nothing(Use::Backend, line.len() <= BRIEF_BYTES);
-        if let Err(full) = room.resize_within(line.len(), ROOM_WAIT_MAX).await {
+        let mut charge = self.budget.nothing(MemoryUse::Backend, line.len() <= BRIEF_BYTES);
+        if let Err(full) = charge.resize_within(line.len(), ROOM_WAIT_MAX).await {
             self.note_dropped(line.len(), full.key);
             return;
         }
@@ -75,7 +75,7 @@ impl RpcChannel {
             line: line.to_owned(),
             busy,
             clients_seen: lock(&self.clients_seen).clone(),
-            room,
+            charge,
         };
         // Waits when the gateway cannot keep up: nothing is dropped silently.
         let _ = self.events.send(event).await;
@@ -85,7 +85,7 @@ impl RpcChannel {
     /// call, it is recorded and reaches nobody.
     async fn receive_progress(&self, judged: &RuledLine, line: &str, stream_of: Option<u64>) {
         let parts = Parts::of(line).ok();
-        let token = parts.as_ref().and_then(|parts| parts.param("progressToken"));
+        let token = parts.as_ref().and_then(|parts| parts.param(meta::PROGRESS_TOKEN));
         let Some((token, (call, own))) =
             token.and_then(|token| Some((token, self.progressing(token, stream_of)?)))
         else {
@@ -96,26 +96,7 @@ impl RpcChannel {
             return;
         }
         let line = Splice::new(line).replace(Some(token), &own).finish();
-        self.say(&call, line).await;
-    }
-
-    /// Sends a line to the client of a call. Waits for a client that does not read, unless other clients wait for
-    /// messages of this backend.
-    async fn say(&self, call: &Arc<Call>, line: String) {
-        call.say(line, || self.others_wait(call)).await;
-    }
-
-    /// Returns whether other clients wait for messages of this backend, which is not read while one client is waited
-    /// for. Also starts the timeouts of all calls again: the delay is not the backend's.
-    fn others_wait(&self, call: &Arc<Call>) -> bool {
-        let is_other = |other: &Arc<Call>| match other.session.is_inferred {
-            // Several clients may share an inferred session, so each call counts as another client.
-            true => !Arc::ptr_eq(other, call),
-            false => other.session.client != call.session.client,
-        };
-        let pending = lock(&self.pending);
-        pending.values().for_each(|pending| pending.progressed.notify_one());
-        pending.values().filter_map(|pending| pending.call.as_ref()).any(is_other)
+        call.send(line).await;
     }
 
     pub(in crate::backend::connection) fn progressing(

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::backend::connection::channel::RpcChannel;
 use crate::backend::{Answer, Event, Question};
-use crate::budget::Use;
+use crate::budget::MemoryUse;
 use crate::ruled_line::RuledLine;
 use crate::session::lock;
 
@@ -31,12 +31,12 @@ impl RpcChannel {
         // With `SIDE_TASKS_MAX` questions open this waits, and the backend is not read: each question is a task in
         // memory.
         let Ok(permit) = self.side_tasks.clone().acquire_owned().await else { return };
-        let room = self.budget.charge(Use::Backend, line.original.len());
+        let charge = self.budget.charge(MemoryUse::Backend, line.original.len());
         let outside_calls = !self.has_call_that_may_demand();
         let (questions, open) = (self.questions.clone(), self.questions.begin(outside_calls));
         // In a task: a client may take minutes, and the answer of the call it belongs to must still be read.
         tokio::spawn(async move {
-            let answer = if let Err(full) = &room {
+            let answer = if let Err(full) = &charge {
                 Answer::error(code::INTERNAL, &full.to_string())
             } else if let Some(owner) = &self.passes_to {
                 let outbox = only.as_ref().map(|call| call.outbox());
@@ -80,7 +80,7 @@ impl RpcChannel {
                 tracing::warn!(backend = self.backend, error = %e, "an answer did not reach the backend");
             }
             // Held until the answer is sent: a call that waits for all questions to be settled must not overtake it.
-            drop((open, permit, room));
+            drop((open, permit, charge));
         });
     }
 }

@@ -1,5 +1,7 @@
 //! Splits a stream of server-sent events into its events, each with all its bytes. Pure: bytes in, events out.
 
+use scrubjay_core::message_limit::MessageLimit;
+
 use crate::bridge::sse::{Event, Parser};
 
 /// How many bytes the comments and fields of an event may have besides its data.
@@ -43,8 +45,8 @@ impl EventSplitter {
     }
 
     /// Tells whether the incomplete event is already too long.
-    pub(super) fn is_too_long(&self, limit: usize) -> bool {
-        self.partial.len() > limit + FIELDS_BYTES_MAX
+    pub(super) fn is_too_long(&self, limit: MessageLimit) -> bool {
+        limit.plus(FIELDS_BYTES_MAX).is_exceeded_by(self.partial.len())
     }
 
     /// Returns the incomplete event at the end of the stream.
@@ -54,14 +56,14 @@ impl EventSplitter {
 }
 
 /// Returns the message in an event, on one line.
-pub(super) fn message(event: &[u8], limit: usize) -> Option<Vec<u8>> {
-    Parser::new(limit + FIELDS_BYTES_MAX).feed(event).into_iter().find_map(|event| match event {
+pub(super) fn message(event: &[u8], limit: MessageLimit) -> Option<Vec<u8>> {
+    Parser::new(limit.plus(FIELDS_BYTES_MAX)).feed(event).into_iter().find_map(|event| match event {
         Event::Message(line) => Some(line),
         Event::Endpoint(_) | Event::TooLong(_) => None,
     })
 }
 
-/// Removes from an event without a message whatever another parser could take for one.
+/// Removes from an event without a message everything that another parser could take for one.
 pub(super) fn without_message(event: &[u8]) -> Vec<u8> {
     let mut lines = event.split(|b| matches!(b, b'\n' | b'\r'));
     let is_primer = lines.any(|line| matches!(line, b"data" | b"data:" | b"data: "));
@@ -112,7 +114,8 @@ mod tests {
             let mut splitter = EventSplitter::new();
             let mut events: Vec<Vec<u8>> =
                 stream.as_bytes().chunks(size).flat_map(|chunk| splitter.feed(chunk)).collect();
-            let messages: Vec<_> = events.iter().filter_map(|event| message(event, 99)).collect();
+            let messages: Vec<_> =
+                events.iter().filter_map(|event| message(event, MessageLimit::from(99))).collect();
             assert_eq!(messages, [b"{\"a\": 1}".to_vec(), b"2".to_vec()], "in pieces of {size}");
             events.push(splitter.rest());
             assert_eq!(events.concat(), stream.as_bytes(), "in pieces of {size}");

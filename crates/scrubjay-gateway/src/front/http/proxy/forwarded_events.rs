@@ -34,7 +34,7 @@ impl ForwardedEvents {
     }
 
     async fn read(&mut self) -> Option<io::Result<BodyChunk>> {
-        let limit = self.exchange.front.gateway.message_bytes_max();
+        let limit = self.exchange.front.gateway.message_limit();
         loop {
             if let Some(ready) = self.ready.pop_front() {
                 return Some(Ok(ready));

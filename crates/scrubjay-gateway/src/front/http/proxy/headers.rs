@@ -19,10 +19,10 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     header::TRANSFER_ENCODING,
     header::UPGRADE,
 ];
-/// Headers of the host that are made anew or dropped. Responses must be uncompressed, or they could not be recorded.
+/// Headers of the host that are replaced or dropped. Responses must be uncompressed, or they could not be recorded.
 const NOT_UP: [HeaderName; 5] =
     [header::HOST, header::CONTENT_LENGTH, header::EXPECT, header::COOKIE, header::ACCEPT_ENCODING];
-/// Headers of the server that are made anew or dropped.
+/// Headers of the server that are replaced or dropped.
 const NOT_DOWN: [HeaderName; 2] = [header::CONTENT_LENGTH, header::SET_COOKIE];
 
 /// Returns the headers for the server: the host's, and the configured ones, which replace those of the same name.

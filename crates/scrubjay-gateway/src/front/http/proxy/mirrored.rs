@@ -5,19 +5,13 @@ use std::collections::HashMap;
 
 use axum::http::{HeaderMap, HeaderName};
 use scrubjay_core::message::{self, Parts};
+use scrubjay_core::protocol::header::{METHOD, NAME, PARAM_PREFIX};
 use serde_json::value::RawValue;
 
-use crate::bridge::mirrored::spelled;
-use crate::bridge::outgoing::safe;
 use crate::front::http::Refusal;
-use crate::front::http::headers::{MirroredValue, mismatch, parse_mirrored, text};
+use crate::front::http::headers::{mismatch, text};
+use crate::mirrored_headers::{MirroredValue, NamedParam, header_text, header_value, parse_mirrored};
 
-const METHOD: &str = "mcp-method";
-const NAME: &str = "mcp-name";
-/// The prefix of headers that repeat an argument.
-const PARAM: &str = "mcp-param-";
-/// The parameters that `Mcp-Name` may repeat.
-const NAMES: [&str; 3] = ["name", "uri", "taskId"];
 /// How deep arguments are searched; a header cannot repeat deeper ones.
 const DEPTH_MAX: usize = 16;
 
@@ -41,7 +35,7 @@ pub(super) fn remove(headers: &mut HeaderMap) {
 
 fn is_about_body(name: &HeaderName) -> bool {
     let name = name.as_str();
-    name == METHOD || name == NAME || name.starts_with(PARAM)
+    name == METHOD || name == NAME || name.starts_with(PARAM_PREFIX)
 }
 
 /// Checks that the headers match the body.
@@ -67,7 +61,7 @@ pub(super) fn check(headers: &HeaderMap, line: &[u8]) -> Result<(), Refusal> {
     if headers.contains_key(NAME) && named(headers, &parts).is_none() {
         return wrong("Mcp-Name");
     }
-    let mut repeated = headers.keys().filter(|name| name.as_str().starts_with(PARAM)).peekable();
+    let mut repeated = headers.keys().filter(|name| name.as_str().starts_with(PARAM_PREFIX)).peekable();
     if repeated.peek().is_none() {
         return Ok(());
     }
@@ -83,15 +77,15 @@ pub(super) fn check(headers: &HeaderMap, line: &[u8]) -> Result<(), Refusal> {
 pub(super) fn update(headers: &HeaderMap, before: &[u8], after: &[u8]) -> Result<HeaderMap, Refusal> {
     let mut updated = headers.clone();
     let (Some(before), Some(after)) = (parts(before), parts(after)) else { return Ok(updated) };
-    let mut put = |name: &HeaderName, value: Option<&RawValue>| match value.and_then(spelled) {
-        Some(value) => drop(updated.insert(name, safe(&value))),
+    let mut put = |name: &HeaderName, value: Option<&RawValue>| match value.and_then(header_text) {
+        Some(value) => drop(updated.insert(name, header_value(&value))),
         None => drop(updated.remove(name)),
     };
     if let Some(key) = named(headers, &before) {
         put(&HeaderName::from_static(NAME), after.param(key));
     }
     let (old, new) = (arguments(&before), arguments(&after));
-    for name in headers.keys().filter(|name| name.as_str().starts_with(PARAM)) {
+    for name in headers.keys().filter(|name| name.as_str().starts_with(PARAM_PREFIX)) {
         let mut values = argument_paths(headers, name, &old).into_iter().map(|path| new.get(path).copied());
         let first = values.next().flatten();
         // Several arguments had the header's value. If they differ now, it is unknown which of them it repeats.
@@ -114,7 +108,10 @@ fn stated_value(headers: &HeaderMap, name: &str) -> Option<MirroredValue> {
 /// Returns the parameter that `Mcp-Name` repeats.
 fn named(headers: &HeaderMap, parts: &Parts<'_>) -> Option<&'static str> {
     let stated_value = stated_value(headers, NAME)?;
-    NAMES.into_iter().find(|key| parts.param(key).is_some_and(|name| stated_value.matches(name.get())))
+    NamedParam::ALL
+        .into_iter()
+        .map(NamedParam::key)
+        .find(|key| parts.param(key).is_some_and(|name| stated_value.matches(name.get())))
 }
 
 /// The keys that lead to an argument.
@@ -129,7 +126,7 @@ fn arguments<'a>(parts: &Parts<'a>) -> HashMap<ArgumentPath, &'a RawValue> {
         if value.get().starts_with('{') && path.len() < DEPTH_MAX {
             let members = message::all_members(value.get()).unwrap_or_default();
             open.extend(members.into_iter().map(|(key, value)| ([path.clone(), vec![key]].concat(), value)));
-        } else if spelled(value).is_some() {
+        } else if header_text(value).is_some() {
             found.insert(path, value);
         }
     }
