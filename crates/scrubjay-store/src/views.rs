@@ -13,6 +13,7 @@ pub mod steps;
 pub mod story;
 pub mod timeline;
 
+use scrubjay_core::shorten::shortened;
 use serde::Serialize;
 use thiserror::Error;
 
@@ -134,7 +135,7 @@ impl SessionView {
 }
 
 fn shown(text: Option<&str>, chars_max: usize) -> Option<String> {
-    text.map(|text| budget::cut(text, chars_max).into_owned())
+    text.map(|text| shortened(text, chars_max).into_owned())
 }
 
 /// Writes a time as ISO 8601, in UTC, to the millisecond.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use scrubjay_core::shorten::shortened;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -59,19 +60,10 @@ pub(super) fn beginning(text: &str, tokens_max: usize) -> &str {
     if fitting.len() < text.len() && whole * 2 > fitting.len() { &text[..whole] } else { fitting }
 }
 
-/// Cuts a text to at most `chars_max` characters, the last of which is then an ellipsis.
-#[must_use]
-pub fn cut(text: &str, chars_max: usize) -> Cow<'_, str> {
-    match text.char_indices().nth(chars_max.saturating_sub(1)) {
-        Some((end, c)) if end + c.len_utf8() < text.len() => Cow::Owned(format!("{}…", &text[..end])),
-        _ => Cow::Borrowed(text),
-    }
-}
-
 /// Cuts all texts in a value; returns whether any was too long.
 pub(super) fn cut_texts(value: &mut Value, chars_max: usize) -> bool {
     match value {
-        Value::String(text) => match cut(text, chars_max) {
+        Value::String(text) => match shortened(text, chars_max) {
             Cow::Owned(short) => {
                 *text = short;
                 true
@@ -111,8 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_cut_between_characters() {
-        assert_eq!([cut("abc", 3), cut("abcd", 3), cut("", 3), cut("äöü", 2)], ["abc", "ab…", "", "ä…"]);
+    fn all_texts_of_a_value_are_cut() {
         let mut value = serde_json::json!({ "a": "long text", "b": ["x", "another"], "n": 1 });
         assert!(cut_texts(&mut value, 5));
         assert_eq!(value, serde_json::json!({ "a": "long…", "b": ["x", "anot…"], "n": 1 }));

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use scrubjay_core::shorten::shortened;
 use scrubjay_core::units::counted;
 use serde::Serialize;
 
-use super::budget::cut;
 use crate::ledger::plan::{self, PlanStep, StepStatus};
 use crate::ledger::{Conn, LedgerError};
 
@@ -36,7 +36,7 @@ impl StepView {
 
 /// Shows a step, given its plan and index.
 pub(super) fn shown(plan: i64, index: i64, text: &str) -> StepView {
-    let text = cut(text, TEXT_CHARS_MAX).into_owned();
+    let text = shortened(text, TEXT_CHARS_MAX).into_owned();
     StepView { number: number(plan, index), index, plan, text }
 }
 

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use scrubjay_core::shorten::shortened;
 use scrubjay_llm::{ChatReply, ChatRequest};
 use scrubjay_store::ledger::progress::{self, ProgressEntry, claim};
 use scrubjay_store::ledger::{Ledger, LedgerError, Survives, narrative};
@@ -104,7 +105,7 @@ pub(super) fn cut(text: &str, broken_off: bool) -> String {
     match end {
         Some(end) => kept[..end].to_owned(),
         None if fits => kept,
-        None => kept.chars().take(CHARS_MAX - 1).chain(['…']).collect(),
+        None => shortened(text, CHARS_MAX).into_owned(),
     }
 }
 

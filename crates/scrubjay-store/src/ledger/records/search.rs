@@ -190,6 +190,8 @@ fn expression(
 }
 
 /// Returns the text around the first match, on one line, with all matches in it marked.
+///
+/// `index/snippet.rs` says why it is not the snippet of recordings or of progress.
 fn snippet(texts: &[&str], terms: &[Term]) -> String {
     let matching = |word: &Word| {
         terms.iter().any(|term| {

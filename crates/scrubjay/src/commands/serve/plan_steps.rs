@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
+use scrubjay_core::shorten::shortened;
 use scrubjay_gateway::gateway::{PlanRecorder, RecordedPlan, StepProgress};
 use scrubjay_store::ledger::Survives;
 use scrubjay_store::ledger::plan::{self, STEP_CHARS_MAX, StepStatus};
 use scrubjay_store::ledger::session;
-use scrubjay_store::views::budget::cut;
 use scrubjay_tools::Shared;
 use serde_json::Value;
 
@@ -44,7 +44,7 @@ async fn add(shared: &Shared, caller: &Value, steps: &[String]) -> anyhow::Resul
     let mut ids = Vec::with_capacity(steps.len());
     for step in steps {
         // The router words them from a task, which may be of any length.
-        let step = cut(step, STEP_CHARS_MAX);
+        let step = shortened(step, STEP_CHARS_MAX);
         ids.push(plan::append(&mut write, &caller, &mut session, &step).await?.id);
     }
     write.commit().await?;
