@@ -53,12 +53,17 @@ impl Findings {
 
     /// Notifies a person that an untrusted project file is used without some keys.
     fn leave_out(&mut self, path: &Path, keys: &[String]) {
-        self.notices.push(format!(
-            "{} is not trusted, so it is used without {}: look at it, then run `scrubjay trust`",
-            path.display(),
-            keys.join(", ")
-        ));
+        self.notices.push(used_without(path, keys));
     }
+}
+
+/// Says that an untrusted project file is used without some keys.
+pub(crate) fn used_without(path: &Path, keys: &[String]) -> String {
+    format!(
+        "{} is not trusted, so it is used without {}: look at it, then run `scrubjay trust`",
+        path.display(),
+        keys.join(", ")
+    )
 }
 
 impl Loader {

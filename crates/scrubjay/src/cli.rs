@@ -70,6 +70,22 @@ impl Global {
         home
     }
 
+    /// Loads the configuration, and returns it with the data directory, for a command that needs both: both come from one
+    /// reading of the files. Prints the notices of [`Self::home`].
+    pub(crate) fn load_with_home(&self) -> anyhow::Result<(Loaded, Home)> {
+        let loaded = self.load()?;
+        let home = loaded.home()?;
+        if !self.quiet {
+            loaded.data_notices().iter().for_each(|notice| tell(notice));
+        }
+        Ok((loaded, home))
+    }
+
+    /// Returns the data directory of a configuration, or the one that can still be found if it could not be loaded.
+    pub(crate) fn home_of(&self, loaded: &anyhow::Result<Loaded>) -> anyhow::Result<Home> {
+        loaded.as_ref().map_or_else(|_| self.home(), Loaded::home)
+    }
+
     /// Returns the data directory, and adds the notices to a list instead of printing them.
     pub(crate) fn data(&self, notices: &mut Vec<String>) -> anyhow::Result<Home> {
         self.loader(Vec::new())?.data(notices)

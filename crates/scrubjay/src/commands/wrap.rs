@@ -106,12 +106,12 @@ pub(crate) fn run(global: &Global, args: &WrapArgs) -> anyhow::Result<ExitCode> 
             let ended = runtime
                 .block_on(warden::watch_over(args.listen.is_some()))
                 .context("cannot start the recorder")?;
+            let loaded = listening.map_or_else(|| global.load(), |(loaded, _)| Ok(loaded));
             if ended.was_killed {
                 // The worker could not seal its tapes itself.
-                sweep(&global.home()?);
+                sweep(&global.home_of(&loaded)?);
             }
             // By the warden, which is there even if the worker was killed.
-            let loaded = listening.map_or_else(|| global.load(), |(loaded, _)| Ok(loaded));
             if let Ok(loaded) = loaded {
                 background::start_at_end(global, &loaded);
             }
@@ -132,9 +132,9 @@ fn work(
     runtime: &tokio::runtime::Runtime,
     warden: rustix::process::Pid,
 ) -> anyhow::Result<ExitCode> {
-    let home = global.home()?;
     let (loaded, http) = listening.unzip();
-    let settings = settings(global, args, &home, loaded)?;
+    let (loaded, home) = configuration(global, loaded)?;
+    let settings = settings(args, &loaded, &home)?;
     let remote = endpoint(args)?;
     let subject = subject(args, &home, remote.as_ref(), warden);
     let starter = background::Starter::new(global, settings.indexes_in_background);
@@ -191,14 +191,9 @@ impl Settings {
     }
 }
 
-/// Returns how to relay and record: flags first, then the configuration, which is loaded unless it is given.
-fn settings(
-    global: &Global,
-    args: &WrapArgs,
-    home: &Home,
-    loaded: Option<Loaded>,
-) -> anyhow::Result<Settings> {
-    let loaded = match loaded.map_or_else(|| global.load(), Ok) {
+/// Returns the configuration, which is loaded unless it is given, and the data directory.
+fn configuration(global: &Global, loaded: Option<Loaded>) -> anyhow::Result<(Loaded, Home)> {
+    let (loaded, home) = match loaded.map_or_else(|| global.load(), Ok) {
         // Recording without the redaction and the rules that the user asked for would be worse than not starting.
         Err(e) if is_about_recorder(&e) => return Err(e),
         Err(e) => {
@@ -207,14 +202,23 @@ fn settings(
             let own = global.load_own()?;
             let wrong: Vec<String> = problems(&e).iter().map(ToString::to_string).collect();
             say(&format!("the project's configuration is not used: {}", wrong.join("; ")));
-            own
+            // The project may have its recordings in a directory of its own all the same.
+            (own, global.home()?)
         }
-        Ok(loaded) => loaded,
+        Ok(loaded) => {
+            let home = loaded.home()?;
+            (loaded, home)
+        }
     };
     if !global.quiet {
         loaded.notices.iter().for_each(|notice| say(notice));
     }
-    let mut settings = Settings::of(&loaded, home)?;
+    Ok((loaded, home))
+}
+
+/// Returns how to relay and record: flags first, then the configuration.
+fn settings(args: &WrapArgs, loaded: &Loaded, home: &Home) -> anyhow::Result<Settings> {
+    let mut settings = Settings::of(loaded, home)?;
     let (options, limits) = (&mut settings.options, &mut settings.limits);
     match args.on_record_failure {
         Some(OnRecordFailure::Stop) => options.on_record_failure = relay::OnRecordFailure::Stop,

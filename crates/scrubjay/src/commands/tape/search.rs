@@ -10,7 +10,6 @@ use scrubjay_core::query::{self, SearchQuery};
 use scrubjay_core::units;
 use scrubjay_store::index::{Facet, SearchResults, Snippet, TapeHit};
 use scrubjay_tape::clock;
-use scrubjay_tape::home::Home;
 
 use crate::cli::{Global, WRONG_USAGE, tell};
 use crate::commands::index;
@@ -72,7 +71,7 @@ pub(crate) fn marked_words(args: impl Iterator<Item = OsString>) -> Vec<OsString
     marked
 }
 
-pub(crate) fn run(global: &Global, home: &Home, args: &SearchArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(global: &Global, args: &SearchArgs) -> anyhow::Result<ExitCode> {
     let words: Vec<&str> = args.query.iter().map(|word| word.strip_prefix(MARK).unwrap_or(word)).collect();
     let typed = words.join(" ");
     let query = match query::parse(&typed, clock::now().wall_ns, crate::render::zone()) {
@@ -84,7 +83,8 @@ pub(crate) fn run(global: &Global, home: &Home, args: &SearchArgs) -> anyhow::Re
             return Ok(ExitCode::from(WRONG_USAGE));
         }
     };
-    let (runtime, index) = index::open_current(global, home)?;
+    let (loaded, home) = global.load_with_home()?;
+    let (runtime, index) = index::open_current(global, &home, &loaded.storage()?)?;
     let found = runtime.block_on(async {
         let found = index.search(&query).await;
         index.close().await;
