@@ -12,7 +12,7 @@ use crate::cursor::Cursor;
 use crate::mask::{self, Masked};
 use crate::node::{Kind, Node, Origin, Scalar, Value};
 use crate::problem::unknown;
-use crate::setting::{Count, Setting, Shown, Span, write_duration};
+use crate::setting::{Count, Setting, Shown, Span, WrongValue, write_duration};
 
 /// The gateway's specification: `^[a-zA-Z0-9_-]{1,64}$`.
 const ID_CHARS_MAX: usize = 64;
@@ -137,7 +137,7 @@ fn read_stdio(at: &Cursor<'_>) -> Option<BackendLink> {
     let args = at.member("args").and_then(|at| texts(&at)).unwrap_or_default();
     let env = map_of_texts(at, "env", |name, _| {
         let fits = !name.is_empty() && !name.contains(['=', '\0']);
-        if fits { Ok(()) } else { Err("is not the name of a variable") }
+        if fits { Ok(()) } else { Err("is not the name of a variable".into()) }
     });
     let inherit_env = at.member("inheritEnv").and_then(|at| match &at.node.value {
         Value::Scalar(Scalar { kind: Kind::Boolean, text, .. }) => {
@@ -160,10 +160,10 @@ fn read_http(at: &Cursor<'_>, sse: bool) -> Option<BackendLink> {
     let headers = map_of_texts(at, "headers", |name, value| {
         let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
         if name.is_empty() || !name.bytes().all(token) {
-            return Err("is not the name of a header");
+            return Err("is not the name of a header".into());
         }
         let fits = value.bytes().all(|b| b.is_ascii_graphic() || b == b' ' || b == b'\t');
-        if fits { Ok(()) } else { Err("must be visible ASCII characters") }
+        if fits { Ok(()) } else { Err("must be visible ASCII characters".into()) }
     });
     Some(BackendLink::Http { url: url?, headers, sse })
 }
@@ -171,7 +171,7 @@ fn read_http(at: &Cursor<'_>, sse: bool) -> Option<BackendLink> {
 fn map_of_texts(
     at: &Cursor<'_>,
     name: &str,
-    check: impl Fn(&str, &str) -> Result<(), &'static str>,
+    check: impl Fn(&str, &str) -> Result<(), WrongValue>,
 ) -> BTreeMap<String, String> {
     let entries = at.member(name).and_then(|at| at.map_of("names to values")).unwrap_or_default();
     let read = |(name, at): (&str, Cursor<'_>)| {

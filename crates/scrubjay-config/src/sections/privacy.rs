@@ -18,7 +18,7 @@ use crate::node::{Origin, below};
 use crate::owned_file::{self, OwnedFileError};
 use crate::problem::{ConfigError, Problem};
 use crate::section::section;
-use crate::setting::{Setting, Shown, TextCheck, Texts};
+use crate::setting::{List, ListItem, Setting, Shown, WrongValue};
 
 const KEY: &str = "recorder.privacy";
 /// The shortest text of a key: a shorter one can be guessed.
@@ -29,7 +29,7 @@ section! {
     /// `recorder.privacy`.
     struct Privacy {
         redact_sensitive: bool = "true";
-        sensitive_fields: Texts<Field> = "[]";
+        sensitive_fields: List<Field> = "[]";
         hash_ids: bool = "false";
         encryption: Encryption;
         keys: Keys = "{}";
@@ -48,9 +48,12 @@ section! {
 /// The name of a sensitive field.
 pub(crate) struct Field;
 
-impl TextCheck for Field {
-    fn check(name: &str) -> Result<(), String> {
-        RedactionPattern::Field(name.to_owned()).check().map_err(|error| error.to_string())
+impl ListItem for Field {
+    type Value = String;
+
+    fn read(name: &str) -> Result<String, WrongValue> {
+        let check = RedactionPattern::Field(name.to_owned()).check();
+        check.map(|()| name.to_owned()).map_err(WrongValue::new)
     }
 }
 
@@ -69,9 +72,9 @@ impl Setting for KeyId {
     }
 }
 
-fn checked_id(id: &str) -> Result<String, &'static str> {
+fn checked_id(id: &str) -> Result<String, WrongValue> {
     let fits = !id.is_empty() && id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
-    if fits { Ok(id.to_owned()) } else { Err("must be letters, digits, _ or -") }
+    if fits { Ok(id.to_owned()) } else { Err("must be letters, digits, _ or -".into()) }
 }
 
 /// Where the bytes of a key are.

@@ -8,7 +8,7 @@ use scrubjay_router::{Router, ToolPresentation};
 
 use crate::loaded::Loaded;
 use crate::section::section;
-use crate::setting::{Count, Share, TextCheck, Texts, choice};
+use crate::setting::{Count, List, ListItem, Share, WrongValue, choice};
 
 section! {
     /// `router`.
@@ -16,8 +16,8 @@ section! {
         mode: RouterMode = "catalog";
         threshold: Share = "0.5";
         confirm_destructive: bool = "true";
-        destructive: Texts<Call> = "[]";
-        allowed: Texts<Call> = "[]";
+        destructive: List<Call> = "[]";
+        allowed: List<Call> = "[]";
         max_steps: Count<1, 10> = "1";
         shortlist: Count<1, 15> = "10", free;
         learn: bool = "true";
@@ -30,12 +30,14 @@ choice!(enum RouterMode: "catalog" = Catalog, "backends" = Backends, "off" = Off
 /// A call's name: `backend/tool`, which may end in `*`.
 pub(crate) struct Call;
 
-impl TextCheck for Call {
-    fn check(name: &str) -> Result<(), String> {
+impl ListItem for Call {
+    type Value = String;
+
+    fn read(name: &str) -> Result<String, WrongValue> {
         let start = name.strip_suffix('*').unwrap_or(name);
         let names_backend = start.split_once('/').is_some_and(|(backend, _)| !backend.is_empty());
         if names_backend && !start.contains('*') {
-            return Ok(());
+            return Ok(name.to_owned());
         }
         Err("must be a call like files/delete_file or files/*".into())
     }

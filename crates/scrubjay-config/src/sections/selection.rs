@@ -12,7 +12,7 @@ use super::recorder::Recorder;
 use crate::cursor::Cursor;
 use crate::node::Value;
 use crate::section::section;
-use crate::setting::{Choice, Count, Setting, Share, Span, choice, write_duration};
+use crate::setting::{Choice, Count, List, Setting, Share, Span, choice, write_duration};
 
 section! {
     Capture {
@@ -25,8 +25,8 @@ section! {
 
 section! {
     Filters {
-        include_methods: Vec<Glob> = "[]";
-        exclude_methods: Vec<Glob> = "[]";
+        include_methods: List<Glob> = "[]";
+        exclude_methods: List<Glob> = "[]";
         min_response_time: Option<Span<1>>;
     }
 }
@@ -69,7 +69,7 @@ impl Setting for Vec<PriorityRule> {
 
 fn read_rule(at: &Cursor<'_>) -> Option<PriorityRule> {
     at.entries(&["methods", "tools", "rate"]);
-    let [methods, names] = ["methods", "tools"].map(|name| at.get::<Vec<Glob>>(name).unwrap_or_default());
+    let [methods, names] = ["methods", "tools"].map(|name| at.get::<List<Glob>>(name).unwrap_or_default());
     Some(PriorityRule { methods, names, rate: Share::read(&at.required("rate")?)? })
 }
 

@@ -16,7 +16,7 @@ use super::recorder::StorageBackend;
 use crate::loaded::{Base, Loaded};
 use crate::node::Origin;
 use crate::section::section;
-use crate::setting::{Count, Size, check_tilde};
+use crate::setting::{Count, Size, WrongValue, check_tilde};
 
 section! {
     /// `files`: what agents may do to files with `file_op`.
@@ -138,18 +138,18 @@ impl Base {
 }
 
 /// Refuses a text that is not the path of a database.
-fn check_path(path: &str, origin: &Origin) -> Result<(), String> {
+fn check_path(path: &str, origin: &Origin) -> Result<(), WrongValue> {
     if let Some(rest) = path.strip_prefix("file:") {
         let path = rest.strip_prefix("//localhost").or_else(|| rest.strip_prefix("//")).unwrap_or(rest);
         let path = if path.is_empty() { "/…" } else { path };
-        return Err(format!("must be a path, not a file: URL: write {path}"));
+        return Err(WrongValue::new(format_args!("must be a path, not a file: URL: write {path}")));
     }
     if path.is_empty() {
-        return Err("names no file: write a path behind sqlite:".to_owned());
+        return Err("names no file: write a path behind sqlite:".into());
     }
     check_tilde(path, origin)?;
     if path.contains("://") {
-        return Err("must be a path, or a URL that begins with postgres://".to_owned());
+        return Err("must be a path, or a URL that begins with postgres://".into());
     }
     Ok(())
 }
