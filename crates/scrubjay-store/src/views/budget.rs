@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use scrubjay_core::shorten::shortened;
+use scrubjay_core::tokens::{self, estimate_tokens};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -39,23 +40,17 @@ impl Window {
     }
 }
 
-/// Estimates how many tokens a text has.
-#[must_use]
-pub fn tokens(text: &str) -> usize {
-    usize::try_from(scrubjay_core::tokens::tokens(text)).unwrap_or(usize::MAX)
-}
-
 /// Estimates how many tokens a value has as JSON.
 #[must_use]
 pub fn tokens_of(value: &impl Serialize) -> usize {
-    serde_json::to_string(value).map_or(0, |json| tokens(&json))
+    serde_json::to_string(value).map_or(0, |json| estimate_tokens(&json))
 }
 
 /// Returns the beginning of a text with at most `tokens_max` tokens. It ends with a whole line, unless that would drop
 /// more than half of it.
 #[must_use]
 pub(super) fn beginning(text: &str, tokens_max: usize) -> &str {
-    let fitting = scrubjay_core::tokens::beginning(text, tokens_max as u64);
+    let fitting = tokens::beginning(text, tokens_max);
     let whole = fitting.rfind('\n').map_or(0, |at| at + 1);
     if fitting.len() < text.len() && whole * 2 > fitting.len() { &text[..whole] } else { fitting }
 }
@@ -114,11 +109,11 @@ mod tests {
     fn a_beginning_fits_its_limit_and_ends_with_a_whole_line() {
         let text = "one two three\nfour five six\nseven eight nine\n";
         assert_eq!(beginning(text, 1000), text);
-        let two_lines = tokens("one two three\nfour five six\nseven");
+        let two_lines = estimate_tokens("one two three\nfour five six\nseven");
         assert_eq!(beginning(text, two_lines), "one two three\nfour five six\n");
         let cut = beginning("a\nsome words that are all on one long line", 6);
         assert!(
-            cut.starts_with("a\nsome") && tokens(cut) <= 6,
+            cut.starts_with("a\nsome") && estimate_tokens(cut) <= 6,
             "most of a line is more than a line end: {cut}"
         );
     }

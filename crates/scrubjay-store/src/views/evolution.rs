@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use scrubjay_core::diff;
+use scrubjay_core::tokens::estimate_tokens;
 use scrubjay_core::units::counted;
 use serde::Serialize;
 use sqlx::Row;
@@ -312,7 +313,7 @@ impl RevisionView {
         loop {
             self.initial_content =
                 content.as_deref().map(|content| budget::beginning(content, room).to_owned());
-            let left = room.saturating_sub(self.initial_content.as_deref().map_or(0, budget::tokens));
+            let left = room.saturating_sub(self.initial_content.as_deref().map_or(0, estimate_tokens));
             self.diff = budget::beginning(&diff, left).to_owned();
             if budget::tokens_of(self) <= tokens_max || room <= CUT_TOKENS_MIN {
                 return;
