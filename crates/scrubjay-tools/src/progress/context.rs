@@ -3,6 +3,7 @@
 use rmcp::model::JsonObject;
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
+use scrubjay_core::query::DayEdge;
 use scrubjay_core::tokens::estimate_tokens;
 use scrubjay_store::ledger::Read;
 use scrubjay_store::ledger::progress::search::{self, EntrySearch, TextFilter};
@@ -10,7 +11,7 @@ use scrubjay_store::ledger::progress::{self, ProgressEntry};
 use scrubjay_store::ledger::project;
 use serde_json::{Value, json};
 
-use super::arguments::{Arguments, DayEdge, iso};
+use super::arguments::{Arguments, iso};
 use super::budget::choose_details;
 use super::log::NAME_CHARS_MAX;
 use super::{Answer, Progress, ProgressFailure, digest, schema, summary};
