@@ -88,7 +88,7 @@ impl Layer {
     /// Puts another layer over this one, key by key.
     pub(crate) fn put_over(&mut self, above: &Self) {
         for Pair { keys, .. } in &PAIRS {
-            // Without this, a value below under the other name would stand beside the one above.
+            // Without this, a value below under the other name would count beside the one above.
             if keys.iter().any(|key| above.0.contains_key(key)) {
                 self.0.retain(|key, _| !keys.contains(key));
             }

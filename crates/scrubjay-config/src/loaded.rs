@@ -1,4 +1,4 @@
-//! The configuration in force: the values of all layers together. The methods that turn a section into what a room needs
+//! The configuration in force: the values of all layers together. The methods that turn a section into what a crate needs
 //! are beside the section, in the files of `sections`.
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use crate::options;
 use crate::problem::{ConfigError, Problem};
 use crate::section::{self, Part};
 use crate::sections::{LogLevel, Settings};
-use crate::setting::Shown;
+use crate::setting::ShownSetting;
 use crate::{FileState, SourceFile};
 
 /// The shortest secret that the logs hide: shorter ones occur in ordinary words.
@@ -34,12 +34,12 @@ pub struct Loaded {
     below: Layer,
     /// The layers above them.
     above: Layer,
-    pub(crate) base: Base,
+    pub(crate) base: BasePaths,
 }
 
 /// Where relative paths and the data directory start from.
 #[derive(Clone)]
-pub(crate) struct Base {
+pub(crate) struct BasePaths {
     /// The working directory.
     pub(crate) directory: PathBuf,
     pub(crate) default_data: Option<PathBuf>,
@@ -51,7 +51,7 @@ impl Loaded {
     pub(crate) fn new(
         below: Layer,
         above: Layer,
-        base: Base,
+        base: BasePaths,
         files: Vec<SourceFile>,
         notices: Vec<String>,
     ) -> Self {
@@ -82,8 +82,8 @@ impl Loaded {
             .map_or_else(|problems| problems, |options| options::changes_of(&options, &self.settings))
     }
 
-    /// Returns the one notice that matters to a command that only uses the data directory: an untrusted file names another,
-    /// which is not used. `Loader::data` gives the same.
+    /// Returns the one notice that matters to a command that only uses the data directory: an untrusted file names
+    /// another, which is not used. `Loader::data` gives the same.
     pub fn data_notices(&self) -> Vec<String> {
         if DATA.iter().any(|key| self.above.get(key).is_some()) {
             // A variable or a flag has precedence over the file.
@@ -125,7 +125,7 @@ impl Loaded {
     }
 
     /// Shows every key, its value and where that came from, secrets masked.
-    pub fn shown(&self) -> Vec<Shown> {
+    pub fn shown(&self) -> Vec<ShownSetting> {
         let mut shown = self.keys_shown();
         if let Some(data) = shown.iter_mut().find(|s| s.key == "data")
             && let Ok(home) = self.home()
@@ -139,12 +139,12 @@ impl Loaded {
         shown
     }
 
-    fn keys_shown(&self) -> Vec<Shown> {
+    fn keys_shown(&self) -> Vec<ShownSetting> {
         let mut shown = Vec::new();
         for key in section::keys() {
             match self.layers.get(&key.path) {
                 Some(node) => drop(cursor::read(node, &key.path, |at| (key.show)(at, &mut shown))),
-                None => shown.push(Shown::new(&key.path, serde_json::Value::Null, &Origin::Default)),
+                None => shown.push(ShownSetting::new(&key.path, serde_json::Value::Null, &Origin::Default)),
             }
         }
         shown

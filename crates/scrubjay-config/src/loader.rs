@@ -8,7 +8,7 @@ use scrubjay_tape::home::Home;
 
 use crate::environment::Environment;
 use crate::layer::{DATA, Layer};
-use crate::loaded::{Base, Loaded};
+use crate::loaded::{BasePaths, Loaded};
 use crate::node::{Node, Origin};
 use crate::owned_file::{self, OwnedFileError};
 use crate::problem::{ConfigError, Problem};
@@ -276,10 +276,10 @@ impl Loader {
         Ok(TrustStore::new(self.base().home(named_data(&layers))?))
     }
 
-    fn base(&self) -> Base {
+    fn base(&self) -> BasePaths {
         let Sources { directory, environment, tell, .. } = &self.sources;
         let default_data = user_directory(environment, "XDG_DATA_HOME", ".local/share");
-        Base { directory: directory.clone(), default_data, tell: *tell }
+        BasePaths { directory: directory.clone(), default_data, tell: *tell }
     }
 }
 

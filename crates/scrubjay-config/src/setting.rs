@@ -20,7 +20,7 @@ use crate::node::Origin;
 
 /// A value of `config show`, masked.
 #[derive(Clone, PartialEq, Eq, Serialize)]
-pub struct Shown {
+pub struct ShownSetting {
     /// The key's path.
     pub key: String,
     /// The value as people may see it.
@@ -32,7 +32,7 @@ pub struct Shown {
     pub(crate) hidden: Vec<String>,
 }
 
-impl Shown {
+impl ShownSetting {
     pub(crate) fn new(key: &str, value: impl Into<Json>, origin: &Origin) -> Self {
         Self { key: key.to_owned(), value: value.into(), origin: origin.to_string(), hidden: Vec::new() }
     }
@@ -64,8 +64,8 @@ pub(crate) trait Setting {
     }
 
     /// Adds the lines of `config show`: one, unless the type says otherwise.
-    fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {
-        out.extend(Self::read(at).map(|value| Shown::of(at, Self::json(&value))));
+    fn show(at: &Cursor<'_>, out: &mut Vec<ShownSetting>) {
+        out.extend(Self::read(at).map(|value| ShownSetting::of(at, Self::json(&value))));
     }
 }
 
@@ -136,7 +136,7 @@ impl Choice for bool {
     const NAMES: &'static [(&'static str, Self)] = &[("true", true), ("false", false)];
 }
 
-/// A number of bytes, in the type `N` that its room wants.
+/// A number of bytes, in the type `N` that its crate uses.
 pub(crate) struct Size<const MIN: u64, const MAX: u64, N = u64>(PhantomData<N>);
 
 impl<const MIN: u64, const MAX: u64, N: Copy + TryFrom<u64> + TryInto<u64>> Setting for Size<MIN, MAX, N> {
@@ -173,7 +173,7 @@ impl<const MIN_MS: u64> Setting for Span<MIN_MS> {
     }
 }
 
-/// A whole number, in the type `N` that its room wants.
+/// A whole number, in the type `N` that its crate uses.
 pub(crate) struct Count<const MIN: u64, const MAX: u64, N = usize>(PhantomData<N>);
 
 impl<const MIN: u64, const MAX: u64, N: Copy + TryFrom<u64> + TryInto<u64>> Setting for Count<MIN, MAX, N> {
@@ -281,8 +281,8 @@ impl Setting for String {
         if text.is_empty() { at.wrong("must not be empty") } else { Some(text.to_owned()) }
     }
 
-    fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {
-        out.extend(Self::read(at).map(|text| Shown::masked(at, mask::mask(&at.key, &text))));
+    fn show(at: &Cursor<'_>, out: &mut Vec<ShownSetting>) {
+        out.extend(Self::read(at).map(|text| ShownSetting::masked(at, mask::mask(&at.key, &text))));
     }
 }
 
@@ -299,8 +299,8 @@ impl Setting for Secret {
         at.wrong("must be visible ASCII characters without spaces")
     }
 
-    fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {
-        out.extend(Self::read(at).map(|secret| Shown::masked(at, mask::hide(secret.reveal()))));
+    fn show(at: &Cursor<'_>, out: &mut Vec<ShownSetting>) {
+        out.extend(Self::read(at).map(|secret| ShownSetting::masked(at, mask::hide(secret.reveal()))));
     }
 }
 

@@ -12,7 +12,7 @@ use crate::cursor::Cursor;
 use crate::mask::{self, Masked};
 use crate::node::{Kind, Node, Origin, Scalar, Value};
 use crate::problem::unknown;
-use crate::setting::{Count, Setting, Shown, Span, WrongValue, write_duration};
+use crate::setting::{Count, Setting, ShownSetting, Span, WrongValue, write_duration};
 
 /// The gateway's specification: `^[a-zA-Z0-9_-]{1,64}$`.
 const ID_CHARS_MAX: usize = 64;
@@ -57,16 +57,16 @@ impl Setting for Backends {
         })
     }
 
-    fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {
+    fn show(at: &Cursor<'_>, out: &mut Vec<ShownSetting>) {
         let items = at.list_of("").unwrap_or_default();
         if items.is_empty() {
-            out.push(Shown::of(at, json!([])));
+            out.push(ShownSetting::of(at, json!([])));
         }
         for at in items {
             show_backend(&at, out);
             let mut show_default = |key: &str, value: Json| {
                 if at.member(key).is_none() {
-                    out.push(Shown::new(&at.under(key).key, value, &Origin::Default));
+                    out.push(ShownSetting::new(&at.under(key).key, value, &Origin::Default));
                 }
             };
             if at.node.text_at("type") == Some("stdio") {
@@ -181,7 +181,7 @@ fn map_of_texts(
     entries.into_iter().filter_map(read).collect()
 }
 
-fn show_backend(at: &Cursor<'_>, out: &mut Vec<Shown>) {
+fn show_backend(at: &Cursor<'_>, out: &mut Vec<ShownSetting>) {
     let command = at.node.text_at("command").unwrap_or_default();
     for (name, at) in at.map_of("").unwrap_or_default() {
         match &at.node.value {
@@ -191,17 +191,17 @@ fn show_backend(at: &Cursor<'_>, out: &mut Vec<Shown>) {
                     // Any header may authorise: its name does not tell.
                     let masked =
                         if name == "headers" { mask::hide(&scalar.text) } else { mask_scalar(key, scalar) };
-                    out.push(Shown::masked(&at, masked));
+                    out.push(ShownSetting::masked(&at, masked));
                 }
             }
             Value::List(items) => out.push(show_list(&at, command, items)),
-            Value::Scalar(scalar) => out.push(Shown::masked(&at, mask_scalar("", scalar))),
+            Value::Scalar(scalar) => out.push(ShownSetting::masked(&at, mask_scalar("", scalar))),
             Value::Null => {}
         }
     }
 }
 
-fn show_list(at: &Cursor<'_>, command: &str, items: &[Node]) -> Shown {
+fn show_list(at: &Cursor<'_>, command: &str, items: &[Node]) -> ShownSetting {
     let scalars: Vec<&Scalar> = items.iter().filter_map(Node::scalar).collect();
     let mut masked = mask::mask_args(command, scalars.iter().map(|scalar| scalar.text.as_str()));
     for (masked, scalar) in masked.iter_mut().zip(&scalars).filter(|(_, scalar)| scalar.secret) {
@@ -209,7 +209,7 @@ fn show_list(at: &Cursor<'_>, command: &str, items: &[Node]) -> Shown {
     }
     let (shown, hidden): (Vec<String>, Vec<Vec<String>>) =
         masked.into_iter().map(|m| (m.shown, m.hidden)).unzip();
-    Shown { hidden: hidden.concat(), ..Shown::of(at, json!(shown)) }
+    ShownSetting { hidden: hidden.concat(), ..ShownSetting::of(at, json!(shown)) }
 }
 
 fn mask_scalar(name: &str, scalar: &Scalar) -> Masked {

@@ -18,7 +18,7 @@ use crate::node::{Origin, below};
 use crate::owned_file::{self, OwnedFileError};
 use crate::problem::{ConfigError, Problem};
 use crate::section::section;
-use crate::setting::{List, ListItem, Setting, Shown, WrongValue};
+use crate::setting::{List, ListItem, Setting, ShownSetting, WrongValue};
 
 const KEY: &str = "recorder.privacy";
 /// The shortest text of a key: a shorter one can be guessed.
@@ -106,14 +106,14 @@ impl Setting for Keys {
         at.if_right(|| Some(named.into_iter().filter_map(read).collect()))
     }
 
-    fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {
+    fn show(at: &Cursor<'_>, out: &mut Vec<ShownSetting>) {
         for (id, source) in Self::read(at).unwrap_or_default() {
             let shown = match source {
                 KeySource::File(path) => json!({ "file": path }),
                 KeySource::Variable(name) => json!({ "env": name }),
             };
             let at = at.member_or_self(&id);
-            out.push(Shown::of(&at, shown));
+            out.push(ShownSetting::of(&at, shown));
         }
     }
 }

@@ -69,7 +69,7 @@ impl Loaded {
         let performance = &recorder.performance;
         if performance.async_storage && self.settings.durability == Durability::Power {
             let message =
-                "passes messages on before they are written, and cannot stand beside durability: power";
+                "passes messages on before they are written, and cannot be combined with durability: power";
             return Err(self.wrong("recorder.performance.async_storage", message).into());
         }
         Ok(Policy {

@@ -99,7 +99,7 @@ mod tests {
                 ":1: router.mode must be catalog, backends or off, not \"maybe\"",
                 ":1: router.threshold must be a number from 0 to 1, not \"2\"",
                 ":1: router.allowed[0] must be a call like files/delete_file or files/*",
-                ":1: router.allowed[1] is not a pattern: it holds '?', and only * stands for anything",
+                ":1: router.allowed[1] is not a pattern: it holds '?', and the only wildcard is *",
                 ":1: router.allowed[2] must be a call like files/delete_file or files/*",
             ],
         );

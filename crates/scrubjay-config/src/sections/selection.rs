@@ -227,7 +227,7 @@ mod tests {
              always_sample: [mistakes]\n    slow_threshold: 0ms\n    rules:\n      - { methods: [x], rates: 1 }\n      - { rate: 7 }\n",
             &[
                 ":2: recorder.capture.requests must be true or false, not \"maybe\"",
-                ":6: recorder.filters.include_methods[1] is not a pattern: it holds ' ', and only * stands for anything",
+                ":6: recorder.filters.include_methods[1] is not a pattern: it holds ' ', and the only wildcard is *",
                 ":7: recorder.filters.min_response_time must be a duration of at least 1ms, like 30s, 5m or 1h, not \"fast\"",
                 ":9: recorder.sampling.strategy must be none, random, systematic, adaptive or priority, not \"often\"",
                 ":10: recorder.sampling.rate must be a number from 0 to 1, not \"2\"",

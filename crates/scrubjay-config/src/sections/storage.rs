@@ -13,7 +13,7 @@ use scrubjay_tools::Setup;
 
 use super::limits::GIB;
 use super::recorder::StorageBackend;
-use crate::loaded::{Base, Loaded};
+use crate::loaded::{BasePaths, Loaded};
 use crate::node::Origin;
 use crate::section::section;
 use crate::setting::{Count, Size, WrongValue, check_tilde};
@@ -123,7 +123,7 @@ impl Loaded {
     }
 }
 
-impl Base {
+impl BasePaths {
     /// Returns the data directory: the one that was given, else the usual one.
     pub(crate) fn home(&self, given: Option<PathBuf>) -> anyhow::Result<Home> {
         let root = given.or_else(|| self.default_data.clone());
