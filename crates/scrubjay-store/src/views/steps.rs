@@ -8,7 +8,7 @@ use scrubjay_core::units::counted;
 use serde::Serialize;
 
 use crate::ledger::plan::{self, PlanStep, StepStatus};
-use crate::ledger::{Conn, LedgerError};
+use crate::ledger::{LedgerConnection, LedgerError};
 
 /// A step's text is cut to this number of characters.
 const TEXT_CHARS_MAX: usize = 200;
@@ -81,7 +81,7 @@ impl StepTotals {
     ///
     /// # Errors
     /// The ledger failed.
-    pub async fn read(on: &mut impl Conn, session: &str) -> Result<Self, LedgerError> {
+    pub async fn read(on: &mut impl LedgerConnection, session: &str) -> Result<Self, LedgerError> {
         Ok(Self::of(&plan::steps(on, session).await?))
     }
 }

@@ -18,7 +18,7 @@ use crate::ledger::event::{self, EventKind, EventPage};
 use crate::ledger::plan::{self, PlanStep};
 use crate::ledger::revision::{self, Revision};
 use crate::ledger::session::Session;
-use crate::ledger::{Conn, LedgerError};
+use crate::ledger::{LedgerConnection, LedgerError};
 use draft::ChapterDrafts;
 
 /// The number of events that are read at once.
@@ -142,7 +142,7 @@ pub struct StoryTotals {
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn read(on: &mut impl Conn, session: &Session) -> Result<Story, LedgerError> {
+pub async fn read(on: &mut impl LedgerConnection, session: &Session) -> Result<Story, LedgerError> {
     let steps = plan::steps(on, &session.id).await?;
     let totals = StepTotals::of(&steps);
     let steps: HashMap<i64, PlanStep> = steps.into_iter().map(|step| (step.id, step)).collect();

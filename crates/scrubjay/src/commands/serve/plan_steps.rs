@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use scrubjay_core::shorten::shortened;
 use scrubjay_gateway::gateway::{PlanRecorder, RecordedPlan, StepProgress};
-use scrubjay_store::ledger::Survives;
+use scrubjay_store::ledger::CommitDurability;
 use scrubjay_store::ledger::plan::{self, STEP_CHARS_MAX, StepStatus};
 use scrubjay_store::ledger::session;
 use scrubjay_tools::Shared;
@@ -39,7 +39,7 @@ pub(super) fn recorder(shared: Arc<Shared>) -> PlanRecorder {
 async fn add(shared: &Shared, caller: &Value, steps: &[String]) -> anyhow::Result<Vec<i64>> {
     let caller = shared.caller_of_meta(caller);
     // One transaction, so that the ledger never has only a part of a plan.
-    let mut write = shared.ledger().await?.write(Survives::Power).await?;
+    let mut write = shared.ledger().await?.write(CommitDurability::Power).await?;
     let mut session = session::current(&mut write, &caller, None).await?;
     let mut ids = Vec::with_capacity(steps.len());
     for step in steps {
@@ -59,7 +59,7 @@ async fn mark(
     progress: StepProgress,
 ) -> anyhow::Result<()> {
     let caller = shared.caller_of_meta(&recorded.caller);
-    let mut write = shared.ledger().await?.write(Survives::Power).await?;
+    let mut write = shared.ledger().await?.write(CommitDurability::Power).await?;
     let mut session = session::current(&mut write, &caller, None).await?;
     let steps = plan::steps(&mut write, &session.id).await?;
     // The agent may have begun another session in between.
