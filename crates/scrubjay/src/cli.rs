@@ -234,6 +234,10 @@ pub(crate) fn tell(text: &str) {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::ffi::OsString;
+
+    use clap::CommandFactory;
+
     use super::*;
 
     /// Loads a configuration of one file.
@@ -251,5 +255,35 @@ pub(crate) mod tests {
             tell: |_| (),
         };
         Loader::new(sources).and_then(Loader::load).unwrap()
+    }
+
+    /// Splits a line as a shell does that has single quotes and comments, and nothing else.
+    fn shell_words(line: &str) -> Vec<OsString> {
+        let line = line.split(" # ").next().unwrap_or_default();
+        let mut words = vec![String::new()];
+        let mut is_quoted = false;
+        for c in line.trim().chars() {
+            match c {
+                '\'' => is_quoted = !is_quoted,
+                ' ' if !is_quoted => words.push(String::new()),
+                c => words.last_mut().unwrap().push(c),
+            }
+        }
+        words.into_iter().map(OsString::from).collect()
+    }
+
+    fn check_examples(command: &clap::Command) -> usize {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let examples: Vec<&str> = help.lines().filter(|line| line.starts_with("  scrubjay ")).collect();
+        for line in &examples {
+            let words = commands::tape::marked_words(shell_words(line).into_iter());
+            Cli::try_parse_from(words).map_err(|e| format!("{line}: {e}")).unwrap();
+        }
+        examples.len() + command.get_subcommands().map(check_examples).sum::<usize>()
+    }
+
+    #[test]
+    fn examples_of_the_help_are_command_lines() {
+        assert!(check_examples(&Cli::command()) > 10);
     }
 }

@@ -32,6 +32,12 @@ use scrubjay_tape::retention::Expired;
 use super::index::background;
 use crate::cli::Global;
 
+const EXAMPLES: &str = "\
+Examples:
+  scrubjay wrap -- npx -y @modelcontextprotocol/server-everything
+  scrubjay wrap --url https://mcp.example.com/mcp --header 'Authorization: Bearer ${TOKEN}'
+  scrubjay wrap --listen 127.0.0.1:7421 -- npx -y @modelcontextprotocol/server-everything";
+
 /// Record one server, transparently
 ///
 /// Starts COMMAND and passes messages between it and standard input and output, unchanged; each is recorded before
@@ -39,6 +45,7 @@ use crate::cli::Global;
 /// server is one on Streamable HTTP; with --listen, hosts connect over Streamable HTTP.
 #[derive(Debug, Args)]
 #[command(
+    after_help = EXAMPLES,
     group = clap::ArgGroup::new("server").required(true),
     override_usage = "scrubjay wrap [OPTIONS] -- COMMAND...\n       scrubjay wrap [OPTIONS] --url URL"
 )]

@@ -16,6 +16,12 @@ use crate::commands::index;
 use crate::pager::Pager;
 use crate::render::{Align, Table, local_time, print_json};
 
+const EXAMPLES: &str = "\
+Examples:
+  scrubjay tape search tool:read_file error:true since:yesterday
+  scrubjay tape search 'tool:write_file -arg.path~/tmp >0.5s sort:took'
+  scrubjay tape search --facets 'tokens:>5000' since:7d";
+
 /// Search all recordings
 ///
 /// A query has words to find: "quoted words" must follow each other, rea* is a prefix. It can have filters:
@@ -37,7 +43,7 @@ use crate::render::{Align, Table, local_time, print_json};
 ///   sort:took sort:size sort:tokens sort:-time limit:50 offset:20
 ///                                           order and page
 #[derive(Debug, Args)]
-#[command(verbatim_doc_comment)]
+#[command(verbatim_doc_comment, after_help = EXAMPLES)]
 pub(crate) struct SearchArgs {
     /// What to look for, for example: tool:read_file error:true >500ms since:2d '"connection refused"'
     #[arg(value_name = "QUERY")]
