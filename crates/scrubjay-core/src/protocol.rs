@@ -32,7 +32,7 @@ pub mod meta {
     /// The `subscriptions/listen` request a notification belongs to.
     pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
     /// The token under which progress of a request is reported.
-    pub const PROGRESS_TOKEN: &str = "progressToken";
+    pub(crate) const PROGRESS_TOKEN: &str = "progressToken";
 
     /// Scrubjay's own: who calls a toolset of this process. Only the gateway can set it.
     pub const CALLER: &str = "scrubjay/caller";
@@ -66,7 +66,7 @@ pub mod code {
     /// A version that is not supported.
     pub const UNSUPPORTED_VERSION: i64 = -32022;
     /// A URL has to be visited first.
-    pub const URL_ELICITATION_REQUIRED: i64 = -32042;
+    pub(crate) const URL_ELICITATION_REQUIRED: i64 = -32042;
 
     /// Scrubjay's own: a rule blocked the message and gives no code.
     pub const BLOCKED: i64 = -32001;

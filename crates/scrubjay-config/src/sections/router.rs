@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use scrubjay_core::glob::Glob;
 use scrubjay_gateway::gateway::Consent;
-use scrubjay_router::{Router, ToolPresentation};
+use scrubjay_router::{Router, SHORTLIST_MAX, ToolPresentation};
 
 use crate::loaded::Loaded;
 use crate::section::section;
@@ -19,7 +19,7 @@ section! {
         destructive: List<CallPattern> = "[]";
         allowed: List<CallPattern> = "[]";
         max_steps: Count<1, 10> = "1";
-        shortlist: Count<1, 15> = "10", free;
+        shortlist: Count<1, { SHORTLIST_MAX as u64 }> = "10", free;
         learn: bool = "true";
     }
 }

@@ -13,7 +13,7 @@ use crate::ledger::words::{Term, fold_case};
 use crate::ledger::{LedgerConnection, LedgerError};
 
 /// The most matches that are ranked, the newest: ranking reads every match.
-pub const RANKED_MAX: i64 = 1_000;
+const RANKED_MAX: i64 = 1_000;
 /// The most tags of an entry, as the toolset limits them. A search for more of them matches nothing.
 const TAGS_MAX: usize = 10;
 /// The most entries of a tag that are counted to find the rarest tag: above this, all tags count as frequent.
