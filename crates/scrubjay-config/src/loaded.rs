@@ -6,16 +6,15 @@ use std::path::PathBuf;
 
 use scrubjay_gateway::config::BackendConfig;
 
+use crate::SourceFile;
 use crate::cursor;
-use crate::layer::{DATA, Layer};
-use crate::loader::used_without;
+use crate::layer::Layer;
 use crate::node::Origin;
 use crate::options;
 use crate::problem::{ConfigError, Problem};
 use crate::section::{self, Part};
 use crate::sections::{LogLevel, Settings};
 use crate::setting::ShownSetting;
-use crate::{FileState, SourceFile};
 
 /// The shortest secret that the logs hide: shorter ones occur in ordinary words.
 const SECRET_CHARS_MIN: usize = 8;
@@ -25,6 +24,8 @@ const SECRET_CHARS_MIN: usize = 8;
 pub struct Loaded {
     /// Notices for a person.
     pub notices: Vec<String>,
+    /// The notice for a command that uses little more than the data directory: an untrusted file names another one.
+    pub data_notice: Option<String>,
     /// The files that were looked for, and which of them are used.
     pub files: Vec<SourceFile>,
     pub(crate) settings: Settings,
@@ -58,7 +59,8 @@ impl Loaded {
         let mut layers = below.clone();
         layers.put_over(&above);
         let settings = Settings::value(&layers, "");
-        let mut loaded = Self { notices, files, settings, layers, below, above, base };
+        let data_notice = None;
+        let mut loaded = Self { notices, data_notice, files, settings, layers, below, above, base };
         loaded.notices.extend(loaded.limit_notices());
         loaded
     }
@@ -80,21 +82,6 @@ impl Loaded {
     pub fn refused_options(&self, options: &serde_json::Value) -> Vec<Problem> {
         options::parse(options)
             .map_or_else(|problems| problems, |options| options::changes_of(&options, &self.settings))
-    }
-
-    /// Returns the one notice that matters to a command that only uses the data directory: an untrusted file names
-    /// another, which is not used. `Loader::data` gives the same.
-    pub fn data_notices(&self) -> Vec<String> {
-        if DATA.iter().any(|key| self.above.get(key).is_some()) {
-            // A variable or a flag has precedence over the file.
-            return Vec::new();
-        }
-        let notice = |file: &SourceFile| {
-            let FileState::Untrusted { left_out } = &file.state else { return None };
-            let key = left_out.iter().find(|key| DATA.contains(&key.as_str()))?;
-            Some(used_without(&file.path, std::slice::from_ref(key)))
-        };
-        self.files.iter().filter_map(notice).collect()
     }
 
     /// Returns how much is logged.

@@ -76,7 +76,7 @@ impl Global {
         let loaded = self.load()?;
         let home = loaded.home()?;
         if !self.quiet {
-            loaded.data_notices().iter().for_each(|notice| tell(notice));
+            loaded.data_notice.iter().for_each(|notice| tell(notice));
         }
         Ok((loaded, home))
     }
