@@ -291,7 +291,7 @@ impl Setting for Secret {
     type Value = Self;
 
     fn read(at: &Cursor<'_>) -> Option<Self> {
-        let text = at.text()?;
+        let text = at.filled_text()?;
         // No message quotes the text: it may be most of a secret.
         if fits_header(text) {
             return Some(Self::new(text.to_owned()));

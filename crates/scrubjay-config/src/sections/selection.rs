@@ -116,39 +116,35 @@ fn read_strategy(at: &Cursor<'_>) -> Option<SelectionStrategy> {
         _ => (Vec::new(), StrategyName::read(at)?),
     };
     let by = at.get::<SampledBy>("by").unwrap_or(SampledBy::Session);
-    let own: &[&str] = match (kind, by) {
-        (StrategyName::Full, _) => &[],
-        (StrategyName::Sampled, SampledBy::Session) => &["by", "rate"],
-        (StrategyName::Sampled, SampledBy::Window) => &["by", "window", "every"],
-        (StrategyName::ErrorFocused, _) => &["before", "after"],
-        (StrategyName::Performance, _) => &["threshold"],
-    };
-    // A key of another strategy would be ignored silently, and its writer would believe that it counts.
-    for (_, at) in written.iter().filter(|(name, _)| *name != "kind" && !own.contains(name)) {
-        let with = if kind == StrategyName::Sampled { format!(", by: {}", by.name()) } else { String::new() };
-        at.wrong::<()>(format!("has no meaning with kind: {}{with}", kind.name()));
-    }
     let span = |name, usual| at.get::<Span<1>>(name).unwrap_or(usual);
     let count = |name| at.get::<Count<0, 10_000>>(name).unwrap_or(AROUND);
-    Some(match (kind, by) {
-        (StrategyName::Full, _) => SelectionStrategy::Full,
+    let (own, strategy): (&[&str], _) = match (kind, by) {
+        (StrategyName::Full, _) => (&[], SelectionStrategy::Full),
         (StrategyName::Sampled, SampledBy::Session) => {
-            SelectionStrategy::Sessions { rate: at.get::<Share>("rate").unwrap_or(RATE) }
+            let rate = at.get::<Share>("rate").unwrap_or(RATE);
+            (&["by", "rate"], SelectionStrategy::Sessions { rate })
         }
         (StrategyName::Sampled, SampledBy::Window) => {
             let (window, every) = (span("window", WINDOW), span("every", EVERY));
             if window > every {
                 at.member_or_self("window").wrong::<()>("must not be longer than every");
             }
-            SelectionStrategy::Windows { window, every }
+            (&["by", "window", "every"], SelectionStrategy::Windows { window, every })
         }
         (StrategyName::ErrorFocused, _) => {
-            SelectionStrategy::ErrorFocused { before: count("before"), after: count("after") }
+            let (before, after) = (count("before"), count("after"));
+            (&["before", "after"], SelectionStrategy::ErrorFocused { before, after })
         }
         (StrategyName::Performance, _) => {
-            SelectionStrategy::Performance { threshold: span("threshold", THRESHOLD) }
+            (&["threshold"], SelectionStrategy::Performance { threshold: span("threshold", THRESHOLD) })
         }
-    })
+    };
+    // A key of another strategy would be ignored silently, and its writer would believe that it counts.
+    for (_, at) in written.iter().filter(|(name, _)| *name != "kind" && !own.contains(name)) {
+        let with = if kind == StrategyName::Sampled { format!(", by: {}", by.name()) } else { String::new() };
+        at.wrong::<()>(format!("has no meaning with kind: {}{with}", kind.name()));
+    }
+    Some(strategy)
 }
 
 impl Recorder {
