@@ -118,10 +118,6 @@ impl Loaded {
             && let Ok(home) = self.home()
         {
             data.value = home.root().to_string_lossy().into();
-            // The directory may have been set under its other name.
-            if let Some(node) = self.layers.get("recorder.storage.path") {
-                data.origin = node.origin.to_string();
-            }
         }
         shown
     }

@@ -112,7 +112,7 @@ impl Loader {
         let above = self.above(&self.environment, &mut found);
         ConfigError::unless_empty(found.problems)?;
         // If a variable or a flag names the directory, what the file says about it does not matter.
-        let data_notice = found.data_notice.filter(|_| named_data(&above).is_none());
+        let data_notice = found.data_notice.filter(|_| data_of(&above).is_none());
         let mut loaded = Loaded::new(below, above, self.base(), found.files, found.notices);
         loaded.data_notice = data_notice;
         Ok(loaded)
@@ -129,7 +129,7 @@ impl Loader {
     pub fn data(self, notices: &mut Vec<String>) -> anyhow::Result<Home> {
         let mut found = Findings::default();
         let mut layers = self.above(&self.environment, &mut found);
-        if named_data(&layers).is_some() {
+        if data_of(&layers).is_some() {
             self.check_owner_file()?;
         } else {
             layers = self.owner_layer(&self.environment, &mut found)?;
@@ -141,7 +141,7 @@ impl Loader {
             }
         }
         ConfigError::unless_empty(found.problems)?;
-        self.base().home(named_data(&layers))
+        self.base().home(data_of(&layers))
     }
 
     /// Returns the path of the owner's own file, and whether it has to exist.
@@ -259,7 +259,7 @@ impl Loader {
         // Problems of other keys do not change where the list is.
         found.problems.retain(|problem| problem.key.is_empty() || is_about_data(problem));
         ConfigError::unless_empty(found.problems)?;
-        Ok(TrustStore::new(self.base().home(named_data(&layers))?))
+        Ok(TrustStore::new(self.base().home(data_of(&layers))?))
     }
 
     fn base(&self) -> BasePaths {
@@ -273,9 +273,9 @@ fn is_about_data(problem: &Problem) -> bool {
     DATA.contains(&problem.key.as_str())
 }
 
-/// Returns the data directory that checked layers name, under either of its names.
-fn named_data(layers: &Layer) -> Option<PathBuf> {
-    DATA.iter().find_map(|key| layers.read::<PathBuf>(key))
+/// Returns the data directory that checked layers name.
+fn data_of(layers: &Layer) -> Option<PathBuf> {
+    layers.read::<PathBuf>(DATA[0])
 }
 
 fn cannot_read(path: &Path) -> String {

@@ -34,7 +34,9 @@ section! {
 
 section! {
     /// `recorder.storage`: where and how recordings are kept. `path`, `max_tape_size` and `max_tape_duration` are other
-    /// names of `data` and of two keys of `limits`, because the recorder's specification has them here.
+    /// names of `data` and of two keys of `limits`, because the recorder's specification has them here; checked layers have
+    /// the other names only.
+    #[expect(dead_code, reason = "the keys with two names are read under the other one")]
     struct StorageSection {
         backend: Option<StorageBackend>;
         path: Option<PathBuf>;

@@ -46,8 +46,7 @@ impl Loaded {
     /// # Errors
     /// No directory is known, or it cannot be made private.
     pub fn home(&self) -> anyhow::Result<Home> {
-        let settings = &self.settings;
-        self.base.home(settings.recorder.storage.path.clone().or_else(|| settings.data.clone()))
+        self.base.home(self.settings.data.clone())
     }
 
     /// Returns where the ledger is: a PostgreSQL database, or a file.
