@@ -354,6 +354,13 @@ fn the_data_directory_is_found_without_the_rest() {
     let (found, notices) = data(&lab);
     assert_eq!(found, Ok("home/.local/share/scrubjay".to_owned()));
     says(&notices, "without data");
+    // Loading everything gives the same notice, unless a variable or a flag names the directory.
+    let lab = lab.project("data: ./here\n");
+    assert_eq!(lab.load().data_notice, data(&lab).1.into_iter().next());
+    says(lab.load().data_notice.as_slice(), "without data");
+    let named = Lab::new().project("data: ./here\n").set("SCRUBJAY_DATA", "of-env");
+    assert_eq!(named.load().data_notice, None);
+    let lab = lab.project("data: ./here\nlogs: 1\n");
     lab.trust();
     assert_eq!(data(&lab).0, Ok("project/here".to_owned()));
     // A problem of the owner's own file is an error.
