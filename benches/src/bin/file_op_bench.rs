@@ -18,7 +18,7 @@ use scrubjay_store::files::{Action, Change, FILE_BYTES_MAX, Files, NewContent, T
 use scrubjay_store::ledger::event::{self, EventKind, NewEvent};
 use scrubjay_store::ledger::revision::{self, Revision, RevisionSource, RevisionState};
 use scrubjay_store::ledger::session::{self, Caller, Session};
-use scrubjay_store::ledger::{Ledger, LedgerError, Storage, Survives, Write as Mutation, blob};
+use scrubjay_store::ledger::{CommitDurability, Ledger, LedgerError, Storage, Write as Mutation, blob};
 use scrubjay_store::views::budget::Window;
 use scrubjay_store::views::{evolution, timeline};
 use scrubjay_store::workspace::Workspace;
@@ -157,12 +157,12 @@ async fn long_session(ledger: &Ledger) -> Outcome<Session> {
     let mut text = sources()?;
     text.truncate(FILE_BYTES);
     let mut before = None;
-    let mut write = ledger.write(Survives::Process).await?;
+    let mut write = ledger.write(CommitDurability::Process).await?;
     let session = session::current(&mut write, &caller(), None).await?;
     for number in 0..EVENTS as usize {
         if number % BATCH == 0 {
             write.commit().await?;
-            write = ledger.write(Survives::Process).await?;
+            write = ledger.write(CommitDurability::Process).await?;
         }
         let is_change = number % (EVENTS as usize / REVISIONS) == 0;
         let kind = if is_change { EventKind::FileEdit } else { EventKind::Deliverable };
@@ -211,7 +211,7 @@ async fn contents(data: &Path, bytes: usize, size: &mut Series) -> Outcome<()> {
     open(&place).await?.close().await;
     let empty = std::fs::metadata(&place)?.len();
     let ledger = open(&place).await?;
-    let mut write = ledger.write(Survives::Process).await?;
+    let mut write = ledger.write(CommitDurability::Process).await?;
     let mut alone = 0;
     let step = bytes / 3 + 1;
     for (number, start) in (0..text.len() - 2 * bytes).step_by(step).enumerate() {

@@ -12,7 +12,7 @@ use scrubjay_bench::series::quantile;
 use scrubjay_bench::table::Table;
 use scrubjay_store::ledger::records::{self, NewRecord, RecordId, RecordState, activation};
 use scrubjay_store::ledger::session::Caller;
-use scrubjay_store::ledger::{Ledger, Storage, Survives};
+use scrubjay_store::ledger::{CommitDurability, Ledger, Storage};
 use scrubjay_tools::{STALE_AFTER_TICKS, Setup, Shared, serve_records};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
@@ -119,7 +119,7 @@ async fn fill(ledger: &Ledger, project: &str, count: usize) -> io::Result<()> {
     let mut chance = Chance(count as u64);
     let mut depths: Vec<usize> = Vec::with_capacity(count);
     while depths.len() < count {
-        let mut write = ledger.write(Survives::Process).await.map_err(io::Error::other)?;
+        let mut write = ledger.write(CommitDurability::Process).await.map_err(io::Error::other)?;
         let caller = Caller::alone(&format!("{project}/{}", depths.len() / SESSION_RECORDS), project);
         let entered = records::enter(&mut write, &caller, None, None).await;
         let mut scope = entered.map_err(io::Error::other)?;

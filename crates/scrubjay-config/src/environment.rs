@@ -17,6 +17,7 @@ use crate::mask::looks_secret;
 use crate::node::{Kind, Node, Origin, Scalar, Value, below};
 use crate::problem::Problem;
 use crate::section;
+use crate::setting::WrongValue;
 
 /// Variables of the specifications that set one of our keys; an earlier one wins.
 const ALIASES: [(&str, &str); 7] = [
@@ -216,7 +217,7 @@ const OPEN_QUOTE: &str = "has a quote without its end";
 
 /// Reads a line of an environment file: `NAME=value`, `export NAME="value"`, a comment, or nothing. The error says what
 /// is wrong with the line.
-fn parse_line(line: &str) -> Result<Option<(&str, String)>, &'static str> {
+fn parse_line(line: &str) -> Result<Option<(&str, String)>, WrongValue> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {
         return Ok(None);
@@ -225,7 +226,7 @@ fn parse_line(line: &str) -> Result<Option<(&str, String)>, &'static str> {
     let (name, value) = line.split_once('=').ok_or("is not of the form NAME=value")?;
     let name = name.trim_end();
     if !is_variable_name(name) {
-        return Err("is not of the form NAME=value: a name has letters, digits and _");
+        return Err("is not of the form NAME=value: a name has letters, digits and _".into());
     }
     let value = value.trim_start();
     let (value, rest) = match value.chars().next() {
@@ -238,13 +239,13 @@ fn parse_line(line: &str) -> Result<Option<(&str, String)>, &'static str> {
     };
     let rest = rest.trim_start();
     if !rest.is_empty() && !rest.starts_with('#') {
-        return Err("has something after the closing quote");
+        return Err("has something after the closing quote".into());
     }
     Ok(Some((name, value)))
 }
 
 /// Reads up to the closing quote; returns the rest of the line too.
-fn double_quoted(text: &str) -> Result<(String, &str), &'static str> {
+fn double_quoted(text: &str) -> Result<(String, &str), WrongValue> {
     let mut value = String::new();
     let mut chars = text.char_indices();
     while let Some((i, c)) = chars.next() {
@@ -261,7 +262,7 @@ fn double_quoted(text: &str) -> Result<(String, &str), &'static str> {
             c => value.push(c),
         }
     }
-    Err(OPEN_QUOTE)
+    Err(OPEN_QUOTE.into())
 }
 
 /// Cuts off a comment, which begins with `#` at the start or after a space.
@@ -277,7 +278,7 @@ mod tests {
     use super::*;
     use crate::sections::LogLevel;
     use crate::sections::serve::Host;
-    use crate::setting::Texts;
+    use crate::setting::List;
 
     #[test]
     fn lines_of_an_environment_file() {
@@ -365,7 +366,7 @@ mod tests {
     fn lists_have_commas() {
         let (layer, _, problems) = layer(&[("SCRUBJAY_SERVE_ALLOWED_HOSTS", "a.example, b.example,")]);
         assert!(problems.is_empty());
-        let hosts = layer.read::<Texts<Host>>("serve.allowed_hosts").unwrap();
+        let hosts = layer.read::<List<Host>>("serve.allowed_hosts").unwrap();
         assert_eq!(hosts, ["a.example", "b.example"]);
     }
 

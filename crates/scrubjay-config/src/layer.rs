@@ -11,20 +11,16 @@ use crate::problem::Problem;
 use crate::section::{self, Key};
 use crate::setting::Setting;
 
-/// Two keys of which a layer sets at most one. If a higher layer sets either, the value of both below is dropped.
-struct Pair {
-    keys: [&'static str; 2],
-    /// Whether they are two names of one value: then a layer that sets both is wrong.
-    are_names: bool,
-}
-
-const PAIRS: [Pair; 4] = [
-    Pair { keys: DATA, are_names: true },
-    Pair { keys: ["limits.max_tape_size", "recorder.storage.max_tape_size"], are_names: true },
-    Pair { keys: ["limits.max_tape_duration", "recorder.storage.max_tape_duration"], are_names: true },
-    // Both in one layer are reported when the tokens are read.
-    Pair { keys: ["serve.auth_token", "serve.auth_token_file"], are_names: false },
+/// Keys with two names. A checked layer has the first only, so all other code knows one key.
+const NAMES: [[&str; 2]; 3] = [
+    DATA,
+    ["limits.max_tape_size", "recorder.storage.max_tape_size"],
+    ["limits.max_tape_duration", "recorder.storage.max_tape_duration"],
 ];
+
+/// Two ways to give tokens: if a layer uses either, those below count no more. Both in one layer are reported when the
+/// tokens are read.
+const TOKENS: [&str; 2] = ["serve.auth_token", "serve.auth_token_file"];
 
 /// The two names of the data directory.
 pub(crate) const DATA: [&str; 2] = ["data", "recorder.storage.path"];
@@ -62,36 +58,34 @@ impl Layer {
         cursor::read(self.get(key)?, key, T::read).0
     }
 
-    /// Reports the problems of all values.
-    pub(crate) fn check(&self, problems: &mut Vec<Problem>) {
+    /// Reports the problems of all values, and gives those with a second name their first one.
+    pub(crate) fn check(&mut self, problems: &mut Vec<Problem>) {
         for key in section::keys() {
             if let Some(node) = self.get(&key.path) {
                 problems.extend(cursor::read(node, &key.path, key.check).1);
             }
         }
-        self.check_names(problems);
+        self.join_names(problems);
     }
 
-    /// Reports values that are set under both of their names.
-    fn check_names(&self, problems: &mut Vec<Problem>) {
-        for Pair { keys: [first, second], .. } in PAIRS.iter().filter(|pair| pair.are_names) {
-            // A value that is wrong has been reported already.
-            let right =
-                |key: &str| self.get(key).filter(|_| problems.iter().all(|problem| problem.key != key));
-            if let (Some(_), Some(node)) = (right(first), right(second)) {
+    /// Moves values from the second of their names to the first; reports those that are set under both.
+    fn join_names(&mut self, problems: &mut Vec<Problem>) {
+        for [first, second] in NAMES {
+            let Some(node) = self.0.remove(second) else { continue };
+            if self.get(first).is_none() {
+                self.put(first, node);
+            } else if problems.iter().all(|problem| ![first, second].contains(&problem.key.as_str())) {
+                // A value that is wrong has been reported already.
                 let message = format!("is another name of {first}, which is given too: keep one");
-                problems.push(Problem::new(&node.origin, *second, message));
+                problems.push(Problem::new(&node.origin, second, message));
             }
         }
     }
 
     /// Puts another layer over this one, key by key.
     pub(crate) fn put_over(&mut self, above: &Self) {
-        for Pair { keys, .. } in &PAIRS {
-            // Without this, a value below under the other name would stand beside the one above.
-            if keys.iter().any(|key| above.0.contains_key(key)) {
-                self.0.retain(|key, _| !keys.contains(key));
-            }
+        if TOKENS.iter().any(|key| above.0.contains_key(key)) {
+            self.0.retain(|key, _| !TOKENS.contains(key));
         }
         self.0.extend(above.0.iter().map(|(key, node)| (*key, node.clone())));
     }
@@ -130,7 +124,7 @@ impl FileTree {
             layer.put(&key.path, node);
         };
         let ((), mut problems) = cursor::read(&self.root, "", |at| self.each_key(at, &mut take));
-        layer.check_names(&mut problems);
+        layer.join_names(&mut problems);
         (layer, unset, problems)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! In order, a later layer winning key by key: defaults, the user's file, the project's file, a client's
 //! `initializationOptions`, the environment, flags. `sections` has the tables of keys, each with what it means for a
-//! room; `loader` reads the layers in order, `trust` knows which project files count. `docs/CONFIG.md` is the manual.
+//! crate; `loader` reads the layers in order, `trust` knows which project files count. `docs/CONFIG.md` is the manual.
 
 mod agent_progress;
 mod cursor;
@@ -33,7 +33,7 @@ pub use self::problem::{ConfigError, Problem};
 pub use self::sections::LogLevel;
 pub use self::sections::privacy::KeyError;
 pub use self::sections::serve::Toolset;
-pub use self::setting::Shown;
+pub use self::setting::ShownSetting;
 pub use self::trust::TrustStore;
 
 /// A flag of the command line that sets a key.

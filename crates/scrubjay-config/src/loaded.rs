@@ -1,4 +1,4 @@
-//! The configuration in force: the values of all layers together. The methods that turn a section into what a room needs
+//! The configuration in force: the values of all layers together. The methods that turn a section into what a crate needs
 //! are beside the section, in the files of `sections`.
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use crate::options;
 use crate::problem::{ConfigError, Problem};
 use crate::section::{self, Part};
 use crate::sections::{LogLevel, Settings};
-use crate::setting::Shown;
+use crate::setting::ShownSetting;
 
 /// The shortest secret that the logs hide: shorter ones occur in ordinary words.
 const SECRET_CHARS_MIN: usize = 8;
@@ -24,6 +24,8 @@ const SECRET_CHARS_MIN: usize = 8;
 pub struct Loaded {
     /// Notices for a person.
     pub notices: Vec<String>,
+    /// The notice for a command that uses little more than the data directory: an untrusted file names another one.
+    pub data_notice: Option<String>,
     /// The files that were looked for, and which of them are used.
     pub files: Vec<SourceFile>,
     pub(crate) settings: Settings,
@@ -33,12 +35,12 @@ pub struct Loaded {
     below: Layer,
     /// The layers above them.
     above: Layer,
-    pub(crate) base: Base,
+    pub(crate) base: BasePaths,
 }
 
 /// Where relative paths and the data directory start from.
 #[derive(Clone)]
-pub(crate) struct Base {
+pub(crate) struct BasePaths {
     /// The working directory.
     pub(crate) directory: PathBuf,
     pub(crate) default_data: Option<PathBuf>,
@@ -50,14 +52,15 @@ impl Loaded {
     pub(crate) fn new(
         below: Layer,
         above: Layer,
-        base: Base,
+        base: BasePaths,
         files: Vec<SourceFile>,
         notices: Vec<String>,
     ) -> Self {
         let mut layers = below.clone();
         layers.put_over(&above);
         let settings = Settings::value(&layers, "");
-        let mut loaded = Self { notices, files, settings, layers, below, above, base };
+        let data_notice = None;
+        let mut loaded = Self { notices, data_notice, files, settings, layers, below, above, base };
         loaded.notices.extend(loaded.limit_notices());
         loaded
     }
@@ -109,26 +112,22 @@ impl Loaded {
     }
 
     /// Shows every key, its value and where that came from, secrets masked.
-    pub fn shown(&self) -> Vec<Shown> {
+    pub fn shown(&self) -> Vec<ShownSetting> {
         let mut shown = self.keys_shown();
         if let Some(data) = shown.iter_mut().find(|s| s.key == "data")
             && let Ok(home) = self.home()
         {
             data.value = home.root().to_string_lossy().into();
-            // The directory may have been set under its other name.
-            if let Some(node) = self.layers.get("recorder.storage.path") {
-                data.origin = node.origin.to_string();
-            }
         }
         shown
     }
 
-    fn keys_shown(&self) -> Vec<Shown> {
+    fn keys_shown(&self) -> Vec<ShownSetting> {
         let mut shown = Vec::new();
         for key in section::keys() {
             match self.layers.get(&key.path) {
                 Some(node) => drop(cursor::read(node, &key.path, |at| (key.show)(at, &mut shown))),
-                None => shown.push(Shown::new(&key.path, serde_json::Value::Null, &Origin::Default)),
+                None => shown.push(ShownSetting::new(&key.path, serde_json::Value::Null, &Origin::Default)),
             }
         }
         shown

@@ -8,7 +8,7 @@ use scrubjay_tape::home::Home;
 
 use crate::environment::Environment;
 use crate::layer::{DATA, Layer};
-use crate::loaded::{Base, Loaded};
+use crate::loaded::{BasePaths, Loaded};
 use crate::node::{Node, Origin};
 use crate::owned_file::{self, OwnedFileError};
 use crate::problem::{ConfigError, Problem};
@@ -29,6 +29,8 @@ struct Findings {
     files: Vec<SourceFile>,
     notices: Vec<String>,
     problems: Vec<Problem>,
+    /// Says that an untrusted file names a data directory, if one does.
+    data_notice: Option<String>,
 }
 
 impl Findings {
@@ -53,11 +55,14 @@ impl Findings {
 
     /// Notifies a person that an untrusted project file is used without some keys.
     fn leave_out(&mut self, path: &Path, keys: &[String]) {
-        self.notices.push(format!(
-            "{} is not trusted, so it is used without {}: look at it, then run `scrubjay trust`",
-            path.display(),
-            keys.join(", ")
-        ));
+        let without = |keys: &str| {
+            let path = path.display();
+            format!(
+                "{path} is not trusted, so it is used without {keys}: look at it, then run `scrubjay trust`"
+            )
+        };
+        self.notices.push(without(&keys.join(", ")));
+        self.data_notice = DATA.into_iter().find(|data| keys.iter().any(|key| key == data)).map(without);
     }
 }
 
@@ -106,51 +111,37 @@ impl Loader {
         }
         let above = self.above(&self.environment, &mut found);
         ConfigError::unless_empty(found.problems)?;
-        Ok(Loaded::new(below, above, self.base(), found.files, found.notices))
+        // If a variable or a flag names the directory, what the file says about it does not matter.
+        let data_notice = found.data_notice.filter(|_| data_of(&above).is_none());
+        let mut loaded = Loaded::new(below, above, self.base(), found.files, found.notices);
+        loaded.data_notice = data_notice;
+        Ok(loaded)
     }
 
     /// Finds the data directory, and nothing else. If a flag or a variable names it, no file is read, but an owner's file
     /// that others may change is refused all the same.
     ///
-    /// Problems of a project file that may not name it are ignored, so that no file that happens to lie in the working
-    /// directory keeps a recorder from starting.
+    /// Problems of other keys in a project file are ignored, so that no file that happens to lie in the working directory
+    /// keeps a recorder from starting.
     ///
     /// # Errors
     /// The owner's own file is wrong, or no directory is known.
     pub fn data(self, notices: &mut Vec<String>) -> anyhow::Result<Home> {
         let mut found = Findings::default();
         let mut layers = self.above(&self.environment, &mut found);
-        // The command prints the notices; these are about other variables than the directory's.
-        found.notices.clear();
-        if DATA.iter().any(|key| layers.get(key).is_some()) {
+        if data_of(&layers).is_some() {
             self.check_owner_file()?;
         } else {
             layers = self.owner_layer(&self.environment, &mut found)?;
-            if self.sources.config.is_none()
-                && let Ok(file) = project::find(&self.sources.directory)
-                && !file.is_agent_progress()
-            {
-                layers.put_over(&self.project_data(&file, &mut found));
+            if self.sources.config.is_none() {
+                let mut of_project = Findings::default();
+                layers.put_over(&self.project_layer(&mut of_project));
+                notices.extend(of_project.data_notice);
+                found.problems.extend(of_project.problems.into_iter().filter(is_about_data));
             }
         }
-        notices.append(&mut found.notices);
         ConfigError::unless_empty(found.problems)?;
-        self.base().home(named_data(&layers))
-    }
-
-    /// Reads the data directory from a project file, if that may name one.
-    fn project_data(&self, file: &ProjectFile, found: &mut Findings) -> Layer {
-        let Some(tree) = file.parse(&mut Vec::new()) else { return Layer::default() };
-        let (layer, unset, wrong) = tree.layer(&self.environment);
-        let Some(first) = DATA.into_iter().find(|key| layer.get(key).is_some()) else { return layer };
-        if !self.trust_store().and_then(|store| store.trusts(file)).unwrap_or(false) {
-            found.leave_out(&file.path, &[first.to_owned()]);
-            return Layer::default();
-        }
-        // Problems of other keys keep no recorder from starting.
-        let of_data = |problem: &Problem| DATA.contains(&problem.key.as_str());
-        found.problems.extend(unset.into_iter().chain(wrong).filter(of_data));
-        layer
+        self.base().home(data_of(&layers))
     }
 
     /// Returns the path of the owner's own file, and whether it has to exist.
@@ -266,21 +257,25 @@ impl Loader {
         let mut layers = self.owner_layer(environment, &mut found)?;
         layers.put_over(&self.above(environment, &mut found));
         // Problems of other keys do not change where the list is.
-        found.problems.retain(|problem| problem.key.is_empty() || DATA.contains(&problem.key.as_str()));
+        found.problems.retain(|problem| problem.key.is_empty() || is_about_data(problem));
         ConfigError::unless_empty(found.problems)?;
-        Ok(TrustStore::new(self.base().home(named_data(&layers))?))
+        Ok(TrustStore::new(self.base().home(data_of(&layers))?))
     }
 
-    fn base(&self) -> Base {
+    fn base(&self) -> BasePaths {
         let Sources { directory, environment, tell, .. } = &self.sources;
         let default_data = user_directory(environment, "XDG_DATA_HOME", ".local/share");
-        Base { directory: directory.clone(), default_data, tell: *tell }
+        BasePaths { directory: directory.clone(), default_data, tell: *tell }
     }
 }
 
-/// Returns the data directory that checked layers name, under either of its names.
-fn named_data(layers: &Layer) -> Option<PathBuf> {
-    DATA.iter().find_map(|key| layers.read::<PathBuf>(key))
+fn is_about_data(problem: &Problem) -> bool {
+    DATA.contains(&problem.key.as_str())
+}
+
+/// Returns the data directory that checked layers name.
+fn data_of(layers: &Layer) -> Option<PathBuf> {
+    layers.read::<PathBuf>(DATA[0])
 }
 
 fn cannot_read(path: &Path) -> String {

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use crate::cursor::Cursor;
 use crate::layer::Layer;
 use crate::sections::Settings;
-use crate::setting::{Setting, Shown};
+use crate::setting::{Setting, ShownSetting};
 
 /// A key of the configuration.
 pub(crate) struct Key {
@@ -19,7 +19,7 @@ pub(crate) struct Key {
     /// Reports what is wrong with a value.
     pub(crate) check: fn(&Cursor<'_>),
     /// Adds the lines of `config show` for a checked value.
-    pub(crate) show: fn(&Cursor<'_>, &mut Vec<Shown>),
+    pub(crate) show: fn(&Cursor<'_>, &mut Vec<ShownSetting>),
     fits_variable: bool,
 }
 
@@ -64,7 +64,7 @@ impl<T: Setting> Part for Option<T> {
 }
 
 /// Makes a section of lines `key: Type = "default", free;`. Only a trusted file may set a key without `free`. With
-/// `struct` the section's type is made too; without it, the section is a type of a room that has these fields.
+/// `struct` the section's type is made too; without it, the section is a type of another crate that has these fields.
 macro_rules! section {
     ($(#[$doc:meta])* struct $name:ident { $($key:ident: $part:ty $(= $default:literal)? $(, $free:ident)?;)* }) => {
         $(#[$doc])*
@@ -121,7 +121,7 @@ mod tests {
         ("router.shortlist", "says only how many candidates an answer names, within 1 and 15"),
     ];
 
-    /// A key marked `free` fails here until its line with a reason stands above.
+    /// A key marked `free` fails here unless `ANY_FILE` names it with a reason.
     #[test]
     fn every_key_needs_trust_unless_it_is_argued_here() {
         let free: Vec<String> = keys().iter().filter(|k| k.is_free).map(|k| k.path.clone()).collect();

@@ -1,4 +1,4 @@
-//! The tables of all keys, section by section, each with what it means for a room.
+//! The tables of all keys, section by section, each with what it means for a crate.
 
 pub(crate) mod backends;
 pub(crate) mod limits;

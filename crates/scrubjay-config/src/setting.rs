@@ -1,5 +1,7 @@
 //! The types of keys: how each is read, and how `config show` prints it.
 
+use std::borrow::Cow;
+use std::fmt::Display;
 use std::marker::PhantomData;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -10,6 +12,7 @@ use scrubjay_core::units::{parse_duration, parse_size};
 use scrubjay_gateway::config::Secret;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
+use thiserror::Error;
 
 use crate::cursor::Cursor;
 use crate::mask;
@@ -17,7 +20,7 @@ use crate::node::Origin;
 
 /// A value of `config show`, masked.
 #[derive(Clone, PartialEq, Eq, Serialize)]
-pub struct Shown {
+pub struct ShownSetting {
     /// The key's path.
     pub key: String,
     /// The value as people may see it.
@@ -29,7 +32,7 @@ pub struct Shown {
     pub(crate) hidden: Vec<String>,
 }
 
-impl Shown {
+impl ShownSetting {
     pub(crate) fn new(key: &str, value: impl Into<Json>, origin: &Origin) -> Self {
         Self { key: key.to_owned(), value: value.into(), origin: origin.to_string(), hidden: Vec::new() }
     }
@@ -61,8 +64,8 @@ pub(crate) trait Setting {
     }
 
     /// Adds the lines of `config show`: one, unless the type says otherwise.
-    fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {
-        out.extend(Self::read(at).map(|value| Shown::of(at, Self::json(&value))));
+    fn show(at: &Cursor<'_>, out: &mut Vec<ShownSetting>) {
+        out.extend(Self::read(at).map(|value| ShownSetting::of(at, Self::json(&value))));
     }
 }
 
@@ -133,7 +136,7 @@ impl Choice for bool {
     const NAMES: &'static [(&'static str, Self)] = &[("true", true), ("false", false)];
 }
 
-/// A number of bytes, in the type `N` that its room wants.
+/// A number of bytes, in the type `N` that its crate uses.
 pub(crate) struct Size<const MIN: u64, const MAX: u64, N = u64>(PhantomData<N>);
 
 impl<const MIN: u64, const MAX: u64, N: Copy + TryFrom<u64> + TryInto<u64>> Setting for Size<MIN, MAX, N> {
@@ -170,7 +173,7 @@ impl<const MIN_MS: u64> Setting for Span<MIN_MS> {
     }
 }
 
-/// A whole number, in the type `N` that its room wants.
+/// A whole number, in the type `N` that its crate uses.
 pub(crate) struct Count<const MIN: u64, const MAX: u64, N = usize>(PhantomData<N>);
 
 impl<const MIN: u64, const MAX: u64, N: Copy + TryFrom<u64> + TryInto<u64>> Setting for Count<MIN, MAX, N> {
@@ -225,15 +228,32 @@ impl Setting for SocketAddr {
     }
 }
 
+/// Why a text cannot be a value. The message follows the name of the key, or the place of the text.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub(crate) struct WrongValue(Cow<'static, str>);
+
+impl WrongValue {
+    pub(crate) fn new(message: impl Display) -> Self {
+        Self(message.to_string().into())
+    }
+}
+
+impl From<&'static str> for WrongValue {
+    fn from(message: &'static str) -> Self {
+        Self(message.into())
+    }
+}
+
 /// Refuses a path that begins with `~`: only a shell replaces it, and here it would name a directory `~`.
-pub(crate) fn check_tilde(path: &str, origin: &Origin) -> Result<(), String> {
+pub(crate) fn check_tilde(path: &str, origin: &Origin) -> Result<(), WrongValue> {
     let Some(rest) = path.strip_prefix('~') else { return Ok(()) };
     let is_home = rest.is_empty() || rest.starts_with('/');
     Err(match origin {
         Origin::File { .. } | Origin::Default if is_home => {
-            format!("must not begin with ~: write ${{HOME}}{rest}")
+            WrongValue::new(format_args!("must not begin with ~: write ${{HOME}}{rest}"))
         }
-        _ => "must not begin with ~, which only a shell knows: write the whole path".to_owned(),
+        _ => "must not begin with ~, which only a shell knows: write the whole path".into(),
     })
 }
 
@@ -261,8 +281,8 @@ impl Setting for String {
         if text.is_empty() { at.wrong("must not be empty") } else { Some(text.to_owned()) }
     }
 
-    fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {
-        out.extend(Self::read(at).map(|text| Shown::masked(at, mask::mask(&at.key, &text))));
+    fn show(at: &Cursor<'_>, out: &mut Vec<ShownSetting>) {
+        out.extend(Self::read(at).map(|text| ShownSetting::masked(at, mask::mask(&at.key, &text))));
     }
 }
 
@@ -271,7 +291,7 @@ impl Setting for Secret {
     type Value = Self;
 
     fn read(at: &Cursor<'_>) -> Option<Self> {
-        let text = at.text()?;
+        let text = at.filled_text()?;
         // No message quotes the text: it may be most of a secret.
         if fits_header(text) {
             return Some(Self::new(text.to_owned()));
@@ -279,8 +299,8 @@ impl Setting for Secret {
         at.wrong("must be visible ASCII characters without spaces")
     }
 
-    fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {
-        out.extend(Self::read(at).map(|secret| Shown::masked(at, mask::hide(secret.reveal()))));
+    fn show(at: &Cursor<'_>, out: &mut Vec<ShownSetting>) {
+        out.extend(Self::read(at).map(|secret| ShownSetting::masked(at, mask::hide(secret.reveal()))));
     }
 }
 
@@ -289,36 +309,34 @@ pub(crate) fn fits_header(token: &str) -> bool {
     !token.is_empty() && token.bytes().all(|b| b.is_ascii_graphic())
 }
 
-/// A list of texts that are checked by `C`.
-pub(crate) struct Texts<C>(PhantomData<C>);
+/// A list of texts, each of which is read as an `I`.
+pub(crate) struct List<I>(PhantomData<I>);
 
-/// Which texts a list takes.
-pub(crate) trait TextCheck {
-    fn check(text: &str) -> Result<(), String>;
+/// The type of the items of a list.
+pub(crate) trait ListItem {
+    type Value: Serialize;
+
+    fn read(text: &str) -> Result<Self::Value, WrongValue>;
 }
 
-impl<C: TextCheck> Setting for Texts<C> {
-    type Value = Vec<String>;
+impl<I: ListItem> Setting for List<I> {
+    type Value = Vec<I::Value>;
 
-    fn read(at: &Cursor<'_>) -> Option<Vec<String>> {
-        at.each(|text| C::check(text).map(|()| text.to_owned()))
+    fn read(at: &Cursor<'_>) -> Option<Self::Value> {
+        at.each(I::read)
     }
 
-    fn json(value: &Vec<String>) -> Json {
+    fn json(value: &Self::Value) -> Json {
         json!(value)
     }
 }
 
-/// Patterns of methods or tools.
-impl Setting for Vec<Glob> {
+/// A pattern of methods or tools.
+impl ListItem for Glob {
     type Value = Self;
 
-    fn read(at: &Cursor<'_>) -> Option<Self> {
-        at.each(Glob::parse)
-    }
-
-    fn json(value: &Self) -> Json {
-        json!(value)
+    fn read(pattern: &str) -> Result<Self, WrongValue> {
+        Self::parse(pattern).map_err(WrongValue::new)
     }
 }
 
@@ -433,9 +451,9 @@ mod tests {
     fn origins_and_hosts_are_told_apart() {
         let node = |items: &[&str]| Node::from_json(&json!(items), &Origin::Default);
         let keys = |problems: Vec<Problem>| problems.into_iter().map(|p| p.key).collect::<Vec<_>>();
-        assert!(read_node::<Texts<Host>>(&node(&["a.example:8080"])).0.is_some());
-        assert!(read_node::<Texts<WebOrigin>>(&node(&["https://a.example"])).0.is_some());
-        assert_eq!(keys(read_node::<Texts<Host>>(&node(&["ok", "https://a.example"])).1), ["k[1]"]);
-        assert_eq!(keys(read_node::<Texts<WebOrigin>>(&node(&["a.example"])).1), ["k[0]"]);
+        assert!(read_node::<List<Host>>(&node(&["a.example:8080"])).0.is_some());
+        assert!(read_node::<List<WebOrigin>>(&node(&["https://a.example"])).0.is_some());
+        assert_eq!(keys(read_node::<List<Host>>(&node(&["ok", "https://a.example"])).1), ["k[1]"]);
+        assert_eq!(keys(read_node::<List<WebOrigin>>(&node(&["a.example"])).1), ["k[0]"]);
     }
 }

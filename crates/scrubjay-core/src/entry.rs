@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use backend_ended::BackendEnded;
 pub(crate) use rule_marks::add_line;
-pub use rule_marks::{NAME_BYTES_MAX, RuleEffects, RuleMarks, is_name};
+pub use rule_marks::{RuleEffects, RuleMarks, is_name};
 pub use session_moved::SessionMoved;
 pub use undelivered::{Undelivered, WhyUndelivered};
 

@@ -1,4 +1,4 @@
-//! Patterns of names in which `*` stands for anything: methods, tools, backends.
+//! Patterns of names in which `*` matches any characters: methods, tools, backends.
 
 use serde::{Serialize, Serializer};
 use thiserror::Error;
@@ -16,7 +16,7 @@ pub enum GlobError {
     #[error("is too long a pattern: at most {max} bytes", max = PATTERN_BYTES_MAX)]
     TooLong,
     /// It holds a character that has a meaning in other kinds of patterns, or none in names.
-    #[error("is not a pattern: it holds {0:?}, and only * stands for anything")]
+    #[error("is not a pattern: it holds {0:?}, and the only wildcard is *")]
     Unsupported(char),
 }
 

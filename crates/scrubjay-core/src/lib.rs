@@ -31,6 +31,7 @@ pub mod redact;
 pub mod retrieval;
 pub mod rules;
 pub mod selection;
+pub mod shorten;
 pub mod spelling;
 pub mod stats;
 pub mod tasks_on_tape;

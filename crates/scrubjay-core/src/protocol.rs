@@ -101,7 +101,7 @@ pub mod code {
     /// A version that is not supported.
     pub const UNSUPPORTED_VERSION: i64 = -32022;
     /// A URL has to be visited first.
-    pub const URL_ELICITATION_REQUIRED: i64 = -32042;
+    pub(crate) const URL_ELICITATION_REQUIRED: i64 = -32042;
 
     /// Scrubjay's own: a rule blocked the message and gives no code. The error's `data.rule` tells it from
     /// [`NOT_INITIALIZED`], which has the same number.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use hyper::StatusCode;
 use hyper::header::RETRY_AFTER;
 use scrubjay_core::redact::Redactor;
+use scrubjay_core::shorten::shortened;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -127,12 +128,8 @@ impl Client {
         let text = String::from_utf8_lossy(body);
         // Both: the key of a local endpoint may have no form that the redactor knows.
         let text = REDACTOR.redact_text(&text).into_owned();
-        let mut text = self.config.key().map_or(text.clone(), |key| key.scrub(text));
-        if let Some((end, _)) = text.char_indices().nth(TRACED_CHARS_MAX) {
-            text.truncate(end);
-            text.push('…');
-        }
-        text
+        let text = self.config.key().map_or(text.clone(), |key| key.scrub(text));
+        shortened(&text, TRACED_CHARS_MAX).into_owned()
     }
 
     async fn try_chat(&self, request: &ChatRequest, deadline: Instant) -> Result<ChatReply, LlmError> {

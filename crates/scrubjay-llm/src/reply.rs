@@ -1,5 +1,6 @@
 //! Parses what an endpoint answers, leniently: many speak this API, and few speak all of it.
 
+use scrubjay_core::shorten::shortened_inert;
 use scrubjay_http::Secret;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -152,9 +153,7 @@ pub(crate) fn complaint(body: &[u8], key: Option<&Secret>) -> String {
     let message_text = message_text.unwrap_or_else(|| String::from_utf8_lossy(body).trim().to_owned());
     // Before it is cut: half a key would not be recognised.
     let message_text = key.map_or(message_text.clone(), |key| key.scrub(message_text));
-    let short: String = message_text.chars().take(CHARS_MAX).collect();
-    let end = if short.len() < message_text.len() { "…" } else { "" };
-    format!("{}{end}", scrubjay_core::inert::inert(&short))
+    shortened_inert(&message_text, CHARS_MAX)
 }
 
 #[cfg(test)]
@@ -208,6 +207,6 @@ mod tests {
         check("sk-canary-1\u{1b}[2J", "***\\u{1b}[2J");
         check("", "");
         let long = complaint("x".repeat(5000).as_bytes(), None);
-        assert!(long.chars().count() == 301 && long.ends_with('…'));
+        assert!(long.chars().count() == 300 && long.ends_with('…'));
     }
 }

@@ -8,6 +8,7 @@ use crate::arguments::problems;
 use crate::functions::{FunctionTarget, Functions, PLAN};
 use crate::{PlannedCall, Tool};
 use scrubjay_core::protocol::method;
+use scrubjay_core::shorten::shortened_inert;
 
 /// How many characters of a model's text are passed on.
 const TEXT_CHARS_MAX: usize = 1000;
@@ -130,7 +131,6 @@ fn wrong(what: &str) -> AnswerError {
 
 fn short(text: &str) -> String {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let text: String = text.chars().take(TEXT_CHARS_MAX).collect();
-    // The text may reach a terminal, and a model can be made to write control characters.
-    scrubjay_core::inert::inert(&text).into_owned()
+    // Inert, because the text may reach a terminal, and a model can be made to write control characters.
+    shortened_inert(&text, TEXT_CHARS_MAX)
 }

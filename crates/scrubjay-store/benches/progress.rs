@@ -12,7 +12,7 @@ use scrubjay_store::ledger::progress::search::{self, EntrySearch, TextFilter};
 use scrubjay_store::ledger::progress::{self, FOLDING, NewProgressEntry};
 use scrubjay_store::ledger::session::{self, Caller};
 use scrubjay_store::ledger::words::terms;
-use scrubjay_store::ledger::{Conn, Ledger, Storage, Survives};
+use scrubjay_store::ledger::{CommitDurability, Ledger, LedgerConnection, Storage};
 use scrubjay_tape::clock;
 use sqlx::{AssertSqlSafe, Row};
 
@@ -54,7 +54,7 @@ fn caller() -> Caller {
 }
 
 async fn log(ledger: &Ledger, project: &str, title: &str, content: &str) -> String {
-    let mut write = ledger.write(Survives::Power).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Power).await.unwrap();
     let session = session::current(&mut write, &caller(), None).await.unwrap();
     let tags = ["bench".to_owned(), "logged".to_owned()];
     let new = NewProgressEntry { project, title, content, tags: &tags, agent_id: None };
@@ -72,7 +72,7 @@ async fn fill(ledger: &Ledger, dice: &mut Dice, project: &str, number: usize, co
     // No two projects share a moment.
     let mut at_us = 1_600_000_000_000_000 + number as i64;
     for batch in 0..count.div_ceil(BATCH) {
-        let mut write = ledger.write(Survives::Process).await.unwrap();
+        let mut write = ledger.write(CommitDurability::Process).await.unwrap();
         let row = sqlx::query("SELECT scope, session_id, event_id FROM progress_entries WHERE id = $1")
             .bind(&first)
             .fetch_one(write.conn())
@@ -110,7 +110,7 @@ async fn fill(ledger: &Ledger, dice: &mut Dice, project: &str, number: usize, co
         }
         write.commit().await.unwrap();
     }
-    let mut write = ledger.write(Survives::Process).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Process).await.unwrap();
     sqlx::query("INSERT INTO progress_text (progress_text, rank) VALUES ('merge', 20000)")
         .execute(write.conn())
         .await

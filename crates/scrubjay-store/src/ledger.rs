@@ -180,7 +180,7 @@ type OnMove = Box<dyn Fn(&str, &str) + Send + Sync>;
 
 /// What a committed mutation must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Survives {
+pub enum CommitDurability {
     /// The loss of power.
     Power,
     /// The end of the process. A loss of power may undo the mutation, which can then be derived again.
@@ -234,14 +234,14 @@ impl Ledger {
     ///
     /// # Errors
     /// Other writers took too long, or the database cannot be reached.
-    pub async fn write(&self, survives: Survives) -> Result<Write, LedgerError> {
+    pub async fn write(&self, durability: CommitDurability) -> Result<Write, LedgerError> {
         // Taken before a connection: writers that wait would otherwise hold the connections that readers need.
         let write_lock = self.write_lock.clone().lock_owned().await;
         // Before `BEGIN IMMEDIATE`: to truncate the log, the checkpoint needs SQLite's write lock itself.
         if self.unsynced.is_failing() {
             unsynced::checkpoint_all(self).await?;
         }
-        let mut tx = self.begin(self.dialect.begin_write(survives)).await?;
+        let mut tx = self.begin(self.dialect.begin_write(durability)).await?;
         self.dialect.lock_writers(&mut tx).await?;
         // Read after the lock was taken: otherwise a writer that waited would date its events before those already
         // committed.
@@ -308,7 +308,7 @@ impl Ledger {
     }
 
     async fn migrate(&self) -> Result<(), LedgerError> {
-        let mut write = self.write(Survives::Power).await?;
+        let mut write = self.write(CommitDurability::Power).await?;
         schema::migrate(&mut write).await?;
         write.commit().await
     }
@@ -400,14 +400,14 @@ pub struct Read {
 }
 
 /// A transaction that statements run on: a [`Read`] or a [`Write`].
-pub trait Conn {
+pub trait LedgerConnection {
     /// Returns the connection.
     fn conn(&mut self) -> &mut AnyConnection;
     /// Returns the kind of database.
     fn dialect(&self) -> Dialect;
 }
 
-impl Conn for Write {
+impl LedgerConnection for Write {
     fn conn(&mut self) -> &mut AnyConnection {
         &mut self.tx
     }
@@ -417,7 +417,7 @@ impl Conn for Write {
     }
 }
 
-impl Conn for Read {
+impl LedgerConnection for Read {
     fn conn(&mut self) -> &mut AnyConnection {
         &mut self.tx
     }

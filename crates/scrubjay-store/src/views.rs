@@ -13,11 +13,12 @@ pub mod steps;
 pub mod story;
 pub mod timeline;
 
+use scrubjay_core::shorten::shortened;
 use serde::Serialize;
 use thiserror::Error;
 
 use crate::ledger::session::Session;
-use crate::ledger::{Conn, LedgerError, session};
+use crate::ledger::{LedgerConnection, LedgerError, session};
 
 /// The most items of a page.
 pub const PAGE_MAX: i64 = 1000;
@@ -36,7 +37,7 @@ pub enum ViewError {
     #[error("no session is called \"{0}\"")]
     NoSession(String),
     /// Several sessions match the name.
-    #[error("\"{0}\" fits several sessions ({1})")]
+    #[error("\"{0}\" matches several sessions ({1})")]
     Ambiguous(String, String),
     /// The session changed no such file.
     #[error("session {0} changed no file {1}")]
@@ -134,7 +135,7 @@ impl SessionView {
 }
 
 fn shown(text: Option<&str>, chars_max: usize) -> Option<String> {
-    text.map(|text| budget::cut(text, chars_max).into_owned())
+    text.map(|text| shortened(text, chars_max).into_owned())
 }
 
 /// Writes a time as ISO 8601, in UTC, to the millisecond.
@@ -148,7 +149,7 @@ pub(crate) fn iso(at_ns: i64) -> String {
 ///
 /// # Errors
 /// No session matches, or several do.
-pub async fn find_session(on: &mut impl Conn, name: &str) -> Result<Session, ViewError> {
+pub async fn find_session(on: &mut impl LedgerConnection, name: &str) -> Result<Session, ViewError> {
     // An exact id first: a session may have an id that is also the beginning of another one, or the word `latest`.
     if let Some(session) = session::get(on, name).await? {
         return Ok(session);

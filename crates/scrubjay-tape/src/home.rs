@@ -48,7 +48,7 @@ pub enum FindError {
     #[error("no tape or session is called \"{0}\": `scrubjay tape ls` lists them")]
     Unknown(String),
     /// Several tapes match.
-    #[error("\"{0}\" fits several tapes ({1}): give more characters")]
+    #[error("\"{0}\" matches several tapes ({1}): give more characters")]
     Ambiguous(String, String),
     /// The directory cannot be read.
     #[error("cannot read {path}")]

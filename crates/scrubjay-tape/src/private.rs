@@ -136,7 +136,7 @@ impl Home {
     pub fn make_private(&self, depth: CheckDepth) -> Result<Vec<ClosedPath>, NotPrivate> {
         let root = self.root();
         check_above(root)?;
-        // If it is no directory, whoever opens it reports that.
+        // If it is no directory, opening it reports that.
         let Some(facts) = facts_of(root)?.filter(Metadata::is_dir) else { return Ok(Vec::new()) };
         let user = CurrentUser::now();
         let mut found = OpenPaths::default();

@@ -5,7 +5,7 @@
 //! Others are removed and named in the answer, because some hosts add arguments of their own. So a tool never uses an
 //! argument that is not in its schema, and rules can rely on the schema.
 
-use scrubjay_core::inert::inert;
+use scrubjay_core::shorten::shortened_inert;
 use scrubjay_core::spelling::nearest;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -339,10 +339,7 @@ fn shown(value: &Value) -> String {
 }
 
 fn short(text: &str) -> String {
-    match text.char_indices().nth(SHOWN_CHARS_MAX) {
-        Some((end, _)) => format!("{}…", inert(&text[..end])),
-        None => inert(text).into_owned(),
-    }
+    shortened_inert(text, SHOWN_CHARS_MAX)
 }
 
 fn below(path: &str, name: &str) -> String {

@@ -27,7 +27,7 @@ use scrubjay_store::ledger::project::Project;
 use scrubjay_store::ledger::records::collection::{self, RecordCollection};
 use scrubjay_store::ledger::records::{self, RecordError, Scope};
 use scrubjay_store::ledger::session::Caller;
-use scrubjay_store::ledger::{Read, Survives, Write};
+use scrubjay_store::ledger::{CommitDurability, Read, Write};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::reply::Failure;
@@ -95,7 +95,7 @@ impl Records {
             // A new project's overview is empty, not an error. The read ends first: it would not see the new project.
             drop(read);
             // `Process`: an empty project that is lost with the power is created again by the next read.
-            let mut write = ledger.write(Survives::Process).await?;
+            let mut write = ledger.write(CommitDurability::Process).await?;
             scrubjay_store::ledger::project::ensure(&mut write, &caller.project).await?;
             write.commit().await?;
             read = ledger.read().await?;
@@ -110,12 +110,12 @@ impl Records {
     async fn write_scope(
         &self,
         context: &RequestContext<RoleServer>,
-        survives: Survives,
+        durability: CommitDurability,
         project: Option<&str>,
         session: Option<&str>,
     ) -> Result<(Write, Scope), Failure> {
         let caller = self.shared.caller(context);
-        let mut write = self.shared.ledger().await?.write(survives).await?;
+        let mut write = self.shared.ledger().await?.write(durability).await?;
         let scope = records::enter(&mut write, &caller, project, session).await?;
         Ok((write, scope))
     }

@@ -14,7 +14,7 @@ use scrubjay_core::redact::Redactor;
 use scrubjay_llm::LlmConfig;
 use scrubjay_store::files::{FileError, Files};
 use scrubjay_store::ledger::session::{self, Caller};
-use scrubjay_store::ledger::{Ledger, LedgerError, Storage, Survives};
+use scrubjay_store::ledger::{CommitDurability, Ledger, LedgerError, Storage};
 use scrubjay_store::workspace::Workspace;
 use scrubjay_tape::claim::Claim;
 use scrubjay_tape::home::Home;
@@ -145,7 +145,7 @@ impl Shared {
             // a day without an event.
             Err(e) => tracing::warn!(error = %e, "cannot show other processes that this one is running"),
         }
-        // Whoever opens the ledger cleans up: a process that was killed, or that could not record the end of its
+        // Every process that opens the ledger cleans up: one that was killed, or that could not record the end of its
         // sessions, left them open. In this order: without its claim file a process is no longer known to be gone.
         session::end_departed(&ledger, |process| self.setup.home.process(process)).await?;
         self.setup.home.forget_gone_processes();
@@ -194,7 +194,7 @@ impl Shared {
         // A connection that never needed the ledger has no session there.
         let Some(ledger) = self.ledger.get().filter(|_| !connections.is_empty()) else { return Ok(()) };
         // One transaction for all of them, because each commit waits for the disk.
-        let mut write = ledger.write(Survives::Power).await?;
+        let mut write = ledger.write(CommitDurability::Power).await?;
         for connection in connections {
             session::leave(&mut write, connection, why).await?;
         }

@@ -10,14 +10,13 @@ mod index_thread;
 mod search;
 mod search_view;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::handler::server::router::tool::ToolRouter;
 use rmcp::model::{Implementation, ServerCapabilities, ServerConfig};
 use rmcp::{ServerHandler, tool_handler};
-use scrubjay_core::inert::inert;
+use scrubjay_core::shorten::shortened_inert;
 use scrubjay_store::index::{Freshness, IndexError};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -112,14 +111,7 @@ impl From<IndexError> for Failure {
 
 /// Returns recorded text in a form that can be quoted: inert, and cut if it is too long.
 fn quoted(text: &str) -> String {
-    // Inert first: escapes make a text longer, and the limit is on what is shown.
-    let text: Cow<'_, str> = inert(text);
-    if text.chars().count() <= QUOTED_CHARS_MAX {
-        return text.into_owned();
-    }
-    let mut cut: String = text.chars().take(QUOTED_CHARS_MAX - 1).collect();
-    cut.push('…');
-    cut
+    shortened_inert(text, QUOTED_CHARS_MAX)
 }
 
 /// Returns the token limit of an answer.

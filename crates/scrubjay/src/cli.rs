@@ -70,6 +70,22 @@ impl Global {
         home
     }
 
+    /// Loads the configuration, and returns it with the data directory, for a command that needs both: both come from one
+    /// reading of the files. Prints the notices of [`Self::home`].
+    pub(crate) fn load_with_home(&self) -> anyhow::Result<(Loaded, Home)> {
+        let loaded = self.load()?;
+        let home = loaded.home()?;
+        if !self.quiet {
+            loaded.data_notice.iter().for_each(|notice| tell(notice));
+        }
+        Ok((loaded, home))
+    }
+
+    /// Returns the data directory of a configuration, or the one that can still be found if it could not be loaded.
+    pub(crate) fn home_of(&self, loaded: &anyhow::Result<Loaded>) -> anyhow::Result<Home> {
+        loaded.as_ref().map_or_else(|_| self.home(), Loaded::home)
+    }
+
     /// Returns the data directory, and adds the notices to a list instead of printing them.
     pub(crate) fn data(&self, notices: &mut Vec<String>) -> anyhow::Result<Home> {
         self.loader(Vec::new())?.data(notices)
@@ -218,6 +234,10 @@ pub(crate) fn tell(text: &str) {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::ffi::OsString;
+
+    use clap::CommandFactory;
+
     use super::*;
 
     /// Loads a configuration of one file.
@@ -235,5 +255,35 @@ pub(crate) mod tests {
             tell: |_| (),
         };
         Loader::new(sources).and_then(Loader::load).unwrap()
+    }
+
+    /// Splits a line as a shell does that has single quotes and comments, and nothing else.
+    fn shell_words(line: &str) -> Vec<OsString> {
+        let line = line.split(" # ").next().unwrap_or_default();
+        let mut words = vec![String::new()];
+        let mut is_quoted = false;
+        for c in line.trim().chars() {
+            match c {
+                '\'' => is_quoted = !is_quoted,
+                ' ' if !is_quoted => words.push(String::new()),
+                c => words.last_mut().unwrap().push(c),
+            }
+        }
+        words.into_iter().map(OsString::from).collect()
+    }
+
+    fn check_examples(command: &clap::Command) -> usize {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let examples: Vec<&str> = help.lines().filter(|line| line.starts_with("  scrubjay ")).collect();
+        for line in &examples {
+            let words = commands::tape::marked_words(shell_words(line).into_iter());
+            Cli::try_parse_from(words).map_err(|e| format!("{line}: {e}")).unwrap();
+        }
+        examples.len() + command.get_subcommands().map(check_examples).sum::<usize>()
+    }
+
+    #[test]
+    fn examples_of_the_help_are_command_lines() {
+        assert!(check_examples(&Cli::command()) > 10);
     }
 }

@@ -11,6 +11,7 @@ use anstyle::{AnsiColor, Style};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use scrubjay_core::inert::inert;
+use scrubjay_core::shorten::shortened;
 use serde::Serialize;
 
 const HEAD: Style = Style::new().bold();
@@ -198,10 +199,10 @@ fn width_of(text: &str) -> usize {
 /// Appends a text, cut to a number of characters.
 fn clip_into(out: &mut String, text: &str, room: usize) {
     // A text has at least as many bytes as characters, so most cells fit without counting.
-    if text.len() <= room || width_of(text) <= room {
+    if text.len() <= room {
         out.push_str(text);
     } else {
-        out.extend(text.chars().take(room.saturating_sub(1)).chain(['…']));
+        out.push_str(&shortened(text, room));
     }
 }
 

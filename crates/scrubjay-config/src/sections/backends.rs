@@ -12,7 +12,7 @@ use crate::cursor::Cursor;
 use crate::mask::{self, Masked};
 use crate::node::{Kind, Node, Origin, Scalar, Value};
 use crate::problem::unknown;
-use crate::setting::{Count, Setting, Shown, Span, write_duration};
+use crate::setting::{Count, Setting, ShownSetting, Span, WrongValue, write_duration};
 
 /// The gateway's specification: `^[a-zA-Z0-9_-]{1,64}$`.
 const ID_CHARS_MAX: usize = 64;
@@ -57,16 +57,16 @@ impl Setting for Backends {
         })
     }
 
-    fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {
+    fn show(at: &Cursor<'_>, out: &mut Vec<ShownSetting>) {
         let items = at.list_of("").unwrap_or_default();
         if items.is_empty() {
-            out.push(Shown::of(at, json!([])));
+            out.push(ShownSetting::of(at, json!([])));
         }
         for at in items {
             show_backend(&at, out);
             let mut show_default = |key: &str, value: Json| {
                 if at.member(key).is_none() {
-                    out.push(Shown::new(&at.under(key).key, value, &Origin::Default));
+                    out.push(ShownSetting::new(&at.under(key).key, value, &Origin::Default));
                 }
             };
             if at.node.text_at("type") == Some("stdio") {
@@ -137,7 +137,7 @@ fn read_stdio(at: &Cursor<'_>) -> Option<BackendLink> {
     let args = at.member("args").and_then(|at| texts(&at)).unwrap_or_default();
     let env = map_of_texts(at, "env", |name, _| {
         let fits = !name.is_empty() && !name.contains(['=', '\0']);
-        if fits { Ok(()) } else { Err("is not the name of a variable") }
+        if fits { Ok(()) } else { Err("is not the name of a variable".into()) }
     });
     let inherit_env = at.member("inheritEnv").and_then(|at| match &at.node.value {
         Value::Scalar(Scalar { kind: Kind::Boolean, text, .. }) => {
@@ -160,10 +160,10 @@ fn read_http(at: &Cursor<'_>, sse: bool) -> Option<BackendLink> {
     let headers = map_of_texts(at, "headers", |name, value| {
         let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
         if name.is_empty() || !name.bytes().all(token) {
-            return Err("is not the name of a header");
+            return Err("is not the name of a header".into());
         }
         let fits = value.bytes().all(|b| b.is_ascii_graphic() || b == b' ' || b == b'\t');
-        if fits { Ok(()) } else { Err("must be visible ASCII characters") }
+        if fits { Ok(()) } else { Err("must be visible ASCII characters".into()) }
     });
     Some(BackendLink::Http { url: url?, headers, sse })
 }
@@ -171,7 +171,7 @@ fn read_http(at: &Cursor<'_>, sse: bool) -> Option<BackendLink> {
 fn map_of_texts(
     at: &Cursor<'_>,
     name: &str,
-    check: impl Fn(&str, &str) -> Result<(), &'static str>,
+    check: impl Fn(&str, &str) -> Result<(), WrongValue>,
 ) -> BTreeMap<String, String> {
     let entries = at.member(name).and_then(|at| at.map_of("names to values")).unwrap_or_default();
     let read = |(name, at): (&str, Cursor<'_>)| {
@@ -181,7 +181,7 @@ fn map_of_texts(
     entries.into_iter().filter_map(read).collect()
 }
 
-fn show_backend(at: &Cursor<'_>, out: &mut Vec<Shown>) {
+fn show_backend(at: &Cursor<'_>, out: &mut Vec<ShownSetting>) {
     let command = at.node.text_at("command").unwrap_or_default();
     for (name, at) in at.map_of("").unwrap_or_default() {
         match &at.node.value {
@@ -191,17 +191,17 @@ fn show_backend(at: &Cursor<'_>, out: &mut Vec<Shown>) {
                     // Any header may authorise: its name does not tell.
                     let masked =
                         if name == "headers" { mask::hide(&scalar.text) } else { mask_scalar(key, scalar) };
-                    out.push(Shown::masked(&at, masked));
+                    out.push(ShownSetting::masked(&at, masked));
                 }
             }
             Value::List(items) => out.push(show_list(&at, command, items)),
-            Value::Scalar(scalar) => out.push(Shown::masked(&at, mask_scalar("", scalar))),
+            Value::Scalar(scalar) => out.push(ShownSetting::masked(&at, mask_scalar("", scalar))),
             Value::Null => {}
         }
     }
 }
 
-fn show_list(at: &Cursor<'_>, command: &str, items: &[Node]) -> Shown {
+fn show_list(at: &Cursor<'_>, command: &str, items: &[Node]) -> ShownSetting {
     let scalars: Vec<&Scalar> = items.iter().filter_map(Node::scalar).collect();
     let mut masked = mask::mask_args(command, scalars.iter().map(|scalar| scalar.text.as_str()));
     for (masked, scalar) in masked.iter_mut().zip(&scalars).filter(|(_, scalar)| scalar.secret) {
@@ -209,7 +209,7 @@ fn show_list(at: &Cursor<'_>, command: &str, items: &[Node]) -> Shown {
     }
     let (shown, hidden): (Vec<String>, Vec<Vec<String>>) =
         masked.into_iter().map(|m| (m.shown, m.hidden)).unzip();
-    Shown { hidden: hidden.concat(), ..Shown::of(at, json!(shown)) }
+    ShownSetting { hidden: hidden.concat(), ..ShownSetting::of(at, json!(shown)) }
 }
 
 fn mask_scalar(name: &str, scalar: &Scalar) -> Masked {

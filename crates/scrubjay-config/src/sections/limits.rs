@@ -17,8 +17,8 @@ section! {
     /// `limits`.
     struct Limits {
         max_message_size: Size<1024, GIB, usize> = "16MiB";
-        max_tape_size: Option<Size<1024, ANY>> = "100MB";
-        max_tape_duration: Option<Span<1000>> = "1h";
+        max_tape_size: Size<1024, ANY> = "100MB";
+        max_tape_duration: Span<1000> = "1h";
         max_memory: Option<Size<MIB, ANY, usize>>;
         max_session_memory: Option<Size<MIB, ANY, usize>>;
     }
@@ -47,12 +47,10 @@ impl Loaded {
 
     /// Returns the size and age at which a new tape begins.
     pub fn limits(&self) -> recording::RotationLimits {
-        let (limits, storage) = (&self.settings.limits, &self.settings.recorder.storage);
-        // Setting one name removes the default of the other, so exactly one of the two has a value.
-        let one = "one of the two names has at least the default";
+        let limits = &self.settings.limits;
         recording::RotationLimits {
-            tape_bytes_max: storage.max_tape_size.or(limits.max_tape_size).expect(one),
-            tape_duration_max: storage.max_tape_duration.or(limits.max_tape_duration).expect(one),
+            tape_bytes_max: limits.max_tape_size,
+            tape_duration_max: limits.max_tape_duration,
         }
     }
 

@@ -18,7 +18,7 @@ use crate::node::{Origin, below};
 use crate::owned_file::{self, OwnedFileError};
 use crate::problem::{ConfigError, Problem};
 use crate::section::section;
-use crate::setting::{Setting, Shown, TextCheck, Texts};
+use crate::setting::{Count, List, ListItem, Setting, ShownSetting, WrongValue, choice};
 
 const KEY: &str = "recorder.privacy";
 /// The shortest text of a key: a shorter one can be guessed.
@@ -29,7 +29,7 @@ section! {
     /// `recorder.privacy`.
     struct Privacy {
         redact_sensitive: bool = "true";
-        sensitive_fields: Texts<Field> = "[]";
+        sensitive_fields: List<Field> = "[]";
         hash_ids: bool = "false";
         encryption: Encryption;
         keys: Keys = "{}";
@@ -48,9 +48,12 @@ section! {
 /// The name of a sensitive field.
 pub(crate) struct Field;
 
-impl TextCheck for Field {
-    fn check(name: &str) -> Result<(), String> {
-        RedactionPattern::Field(name.to_owned()).check().map_err(|error| error.to_string())
+impl ListItem for Field {
+    type Value = String;
+
+    fn read(name: &str) -> Result<String, WrongValue> {
+        let check = RedactionPattern::Field(name.to_owned()).check();
+        check.map(|()| name.to_owned()).map_err(WrongValue::new)
     }
 }
 
@@ -69,9 +72,9 @@ impl Setting for KeyId {
     }
 }
 
-fn checked_id(id: &str) -> Result<String, &'static str> {
+fn checked_id(id: &str) -> Result<String, WrongValue> {
     let fits = !id.is_empty() && id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
-    if fits { Ok(id.to_owned()) } else { Err("must be letters, digits, _ or -") }
+    if fits { Ok(id.to_owned()) } else { Err("must be letters, digits, _ or -".into()) }
 }
 
 /// Where the bytes of a key are.
@@ -103,14 +106,14 @@ impl Setting for Keys {
         at.if_right(|| Some(named.into_iter().filter_map(read).collect()))
     }
 
-    fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {
+    fn show(at: &Cursor<'_>, out: &mut Vec<ShownSetting>) {
         for (id, source) in Self::read(at).unwrap_or_default() {
             let shown = match source {
                 KeySource::File(path) => json!({ "file": path }),
                 KeySource::Variable(name) => json!({ "env": name }),
             };
             let at = at.member_or_self(&id);
-            out.push(Shown::of(&at, shown));
+            out.push(ShownSetting::of(&at, shown));
         }
     }
 }
@@ -133,53 +136,38 @@ impl Setting for Vec<RedactionRule> {
 const RULE_KEYS: [&str; 10] =
     ["name", "field", "path", "regex", "method", "param", "action", "with", "visible_chars", "key_id"];
 
+choice!(enum ActionName: "remove" = Remove, "replace" = Replace, "hash" = Hash, "mask" = Mask, "encrypt" = Encrypt);
+
 fn read_rule(at: &Cursor<'_>) -> Option<RedactionRule> {
     at.entries(&RULE_KEYS);
     let given = |key: &str| at.member(key)?.text().map(str::to_owned);
-    let (name, action) = (given("name"), given("action"));
-    let patterns = ["field", "path", "regex", "method", "param"].map(given);
-    let [with, visible, key_id] = ["with", "visible_chars", "key_id"].map(given);
-    let wrong = |key: &str, what: &str| at.member_or_self(key).wrong::<()>(what);
-    if name.is_none() {
-        wrong("name", "is required");
-    }
-    let pattern = match patterns {
+    let name = at.required("name").and_then(|at| Some(at.text()?.to_owned()));
+    let pattern = match ["field", "path", "regex", "method", "param"].map(given) {
         [Some(field), None, None, None, None] => Some(("field", RedactionPattern::Field(field))),
         [None, Some(path), None, None, None] => Some(("path", RedactionPattern::Path(path))),
         [None, None, Some(regex), None, None] => Some(("regex", RedactionPattern::Regex(regex))),
         [None, None, None, Some(method), Some(param)] => {
             Some(("param", RedactionPattern::MethodParam { method, param }))
         }
-        _ => {
-            wrong("", "must have one of field, path, regex, or method with param");
-            None
-        }
+        _ => at.wrong("must have one of field, path, regex, or method with param"),
     };
     if let Some((key, pattern)) = &pattern {
         at.member_or_self(key).reported(pattern.check());
     }
-    let visible_chars = visible.as_deref().map_or(Ok(VISIBLE_CHARS_DEFAULT), str::parse);
-    if visible_chars.is_err() {
-        wrong("visible_chars", "must be a whole number");
-    }
-    let action = match action.as_deref() {
+    let visible_chars = at.get::<Count<0, 1_000_000>>("visible_chars").unwrap_or(VISIBLE_CHARS_DEFAULT);
+    let (with, key_id) = (given("with"), given("key_id"));
+    let action = match at.get::<ActionName>("action") {
         None => RedactionAction::Mark,
-        Some("remove") => RedactionAction::Remove,
-        Some("replace") => {
+        Some(ActionName::Remove) => RedactionAction::Remove,
+        Some(ActionName::Replace) => {
             with.map_or(RedactionAction::Mark, |with| RedactionAction::Replace(Json::from(with)))
         }
-        Some("hash") => RedactionAction::Hash,
-        Some("mask") => RedactionAction::Mask { visible_chars: visible_chars.unwrap_or_default() },
-        Some("encrypt") => {
-            if key_id.is_none() {
-                wrong("key_id", "is required with the action encrypt");
-            }
+        Some(ActionName::Hash) => RedactionAction::Hash,
+        Some(ActionName::Mask) => RedactionAction::Mask { visible_chars },
+        Some(ActionName::Encrypt) => {
+            let missing = || at.member_or_self("key_id").wrong("is required with the action encrypt");
             // `redactor` puts the key in: another layer may define it.
-            RedactionAction::Encrypt { key_id: key_id.unwrap_or_default(), key: RedactionKey([0; 32]) }
-        }
-        Some(_) => {
-            wrong("action", "must be remove, replace, hash, mask or encrypt");
-            RedactionAction::Mark
+            RedactionAction::Encrypt { key_id: key_id.or_else(missing)?, key: RedactionKey([0; 32]) }
         }
     };
     Some(RedactionRule { name: name?, pattern: pattern?.1, action })
@@ -336,9 +324,9 @@ mod tests {
             &[
                 ":5: recorder.privacy.rules[0].regex is not a regular expression: unclosed group",
                 ":7: recorder.privacy.rules[1].path is not a JSONPath: a [ without its ] at character 4 of \"$.a[\"",
-                ":8: recorder.privacy.rules[2].action must be remove, replace, hash, mask or encrypt",
+                ":8: recorder.privacy.rules[2].action must be remove, replace, hash, mask or encrypt, not \"shred\"",
                 ":9: recorder.privacy.rules[3].name is required",
-                ":9: recorder.privacy.rules[3]. must have one of field, path, regex, or method with param",
+                ":9: recorder.privacy.rules[3] must have one of field, path, regex, or method with param",
                 ":10: recorder.privacy.rules[4].key_id is required with the action encrypt",
             ],
         );

@@ -34,7 +34,9 @@ section! {
 
 section! {
     /// `recorder.storage`: where and how recordings are kept. `path`, `max_tape_size` and `max_tape_duration` are other
-    /// names of `data` and of two keys of `limits`, because the recorder's specification has them here.
+    /// names of `data` and of two keys of `limits`, because the recorder's specification has them here; checked layers have
+    /// the other names only.
+    #[expect(dead_code, reason = "the keys with two names are read under the other one")]
     struct StorageSection {
         backend: Option<StorageBackend>;
         path: Option<PathBuf>;
@@ -69,7 +71,7 @@ impl Loaded {
         let performance = &recorder.performance;
         if performance.async_storage && self.settings.durability == Durability::Power {
             let message =
-                "passes messages on before they are written, and cannot stand beside durability: power";
+                "passes messages on before they are written, and cannot be combined with durability: power";
             return Err(self.wrong("recorder.performance.async_storage", message).into());
         }
         Ok(Policy {

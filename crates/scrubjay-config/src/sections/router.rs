@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use scrubjay_core::glob::Glob;
 use scrubjay_gateway::gateway::Consent;
-use scrubjay_router::{Router, ToolPresentation};
+use scrubjay_router::{Router, SHORTLIST_MAX, ToolPresentation};
 
 use crate::loaded::Loaded;
 use crate::section::section;
-use crate::setting::{Count, Share, TextCheck, Texts, choice};
+use crate::setting::{Count, List, ListItem, Share, WrongValue, choice};
 
 section! {
     /// `router`.
@@ -16,10 +16,10 @@ section! {
         mode: RouterMode = "catalog";
         threshold: Share = "0.5";
         confirm_destructive: bool = "true";
-        destructive: Texts<Call> = "[]";
-        allowed: Texts<Call> = "[]";
+        destructive: List<CallPattern> = "[]";
+        allowed: List<CallPattern> = "[]";
         max_steps: Count<1, 10> = "1";
-        shortlist: Count<1, 15> = "10", free;
+        shortlist: Count<1, { SHORTLIST_MAX as u64 }> = "10", free;
         learn: bool = "true";
     }
 }
@@ -27,17 +27,18 @@ section! {
 // How tools are presented to a model; `off` routes no task.
 choice!(enum RouterMode: "catalog" = Catalog, "backends" = Backends, "off" = Off);
 
-/// A call's name: `backend/tool`, which may end in `*`.
-pub(crate) struct Call;
+/// A pattern of calls: `backend/tool`.
+pub(crate) struct CallPattern;
 
-impl TextCheck for Call {
-    fn check(name: &str) -> Result<(), String> {
-        let start = name.strip_suffix('*').unwrap_or(name);
-        let names_backend = start.split_once('/').is_some_and(|(backend, _)| !backend.is_empty());
-        if names_backend && !start.contains('*') {
-            return Ok(());
+impl ListItem for CallPattern {
+    type Value = Glob;
+
+    fn read(pattern: &str) -> Result<Glob, WrongValue> {
+        // Calls are compared as `backend/tool`, so a pattern without a backend is a mistake.
+        if pattern.find('/').is_none_or(|at| at == 0) {
+            return Err("must be a call like files/delete_file or files/*".into());
         }
-        Err("must be a call like files/delete_file or files/*".into())
+        Glob::parse(pattern).map_err(WrongValue::new)
     }
 }
 
@@ -50,11 +51,10 @@ impl Loaded {
             RouterMode::Backends => ToolPresentation::Backends,
             RouterMode::Off => return None,
         };
-        let globs = |calls: &[String]| calls.iter().map(|call| Glob::new(call)).collect();
         let consent = Consent {
             confirm_destructive: router.confirm_destructive,
-            destructive: globs(&router.destructive),
-            allowed: globs(&router.allowed),
+            destructive: router.destructive.clone(),
+            allowed: router.allowed.clone(),
         };
         let made = Router::new(mode, router.threshold as f32)
             .with_steps(router.max_steps)
@@ -94,12 +94,12 @@ mod tests {
     #[test]
     fn wrong_values_are_reported() {
         check_problems(
-            "router: { mode: maybe, threshold: 2, allowed: [delete, 'a*/b', /x] }",
+            "router: { mode: maybe, threshold: 2, allowed: [delete, 'a?/b', /x, '*/b'] }",
             &[
                 ":1: router.mode must be catalog, backends or off, not \"maybe\"",
                 ":1: router.threshold must be a number from 0 to 1, not \"2\"",
                 ":1: router.allowed[0] must be a call like files/delete_file or files/*",
-                ":1: router.allowed[1] must be a call like files/delete_file or files/*",
+                ":1: router.allowed[1] is not a pattern: it holds '?', and the only wildcard is *",
                 ":1: router.allowed[2] must be a call like files/delete_file or files/*",
             ],
         );

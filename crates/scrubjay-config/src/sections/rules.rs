@@ -16,7 +16,7 @@ use self::changing::{json_text, read_changes};
 use self::matching::read_match;
 use crate::cursor::Cursor;
 use crate::loaded::Loaded;
-use crate::setting::{Choice, Setting, Shown, choice, write_duration};
+use crate::setting::{Choice, Setting, ShownSetting, choice, write_duration};
 
 const NAME: &str = "must be 1 to 64 letters, digits, _ - . : or /";
 
@@ -52,12 +52,12 @@ impl Setting for Rules {
         })
     }
 
-    fn show(at: &Cursor<'_>, out: &mut Vec<Shown>) {
+    fn show(at: &Cursor<'_>, out: &mut Vec<ShownSetting>) {
         let described = |at: &Cursor<'_>| {
             Some(format!("{}: {}", at.member("name")?.text()?, at.get::<Verb>("action")?.name()))
         };
         let rules = at.read_items(" of rules", described);
-        out.push(Shown::of(at, rules.unwrap_or_default()));
+        out.push(ShownSetting::of(at, rules.unwrap_or_default()));
     }
 }
 

@@ -12,7 +12,7 @@ use super::recorder::Recorder;
 use crate::cursor::Cursor;
 use crate::node::Value;
 use crate::section::section;
-use crate::setting::{Choice, Count, Setting, Share, Span, choice, write_duration};
+use crate::setting::{Choice, Count, List, Setting, Share, Span, choice, write_duration};
 
 section! {
     Capture {
@@ -25,8 +25,8 @@ section! {
 
 section! {
     Filters {
-        include_methods: Vec<Glob> = "[]";
-        exclude_methods: Vec<Glob> = "[]";
+        include_methods: List<Glob> = "[]";
+        exclude_methods: List<Glob> = "[]";
         min_response_time: Option<Span<1>>;
     }
 }
@@ -69,7 +69,7 @@ impl Setting for Vec<PriorityRule> {
 
 fn read_rule(at: &Cursor<'_>) -> Option<PriorityRule> {
     at.entries(&["methods", "tools", "rate"]);
-    let [methods, names] = ["methods", "tools"].map(|name| at.get::<Vec<Glob>>(name).unwrap_or_default());
+    let [methods, names] = ["methods", "tools"].map(|name| at.get::<List<Glob>>(name).unwrap_or_default());
     Some(PriorityRule { methods, names, rate: Share::read(&at.required("rate")?)? })
 }
 
@@ -116,39 +116,35 @@ fn read_strategy(at: &Cursor<'_>) -> Option<SelectionStrategy> {
         _ => (Vec::new(), StrategyName::read(at)?),
     };
     let by = at.get::<SampledBy>("by").unwrap_or(SampledBy::Session);
-    let own: &[&str] = match (kind, by) {
-        (StrategyName::Full, _) => &[],
-        (StrategyName::Sampled, SampledBy::Session) => &["by", "rate"],
-        (StrategyName::Sampled, SampledBy::Window) => &["by", "window", "every"],
-        (StrategyName::ErrorFocused, _) => &["before", "after"],
-        (StrategyName::Performance, _) => &["threshold"],
-    };
-    // A key of another strategy would be ignored silently, and its writer would believe that it counts.
-    for (_, at) in written.iter().filter(|(name, _)| *name != "kind" && !own.contains(name)) {
-        let with = if kind == StrategyName::Sampled { format!(", by: {}", by.name()) } else { String::new() };
-        at.wrong::<()>(format!("has no meaning with kind: {}{with}", kind.name()));
-    }
     let span = |name, usual| at.get::<Span<1>>(name).unwrap_or(usual);
     let count = |name| at.get::<Count<0, 10_000>>(name).unwrap_or(AROUND);
-    Some(match (kind, by) {
-        (StrategyName::Full, _) => SelectionStrategy::Full,
+    let (own, strategy): (&[&str], _) = match (kind, by) {
+        (StrategyName::Full, _) => (&[], SelectionStrategy::Full),
         (StrategyName::Sampled, SampledBy::Session) => {
-            SelectionStrategy::Sessions { rate: at.get::<Share>("rate").unwrap_or(RATE) }
+            let rate = at.get::<Share>("rate").unwrap_or(RATE);
+            (&["by", "rate"], SelectionStrategy::Sessions { rate })
         }
         (StrategyName::Sampled, SampledBy::Window) => {
             let (window, every) = (span("window", WINDOW), span("every", EVERY));
             if window > every {
                 at.member_or_self("window").wrong::<()>("must not be longer than every");
             }
-            SelectionStrategy::Windows { window, every }
+            (&["by", "window", "every"], SelectionStrategy::Windows { window, every })
         }
         (StrategyName::ErrorFocused, _) => {
-            SelectionStrategy::ErrorFocused { before: count("before"), after: count("after") }
+            let (before, after) = (count("before"), count("after"));
+            (&["before", "after"], SelectionStrategy::ErrorFocused { before, after })
         }
         (StrategyName::Performance, _) => {
-            SelectionStrategy::Performance { threshold: span("threshold", THRESHOLD) }
+            (&["threshold"], SelectionStrategy::Performance { threshold: span("threshold", THRESHOLD) })
         }
-    })
+    };
+    // A key of another strategy would be ignored silently, and its writer would believe that it counts.
+    for (_, at) in written.iter().filter(|(name, _)| *name != "kind" && !own.contains(name)) {
+        let with = if kind == StrategyName::Sampled { format!(", by: {}", by.name()) } else { String::new() };
+        at.wrong::<()>(format!("has no meaning with kind: {}{with}", kind.name()));
+    }
+    Some(strategy)
 }
 
 impl Recorder {
@@ -227,7 +223,7 @@ mod tests {
              always_sample: [mistakes]\n    slow_threshold: 0ms\n    rules:\n      - { methods: [x], rates: 1 }\n      - { rate: 7 }\n",
             &[
                 ":2: recorder.capture.requests must be true or false, not \"maybe\"",
-                ":6: recorder.filters.include_methods[1] is not a pattern: it holds ' ', and only * stands for anything",
+                ":6: recorder.filters.include_methods[1] is not a pattern: it holds ' ', and the only wildcard is *",
                 ":7: recorder.filters.min_response_time must be a duration of at least 1ms, like 30s, 5m or 1h, not \"fast\"",
                 ":9: recorder.sampling.strategy must be none, random, systematic, adaptive or priority, not \"often\"",
                 ":10: recorder.sampling.rate must be a number from 0 to 1, not \"2\"",

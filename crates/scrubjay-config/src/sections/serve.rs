@@ -11,7 +11,7 @@ use scrubjay_gateway::config::{ConnectionLimits, HttpConfig, Naming, Secret, Ser
 use super::limits::GIB;
 use crate::loaded::Loaded;
 use crate::section::section;
-use crate::setting::{Choice, Count, Size, Span, TextCheck, Texts, choice};
+use crate::setting::{Choice, Count, List, ListItem, Size, Span, WrongValue, choice};
 
 section! {
     /// `serve`.
@@ -19,8 +19,8 @@ section! {
         http: Option<SocketAddr>;
         auth_token: Option<Secret>;
         auth_token_file: Option<PathBuf>;
-        allowed_hosts: Texts<Host> = "[]";
-        allowed_origins: Texts<WebOrigin> = "[]";
+        allowed_hosts: List<Host> = "[]";
+        allowed_origins: List<WebOrigin> = "[]";
         max_body_size: Option<Size<1024, GIB, usize>>;
         max_sessions: Count<1, 1_000_000> = "10000";
         session_idle: Span<1000> = "1h";
@@ -43,20 +43,30 @@ choice!(Naming: "where-needed" = WhereNeeded, "always" = Always);
 /// A value of `Host`.
 pub(crate) struct Host;
 
-impl TextCheck for Host {
-    fn check(host: &str) -> Result<(), String> {
+impl ListItem for Host {
+    type Value = String;
+
+    fn read(host: &str) -> Result<String, WrongValue> {
         let is_host = !host.is_empty() && !host.contains(['/', '@', ' ']);
-        if is_host { Ok(()) } else { Err("must be a host name, with a port where it has one".into()) }
+        if is_host {
+            Ok(host.to_owned())
+        } else {
+            Err("must be a host name, with a port where it has one".into())
+        }
     }
 }
 
 /// A value of `Origin`.
 pub(crate) struct WebOrigin;
 
-impl TextCheck for WebOrigin {
-    fn check(origin: &str) -> Result<(), String> {
+impl ListItem for WebOrigin {
+    type Value = String;
+
+    fn read(origin: &str) -> Result<String, WrongValue> {
         match origin.split_once("://") {
-            Some((scheme, host)) if !scheme.is_empty() && !host.is_empty() && !host.contains('/') => Ok(()),
+            Some((scheme, host)) if !scheme.is_empty() && !host.is_empty() && !host.contains('/') => {
+                Ok(origin.to_owned())
+            }
             _ => Err("must be an origin like https://app.example".into()),
         }
     }

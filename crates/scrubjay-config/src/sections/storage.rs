@@ -13,10 +13,10 @@ use scrubjay_tools::Setup;
 
 use super::limits::GIB;
 use super::recorder::StorageBackend;
-use crate::loaded::{Base, Loaded};
+use crate::loaded::{BasePaths, Loaded};
 use crate::node::Origin;
 use crate::section::section;
-use crate::setting::{Count, Size, check_tilde};
+use crate::setting::{Count, Size, WrongValue, check_tilde};
 
 section! {
     /// `files`: what agents may do to files with `file_op`.
@@ -46,8 +46,7 @@ impl Loaded {
     /// # Errors
     /// No directory is known, or it cannot be made private.
     pub fn home(&self) -> anyhow::Result<Home> {
-        let settings = &self.settings;
-        self.base.home(settings.recorder.storage.path.clone().or_else(|| settings.data.clone()))
+        self.base.home(self.settings.data.clone())
     }
 
     /// Returns where the ledger is: a PostgreSQL database, or a file.
@@ -123,7 +122,7 @@ impl Loaded {
     }
 }
 
-impl Base {
+impl BasePaths {
     /// Returns the data directory: the one that was given, else the usual one.
     pub(crate) fn home(&self, given: Option<PathBuf>) -> anyhow::Result<Home> {
         let root = given.or_else(|| self.default_data.clone());
@@ -138,18 +137,18 @@ impl Base {
 }
 
 /// Refuses a text that is not the path of a database.
-fn check_path(path: &str, origin: &Origin) -> Result<(), String> {
+fn check_path(path: &str, origin: &Origin) -> Result<(), WrongValue> {
     if let Some(rest) = path.strip_prefix("file:") {
         let path = rest.strip_prefix("//localhost").or_else(|| rest.strip_prefix("//")).unwrap_or(rest);
         let path = if path.is_empty() { "/…" } else { path };
-        return Err(format!("must be a path, not a file: URL: write {path}"));
+        return Err(WrongValue::new(format_args!("must be a path, not a file: URL: write {path}")));
     }
     if path.is_empty() {
-        return Err("names no file: write a path behind sqlite:".to_owned());
+        return Err("names no file: write a path behind sqlite:".into());
     }
     check_tilde(path, origin)?;
     if path.contains("://") {
-        return Err("must be a path, or a URL that begins with postgres://".to_owned());
+        return Err("must be a path, or a URL that begins with postgres://".into());
     }
     Ok(())
 }

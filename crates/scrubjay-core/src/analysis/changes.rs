@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::inert::inert;
 use crate::json::canonical::canonical;
+use crate::shorten::shortened_inert;
 
 /// The most changes of one definition that are reported.
 const CHANGES_MAX: usize = 40;
@@ -139,12 +140,7 @@ fn difference(old: &str, new: &str) -> String {
 }
 
 fn quoted(text: &str) -> String {
-    let text = inert(text);
-    let mut cut: String = text.chars().take(QUOTED_MAX).collect();
-    if cut.len() < text.len() {
-        cut.push('…');
-    }
-    format!("\"{cut}\"")
+    format!("\"{}\"", shortened_inert(text, QUOTED_MAX))
 }
 
 /// Writes a value as it may be quoted.
@@ -152,7 +148,7 @@ fn value(value: &Value) -> String {
     match value {
         Value::Null => "none".to_owned(),
         Value::String(text) => quoted(text),
-        other => inert(&canonical(other)).chars().take(QUOTED_MAX).collect(),
+        other => shortened_inert(&canonical(other), QUOTED_MAX),
     }
 }
 
@@ -167,8 +163,8 @@ fn schema(what: &str, path: &str, old: &Value, new: &Value, found: &mut Reported
             schema["required"].as_array().is_some_and(|all| all.iter().any(|one| one.as_str() == Some(key)))
         });
     for key in members {
-        let name = if path.is_empty() { inert(key).into_owned() } else { format!("{path}.{}", inert(key)) };
-        let name = clipped(&name);
+        let name = if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+        let name = shortened_inert(&name, QUOTED_MAX);
         let required = (is_required(old, key), is_required(new, key));
         match (old["properties"].get(key), new["properties"].get(key)) {
             (None, Some(now)) => {
@@ -261,17 +257,13 @@ fn values(what: &str, name: &str, old: &Value, new: &Value, found: &mut Reported
 
 fn type_of(schema: &Value) -> String {
     match &schema["type"] {
-        Value::String(name) => clipped(&inert(name)),
+        Value::String(name) => shortened_inert(name, QUOTED_MAX),
         Value::Array(names) => {
             let names: Vec<&str> = names.iter().filter_map(Value::as_str).take(8).collect();
-            clipped(&inert(&names.join(" or ")))
+            shortened_inert(&names.join(" or "), QUOTED_MAX)
         }
         _ => "any type".to_owned(),
     }
-}
-
-fn clipped(text: &str) -> String {
-    text.chars().take(QUOTED_MAX).collect()
 }
 
 #[cfg(test)]

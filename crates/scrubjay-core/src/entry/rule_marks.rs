@@ -1,7 +1,7 @@
 //! What rules did to a message, as its entry stores it: the names of the rules, their effects, and tags.
 
 /// The longest name of a rule, and the longest tag.
-pub const NAME_BYTES_MAX: usize = 64;
+const NAME_BYTES_MAX: usize = 64;
 
 /// Tells whether a text can be the name of a rule, or a tag. Names are written to lists, tables and files without
 /// quotes or escapes.
@@ -99,7 +99,7 @@ impl RuleEffects {
 
     /// Reads names; unknown ones are dropped.
     #[must_use]
-    pub fn of_names<'n>(names: impl Iterator<Item = &'n str>) -> Self {
+    pub(crate) fn of_names<'n>(names: impl Iterator<Item = &'n str>) -> Self {
         let act = |name| Self::NAMES.iter().find(|(_, known)| *known == name).map(|(act, _)| *act);
         names.filter_map(act).fold(Self(0), Self::and)
     }

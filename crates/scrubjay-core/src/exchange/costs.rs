@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use crate::json::{fields, members};
 use crate::protocol::method;
-use crate::tokens::{IMAGE_TOKENS, tokens};
+use crate::tokens::{IMAGE_TOKENS, estimate_tokens};
 
 /// The tokens around the parts of one tool's definition, such as keys and braces.
 const DEFINITION_FRAME: u64 = 8;
@@ -50,7 +50,7 @@ pub(super) fn of_answer(method: Option<&str>, payload: &[u8]) -> u64 {
         Some(method::RESOURCES_READ) => {
             let [contents] = members(Some(result), ["contents"]);
             let contents: Vec<Embedded<'_>> = serde_json::from_str(contents?.get()).ok()?;
-            Some(contents.iter().map(|one| tokens(&one.text)).sum())
+            Some(contents.iter().map(|one| estimate_tokens(&one.text) as u64).sum())
         }
         _ => None,
     });
@@ -64,7 +64,7 @@ pub(super) fn of_definition(tool: &RawValue) -> u64 {
 }
 
 fn raw(value: Option<&RawValue>) -> u64 {
-    value.map_or(0, |value| tokens(value.get()))
+    value.map_or(0, |value| estimate_tokens(value.get()) as u64)
 }
 
 /// A block of an answer's content.
@@ -91,12 +91,12 @@ fn of_content(result: &RawValue) -> Option<u64> {
     let [content, structured] = members(Some(result), ["content", "structuredContent"]);
     let blocks: Vec<ContentBlock<'_>> = serde_json::from_str(content?.get()).ok()?;
     if blocks.is_empty() {
-        return structured.map(|structured| tokens(structured.get()));
+        return structured.map(|structured| raw(Some(structured)));
     }
     let one = |block: &ContentBlock<'_>| {
-        let embedded = block.resource.as_ref().map_or(0, |resource| tokens(&resource.text));
+        let embedded = block.resource.as_ref().map_or(0, |resource| estimate_tokens(&resource.text));
         let image = if matches!(&*block.kind, "image" | "audio") { IMAGE_TOKENS } else { 0 };
-        tokens(&block.text) + embedded + image + tokens(&block.uri)
+        image + (estimate_tokens(&block.text) + embedded + estimate_tokens(&block.uri)) as u64
     };
     Some(blocks.iter().map(one).sum())
 }
@@ -114,7 +114,7 @@ mod tests {
     fn what_a_model_reads_is_counted() {
         let text = "The quick brown fox jumps over the lazy dog.";
         let quoted = serde_json::to_string(&format!("{text}\n\"{text}\"")).unwrap();
-        let expected = tokens(&format!("{text}\n\"{text}\""));
+        let expected = estimate_tokens(&format!("{text}\n\"{text}\"")) as u64;
         // The text is counted without escapes, and structured content that repeats it is not counted again.
         let block = format!(r#"{{"type":"text","text":{quoted}}}"#);
         assert_eq!(
@@ -122,7 +122,7 @@ mod tests {
             expected
         );
         let structured = answer("tools/call", r#"{"content":[],"structuredContent":{"answer":42}}"#);
-        assert_eq!(structured, tokens(r#"{"answer":42}"#));
+        assert_eq!(structured, estimate_tokens(r#"{"answer":42}"#) as u64);
         let image = format!(
             r#"{{"content":[{{"type":"image","mimeType":"image/png","data":"{}"}}]}}"#,
             "A8f/".repeat(20_000)
@@ -133,7 +133,7 @@ mod tests {
             expected
         );
         let request = br#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"t","arguments":{"a":1},"_meta":{"progressToken":99999}}}"#;
-        assert_eq!(of_request(request), tokens(r#""t""#) + tokens(r#"{"a":1}"#));
+        assert_eq!(of_request(request), (estimate_tokens(r#""t""#) + estimate_tokens(r#"{"a":1}"#)) as u64);
     }
 
     #[test]

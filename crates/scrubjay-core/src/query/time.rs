@@ -10,9 +10,10 @@ use crate::units::parse_duration;
 /// Which end of a day a text means that names only the day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DayEdge {
-    /// Its first moment: `since:` a day begins there.
+    /// Its beginning: `since:` a day begins there.
     Start,
-    /// The first moment of the next day: `until:` a day includes the whole day.
+    /// Its end: `until:` a day includes the whole day. For times that are compared with `<` that is the first moment of the
+    /// next day; for those compared with `<=` it is the day's last moment.
     End,
 }
 

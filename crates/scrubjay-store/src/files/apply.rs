@@ -9,7 +9,7 @@ use crate::ledger::blob::{self, Hash, hex};
 use crate::ledger::event::{self, EventKind, NewEvent};
 use crate::ledger::revision::{self, Revision, RevisionSource, RevisionState};
 use crate::ledger::session::{self, Caller, Session};
-use crate::ledger::{LedgerError, Survives, Write};
+use crate::ledger::{CommitDurability, LedgerError, Write};
 use crate::workspace::{ExpectedContent, FilePath, FileSnapshot, WorkspaceError};
 
 /// A change that is about to be recorded: the path, the content before and after, and the mode.
@@ -94,7 +94,7 @@ impl Files {
         let before = intent.before.as_ref().map(|b| b.bytes.as_slice());
         // Counted before the write transaction begins, because other writers wait while it is open.
         let counted = diff::count(before.unwrap_or_default(), intent.after.as_deref().unwrap_or_default());
-        let mut write = self.ledger.write(Survives::Power).await?;
+        let mut write = self.ledger.write(CommitDurability::Power).await?;
         // In the same transaction as the intent, so that no change comes between.
         if !revision::pending(&mut write, &self.root(), Some(intent.path.as_str())).await?.is_empty() {
             return Ok(None);

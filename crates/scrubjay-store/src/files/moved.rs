@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::{FileError, Files};
 use crate::ledger::revision::TouchedFile;
 use crate::ledger::session::{self, Caller};
-use crate::ledger::{Conn, LedgerError, Survives, moves, revision};
+use crate::ledger::{CommitDurability, LedgerConnection, LedgerError, moves, revision};
 
 /// The most files that are compared if the user named the workspace.
 const COMPARED_MAX: i64 = 1000;
@@ -67,7 +67,10 @@ pub enum MoveError {
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn workspace_of(on: &mut impl Conn, session: &str) -> Result<Option<String>, LedgerError> {
+pub async fn workspace_of(
+    on: &mut impl LedgerConnection,
+    session: &str,
+) -> Result<Option<String>, LedgerError> {
     let touched = revision::touched(on, session).await?;
     match touched.into_iter().max_by_key(|t: &TouchedFile| t.last) {
         Some(touched) => moves::current_root(on, &touched.workspace, touched.last).await.map(Some),
@@ -128,7 +131,7 @@ impl Files {
     }
 
     async fn record_move(&self, caller: &Caller, session_id: &str, old: &str) -> Result<(), LedgerError> {
-        let mut write = self.ledger.write(Survives::Power).await?;
+        let mut write = self.ledger.write(CommitDurability::Power).await?;
         let session = session::get(&mut write, session_id).await?;
         let session = session.ok_or_else(|| LedgerError::Damaged(format!("no session {session_id}")))?;
         moves::record(&mut write, &session, caller, old, &self.root()).await?;

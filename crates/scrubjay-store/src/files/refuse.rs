@@ -4,7 +4,7 @@ use scrubjay_core::redact::cut;
 use serde_json::json;
 
 use super::{Change, ChangeReport, FileError, Files};
-use crate::ledger::Survives;
+use crate::ledger::CommitDurability;
 use crate::ledger::blob::Hash;
 use crate::ledger::event::{self, EventKind, NewEvent};
 use crate::ledger::session::{self, Caller};
@@ -86,7 +86,7 @@ impl Files {
         code: &str,
         message: &str,
     ) -> Result<i64, FileError> {
-        let mut write = self.ledger.write(Survives::Power).await?;
+        let mut write = self.ledger.write(CommitDurability::Power).await?;
         let Attempt { session, path, action } = attempt;
         let session = session::current(&mut write, caller, session).await?;
         let shown = cut(path, SHOWN_CHARS_MAX);

@@ -4,7 +4,7 @@ use scrubjay_core::diff;
 use serde_json::json;
 
 use super::{AppliedChange, ChangeReport, FileError, Files, ReportedAction, RevisionDraft};
-use crate::ledger::Survives;
+use crate::ledger::CommitDurability;
 use crate::ledger::blob::{self, hex};
 use crate::ledger::event::{self, NewEvent};
 use crate::ledger::revision::{self, RevisionSource, RevisionState};
@@ -29,7 +29,7 @@ impl Files {
         self.settle_path(caller, path.as_str()).await?;
         // A file that cannot be read now is no reason to lose the report.
         let found = self.read_current(&path).await.ok().flatten();
-        let mut write = self.ledger.write(Survives::Power).await?;
+        let mut write = self.ledger.write(CommitDurability::Power).await?;
         let session = session::current(&mut write, caller, report.session.as_deref()).await?;
         // Read after settling, which may have added a revision: the report's content before is the last state by now.
         let known = revision::latest(&mut write, &self.root(), path.as_str()).await?.and_then(|r| r.after);

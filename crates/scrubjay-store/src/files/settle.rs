@@ -7,7 +7,7 @@ use crate::ledger::blob::{self, Hash, hex};
 use crate::ledger::event::{self, EventKind, NewEvent};
 use crate::ledger::revision::{self, Revision, RevisionState};
 use crate::ledger::session::{self, Caller, Session};
-use crate::ledger::{LedgerError, Survives, Write};
+use crate::ledger::{CommitDurability, LedgerError, Write};
 use crate::workspace::{FilePath, WorkspaceError};
 
 impl Files {
@@ -53,7 +53,7 @@ impl Files {
             let confirming = tokio::task::spawn_blocking(move || workspace.confirm(&location));
             confirming.await.map_err(|_| FileError::Interrupted)?.map_err(FileError::Workspace)?;
         }
-        let mut write = self.ledger.write(Survives::Power).await?;
+        let mut write = self.ledger.write(CommitDurability::Power).await?;
         for revision in &open {
             let state = settled_state(revision, now);
             revision::conclude(&mut write, revision.id, state).await?;
@@ -93,9 +93,9 @@ impl Files {
         })
     }
 
-    // `Survives::Process` is enough: if a loss of power undoes this, the revision is pending again, and settled.
+    // `CommitDurability::Process` is enough: if a loss of power undoes this, the revision is pending again, and settled.
     async fn conclude_once(&self, revision: i64, state: RevisionState) -> Result<(), LedgerError> {
-        let mut write = self.ledger.write(Survives::Process).await?;
+        let mut write = self.ledger.write(CommitDurability::Process).await?;
         revision::conclude(&mut write, revision, state).await?;
         write.commit().await
     }

@@ -1,4 +1,8 @@
 //! The piece of a recorded text that shows why it was found.
+//!
+//! Records and progress cut their own snippets, because the contracts of their tools differ: here matches are positions,
+//! which a terminal colours; there they are between `**`. The others also cut by other units: records 160 characters
+//! around the first word, progress 24 words where most different words match.
 
 use scrubjay_core::query::SearchTerm;
 use serde::Serialize;

@@ -3,7 +3,7 @@
 use sqlx::Row;
 
 use super::statement::{FileContent, change, select};
-use super::{Conn, LedgerError, Write};
+use super::{LedgerConnection, LedgerError, Write};
 
 /// The BLAKE3 hash of a content.
 pub type Hash = [u8; 32];
@@ -62,7 +62,7 @@ pub async fn put(write: &mut Write, bytes: &[u8]) -> Result<Hash, LedgerError> {
 ///
 /// # Errors
 /// It is missing or damaged.
-pub async fn get(on: &mut impl Conn, wanted: &Hash) -> Result<Vec<u8>, LedgerError> {
+pub async fn get(on: &mut impl LedgerConnection, wanted: &Hash) -> Result<Vec<u8>, LedgerError> {
     let damaged = |what: &str| LedgerError::Damaged(format!("content {} {what}", hex(wanted)));
     let row = select("SELECT size, data FROM blobs WHERE hash = $1")
         .bind(wanted.to_vec())
@@ -78,7 +78,7 @@ pub async fn get(on: &mut impl Conn, wanted: &Hash) -> Result<Vec<u8>, LedgerErr
 
 /// Returns a content, if a hash is given.
 pub(crate) async fn get_optional(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     wanted: Option<&Hash>,
 ) -> Result<Option<Vec<u8>>, LedgerError> {
     match wanted {

@@ -12,7 +12,7 @@ use std::path::Path;
 use sqlx::{Any, AnyConnection, AssertSqlSafe, Connection, Executor, Transaction};
 
 use super::unsynced::Unsynced;
-use super::{LedgerError, Storage, Survives};
+use super::{CommitDurability, LedgerError, Storage};
 use crate::database::{self, FileInspection, LEDGER, beside};
 pub(crate) use crate::database::{sqlite_code, sqlite_url};
 use scrubjay_tape::home::create_private_dir;
@@ -155,11 +155,11 @@ impl Dialect {
         }
     }
 
-    pub(super) fn begin_write(self, survives: Survives) -> &'static str {
+    pub(super) fn begin_write(self, durability: CommitDurability) -> &'static str {
         // SQLite does not allow `synchronous` to be changed within a transaction, so this precedes each.
-        match (self, survives) {
-            (Self::Sqlite, Survives::Power) => "PRAGMA synchronous=FULL; BEGIN IMMEDIATE",
-            (Self::Sqlite, Survives::Process) => "PRAGMA synchronous=NORMAL; BEGIN IMMEDIATE",
+        match (self, durability) {
+            (Self::Sqlite, CommitDurability::Power) => "PRAGMA synchronous=FULL; BEGIN IMMEDIATE",
+            (Self::Sqlite, CommitDurability::Process) => "PRAGMA synchronous=NORMAL; BEGIN IMMEDIATE",
             // READ COMMITTED: with one snapshot for the transaction, the statement that waits for the lock would take
             // it, and what the previous writer committed meanwhile would be missing.
             (Self::Postgres, _) => "BEGIN",

@@ -7,7 +7,7 @@ use sqlx::any::AnyRow;
 
 use super::session::{Caller, Session};
 use super::statement::{Key, change, select};
-use super::{Conn, LedgerError, Write};
+use super::{LedgerConnection, LedgerError, Write};
 
 /// What kind of event it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -221,7 +221,7 @@ pub struct EventPage<'a> {
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn page(on: &mut impl Conn, page: EventPage<'_>) -> Result<Vec<Event>, LedgerError> {
+pub async fn page(on: &mut impl LedgerConnection, page: EventPage<'_>) -> Result<Vec<Event>, LedgerError> {
     let rows = select(events!("WHERE session_id = $1 AND id > $2 ORDER BY id LIMIT $3"))
         .bind(page.session)
         .bind(page.after)
@@ -232,7 +232,7 @@ pub async fn page(on: &mut impl Conn, page: EventPage<'_>) -> Result<Vec<Event>,
 }
 
 /// Returns one event.
-pub(crate) async fn get(on: &mut impl Conn, id: i64) -> Result<Option<Event>, LedgerError> {
+pub(crate) async fn get(on: &mut impl LedgerConnection, id: i64) -> Result<Option<Event>, LedgerError> {
     let row = select(events!("WHERE id = $1")).bind(id).fetch_optional(on.conn()).await?;
     row.as_ref().map(of_row).transpose()
 }
@@ -241,7 +241,7 @@ pub(crate) async fn get(on: &mut impl Conn, id: i64) -> Result<Option<Event>, Le
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn last(on: &mut impl Conn, session: Option<&str>) -> Result<i64, LedgerError> {
+pub async fn last(on: &mut impl LedgerConnection, session: Option<&str>) -> Result<i64, LedgerError> {
     let query = match session {
         Some(session) => select("SELECT max(id) FROM events WHERE session_id = $1").bind(session),
         None => select("SELECT max(id) FROM events"),
@@ -251,7 +251,7 @@ pub async fn last(on: &mut impl Conn, session: Option<&str>) -> Result<i64, Ledg
 }
 
 /// Returns the number of the last event up to a time, nanoseconds since the Unix epoch.
-pub(crate) async fn last_at(on: &mut impl Conn, at_ns: i64) -> Result<i64, LedgerError> {
+pub(crate) async fn last_at(on: &mut impl LedgerConnection, at_ns: i64) -> Result<i64, LedgerError> {
     // Times have no index. From the newest id back, a recent time is found after a few rows; and ids, unlike times,
     // stay in order when the clock is set back.
     let row = select("SELECT id FROM events WHERE at_ns <= $1 ORDER BY id DESC LIMIT 1")
@@ -265,7 +265,7 @@ pub(crate) async fn last_at(on: &mut impl Conn, at_ns: i64) -> Result<i64, Ledge
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn count(on: &mut impl Conn, session: &str) -> Result<i64, LedgerError> {
+pub async fn count(on: &mut impl LedgerConnection, session: &str) -> Result<i64, LedgerError> {
     let row = select("SELECT count(*) FROM events WHERE session_id = $1")
         .bind(session)
         .fetch_one(on.conn())

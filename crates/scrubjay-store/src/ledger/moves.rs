@@ -9,7 +9,7 @@ use sqlx::Row;
 use super::event::{self, EventKind, NewEvent};
 use super::session::{Caller, Session};
 use super::statement::{change, select};
-use super::{Conn, LedgerError, Write};
+use super::{LedgerConnection, LedgerError, Write};
 
 /// The most moves of one workspace that are followed: a limit, so that damaged tables cannot make an endless loop.
 const MOVES_MAX: usize = 64;
@@ -24,7 +24,10 @@ pub(crate) struct WorkspaceRoot {
 }
 
 /// Returns all roots that a workspace had, the current one first.
-pub(crate) async fn roots(on: &mut impl Conn, root: &str) -> Result<Vec<WorkspaceRoot>, LedgerError> {
+pub(crate) async fn roots(
+    on: &mut impl LedgerConnection,
+    root: &str,
+) -> Result<Vec<WorkspaceRoot>, LedgerError> {
     let mut roots = vec![WorkspaceRoot { root: root.to_owned(), up_to: i64::MAX }];
     let mut next = 0;
     while next < roots.len().min(MOVES_MAX) {
@@ -50,7 +53,7 @@ pub(crate) async fn roots(on: &mut impl Conn, root: &str) -> Result<Vec<Workspac
 
 /// Returns the current root of the workspace in which a revision was recorded.
 pub(crate) async fn current_root(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     root: &str,
     revision: i64,
 ) -> Result<String, LedgerError> {
@@ -99,7 +102,7 @@ pub(crate) async fn record(
 /// Returns the workspaces of a project that are not known to have moved, each with the session that last changed a file
 /// there.
 pub(crate) async fn of_project(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     project: &str,
 ) -> Result<Vec<(String, String)>, LedgerError> {
     let rows = select(

@@ -4,13 +4,13 @@ use sqlx::Row;
 
 use super::blob::Hash;
 use super::statement::{change, select};
-use super::{Conn, LedgerError, Write};
+use super::{LedgerConnection, LedgerError, Write};
 
 /// Returns the cached text of some inputs.
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn get(on: &mut impl Conn, inputs: &Hash) -> Result<Option<String>, LedgerError> {
+pub async fn get(on: &mut impl LedgerConnection, inputs: &Hash) -> Result<Option<String>, LedgerError> {
     let row = select("SELECT text FROM narratives WHERE inputs = $1")
         .bind(inputs.to_vec())
         .fetch_optional(on.conn())

@@ -12,7 +12,7 @@ use super::event::{self, EventKind, NewEvent};
 use super::names::{name_of, value_of};
 use super::session::{Caller, Session};
 use super::statement::{Key, change, select};
-use super::{Conn, LedgerError, Write};
+use super::{LedgerConnection, LedgerError, Write};
 
 /// The most characters of a step: a longer text describes the work itself, and views list steps in lines.
 pub const STEP_CHARS_MAX: usize = 500;
@@ -94,7 +94,7 @@ impl PlanStep {
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn steps(on: &mut impl Conn, session: &str) -> Result<Vec<PlanStep>, LedgerError> {
+pub async fn steps(on: &mut impl LedgerConnection, session: &str) -> Result<Vec<PlanStep>, LedgerError> {
     let rows = select(
         "SELECT id, plan, position, text, status FROM plan_steps WHERE session_id = $1 ORDER BY plan, position",
     )

@@ -16,7 +16,7 @@ use super::event::{self, EventKind, NewEvent};
 use super::session::{Caller, Session};
 use super::statement::{Key, SearchWords, change, select};
 use super::words::{Folding, fold_case};
-use super::{Conn, LedgerError, Write, project};
+use super::{LedgerConnection, LedgerError, Write, project};
 use scrubjay_core::id::TapeId;
 use scrubjay_core::redact::RedactedText;
 
@@ -180,7 +180,7 @@ async fn insert(
 }
 
 /// Returns a project's scope, if it has entries.
-async fn scope_of(on: &mut impl Conn, project: &str) -> Result<Option<i64>, LedgerError> {
+async fn scope_of(on: &mut impl LedgerConnection, project: &str) -> Result<Option<i64>, LedgerError> {
     let row = select("SELECT number FROM progress_scopes WHERE project_id = $1")
         .bind(project)
         .fetch_optional(on.conn())
@@ -234,7 +234,11 @@ async fn unused_time_us(write: &mut Write) -> Result<i64, LedgerError> {
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn get(on: &mut impl Conn, project: &str, id: &str) -> Result<Option<ProgressEntry>, LedgerError> {
+pub async fn get(
+    on: &mut impl LedgerConnection,
+    project: &str,
+    id: &str,
+) -> Result<Option<ProgressEntry>, LedgerError> {
     let row = select(sqlx::AssertSqlSafe(format!("{SELECT} WHERE e.id = $2 AND s.project_id = $1")))
         .bind(project)
         .bind(id)
@@ -248,7 +252,7 @@ pub async fn get(on: &mut impl Conn, project: &str, id: &str) -> Result<Option<P
 /// # Errors
 /// The ledger failed.
 pub async fn between(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     project: &str,
     from_us: i64,
     until_us: i64,

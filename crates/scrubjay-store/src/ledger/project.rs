@@ -4,7 +4,7 @@ use sqlx::Row;
 use sqlx::any::AnyRow;
 
 use super::statement::{Key, change, select};
-use super::{Conn, LedgerError, Write};
+use super::{LedgerConnection, LedgerError, Write};
 
 /// The project of callers that name none.
 pub const DEFAULT_PROJECT: &str = "default";
@@ -42,7 +42,7 @@ const SELECT: &str = "SELECT id, name, description, created_ns, tick FROM projec
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn get(on: &mut impl Conn, id: &str) -> Result<Option<Project>, LedgerError> {
+pub async fn get(on: &mut impl LedgerConnection, id: &str) -> Result<Option<Project>, LedgerError> {
     let row = select(SELECT).bind(id).fetch_optional(on.conn()).await?;
     Ok(row.as_ref().map(Project::of).transpose()?)
 }
@@ -93,7 +93,11 @@ pub(super) async fn tick(write: &mut Write, id: &str) -> Result<i64, LedgerError
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn list(on: &mut impl Conn, after: &str, limit: i64) -> Result<Vec<Project>, LedgerError> {
+pub async fn list(
+    on: &mut impl LedgerConnection,
+    after: &str,
+    limit: i64,
+) -> Result<Vec<Project>, LedgerError> {
     let rows = select(
         "SELECT id, name, description, created_ns, tick FROM projects WHERE id > $1 ORDER BY id LIMIT $2",
     )

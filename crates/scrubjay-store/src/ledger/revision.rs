@@ -11,7 +11,7 @@ use sqlx::any::AnyRow;
 use super::blob::{self, Hash};
 use super::names::{name_of, value_of};
 use super::statement::{change, select};
-use super::{Conn, LedgerError, Write, moves};
+use super::{LedgerConnection, LedgerError, Write, moves};
 
 /// Completes a query for revisions.
 macro_rules! revisions {
@@ -179,14 +179,14 @@ pub(crate) async fn conclude(write: &mut Write, id: i64, state: RevisionState) -
 }
 
 /// Returns a revision of any file.
-pub(crate) async fn get(on: &mut impl Conn, id: i64) -> Result<Option<Revision>, LedgerError> {
+pub(crate) async fn get(on: &mut impl LedgerConnection, id: i64) -> Result<Option<Revision>, LedgerError> {
     let row = select(revisions!("WHERE id = $1")).bind(id).fetch_optional(on.conn()).await?;
     row.as_ref().map(Revision::of).transpose()
 }
 
 /// Returns the revisions of a session's events, after one event and up to another.
 pub(crate) async fn of_events(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     session: &str,
     after: i64,
     up_to: i64,
@@ -225,7 +225,10 @@ pub(crate) struct TouchedFile {
 }
 
 /// Returns the files a session changed, by path.
-pub(crate) async fn touched(on: &mut impl Conn, session: &str) -> Result<Vec<TouchedFile>, LedgerError> {
+pub(crate) async fn touched(
+    on: &mut impl LedgerConnection,
+    session: &str,
+) -> Result<Vec<TouchedFile>, LedgerError> {
     // CAST, because PostgreSQL's sum of BIGINTs is a NUMERIC, for which sqlx::Any has no type.
     let rows = select(
         "SELECT r.workspace, r.path, min(r.id), max(r.id), count(*), CAST(sum(r.added) AS BIGINT),
@@ -253,7 +256,7 @@ pub(crate) async fn touched(on: &mut impl Conn, session: &str) -> Result<Vec<Tou
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn unsettled(on: &mut impl Conn, session: &str) -> Result<Vec<String>, LedgerError> {
+pub async fn unsettled(on: &mut impl LedgerConnection, session: &str) -> Result<Vec<String>, LedgerError> {
     let rows = select(
         "SELECT r.workspace, max(r.id) FROM revisions r JOIN events e ON e.id = r.event_id
          WHERE r.state = 'pending' AND e.session_id = $1 GROUP BY r.workspace ORDER BY r.workspace",

@@ -4,7 +4,7 @@ use sqlx::{AssertSqlSafe, Executor, Row};
 
 use super::dialect::Dialect;
 use super::statement::{change, select};
-use super::{Conn, LedgerError, Write};
+use super::{LedgerConnection, LedgerError, Write};
 use crate::database::LEDGER;
 
 /// The migrations; each leads to the next version of the schema.

@@ -16,7 +16,7 @@ use sqlx::any::AnyRow;
 use thiserror::Error;
 
 use super::statement::{Key, change, select};
-use super::{Conn, LedgerError, Write};
+use super::{LedgerConnection, LedgerError, Write};
 
 pub use begin::{SessionStart, StartOutcome, current, of_caller, start};
 pub use end::{end, end_departed, leave};
@@ -185,7 +185,7 @@ impl Session {
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn get(on: &mut impl Conn, id: &str) -> Result<Option<Session>, LedgerError> {
+pub async fn get(on: &mut impl LedgerConnection, id: &str) -> Result<Option<Session>, LedgerError> {
     let row = select(sessions!("WHERE s.id = $1")).bind(id).fetch_optional(on.conn()).await?;
     Ok(row.as_ref().map(Session::of).transpose()?)
 }
@@ -214,7 +214,7 @@ pub(super) async fn update(write: &mut Write, session: &Session) -> Result<(), L
 /// # Errors
 /// The ledger failed.
 pub async fn list(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     project: Option<&str>,
     before: Option<(i64, &str)>,
     limit: i64,
@@ -239,13 +239,17 @@ pub async fn list(
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn count(on: &mut impl Conn) -> Result<i64, LedgerError> {
+pub async fn count(on: &mut impl LedgerConnection) -> Result<i64, LedgerError> {
     Ok(select("SELECT count(*) FROM sessions").fetch_one(on.conn()).await?.try_get(0)?)
 }
 
 /// Returns the sessions whose id begins with a text.
 // `substr`, because LIKE would take `%` and `_` in an id as wildcards, and ignores case on SQLite.
-pub(crate) async fn find(on: &mut impl Conn, start: &str, limit: i64) -> Result<Vec<Session>, LedgerError> {
+pub(crate) async fn find(
+    on: &mut impl LedgerConnection,
+    start: &str,
+    limit: i64,
+) -> Result<Vec<Session>, LedgerError> {
     let rows = select(sessions!("WHERE substr(s.id, 1, CAST($2 AS INTEGER)) = $1 ORDER BY s.id LIMIT $3"))
         .bind(start)
         .bind(start.chars().count() as i64)
@@ -257,7 +261,7 @@ pub(crate) async fn find(on: &mut impl Conn, start: &str, limit: i64) -> Result<
 
 /// Returns the sessions with a host's own conversation id, the most recently active first.
 pub(crate) async fn of_host(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     host_session: &str,
     limit: i64,
 ) -> Result<Vec<Session>, LedgerError> {
@@ -274,7 +278,7 @@ pub(crate) async fn of_host(
 /// # Errors
 /// The ledger failed.
 pub async fn host_ids(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     sessions: impl IntoIterator<Item = &str>,
 ) -> Result<BTreeMap<String, String>, LedgerError> {
     let mut found = BTreeMap::new();

@@ -10,7 +10,7 @@ use sqlx::query::Query;
 use sqlx::{Any, SqlSafeStr};
 
 use super::blob::Hash;
-use super::{Conn, LedgerError, Write};
+use super::{LedgerConnection, LedgerError, Write};
 
 /// Begins a statement that reads.
 #[expect(clippy::disallowed_methods, reason = "the one place that makes statements")]

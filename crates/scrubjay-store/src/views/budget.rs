@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use scrubjay_core::shorten::shortened;
+use scrubjay_core::tokens::{self, estimate_tokens};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -38,40 +40,25 @@ impl Window {
     }
 }
 
-/// Estimates how many tokens a text has.
-#[must_use]
-pub fn tokens(text: &str) -> usize {
-    usize::try_from(scrubjay_core::tokens::tokens(text)).unwrap_or(usize::MAX)
-}
-
 /// Estimates how many tokens a value has as JSON.
 #[must_use]
 pub fn tokens_of(value: &impl Serialize) -> usize {
-    serde_json::to_string(value).map_or(0, |json| tokens(&json))
+    serde_json::to_string(value).map_or(0, |json| estimate_tokens(&json))
 }
 
 /// Returns the beginning of a text with at most `tokens_max` tokens. It ends with a whole line, unless that would drop
 /// more than half of it.
 #[must_use]
 pub(super) fn beginning(text: &str, tokens_max: usize) -> &str {
-    let fitting = scrubjay_core::tokens::beginning(text, tokens_max as u64);
+    let fitting = tokens::beginning(text, tokens_max);
     let whole = fitting.rfind('\n').map_or(0, |at| at + 1);
     if fitting.len() < text.len() && whole * 2 > fitting.len() { &text[..whole] } else { fitting }
-}
-
-/// Cuts a text to at most `chars_max` characters, the last of which is then an ellipsis.
-#[must_use]
-pub fn cut(text: &str, chars_max: usize) -> Cow<'_, str> {
-    match text.char_indices().nth(chars_max.saturating_sub(1)) {
-        Some((end, c)) if end + c.len_utf8() < text.len() => Cow::Owned(format!("{}…", &text[..end])),
-        _ => Cow::Borrowed(text),
-    }
 }
 
 /// Cuts all texts in a value; returns whether any was too long.
 pub(super) fn cut_texts(value: &mut Value, chars_max: usize) -> bool {
     match value {
-        Value::String(text) => match cut(text, chars_max) {
+        Value::String(text) => match shortened(text, chars_max) {
             Cow::Owned(short) => {
                 *text = short;
                 true
@@ -111,8 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_cut_between_characters() {
-        assert_eq!([cut("abc", 3), cut("abcd", 3), cut("", 3), cut("äöü", 2)], ["abc", "ab…", "", "ä…"]);
+    fn all_texts_of_a_value_are_cut() {
         let mut value = serde_json::json!({ "a": "long text", "b": ["x", "another"], "n": 1 });
         assert!(cut_texts(&mut value, 5));
         assert_eq!(value, serde_json::json!({ "a": "long…", "b": ["x", "anot…"], "n": 1 }));
@@ -123,11 +109,11 @@ mod tests {
     fn a_beginning_fits_its_limit_and_ends_with_a_whole_line() {
         let text = "one two three\nfour five six\nseven eight nine\n";
         assert_eq!(beginning(text, 1000), text);
-        let two_lines = tokens("one two three\nfour five six\nseven");
+        let two_lines = estimate_tokens("one two three\nfour five six\nseven");
         assert_eq!(beginning(text, two_lines), "one two three\nfour five six\n");
         let cut = beginning("a\nsome words that are all on one long line", 6);
         assert!(
-            cut.starts_with("a\nsome") && tokens(cut) <= 6,
+            cut.starts_with("a\nsome") && estimate_tokens(cut) <= 6,
             "most of a line is more than a line end: {cut}"
         );
     }

@@ -10,7 +10,7 @@ use super::{ViewError, evolution};
 use crate::ledger::blob::{self, Hash};
 use crate::ledger::revision::{self, Revision};
 use crate::ledger::session::Session;
-use crate::ledger::{Conn, event, moves};
+use crate::ledger::{LedgerConnection, event, moves};
 
 /// Names a state of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl StoredContent {
 /// # Errors
 /// The session changed no such file, the file has no such state, or it did not exist then.
 pub async fn read(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     session: &Session,
     path: &str,
     at: StatePoint,
@@ -113,7 +113,7 @@ pub async fn read(
 }
 
 async fn find(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     workspace: &str,
     path: &str,
     at: StatePoint,

@@ -1,6 +1,7 @@
 //! Describes an event in one sentence for people.
 
-use super::budget::cut;
+use scrubjay_core::shorten::shortened;
+
 use crate::ledger::event::{Event, EventKind};
 use crate::ledger::revision::{Revision, RevisionState};
 
@@ -23,7 +24,7 @@ pub(super) fn event_text(event: &Event, revision: Option<&Revision>) -> String {
         EventKind::Progress => labelled("progress", summary),
         _ => summary.to_owned(),
     };
-    cut(&text, CHARS_MAX).into_owned()
+    shortened(&text, CHARS_MAX).into_owned()
 }
 
 /// Returns the agent's closing summary from the event that ended a session, if it gave one.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use scrubjay_core::diff;
+use scrubjay_core::tokens::estimate_tokens;
 use scrubjay_core::units::counted;
 use serde::Serialize;
 use sqlx::Row;
@@ -16,7 +17,7 @@ use crate::ledger::blob::{self, Hash, hex};
 use crate::ledger::revision::{self, Revision, RevisionSource, RevisionState};
 use crate::ledger::session::Session;
 use crate::ledger::statement::select;
-use crate::ledger::{Conn, LedgerError, moves};
+use crate::ledger::{LedgerConnection, LedgerError, moves};
 
 /// The fewest tokens that a cut diff or content keeps, even if the view then exceeds its limit.
 const CUT_TOKENS_MIN: usize = 50;
@@ -119,7 +120,7 @@ pub struct RevisionView {
 /// # Errors
 /// The ledger failed.
 pub async fn files(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     session: &Session,
     tokens_max: Option<usize>,
 ) -> Result<ChangedFiles, LedgerError> {
@@ -146,7 +147,7 @@ pub async fn files(
 
 /// Returns the current roots of the workspaces in which a session changed a file.
 pub(super) async fn workspaces(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     session: &Session,
     path: &str,
 ) -> Result<Vec<String>, ViewError> {
@@ -168,7 +169,7 @@ pub(super) async fn workspaces(
 /// # Errors
 /// The session changed no such file, or the ledger failed.
 pub async fn read(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     session: &Session,
     path: &str,
     window: Window,
@@ -208,7 +209,11 @@ pub async fn read(
 struct LastContent(Option<(Hash, Vec<u8>)>);
 
 impl LastContent {
-    async fn content(&mut self, on: &mut impl Conn, hash: Option<Hash>) -> Result<Vec<u8>, LedgerError> {
+    async fn content(
+        &mut self,
+        on: &mut impl LedgerConnection,
+        hash: Option<Hash>,
+    ) -> Result<Vec<u8>, LedgerError> {
         let Some(hash) = hash else { return Ok(Vec::new()) };
         if let Some((seen, bytes)) = &self.0
             && *seen == hash
@@ -220,7 +225,7 @@ impl LastContent {
 }
 
 async fn view(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     session: &Session,
     workspace: &str,
     revision: Revision,
@@ -273,7 +278,7 @@ async fn view(
 
 /// Returns the time, the session and the step of a revision's event.
 async fn event_of_revision(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     event: i64,
 ) -> Result<(i64, String, Option<StepView>), LedgerError> {
     let row = select(
@@ -312,7 +317,7 @@ impl RevisionView {
         loop {
             self.initial_content =
                 content.as_deref().map(|content| budget::beginning(content, room).to_owned());
-            let left = room.saturating_sub(self.initial_content.as_deref().map_or(0, budget::tokens));
+            let left = room.saturating_sub(self.initial_content.as_deref().map_or(0, estimate_tokens));
             self.diff = budget::beginning(&diff, left).to_owned();
             if budget::tokens_of(self) <= tokens_max || room <= CUT_TOKENS_MIN {
                 return;

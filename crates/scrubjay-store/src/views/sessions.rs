@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::steps::StepTotals;
 use super::{SessionView, iso};
 use crate::ledger::session::Session;
-use crate::ledger::{Conn, LedgerError};
+use crate::ledger::{LedgerConnection, LedgerError};
 use scrubjay_tape::catalog::Overview;
 use scrubjay_tape::format::reader::TapeState;
 
@@ -75,7 +75,10 @@ pub fn list(sessions: &[Session], tapes: &[Overview]) -> Vec<SessionSummary> {
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn count_steps(on: &mut impl Conn, sessions: &mut [SessionSummary]) -> Result<(), LedgerError> {
+pub async fn count_steps(
+    on: &mut impl LedgerConnection,
+    sessions: &mut [SessionSummary],
+) -> Result<(), LedgerError> {
     for session in sessions.iter_mut().filter(|session| session.project_id.is_some()) {
         let steps = StepTotals::read(on, &session.id).await?;
         session.steps = Some(steps).filter(|steps| steps.total > 0);

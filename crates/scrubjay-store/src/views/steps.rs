@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use scrubjay_core::shorten::shortened;
 use scrubjay_core::units::counted;
 use serde::Serialize;
 
-use super::budget::cut;
 use crate::ledger::plan::{self, PlanStep, StepStatus};
-use crate::ledger::{Conn, LedgerError};
+use crate::ledger::{LedgerConnection, LedgerError};
 
 /// A step's text is cut to this number of characters.
 const TEXT_CHARS_MAX: usize = 200;
@@ -36,7 +36,7 @@ impl StepView {
 
 /// Shows a step, given its plan and index.
 pub(super) fn shown(plan: i64, index: i64, text: &str) -> StepView {
-    let text = cut(text, TEXT_CHARS_MAX).into_owned();
+    let text = shortened(text, TEXT_CHARS_MAX).into_owned();
     StepView { number: number(plan, index), index, plan, text }
 }
 
@@ -81,7 +81,7 @@ impl StepTotals {
     ///
     /// # Errors
     /// The ledger failed.
-    pub async fn read(on: &mut impl Conn, session: &str) -> Result<Self, LedgerError> {
+    pub async fn read(on: &mut impl LedgerConnection, session: &str) -> Result<Self, LedgerError> {
         Ok(Self::of(&plan::steps(on, session).await?))
     }
 }

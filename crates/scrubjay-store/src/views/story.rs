@@ -8,6 +8,7 @@ mod text;
 
 use std::collections::HashMap;
 
+use scrubjay_core::shorten::shortened;
 use scrubjay_core::units::counted;
 use serde::Serialize;
 
@@ -17,7 +18,7 @@ use crate::ledger::event::{self, EventKind, EventPage};
 use crate::ledger::plan::{self, PlanStep};
 use crate::ledger::revision::{self, Revision};
 use crate::ledger::session::Session;
-use crate::ledger::{Conn, LedgerError};
+use crate::ledger::{LedgerConnection, LedgerError};
 use draft::ChapterDrafts;
 
 /// The number of events that are read at once.
@@ -141,7 +142,7 @@ pub struct StoryTotals {
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn read(on: &mut impl Conn, session: &Session) -> Result<Story, LedgerError> {
+pub async fn read(on: &mut impl LedgerConnection, session: &Session) -> Result<Story, LedgerError> {
     let steps = plan::steps(on, &session.id).await?;
     let totals = StepTotals::of(&steps);
     let steps: HashMap<i64, PlanStep> = steps.into_iter().map(|step| (step.id, step)).collect();
@@ -196,7 +197,7 @@ impl Chapter {
         for text in
             self.decisions.iter_mut().map(|q| &mut q.text).chain(self.also.iter_mut().map(|n| &mut n.text))
         {
-            *text = budget::cut(text, chars_max).into_owned();
+            *text = shortened(text, chars_max).into_owned();
         }
     }
 }
@@ -212,7 +213,7 @@ impl Story {
             }
             self.chapters.iter_mut().for_each(|chapter| chapter.shorten(items_max, chars_max));
             if let Some(closing) = &mut self.closing_summary {
-                closing.text = budget::cut(&closing.text, chars_max.max(1000)).into_owned();
+                closing.text = shortened(&closing.text, chars_max.max(1000)).into_owned();
             }
             self.cut = Some(format!(
                 "cut; all of it has about {}: allow more max_tokens, or read the timeline page by page",

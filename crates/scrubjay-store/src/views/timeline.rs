@@ -16,7 +16,7 @@ use crate::ledger::event::{self, Event, EventPage};
 use crate::ledger::plan::{self, PlanStep};
 use crate::ledger::revision::{self, Revision};
 use crate::ledger::session::Session;
-use crate::ledger::{Conn, LedgerError};
+use crate::ledger::{LedgerConnection, LedgerError};
 
 /// Details of a file change that are left out because `EventView::change` shows them.
 const SHOWN_AS_CHANGE: [&str; 5] = ["before", "after", "added", "removed", "revision"];
@@ -206,7 +206,11 @@ impl EventView {
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn read(on: &mut impl Conn, session: &Session, window: Window) -> Result<Timeline, LedgerError> {
+pub async fn read(
+    on: &mut impl LedgerConnection,
+    session: &Session,
+    window: Window,
+) -> Result<Timeline, LedgerError> {
     let page = EventPage { session: &session.id, after: window.after, limit: window.items_read() };
     let mut events = event::page(on, page).await?;
     let more = events.len() as i64 > window.items_shown();

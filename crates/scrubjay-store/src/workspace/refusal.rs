@@ -4,7 +4,7 @@
 //! error instead. Paths in messages are inert and shortened, because they come from an agent.
 
 use rustix::fs::FileType;
-use scrubjay_core::inert::inert;
+use scrubjay_core::shorten::shortened_inert;
 use thiserror::Error;
 
 /// The most characters of a path in a message: enough to recognise it.
@@ -190,9 +190,5 @@ impl Refusal {
 
 /// Returns a path for messages: inert, and shortened.
 pub(super) fn shown(path: &str) -> String {
-    // Cut first, because cutting the inert form could cut an escape in two.
-    match path.char_indices().nth(SHOWN_MAX) {
-        Some((end, _)) => format!("{}…", inert(&path[..end])),
-        None => inert(path).into_owned(),
-    }
+    shortened_inert(path, SHOWN_MAX)
 }

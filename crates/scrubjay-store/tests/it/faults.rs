@@ -5,7 +5,7 @@ use std::io;
 
 use scrubjay_store::index::Index;
 use scrubjay_store::ledger::session;
-use scrubjay_store::ledger::{Conn, Ledger, LedgerError, Storage, Survives};
+use scrubjay_store::ledger::{CommitDurability, Ledger, LedgerConnection, LedgerError, Storage};
 use scrubjay_tape::home::Home;
 use sqlx::{Connection, Executor};
 
@@ -41,7 +41,7 @@ async fn is_there(ledger: &Ledger, session: &str) -> bool {
 
 /// Checks that the next write succeeds.
 async fn goes_on(ledger: &Ledger, name: &str) {
-    let mut write = ledger.write(Survives::Power).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Power).await.unwrap();
     let session = session::current(&mut write, &caller(name), None).await.unwrap();
     write.commit().await.unwrap();
     assert!(is_there(ledger, &session.id).await, "{name}");
@@ -51,7 +51,7 @@ async fn goes_on(ledger: &Ledger, name: &str) {
 async fn failed_statement(database: Database) {
     let ledger = database.open().await;
     for round in 0..ROUNDS {
-        let mut write = ledger.write(Survives::Power).await.unwrap();
+        let mut write = ledger.write(CommitDurability::Power).await.unwrap();
         break_off(&mut write, &database.storage).await;
         drop(write);
         goes_on(&ledger, &format!("round-{round}")).await;
@@ -62,7 +62,7 @@ async fn failed_statement(database: Database) {
 async fn failed_commit(database: Database) {
     let ledger = database.open().await;
     for round in 0..ROUNDS {
-        let mut write = ledger.write(Survives::Power).await.unwrap();
+        let mut write = ledger.write(CommitDurability::Power).await.unwrap();
         let never = session::current(&mut write, &caller("never"), None).await.unwrap();
         break_off(&mut write, &database.storage).await;
         let failure = write.commit().await.unwrap_err();
@@ -81,7 +81,7 @@ async fn a_server_that_drops_all_its_connections_is_reached_again() {
     let ledger = database.open().await;
     for round in 0..ROUNDS {
         let reads = [ledger.read().await.unwrap(), ledger.read().await.unwrap()];
-        let mut write = ledger.write(Survives::Power).await.unwrap();
+        let mut write = ledger.write(CommitDurability::Power).await.unwrap();
         let never = session::current(&mut write, &caller("never"), None).await.unwrap();
         let mut other = sqlx::AnyConnection::connect(url).await.unwrap();
         other

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use scrubjay_store::ledger::{Ledger, LedgerError, Storage, Survives};
+use scrubjay_store::ledger::{CommitDurability, Ledger, LedgerError, Storage};
 use sqlx::{AssertSqlSafe, Connection, Executor};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
@@ -252,16 +252,16 @@ async fn a_server_that_comes_back_is_used_again() {
     let between = Between::start(server, 0).await;
     let port = between.port;
     let ledger = open(&Storage::Postgres(format!("{user}@127.0.0.1:{port}/{name}"))).await.unwrap();
-    ledger.write(Survives::Power).await.unwrap().commit().await.unwrap();
+    ledger.write(CommitDurability::Power).await.unwrap().commit().await.unwrap();
     between.stop().await;
     for _ in 0..2 {
-        let write = tokio::time::timeout(HANGS, ledger.write(Survives::Power)).await;
+        let write = tokio::time::timeout(HANGS, ledger.write(CommitDurability::Power)).await;
         let Err(error) = write.expect("it must not hang") else { panic!("nobody is there") };
         assert!(error.to_string().contains("Connection refused"), "{error}");
         assert!(matches!(error, LedgerError::Unreachable { .. }), "{error:?}");
     }
     let between = Between::start(server, port).await;
-    ledger.write(Survives::Power).await.unwrap().commit().await.unwrap();
+    ledger.write(CommitDurability::Power).await.unwrap().commit().await.unwrap();
     ledger.close().await;
     between.stop().await;
 }

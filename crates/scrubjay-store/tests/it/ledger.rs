@@ -3,7 +3,7 @@
 use scrubjay_store::ledger::event::{self, EventKind, EventPage, NewEvent};
 use scrubjay_store::ledger::plan::{self, StepStatus};
 use scrubjay_store::ledger::session::{self, SessionError, SessionStart, StartOutcome};
-use scrubjay_store::ledger::{Conn, Ledger, LedgerError, Survives, blob};
+use scrubjay_store::ledger::{CommitDurability, Ledger, LedgerConnection, LedgerError, blob};
 use serde_json::json;
 use sqlx::Executor;
 
@@ -29,11 +29,11 @@ async fn a_session_from_its_first_call_to_its_resumption(database: Database) {
     let ledger = database.open().await;
     let caller = caller("host-1");
 
-    let mut write = ledger.write(Survives::Power).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Power).await.unwrap();
     let implicit = session::current(&mut write, &caller, None).await.unwrap();
     write.commit().await.unwrap();
 
-    let mut write = ledger.write(Survives::Power).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Power).await.unwrap();
     let beginning = SessionStart { title: Some("Count birds".to_owned()), ..SessionStart::default() };
     let (mut session, started) = session::start(&mut write, &caller, beginning).await.unwrap();
     assert_eq!((started, &session.id), (StartOutcome::Named, &implicit.id));
@@ -72,7 +72,7 @@ async fn a_session_from_its_first_call_to_its_resumption(database: Database) {
     );
     drop(read);
 
-    let mut write = ledger.write(Survives::Power).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Power).await.unwrap();
     assert!(
         session::of_caller(&mut write, &caller).await.unwrap().is_none(),
         "an ended session has no callers"
@@ -93,7 +93,7 @@ async fn a_session_from_its_first_call_to_its_resumption(database: Database) {
 /// A mutation that is not committed has no effect.
 async fn an_uncommitted_mutation_has_no_effect(database: Database) {
     let ledger = database.open().await;
-    let mut write = ledger.write(Survives::Power).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Power).await.unwrap();
     session::current(&mut write, &caller("a"), None).await.unwrap();
     drop(write);
     let all = session::list(&mut ledger.read().await.unwrap(), None, None, 10).await.unwrap();
@@ -103,7 +103,7 @@ async fn an_uncommitted_mutation_has_no_effect(database: Database) {
 /// Concurrent writers do not make each other fail, and events are in the order of commits.
 async fn writers_take_turns(database: Database) {
     let first = database.open().await;
-    let mut write = first.write(Survives::Power).await.unwrap();
+    let mut write = first.write(CommitDurability::Power).await.unwrap();
     let session = session::current(&mut write, &caller("all"), None).await.unwrap();
     write.commit().await.unwrap();
     let writers: Vec<_> = (0..8)
@@ -113,7 +113,7 @@ async fn writers_take_turns(database: Database) {
                 let ledger = Ledger::open(&storage, redactor()).await.unwrap();
                 let mut last = 0;
                 for i in 0..20 {
-                    let mut write = ledger.write(Survives::Process).await.unwrap();
+                    let mut write = ledger.write(CommitDurability::Process).await.unwrap();
                     let event = NewEvent::new(EventKind::Deliverable, format!("{n}/{i}"));
                     let id = event::append(&mut write, &session, &caller("all"), event).await.unwrap();
                     write.commit().await.unwrap();
@@ -131,7 +131,7 @@ async fn writers_take_turns(database: Database) {
 
 async fn contents_are_read_back_as_stored(database: Database) {
     let ledger = database.open().await;
-    let mut write = ledger.write(Survives::Power).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Power).await.unwrap();
     let bytes = [&[0, 255, 10][..], &[7; 100_000]].concat();
     for content in [&b""[..], &bytes, &bytes] {
         let hash = blob::put(&mut write, content).await.unwrap();
@@ -143,7 +143,7 @@ async fn contents_are_read_back_as_stored(database: Database) {
 
 async fn a_newer_schema_is_refused(database: Database) {
     let ledger = database.open().await;
-    let mut write = ledger.write(Survives::Power).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Power).await.unwrap();
     write.conn().execute("INSERT INTO schema_version (version) VALUES (999)").await.unwrap();
     write.commit().await.unwrap();
     ledger.close().await;
@@ -155,7 +155,7 @@ async fn a_newer_schema_is_refused(database: Database) {
 async fn no_secret_reaches_the_ledger(database: Database) {
     const SECRET: &str = "ghp_abcdefghijklmnopqrstuvwxyz0123456789";
     let ledger = database.open().await;
-    let mut write = ledger.write(Survives::Power).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Power).await.unwrap();
     let told = Some(format!("use {SECRET}"));
     let beginning = SessionStart { title: told.clone(), user_message: told, ..SessionStart::default() };
     let (mut session, _) = session::start(&mut write, &caller("a"), beginning).await.unwrap();
@@ -177,7 +177,7 @@ async fn no_secret_reaches_the_ledger(database: Database) {
 
 /// Writes about this number of bytes in one commit.
 async fn fill(ledger: &Ledger, bytes: usize) {
-    let mut write = ledger.write(Survives::Process).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Process).await.unwrap();
     write.conn().execute("CREATE TABLE IF NOT EXISTS filler (content BLOB)").await.unwrap();
     let insert = format!("INSERT INTO filler VALUES (zeroblob({bytes}))");
     write.conn().execute(sqlx::AssertSqlSafe(insert)).await.unwrap();

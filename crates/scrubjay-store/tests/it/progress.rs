@@ -4,7 +4,7 @@ use scrubjay_store::ledger::event::{self, EventKind, EventPage};
 use scrubjay_store::ledger::progress::search::{self, EntrySearch, EntrySearchResults, TextFilter};
 use scrubjay_store::ledger::progress::{self, FOLDING, NewProgressEntry, ProgressEntry};
 use scrubjay_store::ledger::words::terms;
-use scrubjay_store::ledger::{Ledger, Survives, narrative, project, session};
+use scrubjay_store::ledger::{CommitDurability, Ledger, narrative, project, session};
 
 use crate::database::{Database, caller, on_both};
 
@@ -26,7 +26,7 @@ const EVER: (i64, i64) = (0, i64::MAX);
 async fn log(ledger: &Ledger, project: &str, title: &str, content: &str, tags: &[&str]) -> ProgressEntry {
     let tags: Vec<String> = tags.iter().map(|tag| (*tag).to_owned()).collect();
     let caller = caller("host");
-    let mut write = ledger.write(Survives::Process).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Process).await.unwrap();
     let session = session::current(&mut write, &caller, None).await.unwrap();
     let new = NewProgressEntry { project, title, content, tags: &tags, agent_id: Some("a 'quoted' agent") };
     let entry = progress::log(&mut write, &caller, &session, new).await.unwrap();
@@ -235,7 +235,7 @@ async fn totals_count_beyond_the_limit(database: Database) {
 async fn clock_set_back(database: Database) {
     let ledger = database.open().await;
     let caller = caller("host");
-    let mut write = ledger.write(Survives::Process).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Process).await.unwrap();
     let session = session::current(&mut write, &caller, None).await.unwrap();
     let mut moments = Vec::new();
     for _ in 0..5 {
@@ -251,11 +251,11 @@ async fn a_summary_is_stored_once(database: Database) {
     let ledger = database.open().await;
     let entry = log(&ledger, "birds", "t", "c", &[]).await;
     for (said, kept) in [("first", "first"), ("second", "first")] {
-        let mut write = ledger.write(Survives::Power).await.unwrap();
+        let mut write = ledger.write(CommitDurability::Power).await.unwrap();
         assert_eq!(progress::store_summary(&mut write, &entry.id, said, "m").await.unwrap(), kept);
         write.commit().await.unwrap();
     }
-    let mut write = ledger.write(Survives::Power).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Power).await.unwrap();
     assert_eq!(narrative::get(&mut write, &[7; 32]).await.unwrap(), None);
     narrative::put(&mut write, &[7; 32], "d").await.unwrap();
     narrative::put(&mut write, &[7; 32], "e").await.unwrap();

@@ -12,7 +12,7 @@ use scrubjay_store::ledger::records::{
     Transition, UpdateOutcome, activation, bundle, citation, collection, history, saving, sync,
 };
 use scrubjay_store::ledger::session::{self, SessionError, SessionStart};
-use scrubjay_store::ledger::{Conn, Ledger, Survives, Write, blob};
+use scrubjay_store::ledger::{CommitDurability, Ledger, LedgerConnection, Write, blob};
 
 use crate::database::{Database, caller, on_both};
 
@@ -46,7 +46,7 @@ pub(crate) async fn scope(write: &mut Write, key: &str) -> Scope {
 }
 
 async fn create(ledger: &Ledger, key: &str, record: NewRecord) -> Result<Record, RecordError> {
-    let mut write = ledger.write(Survives::Process).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Process).await.unwrap();
     let mut scope = scope(&mut write, key).await;
     let created = records::create(&mut write, &mut scope, record).await?;
     write.commit().await.unwrap();
@@ -54,7 +54,7 @@ async fn create(ledger: &Ledger, key: &str, record: NewRecord) -> Result<Record,
 }
 
 async fn activate(ledger: &Ledger, key: &str, id: i64) -> activation::Activation {
-    let mut write = ledger.write(Survives::Process).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Process).await.unwrap();
     let scope = scope(&mut write, key).await;
     let activated = activation::activate(&mut write, &scope, RecordId(id), false).await.unwrap();
     write.commit().await.unwrap();
@@ -68,7 +68,7 @@ async fn update(
     changes: RecordChanges,
     clash: OnConflict,
 ) -> records::UpdateResult {
-    let mut write = ledger.write(Survives::Process).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Process).await.unwrap();
     let mut scope = scope(&mut write, key).await;
     let updated = records::update(&mut write, &mut scope, RecordId(id), changes, clash).await.unwrap();
     write.commit().await.unwrap();
@@ -76,7 +76,7 @@ async fn update(
 }
 
 async fn go(ledger: &Ledger, key: &str, id: i64, to: RecordState) -> records::TransitionResult {
-    let mut write = ledger.write(Survives::Process).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Process).await.unwrap();
     let mut scope = scope(&mut write, key).await;
     let transition = Transition { to, reason: Some("because".to_owned()), resolved_by: Some(RecordId(1)) };
     let moved = records::transition(&mut write, &mut scope, RecordId(id), transition).await.unwrap();
@@ -296,7 +296,7 @@ async fn records_are_found_by_words_and_filters(database: Database) {
 async fn projects_are_independent(database: Database) {
     let ledger = database.open().await;
     create(&ledger, "s", new(None, "bird", "shared word")).await.unwrap();
-    let mut write = ledger.write(Survives::Process).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Process).await.unwrap();
     let missing = records::enter(&mut write, &caller("s"), Some("fish"), None).await;
     assert!(matches!(missing, Err(RecordError::NoProject(id)) if id == "fish"));
     scrubjay_store::ledger::project::insert(&mut write, "fish", "Fish", None).await.unwrap();
@@ -320,7 +320,7 @@ async fn projects_are_independent(database: Database) {
 async fn versions_are_found_by_number_tick_and_time(database: Database) {
     let ledger = database.open().await;
     create(&ledger, "s", new(None, "a", "one\n")).await.unwrap();
-    let mut write = ledger.write(Survives::Process).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Process).await.unwrap();
     let mut own = scope(&mut write, "s").await;
     let saved = saving::save(&mut write, &mut own, None).await.unwrap();
     assert_eq!((saved.records.as_slice(), saved.tick), (&[RecordId(1)][..], 2));
@@ -356,7 +356,7 @@ async fn versions_are_found_by_number_tick_and_time(database: Database) {
 async fn a_resumed_session_continues_where_it_was(database: Database) {
     let ledger = database.open().await;
     create(&ledger, "s", new(None, "a", "one")).await.unwrap();
-    let mut write = ledger.write(Survives::Process).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Process).await.unwrap();
     let own = scope(&mut write, "s").await;
     let id = own.session.id.clone();
     let beginning = SessionStart { id: Some(id.clone()), ..SessionStart::default() };
@@ -371,7 +371,7 @@ async fn a_resumed_session_continues_where_it_was(database: Database) {
     write.commit().await.unwrap();
 
     create(&ledger, "t", new(None, "b", "two")).await.unwrap();
-    let mut write = ledger.write(Survives::Process).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Process).await.unwrap();
     session::start(&mut write, &caller("s"), beginning).await.unwrap();
     let mut fresh = scope(&mut write, "s").await;
     assert_eq!((fresh.session.id.as_str(), fresh.session.last_sync_tick), (id.as_str(), 2));
@@ -389,7 +389,7 @@ async fn a_resumed_session_continues_where_it_was(database: Database) {
 
 #[expect(clippy::disallowed_methods, reason = "a revision is put in as files.rs would")]
 async fn revise(ledger: &Ledger, before: Option<&str>, after: Option<&str>) {
-    let mut write = ledger.write(Survives::Process).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Process).await.unwrap();
     let scope = scope(&mut write, "s").await;
     let note = scrubjay_store::ledger::event::NewEvent::new(
         scrubjay_store::ledger::event::EventKind::FileEdit,
@@ -422,7 +422,7 @@ async fn a_changed_citation_is_suspect(database: Database) {
     let ledger = database.open().await;
     let mut at_work = caller("s");
     at_work.workspace = Some("/w".to_owned());
-    let mut write = ledger.write(Survives::Process).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Process).await.unwrap();
     records::enter(&mut write, &at_work, None, None).await.unwrap();
     write.commit().await.unwrap();
     let citing =

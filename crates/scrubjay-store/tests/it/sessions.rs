@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use scrubjay_store::ledger::event::{self, EventKind, EventPage};
 use scrubjay_store::ledger::plan::{self, StepStatus};
 use scrubjay_store::ledger::session::{self, Caller, Session, SessionError, SessionStart, StartOutcome};
-use scrubjay_store::ledger::{Ledger, Survives};
+use scrubjay_store::ledger::{CommitDurability, Ledger};
 use scrubjay_store::views;
 use scrubjay_tape::claim::ClaimHolder;
 
@@ -38,21 +38,21 @@ fn titled(title: &str) -> SessionStart {
 }
 
 async fn work(ledger: &Ledger, caller: &Caller) -> Session {
-    let mut write = ledger.write(Survives::Process).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Process).await.unwrap();
     let session = session::current(&mut write, caller, None).await.unwrap();
     write.commit().await.unwrap();
     session
 }
 
 async fn start(ledger: &Ledger, caller: &Caller, beginning: SessionStart) -> (Session, StartOutcome) {
-    let mut write = ledger.write(Survives::Process).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Process).await.unwrap();
     let started = session::start(&mut write, caller, beginning).await.unwrap();
     write.commit().await.unwrap();
     started
 }
 
 async fn leave(ledger: &Ledger, connection: &str) {
-    let mut write = ledger.write(Survives::Process).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Process).await.unwrap();
     session::leave(&mut write, connection, "the host closed its stream").await.unwrap();
     write.commit().await.unwrap();
 }
@@ -106,7 +106,7 @@ async fn an_ended_session_refuses_work(database: Database) {
     let ledger = database.open().await;
     let agent = caller("a");
     let first = work(&ledger, &agent).await;
-    let mut write = ledger.write(Survives::Process).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Process).await.unwrap();
     session::end(&mut write, &agent, first.clone(), None).await.unwrap();
     let refused = session::current(&mut write, &agent, Some(&first.id)).await;
     assert!(matches!(refused, Err(SessionError::Ended(id)) if id == first.id));
@@ -118,7 +118,7 @@ async fn an_ended_session_refuses_work(database: Database) {
     write.commit().await.unwrap();
     assert_ne!(work(&ledger, &agent).await.id, first.id);
 
-    let mut write = ledger.write(Survives::Process).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Process).await.unwrap();
     for bad in ["", "two\nlines", "ghp_0123456789abcdefghijklmnopqrstuvwxyzAB", &"x".repeat(101)] {
         let beginning = SessionStart { id: Some(bad.to_owned()), ..SessionStart::default() };
         let refused = session::start(&mut write, &agent, beginning).await;
@@ -148,7 +148,7 @@ async fn a_session_ends_with_its_last_connection(database: Database) {
         session.id,
         "a parent process alone names nothing"
     );
-    let mut write = ledger.write(Survives::Process).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Process).await.unwrap();
     let named = session::current(&mut write, &caller("x"), Some(&session.id)).await.unwrap();
     assert_eq!(named.ended_ns, None, "nobody had ended it: who names it goes on with it");
     write.commit().await.unwrap();
@@ -181,7 +181,7 @@ async fn sessions_of_gone_processes_are_ended(database: Database) {
         ids.push(work(&ledger, &of(name)).await.id);
     }
     // A session in a second project ends with the same connection.
-    let mut write = ledger.write(Survives::Process).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Process).await.unwrap();
     scrubjay_store::ledger::project::ensure(&mut write, "other").await.unwrap();
     let scope = scrubjay_store::ledger::records::enter(&mut write, &of("killed"), Some("other"), None).await;
     ids.push(scope.unwrap().session.id);
@@ -214,7 +214,7 @@ async fn a_moved_connection_is_announced(database: Database) {
     let chosen = SessionStart { id: Some("my-session".to_owned()), ..SessionStart::default() };
     start(&ledger, &agent, chosen.clone()).await;
     assert_eq!(*heard.lock().unwrap(), [("a".to_owned(), "my-session".to_owned())]);
-    let mut write = ledger.write(Survives::Process).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Process).await.unwrap();
     session::start(&mut write, &caller("b"), chosen).await.unwrap();
     drop(write);
     assert_eq!(heard.lock().unwrap().len(), 1, "what was not committed is not told");
@@ -225,7 +225,7 @@ async fn steps_end_only_as_the_agent_says(database: Database) {
     let ledger = database.open().await;
     let agent = caller("a");
     let mut session = work(&ledger, &agent).await;
-    let mut write = ledger.write(Survives::Process).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Process).await.unwrap();
     let texts = ["look", "count", "tell"].map(str::to_owned);
     let steps = plan::set(&mut write, &agent, &mut session, &texts).await.unwrap();
     plan::mark(&mut write, &agent, &mut session, &steps[0], StepStatus::Failed).await.unwrap();

@@ -3,11 +3,12 @@
 
 mod moved;
 
+use scrubjay_core::tokens::estimate_tokens;
 use scrubjay_store::files::{Action, NewContent};
 use scrubjay_store::ledger::event::{self, EventKind, NewEvent};
 use scrubjay_store::ledger::plan::{self, StepStatus};
 use scrubjay_store::ledger::session::{self, Session};
-use scrubjay_store::ledger::{Survives, blob};
+use scrubjay_store::ledger::{CommitDurability, blob};
 use scrubjay_store::views::address::Side;
 use scrubjay_store::views::budget::{self, Window};
 use scrubjay_store::views::content::{self, StatePoint};
@@ -29,7 +30,7 @@ on_both![
 
 impl Place {
     async fn session(&self) -> Session {
-        let mut write = self.ledger.write(Survives::Power).await.unwrap();
+        let mut write = self.ledger.write(CommitDurability::Power).await.unwrap();
         let session = session::current(&mut write, &caller("agent"), None).await.unwrap();
         write.commit().await.unwrap();
         session
@@ -38,7 +39,7 @@ impl Place {
     /// Notes something; returns the event.
     async fn note(&self, label: &str, said: &str) -> i64 {
         let session = self.session().await;
-        let mut write = self.ledger.write(Survives::Power).await.unwrap();
+        let mut write = self.ledger.write(CommitDurability::Power).await.unwrap();
         let event = NewEvent::new(EventKind::Deliverable, format!("{label}: {said}"))
             .with(json!({ "title": label, "content": said }));
         let id = event::append(&mut write, &session, &caller("agent"), event).await.unwrap();
@@ -48,7 +49,7 @@ impl Place {
 
     async fn plan(&self, steps: &[&str]) {
         let mut session = self.session().await;
-        let mut write = self.ledger.write(Survives::Power).await.unwrap();
+        let mut write = self.ledger.write(CommitDurability::Power).await.unwrap();
         let steps: Vec<String> = steps.iter().map(|step| (*step).to_owned()).collect();
         plan::set(&mut write, &caller("agent"), &mut session, &steps).await.unwrap();
         write.commit().await.unwrap();
@@ -57,7 +58,7 @@ impl Place {
     /// Marks the current step as done.
     async fn done(&self) {
         let mut session = self.session().await;
-        let mut write = self.ledger.write(Survives::Power).await.unwrap();
+        let mut write = self.ledger.write(CommitDurability::Power).await.unwrap();
         let steps = plan::steps(&mut write, &session.id).await.unwrap();
         let step = steps.iter().find(|step| Some(step.id) == session.current_step).unwrap().clone();
         plan::mark(&mut write, &caller("agent"), &mut session, &step, StepStatus::Done).await.unwrap();
@@ -65,7 +66,7 @@ impl Place {
     }
 
     async fn end(&self, session: Session, summary: Option<&str>) -> Session {
-        let mut write = self.ledger.write(Survives::Power).await.unwrap();
+        let mut write = self.ledger.write(CommitDurability::Power).await.unwrap();
         let ended = session::end(&mut write, &caller("agent"), session, summary).await.unwrap();
         write.commit().await.unwrap();
         ended
@@ -252,7 +253,7 @@ async fn a_view_that_is_too_long_is_cut_with_a_note(database: Database) {
     let (mut parts, mut offset) = (String::new(), 0);
     loop {
         let piece = content.piece(offset, 500).unwrap();
-        assert!(piece.text.ends_with('\n') && budget::tokens(piece.text) <= 500);
+        assert!(piece.text.ends_with('\n') && estimate_tokens(piece.text) <= 500);
         parts.push_str(piece.text);
         let Some(next) = piece.next_offset else { break };
         offset = next;
@@ -351,7 +352,7 @@ async fn a_story_is_in_order_and_ends_with_its_summary(database: Database) {
     assert_eq!(story.totals.events, place.timeline(&ended, all()).await.total, "each event is counted once");
 
     // A resumed session has not ended: its earlier end is an event where it happened.
-    let mut write = place.ledger.write(Survives::Power).await.unwrap();
+    let mut write = place.ledger.write(CommitDurability::Power).await.unwrap();
     let again = session::SessionStart { id: Some(ended.id.clone()), ..Default::default() };
     let (open, _) = session::start(&mut write, &caller("agent"), again).await.unwrap();
     write.commit().await.unwrap();

@@ -22,7 +22,7 @@ pub const VERSION: u16 = 1;
 /// Bytes before the facts: magic, version, state, length, checksum.
 const PREFIX: usize = 20;
 /// The longest header: opening a tape reads no more than this.
-pub const HEADER_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const HEADER_BYTES_MAX: usize = 64 * 1024;
 /// To how much each text is cut if the header would be too long. JSON escapes may make it six times as long.
 const TEXT_BYTES_MAX: usize = 1024;
 

@@ -22,8 +22,8 @@ pub struct VerifyReport {
     pub entries: u64,
     /// What is damaged, in the order of entries.
     pub damage: Vec<Damage>,
-    /// The end of the hash chain, in hex. Whoever keeps it elsewhere can detect any later alteration. None if something
-    /// was altered.
+    /// The end of the hash chain, in hex. With a copy of it kept elsewhere, any later alteration can be detected. None if
+    /// something was altered.
     pub head: Option<String>,
     /// Bytes of an entry that a crash cut off.
     pub unfinished_bytes: u64,

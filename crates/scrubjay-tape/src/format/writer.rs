@@ -165,7 +165,7 @@ impl Writer {
         self.is_named
     }
 
-    /// Notes that so many bytes and entries, and the file's name, are synced.
+    /// Notes that the first `bytes` bytes and `entries` entries, and the file's name, are synced.
     pub(crate) fn note_synced(&mut self, bytes: u64, entries: u64) {
         self.synced = self.synced.max((bytes, entries));
         self.is_named = true;

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use rmcp::model::JsonObject;
+use scrubjay_core::query::DayEdge;
 use serde_json::Value;
 
 use super::ProgressFailure;
@@ -13,13 +14,6 @@ use crate::arguments::ArgumentProblem;
 pub(super) struct Arguments {
     object: JsonObject,
     problems: Vec<ArgumentProblem>,
-}
-
-/// Whether a date means the beginning or the end of its day.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum DayEdge {
-    Start,
-    End,
 }
 
 impl Arguments {

@@ -1,7 +1,7 @@
 //! Chooses how much of each entry fits into a token limit: all of it, its summary, or its title. Pure.
 
+use scrubjay_core::tokens::estimate_tokens;
 use scrubjay_store::ledger::progress::ProgressEntry;
-use scrubjay_store::views::budget::tokens;
 
 use super::summary::cut;
 
@@ -48,7 +48,7 @@ pub(super) fn choose_details(entries: Vec<ProgressEntry>, tokens_max: usize) -> 
     let mut chosen = Vec::new();
     for entry in entries {
         // 15 tokens for the id, the date and punctuation.
-        let cost = tokens(&entry.title) + 15;
+        let cost = estimate_tokens(&entry.title) + 15;
         // At least one entry, or the answer would be empty.
         if cost > left && !chosen.is_empty() {
             break;
@@ -58,14 +58,15 @@ pub(super) fn choose_details(entries: Vec<ProgressEntry>, tokens_max: usize) -> 
     }
     // One that does not fit is skipped, not the end: a shorter one after it may fit.
     for one in &mut chosen {
-        let cost = tokens(&summary_of(&one.entry));
+        let cost = estimate_tokens(&summary_of(&one.entry));
         if cost <= left {
             left -= cost;
             one.detail = Detail::Summary;
         }
     }
     for one in chosen.iter_mut().filter(|one| one.detail == Detail::Summary) {
-        let more = tokens(&one.entry.content).saturating_sub(tokens(&summary_of(&one.entry)));
+        let more =
+            estimate_tokens(&one.entry.content).saturating_sub(estimate_tokens(&summary_of(&one.entry)));
         if more <= left {
             left -= more;
             one.detail = Detail::Full;

@@ -3,14 +3,15 @@
 use rmcp::model::JsonObject;
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
+use scrubjay_core::query::DayEdge;
+use scrubjay_core::tokens::estimate_tokens;
 use scrubjay_store::ledger::Read;
 use scrubjay_store::ledger::progress::search::{self, EntrySearch, TextFilter};
 use scrubjay_store::ledger::progress::{self, ProgressEntry};
 use scrubjay_store::ledger::project;
-use scrubjay_store::views::budget::tokens;
 use serde_json::{Value, json};
 
-use super::arguments::{Arguments, DayEdge, iso};
+use super::arguments::{Arguments, iso};
 use super::budget::choose_details;
 use super::log::NAME_CHARS_MAX;
 use super::{Answer, Progress, ProgressFailure, digest, schema, summary};
@@ -188,7 +189,8 @@ async fn one(
     });
     let mut text = summary;
     // The content is given whole or not at all: a part of it would look like all of it.
-    let fits = request.max_tokens.is_none_or(|max| tokens(&text) + tokens(&entry.content) <= max);
+    let fits =
+        request.max_tokens.is_none_or(|max| estimate_tokens(&text) + estimate_tokens(&entry.content) <= max);
     if request.include_full && fits {
         text = format!("{text}\n\n{}", entry.content);
         data["content"] = entry.content.into();

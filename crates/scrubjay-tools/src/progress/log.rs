@@ -3,7 +3,7 @@
 use rmcp::model::JsonObject;
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
-use scrubjay_store::ledger::Survives;
+use scrubjay_store::ledger::CommitDurability;
 use scrubjay_store::ledger::progress::{self, NewProgressEntry};
 use scrubjay_store::ledger::session::{self, Caller};
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ pub async fn log_progress(
     let tags = arguments.texts("tags", TAGS_MAX, TAG_CHARS_MAX);
     let agent_id = arguments.text("agentId", NAME_CHARS_MAX);
     arguments.finish()?;
-    let mut write = shared.ledger().await?.write(Survives::Power).await?;
+    let mut write = shared.ledger().await?.write(CommitDurability::Power).await?;
     // The session is that of the connection: the tool has no argument for another.
     let session = session::current(&mut write, caller, None).await?;
     let new = NewProgressEntry {

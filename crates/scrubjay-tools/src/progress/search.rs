@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use rmcp::model::JsonObject;
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
+use scrubjay_core::query::DayEdge;
 use scrubjay_core::units::counted;
 use scrubjay_store::ledger::progress::FOLDING;
 use scrubjay_store::ledger::progress::search::{self, EntryHit, EntrySearch, EntrySearchResults, TextFilter};
@@ -13,7 +14,7 @@ use scrubjay_store::ledger::words::{Term, terms};
 use scrubjay_store::views::{self, ViewError};
 use serde_json::{Value, json};
 
-use super::arguments::{Arguments, DayEdge, day, iso};
+use super::arguments::{Arguments, day, iso};
 use super::log::{NAME_CHARS_MAX, TAG_CHARS_MAX};
 use super::{Answer, Progress, ProgressFailure, schema, snippet};
 use crate::shared::Shared;

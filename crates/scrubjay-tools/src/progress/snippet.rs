@@ -1,4 +1,6 @@
 //! Cuts the passage of an entry that contains most of the searched words. Pure.
+//!
+//! The store's `index/snippet.rs` says why it is not the snippet of recordings or of records.
 
 use std::collections::HashSet;
 

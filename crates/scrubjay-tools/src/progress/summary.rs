@@ -7,9 +7,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use scrubjay_core::shorten::shortened;
 use scrubjay_llm::{ChatReply, ChatRequest};
 use scrubjay_store::ledger::progress::{self, ProgressEntry, claim};
-use scrubjay_store::ledger::{Ledger, LedgerError, Survives, narrative};
+use scrubjay_store::ledger::{CommitDurability, Ledger, LedgerError, narrative};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, sleep};
 
@@ -104,7 +105,7 @@ pub(super) fn cut(text: &str, broken_off: bool) -> String {
     match end {
         Some(end) => kept[..end].to_owned(),
         None if fits => kept,
-        None => kept.chars().take(CHARS_MAX - 1).chain(['…']).collect(),
+        None => shortened(text, CHARS_MAX).into_owned(),
     }
 }
 
@@ -124,7 +125,10 @@ impl SummarySubject<'_> {
         }
     }
 
-    async fn known(&self, on: &mut impl scrubjay_store::ledger::Conn) -> Result<Option<String>, LedgerError> {
+    async fn known(
+        &self,
+        on: &mut impl scrubjay_store::ledger::LedgerConnection,
+    ) -> Result<Option<String>, LedgerError> {
         match self {
             Self::Summary(entry) => {
                 Ok(progress::get(on, &entry.project_id, &entry.id).await?.and_then(|entry| entry.summary))
@@ -175,7 +179,7 @@ async fn ask_model(
     let deadline = Instant::now() + timeout;
     let key = request.subject.key();
     loop {
-        let mut write = ledger.write(Survives::Process).await?;
+        let mut write = ledger.write(CommitDurability::Process).await?;
         // Within the transaction that takes the claim: another process stores its answer and gives up its claim in one.
         if let Some(known) = request.subject.known(&mut write).await? {
             return Ok(Some(known));
@@ -206,7 +210,7 @@ async fn ask_model(
             None
         }
     };
-    let mut write = ledger.write(Survives::Power).await?;
+    let mut write = ledger.write(CommitDurability::Power).await?;
     // The claim is given up even without an answer, so that the next caller can try at once.
     claim::release(&mut write, &key, owner).await?;
     let stored = match (&answer, request.subject) {

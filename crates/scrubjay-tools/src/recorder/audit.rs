@@ -4,7 +4,7 @@ use rmcp::handler::server::wrapper::Parameters;
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
-use scrubjay_store::ledger::Survives;
+use scrubjay_store::ledger::CommitDurability;
 use scrubjay_store::ledger::event::{self, EventKind, NewEvent};
 use scrubjay_store::ledger::session;
 use serde::{Deserialize, Serialize};
@@ -62,7 +62,7 @@ impl Recorder {
             ));
         }
         let caller = self.shared.caller(&context);
-        let mut write = self.shared.ledger().await?.write(Survives::Power).await?;
+        let mut write = self.shared.ledger().await?.write(CommitDurability::Power).await?;
         let session = session::current(&mut write, &caller, args.session_id.as_deref()).await?;
         let details = json!({ "title": label, "content": description });
         let event = NewEvent::new(EventKind::Deliverable, format!("{label}: {description}")).with(details);

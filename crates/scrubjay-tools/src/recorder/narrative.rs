@@ -2,7 +2,7 @@
 //! change. Without a model, or if it does not answer, the story has none.
 
 use scrubjay_llm::ChatRequest;
-use scrubjay_store::ledger::{Ledger, LedgerError, Survives, blob, narrative};
+use scrubjay_store::ledger::{CommitDurability, Ledger, LedgerError, blob, narrative};
 use scrubjay_store::views::story::{Chapter, Story};
 use tokio::time::Instant;
 
@@ -67,7 +67,7 @@ async fn store(ledger: &Ledger, inputs: &blob::Hash, text: &str) -> Result<Optio
         return Ok(None);
     }
     // It can be requested again, so it need not survive a loss of power.
-    let mut write = ledger.write(Survives::Process).await?;
+    let mut write = ledger.write(CommitDurability::Process).await?;
     narrative::put(&mut write, inputs, &text).await?;
     write.commit().await?;
     // Read back, because redaction may have changed it, and another process may have stored its own first.

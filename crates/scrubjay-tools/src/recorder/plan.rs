@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use scrubjay_core::units::counted;
 use scrubjay_store::ledger::plan::{self, PlanStep, STEP_CHARS_MAX, StepStatus};
 use scrubjay_store::ledger::session::{self, Session};
-use scrubjay_store::ledger::{Survives, Write};
+use scrubjay_store::ledger::{CommitDurability, Write};
 use scrubjay_store::views::steps::number;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -93,7 +93,7 @@ impl Recorder {
             limits::check(&format!("step {number} of the plan"), Some(step), STEP_CHARS_MAX)?;
         }
         let caller = self.shared.caller(&context);
-        let mut write = self.shared.ledger().await?.write(Survives::Power).await?;
+        let mut write = self.shared.ledger().await?.write(CommitDurability::Power).await?;
         let mut session = session::current(&mut write, &caller, args.session_id.as_deref()).await?;
         plan::set(&mut write, &caller, &mut session, &args.steps).await?;
         // Read in the same transaction, so that the answer is the plan as this call left it.
@@ -113,7 +113,7 @@ impl Recorder {
         context: RequestContext<RoleServer>,
     ) -> Reply {
         let caller = self.shared.caller(&context);
-        let mut write = self.shared.ledger().await?.write(Survives::Power).await?;
+        let mut write = self.shared.ledger().await?.write(CommitDurability::Power).await?;
         let mut session = session::current(&mut write, &caller, args.session_id.as_deref()).await?;
         // Only the latest plan can be worked on; the steps of earlier ones are history.
         let known = latest_plan(plan::steps(&mut write, &session.id).await?);

@@ -8,7 +8,7 @@ use scrubjay_core::units::counted;
 use scrubjay_store::ledger::session::{
     self, MESSAGE_CHARS_MAX, Session, SessionError, SessionStart, StartOutcome, TITLE_CHARS_MAX,
 };
-use scrubjay_store::ledger::{Survives, event};
+use scrubjay_store::ledger::{CommitDurability, event};
 use serde::{Deserialize, Serialize};
 
 use super::{Recorder, limits};
@@ -82,7 +82,7 @@ impl Recorder {
             user_message: args.user_message,
             parent_session: args.parent_session,
         };
-        let mut write = self.shared.ledger().await?.write(Survives::Power).await?;
+        let mut write = self.shared.ledger().await?.write(CommitDurability::Power).await?;
         let (session, started) = session::start(&mut write, &caller, beginning).await?;
         // Counted in the same transaction, so that the number includes the event of this call.
         let events = event::count(&mut write, &session.id).await?;
@@ -104,7 +104,7 @@ impl Recorder {
     ) -> Reply {
         limits::check("summary", args.summary.as_deref(), MESSAGE_CHARS_MAX)?;
         let caller = self.shared.caller(&context);
-        let mut write = self.shared.ledger().await?.write(Survives::Power).await?;
+        let mut write = self.shared.ledger().await?.write(CommitDurability::Power).await?;
         // Ending a session twice is not an error: an agent cannot know that another connection ended it.
         let session = match session::current(&mut write, &caller, args.session_id.as_deref()).await {
             Err(SessionError::Ended(id)) => {

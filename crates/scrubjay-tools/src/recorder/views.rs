@@ -6,6 +6,7 @@ use rmcp::handler::server::wrapper::Parameters;
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
+use scrubjay_core::tokens::estimate_tokens;
 use scrubjay_core::units::counted;
 use scrubjay_store::ledger::Read;
 use scrubjay_store::ledger::blob::hex;
@@ -272,7 +273,7 @@ fn show_content(
     let uri = address::content(&session.id, &revision.path, revision.id, content.side);
     let piece = content.piece(offset, tokens_max);
     // Nobody can use a part of a binary file, so it is given whole or not at all.
-    let whole = || Some(STANDARD.encode(&content.bytes)).filter(|text| budget::tokens(text) <= tokens_max);
+    let whole = || Some(STANDARD.encode(&content.bytes)).filter(|text| estimate_tokens(text) <= tokens_max);
     let (encoding, text, offset, next_offset) = match piece {
         Some(piece) => ("utf-8", Some(piece.text.to_owned()), piece.offset, piece.next_offset),
         None => ("base64", whole(), 0, None),

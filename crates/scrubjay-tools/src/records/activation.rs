@@ -8,7 +8,7 @@ use scrubjay_store::ledger::records::activation::{self, Activation, SeenVersion}
 use scrubjay_store::ledger::records::bundle::{self, Bundle};
 use scrubjay_store::ledger::records::diff::of_bodies;
 use scrubjay_store::ledger::records::{Record, RecordRef, RecordState, Scope, citation, full, history};
-use scrubjay_store::ledger::{Survives, Write};
+use scrubjay_store::ledger::{CommitDurability, Write};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -98,7 +98,8 @@ impl Records {
         self.shared.end_departed().await?;
         let (project, session) = (args.project_id.as_deref(), args.session_id.as_deref());
         // `Process`: an activation that is lost with the power is made again, as the next change demands.
-        let (mut write, scope) = self.write_scope(&context, Survives::Process, project, session).await?;
+        let (mut write, scope) =
+            self.write_scope(&context, CommitDurability::Process, project, session).await?;
         let id = args.id.parse()?;
         let activated = activation::activate(&mut write, &scope, id, args.overridden).await?;
         let bundle = bundle::load(&mut write, &scope.collection, id).await?;

@@ -4,10 +4,9 @@
 //! children, its grandchildren. What does not fit is listed as left out.
 
 use schemars::JsonSchema;
-use scrubjay_core::tokens::beginning;
+use scrubjay_core::tokens::{beginning, estimate_tokens};
 use scrubjay_store::ledger::records::bundle::Bundle;
 use scrubjay_store::ledger::records::{Record, RecordRef};
-use scrubjay_store::views::budget::tokens;
 use serde::Serialize;
 
 use super::activation::Warning;
@@ -62,11 +61,14 @@ struct LeftOut {
 
 fn record_tokens(record: &Record) -> usize {
     let content = &record.content;
-    RECORD_TOKENS + tokens(&content.title) + tokens(&content.summary) + tokens(&content.body)
+    RECORD_TOKENS
+        + estimate_tokens(&content.title)
+        + estimate_tokens(&content.summary)
+        + estimate_tokens(&content.body)
 }
 
 fn ref_tokens(now: &RecordRef) -> usize {
-    REF_TOKENS + tokens(&now.title) + tokens(&now.summary)
+    REF_TOKENS + estimate_tokens(&now.title) + estimate_tokens(&now.summary)
 }
 
 /// Counts the tokens used, and lists what was left out.
@@ -148,9 +150,9 @@ fn target(record: &Record, room: &mut TokenRoom) -> RecordView {
     // The target is always in the answer; if it alone is too long, its body is cut.
     room.used = record_tokens(record);
     if let Some(max) = room.max.filter(|max| room.used > *max) {
-        let body = tokens(&view.body);
+        let body = estimate_tokens(&view.body);
         let kept = body.saturating_sub(room.used - max);
-        view.body = beginning(&view.body, kept as u64).to_owned();
+        view.body = beginning(&view.body, kept).to_owned();
         room.used -= body - kept;
         room.left_out.push(LeftOut {
             what: "target_body",

@@ -5,7 +5,7 @@ use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
 use scrubjay_core::units::counted;
-use scrubjay_store::ledger::Survives;
+use scrubjay_store::ledger::CommitDurability;
 use scrubjay_store::ledger::records::saving;
 use serde::{Deserialize, Serialize};
 
@@ -75,7 +75,8 @@ impl Records {
     ) -> Reply {
         let summary = checked_summary(args.summary)?;
         let (project, session) = (args.project_id.as_deref(), args.session_id.as_deref());
-        let (mut write, mut scope) = self.write_scope(&context, Survives::Power, project, session).await?;
+        let (mut write, mut scope) =
+            self.write_scope(&context, CommitDurability::Power, project, session).await?;
         let saved = saving::save(&mut write, &mut scope, summary.as_deref()).await?;
         write.commit().await?;
         let answer = SaveReply {
@@ -98,7 +99,8 @@ impl Records {
     ) -> Reply {
         let summary = checked_summary(args.summary)?;
         let (project, session) = (args.project_id.as_deref(), args.session_id.as_deref());
-        let (mut write, scope) = self.write_scope(&context, Survives::Power, project, session).await?;
+        let (mut write, scope) =
+            self.write_scope(&context, CommitDurability::Power, project, session).await?;
         let closed = saving::close(&mut write, scope, summary.as_deref()).await?;
         write.commit().await?;
         let unsaved_warning = (closed.unsaved_count > 0).then(|| {

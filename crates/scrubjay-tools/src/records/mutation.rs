@@ -4,7 +4,7 @@ use rmcp::handler::server::wrapper::Parameters;
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
-use scrubjay_store::ledger::Survives;
+use scrubjay_store::ledger::CommitDurability;
 use scrubjay_store::ledger::records::{
     self, NewRecord, OnConflict, RecordChanges, RecordError, RecordId, RecordState, UpdateOutcome,
     UpdateResult,
@@ -140,7 +140,8 @@ impl Records {
             citations: args.citations.unwrap_or_default(),
         };
         let (project, session) = (args.project_id.as_deref(), args.session_id.as_deref());
-        let (mut write, mut scope) = self.write_scope(&context, Survives::Power, project, session).await?;
+        let (mut write, mut scope) =
+            self.write_scope(&context, CommitDurability::Power, project, session).await?;
         let created = records::create(&mut write, &mut scope, new).await?;
         write.commit().await?;
         let record = RecordView::of(&created);
@@ -172,7 +173,8 @@ impl Records {
             (false, false) => OnConflict::Refuse,
         };
         let (project, session) = (args.project_id.as_deref(), args.session_id.as_deref());
-        let (mut write, mut scope) = self.write_scope(&context, Survives::Power, project, session).await?;
+        let (mut write, mut scope) =
+            self.write_scope(&context, CommitDurability::Power, project, session).await?;
         let updated = records::update(&mut write, &mut scope, args.id.parse()?, changes, on_conflict).await?;
         // After a conflict too: the event that reports it was written.
         write.commit().await?;

@@ -5,7 +5,7 @@ use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
 use scrubjay_core::units::counted;
-use scrubjay_store::ledger::Survives;
+use scrubjay_store::ledger::CommitDurability;
 use scrubjay_store::ledger::project::{self, Project};
 use scrubjay_store::ledger::records::{activity, collection};
 use serde::{Deserialize, Serialize};
@@ -115,7 +115,7 @@ impl Records {
                 ));
             }
         }
-        let mut write = self.shared.ledger().await?.write(Survives::Power).await?;
+        let mut write = self.shared.ledger().await?.write(CommitDurability::Power).await?;
         if !project::insert(&mut write, &id, args.name.trim(), description).await? {
             return Err(Failure::new(
                 "PROJECT_EXISTS",

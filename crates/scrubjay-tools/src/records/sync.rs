@@ -4,7 +4,7 @@ use rmcp::handler::server::wrapper::Parameters;
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
-use scrubjay_store::ledger::Survives;
+use scrubjay_store::ledger::CommitDurability;
 use scrubjay_store::ledger::records::history::VersionChange;
 use scrubjay_store::ledger::records::sync::{self, ForeignChange, SyncResult};
 use scrubjay_store::ledger::records::{RecordContent, RecordId};
@@ -85,7 +85,8 @@ impl Records {
     ) -> Reply {
         let (project, session) = (args.project_id.as_deref(), args.session_id.as_deref());
         // `Process`: if the new tick is lost with the power, the same changes are listed once more.
-        let (mut write, mut scope) = self.write_scope(&context, Survives::Process, project, session).await?;
+        let (mut write, mut scope) =
+            self.write_scope(&context, CommitDurability::Process, project, session).await?;
         let synced = sync::sync(&mut write, &mut scope).await?;
         write.commit().await?;
         let SyncResult { tick, before, seen, ref changes, total, nearness } = synced;

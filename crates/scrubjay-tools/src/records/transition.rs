@@ -5,7 +5,7 @@ use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
 use scrubjay_core::units::counted;
-use scrubjay_store::ledger::Survives;
+use scrubjay_store::ledger::CommitDurability;
 use scrubjay_store::ledger::records::{self, RecordError, Transition};
 use serde::{Deserialize, Serialize};
 
@@ -61,7 +61,8 @@ impl Records {
             resolved_by: args.resolved_by.as_deref().map(str::parse).transpose()?,
         };
         let (project, session) = (args.project_id.as_deref(), args.session_id.as_deref());
-        let (mut write, mut scope) = self.write_scope(&context, Survives::Power, project, session).await?;
+        let (mut write, mut scope) =
+            self.write_scope(&context, CommitDurability::Power, project, session).await?;
         let moved = match records::transition(&mut write, &mut scope, args.id.parse()?, wanted).await {
             Ok(moved) => moved,
             Err(conflict @ RecordError::Conflict { .. }) => {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use schemars::JsonSchema;
 use scrubjay_store::ledger::records::collection::RecordCollection;
 use scrubjay_store::ledger::records::{Record, RecordId, RecordRef, RecordState, citation};
-use scrubjay_store::ledger::{Conn, LedgerError};
+use scrubjay_store::ledger::{LedgerConnection, LedgerError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -170,7 +170,7 @@ impl RefView {
 
 /// Makes the brief views of records, and finds out which of them are suspect.
 pub(super) async fn refs(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     collection: &RecordCollection,
     records: &[RecordRef],
 ) -> Result<Vec<RefView>, LedgerError> {

@@ -4,8 +4,9 @@ use schemars::JsonSchema;
 use scrubjay_core::analysis::{
     Analysis, Anomaly, Bottleneck, ContextCost, ErrorGroup, Finding, Flow, LatencyProfile, Sequence, ToolCost,
 };
+use scrubjay_core::tokens::estimate_tokens;
 use scrubjay_core::units::counted;
-use scrubjay_store::views::budget::{tokens, tokens_of};
+use scrubjay_store::views::budget::tokens_of;
 use serde::Serialize;
 
 use super::{ms, quoted};
@@ -176,7 +177,7 @@ impl AnalysisView {
         loop {
             let mut view = Self::of(analysis, rows, note);
             // The answer has both the data and the text, so both count.
-            view.tokens = (tokens_of(&view) + tokens(&view.text())) as u64;
+            view.tokens = (tokens_of(&view) + estimate_tokens(&view.text())) as u64;
             if view.tokens <= max_tokens || rows <= 1 {
                 return view;
             }

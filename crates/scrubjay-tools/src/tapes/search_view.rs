@@ -1,8 +1,9 @@
 //! Search results as an agent sees them, within a token limit.
 
 use schemars::JsonSchema;
+use scrubjay_core::tokens::estimate_tokens;
 use scrubjay_store::index::{Facet, Facets, SearchResults, Snippet, TapeHit};
-use scrubjay_store::views::budget::{tokens, tokens_of};
+use scrubjay_store::views::budget::tokens_of;
 use serde::Serialize;
 
 use super::{ms, quoted};
@@ -99,12 +100,13 @@ impl SearchResultsView {
         // Facets come first: their size is limited, and they show how to narrow a search with too many hits.
         let facets = FacetsView::of(&found.facets);
         // 40 tokens for the members around them.
-        let mut used = notes.iter().map(|note| tokens(note)).sum::<usize>() + tokens_of(&facets) + 40;
+        let mut used =
+            notes.iter().map(|note| estimate_tokens(note)).sum::<usize>() + tokens_of(&facets) + 40;
         let mut hits = Vec::new();
         for hit in &found.hits {
             let hit = HitView::of(hit);
             // Each hit is in the answer twice: as data and as text.
-            let more = tokens_of(&hit) + tokens(&hit.line());
+            let more = tokens_of(&hit) + estimate_tokens(&hit.line());
             // The first hit is always taken, or the next page would begin at the same offset.
             if !hits.is_empty() && used as u64 + more as u64 > max_tokens {
                 notes.push("More hits did not fit: continue at next_offset, or raise max_tokens.".to_owned());
@@ -282,7 +284,7 @@ mod tests {
         let view = SearchResultsView::fit(&found(20), 10, 1000, Vec::new());
         assert!(view.tokens <= 1000 && !view.hits.is_empty() && view.hits.len() < 20, "{}", view.tokens);
         assert_eq!(view.next_offset, Some(10 + view.hits.len() as u64));
-        assert!(tokens(&view.text()) + tokens_of(&view) <= 1200, "{}", view.text());
+        assert!(estimate_tokens(&view.text()) + tokens_of(&view) <= 1200, "{}", view.text());
         assert_eq!(SearchResultsView::fit(&found(20), 0, 1, Vec::new()).hits.len(), 1);
         assert_eq!(SearchResultsView::fit(&found(5), 45, 100_000, Vec::new()).next_offset, None);
         assert_eq!(SearchResultsView::fit(&found(0), 60, 100_000, Vec::new()).next_offset, None);

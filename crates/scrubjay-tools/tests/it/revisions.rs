@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use scrubjay_core::redact::Redactor;
 use scrubjay_store::ledger::revision::{self, Revision, RevisionSource, RevisionState};
-use scrubjay_store::ledger::{Ledger, Storage, Survives, blob};
+use scrubjay_store::ledger::{CommitDurability, Ledger, Storage, blob};
 use scrubjay_tools::{Setup, Shared, serve_recorder};
 use serde_json::{Value, json};
 
@@ -196,7 +196,7 @@ async fn long_steps_and_titles_are_refused_with_their_limit() {
 /// Records an intent in the client's session, as a process does that is killed then.
 async fn leave_open(home: &Path, workspace: &str, event_id: i64, path: &str, after: &[u8]) {
     let ledger = Ledger::open(&storage(home), Arc::new(Redactor::standard())).await.unwrap();
-    let mut write = ledger.write(Survives::Power).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Power).await.unwrap();
     let after = blob::put(&mut write, after).await.unwrap();
     let root = home.join(workspace).canonicalize().unwrap();
     let meant = Revision {

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use scrubjay_config::{FileState, Loaded, Shown, SourceFile};
+use scrubjay_config::{FileState, Loaded, ShownSetting, SourceFile};
 use scrubjay_core::inert::inert;
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ fn print(loaded: &Loaded) -> io::Result<()> {
     out.flush()
 }
 
-fn row(shown: &Shown) -> (String, String, String) {
+fn row(shown: &ShownSetting) -> (String, String, String) {
     let value = match &shown.value {
         Value::Null => "(none)".to_owned(),
         Value::String(text) => text.clone(),

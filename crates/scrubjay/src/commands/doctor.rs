@@ -90,7 +90,8 @@ const CHECKS: &[(&str, Check)] = &[
 
 pub(crate) fn run(global: &Global, _: &DoctorArgs) -> anyhow::Result<ExitCode> {
     // A configuration that cannot be loaded is a finding, not an error, so that the other checks still run.
-    let installation = Installation { home: global.home()?, loaded: global.load() };
+    let loaded = global.load();
+    let installation = Installation { home: global.home_of(&loaded)?, loaded };
     let mut findings = Vec::new();
     for (name, check) in CHECKS {
         let mut found = Findings::default();

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
+use scrubjay_config::Loaded;
 use scrubjay_core::query::SearchQuery;
 use scrubjay_core::units;
 use scrubjay_store::index::{CaughtUp, Freshness, Index, IndexError, Progress, SearchResults};
@@ -38,12 +39,12 @@ pub(crate) struct CatchUpArgs {
 }
 
 pub(crate) fn run(global: &Global, command: &IndexCommand) -> anyhow::Result<ExitCode> {
-    let home = global.home()?;
     // Before anything is read: this process must not slow down a recorder.
     if matches!(command, IndexCommand::CatchUp(args) if args.background) {
         lower_thread_priority();
     }
-    let storage = global.load()?.storage()?;
+    let (loaded, home) = global.load_with_home()?;
+    let storage = loaded.storage()?;
     match command {
         IndexCommand::Rebuild => fill(global, &home, &storage, true),
         IndexCommand::CatchUp(args) if args.background => keep_current(&home, &storage),
@@ -80,14 +81,13 @@ fn fill(global: &Global, home: &Home, storage: &Storage, from_scratch: bool) -> 
 }
 
 /// Removes from the index the tapes that were just removed.
-pub(crate) fn forget_removed(global: &Global, home: &Home) -> anyhow::Result<()> {
-    let loaded = global.load()?;
+pub(crate) fn forget_removed(global: &Global, loaded: &Loaded, home: &Home) -> anyhow::Result<()> {
     match super::runtime()?.block_on(Index::forget_removed(home, &loaded.storage()?)) {
         Err(IndexError::Busy(_)) => {
             tell(
                 "another process is filling the index; words of the removed recordings stay in it until that is done",
             );
-            background::start_at_end(global, &loaded);
+            background::start_at_end(global, loaded);
             Ok(())
         }
         forgotten => forgotten
@@ -120,11 +120,14 @@ fn report(
 }
 
 /// Opens the index, and catches up with the tapes.
-pub(crate) fn open_current(global: &Global, home: &Home) -> anyhow::Result<(Runtime, Index)> {
-    let storage = global.load()?.storage()?;
+pub(crate) fn open_current(
+    global: &Global,
+    home: &Home,
+    storage: &Storage,
+) -> anyhow::Result<(Runtime, Index)> {
     let runtime = super::runtime()?;
     let mut bar = ProgressBar::new(global);
-    let opened = Index::open_current(home, &storage, |progress| bar.show(progress));
+    let opened = Index::open_current(home, storage, |progress| bar.show(progress));
     let (index, freshness) = runtime.block_on(opened)?;
     bar.clear();
     if freshness == Freshness::Behind && !global.quiet {

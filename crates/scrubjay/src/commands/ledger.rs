@@ -12,12 +12,11 @@ pub(crate) fn within<T>(
     global: &Global,
     work: impl AsyncFnOnce(&Ledger, &Loaded) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let loaded = global.load()?;
-    let (storage, redactor) = (loaded.storage()?, loaded.redactor(Some(&loaded.home()?))?);
+    let (loaded, home) = global.load_with_home()?;
+    let (storage, redactor) = (loaded.storage()?, loaded.redactor(Some(&home))?);
     super::runtime()?.block_on(async {
         let ledger = Ledger::open(&storage, redactor).await?;
         // Sessions of processes that are gone would be shown as active.
-        let home = loaded.home()?;
         session::end_departed(&ledger, |process| home.process(process)).await?;
         let worked = work(&ledger, &loaded).await;
         ledger.close().await;

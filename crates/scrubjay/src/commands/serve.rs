@@ -46,11 +46,18 @@ const GOODBYE_MAX: Duration = Duration::from_secs(3);
 /// How long backends get to exit by themselves at the end; after that they are killed.
 const LEAVE_MAX: Duration = Duration::from_millis(500);
 
+const EXAMPLES: &str = "\
+Examples:
+  scrubjay serve                   # the configured backends, on standard input and output
+  scrubjay serve --http            # the same at http://127.0.0.1:7420/mcp
+  scrubjay serve --toolsets recorder,tapes -- npx -y @modelcontextprotocol/server-everything";
+
 /// Serve all backends behind one endpoint, and record them
 ///
 /// Serves on standard input and output, or with --http on Streamable HTTP under /mcp, in both eras of the protocol.
 /// Backends come from `backends` in the configuration, and COMMAND is one more.
 #[derive(Clone, Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct ServeArgs {
     /// Serve Streamable HTTP at this address instead of standard input and output
     #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1:7420")]

@@ -38,19 +38,18 @@ pub(crate) enum TapeCommand {
 }
 
 pub(crate) fn run(global: &Global, command: &TapeCommand) -> anyhow::Result<ExitCode> {
-    let home = global.home()?;
     match command {
-        TapeCommand::Ls(args) => ls::run(global, &home, args),
-        TapeCommand::Show(args) => show::run(global, &home, args),
-        TapeCommand::Follow(args) => follow::run(global, &home, args),
-        TapeCommand::Search(args) => search::run(global, &home, args),
-        TapeCommand::Stats(args) => stats::run(global, &home, args),
-        TapeCommand::Verify(args) => verify::run(global, &home, args),
-        TapeCommand::Checkpoint(args) => checkpoint::run(global, &home, args),
-        TapeCommand::Export(args) => export::run(global, &home, args),
-        TapeCommand::Import(args) => import::run(global, &home, args),
-        TapeCommand::Rm(args) => rm::run(global, &home, args),
-        TapeCommand::Du(args) => du::run(global, &home, args),
+        TapeCommand::Ls(args) => ls::run(global, &global.home()?, args),
+        TapeCommand::Show(args) => show::run(global, &global.home()?, args),
+        TapeCommand::Follow(args) => follow::run(global, &global.home()?, args),
+        TapeCommand::Search(args) => search::run(global, args),
+        TapeCommand::Stats(args) => stats::run(global, args),
+        TapeCommand::Verify(args) => verify::run(global, &global.home()?, args),
+        TapeCommand::Checkpoint(args) => checkpoint::run(global, &global.home()?, args),
+        TapeCommand::Export(args) => export::run(global, &global.home()?, args),
+        TapeCommand::Import(args) => import::run(global, args),
+        TapeCommand::Rm(args) => rm::run(global, args),
+        TapeCommand::Du(args) => du::run(global, &global.home()?, args),
     }
 }
 

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use scrubjay_config::{ConfigError, Loaded, Problem};
 use scrubjay_core::entry::Transport;
 use scrubjay_core::redact::Redactor;
@@ -18,7 +19,7 @@ use scrubjay_core::rules::{Judge, Rules};
 use scrubjay_core::units::{parse_duration, parse_size};
 use scrubjay_gateway::bridge::endpoint::Endpoint;
 use scrubjay_gateway::config::HttpConfig;
-use scrubjay_gateway::relay::{self, Options};
+use scrubjay_gateway::relay::{Durability, OnRecordFailure, Options};
 use scrubjay_gateway::{pipe, tree, warden, wrap};
 use scrubjay_tape::clock_trust::ClockReading;
 use scrubjay_tape::conversation::{self, Conversation};
@@ -31,6 +32,12 @@ use scrubjay_tape::retention::Expired;
 use super::index::background;
 use crate::cli::Global;
 
+const EXAMPLES: &str = "\
+Examples:
+  scrubjay wrap -- npx -y @modelcontextprotocol/server-everything
+  scrubjay wrap --url https://mcp.example.com/mcp --header 'Authorization: Bearer ${TOKEN}'
+  scrubjay wrap --listen 127.0.0.1:7421 -- npx -y @modelcontextprotocol/server-everything";
+
 /// Record one server, transparently
 ///
 /// Starts COMMAND and passes messages between it and standard input and output, unchanged; each is recorded before
@@ -38,6 +45,7 @@ use crate::cli::Global;
 /// server is one on Streamable HTTP; with --listen, hosts connect over Streamable HTTP.
 #[derive(Debug, Args)]
 #[command(
+    after_help = EXAMPLES,
     group = clap::ArgGroup::new("server").required(true),
     override_usage = "scrubjay wrap [OPTIONS] -- COMMAND...\n       scrubjay wrap [OPTIONS] --url URL"
 )]
@@ -60,10 +68,10 @@ pub(crate) struct WrapArgs {
     #[arg(long, value_name = "FILE", requires = "listen")]
     auth_token_file: Option<PathBuf>,
     /// Choose what happens to messages when the tape cannot be written [default: stop]
-    #[arg(long, value_enum, value_name = "WHAT")]
+    #[arg(long, value_parser = values(&ON_RECORD_FAILURE), value_name = "WHAT")]
     on_record_failure: Option<OnRecordFailure>,
     /// Choose what a recorded message must survive before it is passed on [default: process]
-    #[arg(long, value_enum, value_name = "WHAT")]
+    #[arg(long, value_parser = values(&DURABILITY), value_name = "WHAT")]
     durability: Option<Durability>,
     /// Refuse messages longer than this [default: 16MiB]
     #[arg(long, value_parser = parse_message_size, value_name = "SIZE")]
@@ -79,21 +87,32 @@ pub(crate) struct WrapArgs {
     command: Vec<OsString>,
 }
 
-// This and `Durability` repeat enums of the relay, which knows nothing of command lines and their help.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum OnRecordFailure {
-    /// They are not passed on; requests are answered with an error that says why
-    Stop,
-    /// They are passed on, and the tape says later how many are missing
-    Forward,
-}
+/// The values of a flag: name, help and meaning of each. Tables and not clap's derive, because the types are the relay's,
+/// which knows nothing of command lines.
+type Values<T> = [(&'static str, &'static str, T)];
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Durability {
-    /// The end of any process, even by kill -9
-    Process,
-    /// The loss of power
-    Power,
+static ON_RECORD_FAILURE: [(&str, &str, OnRecordFailure); 2] = [
+    (
+        "stop",
+        "They are not passed on; requests are answered with an error that says why",
+        OnRecordFailure::Stop,
+    ),
+    ("forward", "They are passed on, and the tape says later how many are missing", OnRecordFailure::Forward),
+];
+static DURABILITY: [(&str, &str, Durability); 2] = [
+    ("process", "The end of any process, even by kill -9", Durability::Process),
+    ("power", "The loss of power", Durability::Power),
+];
+
+/// Makes the parser of a flag from the table of its values.
+fn values<T: Copy + Send + Sync + 'static>(
+    all: &'static Values<T>,
+) -> impl TypedValueParser<Value = T> + 'static {
+    let names = all.iter().map(|(name, help, _)| PossibleValue::new(*name).help(*help));
+    PossibleValuesParser::new(names).map(move |given| {
+        let value = all.iter().find(|(name, ..)| *name == given);
+        value.expect("the parser takes only the names of the table").2
+    })
 }
 
 pub(crate) fn run(global: &Global, args: &WrapArgs) -> anyhow::Result<ExitCode> {
@@ -106,12 +125,12 @@ pub(crate) fn run(global: &Global, args: &WrapArgs) -> anyhow::Result<ExitCode> 
             let ended = runtime
                 .block_on(warden::watch_over(args.listen.is_some()))
                 .context("cannot start the recorder")?;
+            let loaded = listening.map_or_else(|| global.load(), |(loaded, _)| Ok(loaded));
             if ended.was_killed {
                 // The worker could not seal its tapes itself.
-                sweep(&global.home()?);
+                sweep(&global.home_of(&loaded)?);
             }
             // By the warden, which is there even if the worker was killed.
-            let loaded = listening.map_or_else(|| global.load(), |(loaded, _)| Ok(loaded));
             if let Ok(loaded) = loaded {
                 background::start_at_end(global, &loaded);
             }
@@ -132,9 +151,9 @@ fn work(
     runtime: &tokio::runtime::Runtime,
     warden: rustix::process::Pid,
 ) -> anyhow::Result<ExitCode> {
-    let home = global.home()?;
     let (loaded, http) = listening.unzip();
-    let settings = settings(global, args, &home, loaded)?;
+    let (loaded, home) = configuration(global, loaded)?;
+    let settings = settings(args, &loaded, &home)?;
     let remote = endpoint(args)?;
     let subject = subject(args, &home, remote.as_ref(), warden);
     let starter = background::Starter::new(global, settings.indexes_in_background);
@@ -191,14 +210,9 @@ impl Settings {
     }
 }
 
-/// Returns how to relay and record: flags first, then the configuration, which is loaded unless it is given.
-fn settings(
-    global: &Global,
-    args: &WrapArgs,
-    home: &Home,
-    loaded: Option<Loaded>,
-) -> anyhow::Result<Settings> {
-    let loaded = match loaded.map_or_else(|| global.load(), Ok) {
+/// Returns the configuration, which is loaded unless it is given, and the data directory.
+fn configuration(global: &Global, loaded: Option<Loaded>) -> anyhow::Result<(Loaded, Home)> {
+    let (loaded, home) = match loaded.map_or_else(|| global.load(), Ok) {
         // Recording without the redaction and the rules that the user asked for would be worse than not starting.
         Err(e) if is_about_recorder(&e) => return Err(e),
         Err(e) => {
@@ -207,25 +221,26 @@ fn settings(
             let own = global.load_own()?;
             let wrong: Vec<String> = problems(&e).iter().map(ToString::to_string).collect();
             say(&format!("the project's configuration is not used: {}", wrong.join("; ")));
-            own
+            // The project may have its recordings in a directory of its own all the same.
+            (own, global.home()?)
         }
-        Ok(loaded) => loaded,
+        Ok(loaded) => {
+            let home = loaded.home()?;
+            (loaded, home)
+        }
     };
     if !global.quiet {
         loaded.notices.iter().for_each(|notice| say(notice));
     }
-    let mut settings = Settings::of(&loaded, home)?;
+    Ok((loaded, home))
+}
+
+/// Returns how to relay and record: flags first, then the configuration.
+fn settings(args: &WrapArgs, loaded: &Loaded, home: &Home) -> anyhow::Result<Settings> {
+    let mut settings = Settings::of(loaded, home)?;
     let (options, limits) = (&mut settings.options, &mut settings.limits);
-    match args.on_record_failure {
-        Some(OnRecordFailure::Stop) => options.on_record_failure = relay::OnRecordFailure::Stop,
-        Some(OnRecordFailure::Forward) => options.on_record_failure = relay::OnRecordFailure::Forward,
-        None => {}
-    }
-    match args.durability {
-        Some(Durability::Process) => options.durability = relay::Durability::Process,
-        Some(Durability::Power) => options.durability = relay::Durability::Power,
-        None => {}
-    }
+    options.on_record_failure = args.on_record_failure.unwrap_or(options.on_record_failure);
+    options.durability = args.durability.unwrap_or(options.durability);
     options.message_bytes_max = args.max_message_size.unwrap_or(options.message_bytes_max);
     limits.tape_bytes_max = args.max_tape_size.unwrap_or(limits.tape_bytes_max);
     limits.tape_duration_max = args.max_tape_duration.unwrap_or(limits.tape_duration_max);
@@ -236,7 +251,7 @@ fn settings(
 /// Refuses `durability: power` together with messages that are passed on before they are written.
 pub(super) fn check_durability(options: Options, policy: &Policy) -> anyhow::Result<()> {
     anyhow::ensure!(
-        options.durability == relay::Durability::Process || policy.buffer_max.is_none(),
+        options.durability == Durability::Process || policy.buffer_max.is_none(),
         "durability `power` requires that every message is written before it is passed on: switch \
          recorder.performance.async_storage off, or use durability `process`"
     );

@@ -8,13 +8,13 @@ use super::LineSink;
 use super::hidden_secrets::HiddenSecrets;
 use super::log_writer::{Format, clean};
 
-type To = Box<dyn Fn(&str) + Send + Sync>;
+type LineReceiver = Box<dyn Fn(&str) + Send + Sync>;
 
 /// Passes on copies of log lines once a receiver is set.
 pub(super) struct Mirror {
     hidden: HiddenSecrets,
     redactor: Arc<Redactor>,
-    to: OnceLock<To>,
+    to: OnceLock<LineReceiver>,
 }
 
 impl Mirror {
@@ -23,7 +23,7 @@ impl Mirror {
     }
 
     /// Sets the receiver, unless there is one; returns whether it was set.
-    pub(super) fn begin(&self, to: To) -> bool {
+    pub(super) fn begin(&self, to: LineReceiver) -> bool {
         self.to.set(to).is_ok()
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use scrubjay_core::redact::Redactor;
 use scrubjay_store::ledger::revision::{self, Revision, RevisionSource, RevisionState};
-use scrubjay_store::ledger::{Ledger, Storage, Survives, blob};
+use scrubjay_store::ledger::{CommitDurability, Ledger, Storage, blob};
 use serde_json::json;
 
 use crate::harness::{Lab, text};
@@ -176,7 +176,7 @@ fn with_ledger<T>(lab: &Lab, work: impl AsyncFnOnce(&Ledger) -> T) -> T {
 /// Records the intent to create a file, like a process that is killed right after that.
 fn leave_open(lab: &Lab, workspace: &str, event_id: i64, path: &str) {
     with_ledger(lab, async |ledger| {
-        let mut write = ledger.write(Survives::Power).await.unwrap();
+        let mut write = ledger.write(CommitDurability::Power).await.unwrap();
         let after = Some(blob::put(&mut write, b"x").await.unwrap());
         let meant = Revision {
             id: 0,

@@ -7,7 +7,7 @@ use scrubjay_core::rules::{Condition, RuleMatch, ValueCheck};
 use super::changing::json_text;
 use super::{read_path, required};
 use crate::cursor::Cursor;
-use crate::setting::{Setting, choice};
+use crate::setting::{List, Setting, choice};
 
 choice!(Direction: "client_to_server" = ClientToServer, "server_to_client" = ServerToClient);
 
@@ -30,7 +30,7 @@ pub(super) fn read_match(at: &Cursor<'_>) -> RuleMatch {
 }
 
 fn read_globs(at: &Cursor<'_>) -> Vec<Glob> {
-    let Some(globs) = Vec::<Glob>::read(at) else { return Vec::new() };
+    let Some(globs) = List::<Glob>::read(at) else { return Vec::new() };
     if globs.is_empty() {
         at.wrong::<()>("must name at least one: leave it out to match all");
     }

@@ -100,7 +100,7 @@ fn wrong_rules_are_reported_with_their_line() {
             ":5: recorder.rules[2].name is required",
             ":5: recorder.rules[2].code is not a known key: known are name, match, action",
             ":11: recorder.rules[3].match.tool is not a known key: did you mean `tools`?",
-            ":9: recorder.rules[3].match.methods[0] is not a pattern: it holds '?', and only * stands for anything",
+            ":9: recorder.rules[3].match.methods[0] is not a pattern: it holds '?', and the only wildcard is *",
             ":10: recorder.rules[3].match.direction must be client_to_server or server_to_client, not \"up\"",
             ":13: recorder.rules[3].match.where[0].path is not a JSONPath: a [ without its ] at character 4 of \"$.a[\"",
             ":13: recorder.rules[3].match.where[0].matches is not a regular expression: unclosed group",

@@ -21,7 +21,7 @@ impl Loaded {
         let file = match (&serve.auth_token, &serve.auth_token_file) {
             (None, None) => return Ok(Vec::new()),
             (Some(token), None) => return Ok(vec![AuthToken { name: None, secret: token.clone() }]),
-            (Some(_), Some(_)) => return Err(wrong(&"cannot stand beside serve.auth_token: give one")),
+            (Some(_), Some(_)) => return Err(wrong(&"cannot be combined with serve.auth_token: give one")),
             (None, Some(file)) => self.base.directory.join(file),
         };
         let path = file.display();

@@ -10,10 +10,10 @@ use sqlx::{Any, AssertSqlSafe, Row};
 use super::{read_tags, scope_of, text};
 use crate::ledger::statement::select;
 use crate::ledger::words::{Term, fold_case};
-use crate::ledger::{Conn, LedgerError};
+use crate::ledger::{LedgerConnection, LedgerError};
 
 /// The most matches that are ranked, the newest: ranking reads every match.
-pub const RANKED_MAX: i64 = 1_000;
+const RANKED_MAX: i64 = 1_000;
 /// The most tags of an entry, as the toolset limits them. A search for more of them matches nothing.
 const TAGS_MAX: usize = 10;
 /// The most entries of a tag that are counted to find the rarest tag: above this, all tags count as frequent.
@@ -83,7 +83,10 @@ pub struct EntrySearchResults {
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn find(on: &mut impl Conn, search: &EntrySearch<'_>) -> Result<EntrySearchResults, LedgerError> {
+pub async fn find(
+    on: &mut impl LedgerConnection,
+    search: &EntrySearch<'_>,
+) -> Result<EntrySearchResults, LedgerError> {
     let mut tags: Vec<&str> = search.tags.iter().map(String::as_str).collect();
     // A tag that is given twice must not be a second condition.
     tags.sort_unstable();
@@ -108,7 +111,11 @@ pub async fn find(on: &mut impl Conn, search: &EntrySearch<'_>) -> Result<EntryS
 }
 
 /// Moves the tag with the fewest entries to the front.
-async fn rarest_first(on: &mut impl Conn, scope: i64, tags: &mut [&str]) -> Result<(), LedgerError> {
+async fn rarest_first(
+    on: &mut impl LedgerConnection,
+    scope: i64,
+    tags: &mut [&str],
+) -> Result<(), LedgerError> {
     let mut fewest = i64::MAX;
     // A single tag needs no comparison.
     for n in 0..if tags.len() > 1 { tags.len() } else { 0 } {
@@ -146,7 +153,7 @@ impl SearchBinds<'_> {
 
 /// Finds entries by title, tags and time, the newest first.
 async fn newest(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     search: &EntrySearch<'_>,
     scope: i64,
     pattern: Option<&str>,
@@ -193,7 +200,7 @@ async fn newest(
 
 /// Finds entries by words, the best first.
 async fn ranked(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     search: &EntrySearch<'_>,
     scope: i64,
     query: &str,

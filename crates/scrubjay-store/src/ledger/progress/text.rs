@@ -11,7 +11,7 @@ use crate::ledger::dialect::Dialect;
 use crate::ledger::full_text::{self, POSITION_MAX};
 use crate::ledger::statement::{SearchWords, change};
 use crate::ledger::words::{Term, words};
-use crate::ledger::{Conn, LedgerError, Write};
+use crate::ledger::{LedgerConnection, LedgerError, Write};
 
 /// The pages that FTS5 merges with each entry: a few each time, so that no entry waits for a large merge.
 const MERGE_PAGES: i64 = 16;

@@ -8,7 +8,7 @@ use super::scope::Scope;
 use super::{RecordError, RecordId, RecordRef, row};
 use crate::ledger::event::{EventKind, NewEvent};
 use crate::ledger::statement::{Key, change, select};
-use crate::ledger::{Conn, LedgerError, Write, project};
+use crate::ledger::{LedgerConnection, LedgerError, Write, project};
 
 /// The most sessions that are listed for a record.
 const SESSIONS_SHOWN_MAX: i64 = 50;
@@ -46,7 +46,7 @@ pub struct Activation {
 
 /// Returns the version of a record that a session has seen, if it has it activated.
 pub(super) async fn seen_version(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     session: &str,
     id: RecordId,
 ) -> Result<Option<SeenVersion>, LedgerError> {
@@ -114,7 +114,7 @@ pub async fn activate(
 /// # Errors
 /// The ledger failed.
 pub async fn active_sessions(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     collection: &RecordCollection,
     id: RecordId,
 ) -> Result<Vec<ActiveSession>, LedgerError> {
@@ -138,7 +138,7 @@ pub async fn active_sessions(
 /// # Errors
 /// The ledger failed.
 pub async fn active(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     session: &str,
     limit: i64,
 ) -> Result<(Vec<RecordId>, i64), LedgerError> {

@@ -5,7 +5,7 @@ use sqlx::Row;
 use super::RecordId;
 use crate::ledger::event::{self, Event, EventKind};
 use crate::ledger::statement::select;
-use crate::ledger::{Conn, LedgerError};
+use crate::ledger::{LedgerConnection, LedgerError};
 
 /// The kinds of events about records and sessions.
 pub const KINDS: [EventKind; 10] = [
@@ -39,7 +39,7 @@ pub struct ActivityFilter {
 /// # Errors
 /// The ledger failed.
 pub async fn recent(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     project: &str,
     filter: &ActivityFilter,
 ) -> Result<Vec<Event>, LedgerError> {
@@ -83,7 +83,7 @@ pub struct OpenSession {
 /// # Errors
 /// The ledger failed.
 pub async fn open_sessions(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     project: &str,
     limit: i64,
 ) -> Result<Vec<OpenSession>, LedgerError> {
@@ -110,7 +110,7 @@ pub async fn open_sessions(
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn count_open_sessions(on: &mut impl Conn, project: &str) -> Result<i64, LedgerError> {
+pub async fn count_open_sessions(on: &mut impl LedgerConnection, project: &str) -> Result<i64, LedgerError> {
     let row = select("SELECT count(*) FROM sessions WHERE project_id = $1 AND ended_ns IS NULL")
         .bind(project)
         .fetch_one(on.conn())

@@ -6,7 +6,7 @@ use super::collection::RecordCollection;
 use super::row::{REF, VERSION, sql};
 use super::{Record, RecordError, RecordId, RecordRef, RecordState, listing, row};
 use crate::ledger::statement::select;
-use crate::ledger::{Conn, LedgerError};
+use crate::ledger::{LedgerConnection, LedgerError};
 
 /// The most open children that are included as whole records: more would fill a model's context.
 const OPEN_CHILDREN_MAX: i64 = 50;
@@ -35,7 +35,7 @@ pub struct Bundle {
 /// # Errors
 /// There is no such record, or the ledger failed.
 pub async fn load(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     collection: &RecordCollection,
     id: RecordId,
 ) -> Result<Bundle, RecordError> {
@@ -60,7 +60,7 @@ pub async fn load(
 }
 
 async fn open_children(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     collection: &RecordCollection,
     id: RecordId,
 ) -> Result<Vec<Record>, LedgerError> {
@@ -83,7 +83,7 @@ async fn open_children(
 }
 
 async fn grandchildren(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     collection: &RecordCollection,
     id: RecordId,
 ) -> Result<(Vec<RecordRef>, i64), LedgerError> {
@@ -117,7 +117,7 @@ async fn grandchildren(
 /// # Errors
 /// The ledger failed.
 pub async fn siblings(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     collection: &RecordCollection,
     target: &RecordRef,
 ) -> Result<(Vec<RecordRef>, i64), LedgerError> {

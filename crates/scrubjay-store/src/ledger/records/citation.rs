@@ -11,7 +11,7 @@ use super::scope::Scope;
 use super::{RecordError, RecordId};
 use crate::ledger::blob::{self, Hash};
 use crate::ledger::statement::{change, select};
-use crate::ledger::{Conn, LedgerError, Write, moves, revision};
+use crate::ledger::{LedgerConnection, LedgerError, Write, moves, revision};
 
 /// The most citations of a record: each stores its lines and is compared when the record is activated.
 const CITATIONS_MAX: usize = 20;
@@ -122,7 +122,7 @@ pub(super) async fn store(
 /// # Errors
 /// The ledger failed.
 pub async fn suspects(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     collection: &RecordCollection,
     id: RecordId,
 ) -> Result<Vec<SuspectCitation>, LedgerError> {
@@ -172,13 +172,17 @@ pub async fn suspects(
     Ok(suspects)
 }
 
-async fn text(on: &mut impl Conn, hash: &Hash) -> Result<Option<String>, LedgerError> {
+async fn text(on: &mut impl LedgerConnection, hash: &Hash) -> Result<Option<String>, LedgerError> {
     let bytes = blob::get(on, hash).await?;
     Ok(diff::as_text(&bytes).map(str::to_owned))
 }
 
 /// Returns the cited lines of a content; `None` if it is not text.
-async fn lines(on: &mut impl Conn, hash: &Hash, citation: &Citation) -> Result<Option<String>, LedgerError> {
+async fn lines(
+    on: &mut impl LedgerConnection,
+    hash: &Hash,
+    citation: &Citation,
+) -> Result<Option<String>, LedgerError> {
     Ok(text(on, hash).await?.map(|text| citation.lines_of(&text)))
 }
 

@@ -8,7 +8,7 @@ use sqlx::Row;
 
 use super::RecordState;
 use crate::ledger::statement::{Key, change, select};
-use crate::ledger::{Conn, LedgerError, Write, project};
+use crate::ledger::{LedgerConnection, LedgerError, Write, project};
 
 /// A project's collection of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl Totals {
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn open(on: &mut impl Conn, project: &str) -> Result<RecordCollection, LedgerError> {
+pub async fn open(on: &mut impl LedgerConnection, project: &str) -> Result<RecordCollection, LedgerError> {
     let row = select(
         "SELECT id, last, roots, open, later, resolved, discarded FROM record_books WHERE project_id = $1",
     )

@@ -5,7 +5,7 @@ use sqlx::Row;
 
 use super::collection::RecordCollection;
 use super::{Record, RecordContent, RecordError, RecordId, row, saving};
-use crate::ledger::Conn;
+use crate::ledger::LedgerConnection;
 use crate::ledger::statement::select;
 
 /// Names a version.
@@ -43,7 +43,7 @@ impl VersionPoint {
 /// # Errors
 /// There is no such record, or it did not exist yet.
 pub async fn at(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     collection: &RecordCollection,
     id: RecordId,
     point: &VersionPoint,

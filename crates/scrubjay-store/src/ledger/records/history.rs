@@ -6,7 +6,7 @@ use super::collection::RecordCollection;
 use super::row::{VERSION, VERSION_COLUMNS, sql};
 use super::{RecordContent, RecordError, RecordId, row};
 use crate::ledger::statement::select;
-use crate::ledger::{Conn, LedgerError};
+use crate::ledger::{LedgerConnection, LedgerError};
 
 pub use super::content::VersionChange;
 
@@ -53,7 +53,7 @@ pub(super) const VERSION_ORIGIN: &str = ", v.tick, v.session_id, v.change, v.rea
 /// # Errors
 /// There is no such record, or the ledger failed.
 pub async fn versions(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     collection: &RecordCollection,
     id: RecordId,
     since_ns: i64,
@@ -85,7 +85,7 @@ pub async fn versions(
 /// # Errors
 /// The ledger failed.
 pub async fn author(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     collection: &RecordCollection,
     id: RecordId,
     version: i64,

@@ -6,7 +6,7 @@ use super::collection::RecordCollection;
 use super::row::{REF, sql};
 use super::{RecordError, RecordId, RecordRef, RecordState, row};
 use crate::ledger::statement::select;
-use crate::ledger::{Conn, LedgerError};
+use crate::ledger::{LedgerConnection, LedgerError};
 
 /// The most types in a filter: each is a bind of its own.
 pub(super) const TYPES_MAX: usize = 20;
@@ -45,7 +45,7 @@ pub enum TreePlace {
 /// # Errors
 /// The record of `place` or `after` does not exist, or the ledger failed.
 pub async fn list(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     collection: &RecordCollection,
     filter: &RecordFilter,
 ) -> Result<(Vec<RecordRef>, i64), RecordError> {
@@ -116,7 +116,7 @@ struct PlaceSql {
 }
 
 async fn tree_place_sql(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     collection: &RecordCollection,
     place: TreePlace,
 ) -> Result<PlaceSql, RecordError> {
@@ -162,7 +162,7 @@ async fn tree_place_sql(
 
 /// Returns the first children of a record: of one state, or all that are not open.
 pub(super) async fn children(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     collection: &RecordCollection,
     id: RecordId,
     state: Option<RecordState>,
@@ -190,7 +190,7 @@ pub(super) async fn children(
 /// # Errors
 /// The ledger failed.
 pub async fn newest(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     collection: &RecordCollection,
     state: Option<RecordState>,
     limit: i64,

@@ -7,7 +7,7 @@ use sqlx::any::AnyRow;
 use super::collection::RecordCollection;
 use super::{Record, RecordContent, RecordError, RecordId, RecordRef, RecordState};
 use crate::ledger::statement::select;
-use crate::ledger::{Conn, LedgerError};
+use crate::ledger::{LedgerConnection, LedgerError};
 
 /// The columns of a [`RecordRef`], from `records r`.
 pub(super) const REF: &str = "r.number, r.type, r.title, r.summary, r.state, r.parent, r.children,
@@ -115,7 +115,7 @@ pub(super) use sql;
 
 /// Returns a record's reference, if the record exists.
 pub(super) async fn find(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     collection: &RecordCollection,
     id: RecordId,
 ) -> Result<Option<RecordRef>, LedgerError> {
@@ -132,7 +132,7 @@ pub(super) async fn find(
 /// # Errors
 /// There is no such record, or the ledger failed.
 pub async fn require(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     collection: &RecordCollection,
     id: RecordId,
 ) -> Result<RecordRef, RecordError> {
@@ -144,7 +144,7 @@ pub async fn require(
 /// # Errors
 /// There is no such record or version, or the ledger failed.
 pub async fn full(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     collection: &RecordCollection,
     id: RecordId,
     version: Option<i64>,

@@ -8,7 +8,7 @@ use super::{RecordId, activation};
 use crate::ledger::event::{EventKind, NewEvent};
 use crate::ledger::session::{self, Session};
 use crate::ledger::statement::{Key, change, select};
-use crate::ledger::{Conn, LedgerError, Write};
+use crate::ledger::{LedgerConnection, LedgerError, Write};
 
 /// The most records that are listed; all are counted.
 const NAMED_MAX: i64 = 1_000;
@@ -42,7 +42,7 @@ pub struct CloseResult {
 }
 
 /// Returns the tick of a session's last save.
-pub(super) async fn last(on: &mut impl Conn, session: &str) -> Result<Option<i64>, LedgerError> {
+pub(super) async fn last(on: &mut impl LedgerConnection, session: &str) -> Result<Option<i64>, LedgerError> {
     let row = select("SELECT max(tick) FROM record_saves WHERE session_id = $1")
         .bind(session)
         .fetch_one(on.conn())

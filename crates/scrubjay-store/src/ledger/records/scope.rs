@@ -5,7 +5,7 @@ use super::collection::{self, RecordCollection};
 use crate::ledger::event::{self, NewEvent};
 use crate::ledger::project::{self, Project};
 use crate::ledger::session::{self, Caller, Session, SessionError};
-use crate::ledger::{Conn, LedgerError, Write};
+use crate::ledger::{LedgerConnection, LedgerError, Write};
 
 /// The scope of a mutation.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub struct Scope {
 /// # Errors
 /// The named project does not exist, or the ledger failed.
 pub async fn project(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     caller: &Caller,
     named: Option<&str>,
 ) -> Result<Option<Project>, RecordError> {
@@ -71,7 +71,7 @@ pub async fn enter(
 /// # Errors
 /// The ledger failed.
 pub async fn current(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     caller: &Caller,
     project: &str,
 ) -> Result<Option<Session>, LedgerError> {

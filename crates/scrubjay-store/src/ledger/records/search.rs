@@ -13,7 +13,7 @@ use crate::ledger::dialect::Dialect;
 use crate::ledger::full_text;
 use crate::ledger::statement::select;
 use crate::ledger::words::{self, Term, Word, words};
-use crate::ledger::{Conn, LedgerError};
+use crate::ledger::{LedgerConnection, LedgerError};
 
 /// The most matches that are ranked, the newest: ranking reads every match.
 pub const RANKED_MAX: i64 = 1_000;
@@ -70,7 +70,7 @@ pub struct RecordHit {
 /// # Errors
 /// The query has no words, the record to search below does not exist, or the ledger failed.
 pub async fn search(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     collection: &RecordCollection,
     search: &RecordSearch,
 ) -> Result<RecordSearchResults, RecordError> {
@@ -122,7 +122,7 @@ pub async fn search(
 
 /// Returns the newest matches with their scores, and how many there are in all.
 async fn matches(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     collection: &RecordCollection,
     expression: &str,
 ) -> Result<(Vec<(RecordId, f64)>, i64), LedgerError> {
@@ -190,6 +190,8 @@ fn expression(
 }
 
 /// Returns the text around the first match, on one line, with all matches in it marked.
+///
+/// `index/snippet.rs` says why it is not the snippet of recordings or of progress.
 fn snippet(texts: &[&str], terms: &[Term]) -> String {
     let matching = |word: &Word| {
         terms.iter().any(|term| {

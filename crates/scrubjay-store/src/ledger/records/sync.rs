@@ -7,7 +7,7 @@ use super::row::{VERSION, VERSION_COLUMNS, sql};
 use super::scope::Scope;
 use super::{RecordContent, RecordError, RecordId, row};
 use crate::ledger::statement::select;
-use crate::ledger::{Conn, LedgerError, Write, project, session};
+use crate::ledger::{LedgerConnection, LedgerError, Write, project, session};
 
 /// The most changes that one sync returns. The next one continues behind them.
 const CHANGES_MAX: i64 = 100;

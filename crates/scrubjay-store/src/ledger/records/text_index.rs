@@ -12,7 +12,7 @@ use crate::ledger::dialect::Dialect;
 use crate::ledger::full_text::{POSITION_MAX, POSITIONS_MAX};
 use crate::ledger::statement::{SearchWords, change};
 use crate::ledger::words::{Folding, words};
-use crate::ledger::{Conn, LedgerError, Write};
+use crate::ledger::{LedgerConnection, LedgerError, Write};
 
 /// How records are cut into words. It cannot change, because the words of every record are stored.
 pub(super) const FOLDING: Folding = Folding::DropAccents;

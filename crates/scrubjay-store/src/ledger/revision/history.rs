@@ -7,11 +7,11 @@ use sqlx::{Any, Row};
 use super::Revision;
 use crate::ledger::moves::{self, WorkspaceRoot};
 use crate::ledger::statement::select;
-use crate::ledger::{Conn, LedgerError};
+use crate::ledger::{LedgerConnection, LedgerError};
 
 /// Returns the last known state of a file.
 pub(crate) async fn latest(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     workspace: &str,
     path: &str,
 ) -> Result<Option<Revision>, LedgerError> {
@@ -20,7 +20,7 @@ pub(crate) async fn latest(
 
 /// Returns the last state of a file up to an event.
 pub(crate) async fn as_of(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     workspace: &str,
     path: &str,
     event: i64,
@@ -41,7 +41,7 @@ pub(crate) async fn as_of(
 
 /// Returns the first known state of a file.
 pub(crate) async fn first(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     workspace: &str,
     path: &str,
 ) -> Result<Option<Revision>, LedgerError> {
@@ -50,7 +50,7 @@ pub(crate) async fn first(
 
 /// Returns the first state of a file after a revision.
 pub(crate) async fn first_after(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     workspace: &str,
     path: &str,
     after: i64,
@@ -72,7 +72,7 @@ pub(crate) async fn first_after(
 /// # Errors
 /// The ledger failed.
 pub async fn page(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     workspace: &str,
     path: &str,
     after: i64,
@@ -94,7 +94,7 @@ pub async fn page(
 
 /// Returns the paths of a workspace's recorded files, `limit` for each of its roots.
 pub(crate) async fn paths(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     workspace: &str,
     limit: i64,
 ) -> Result<Vec<String>, LedgerError> {
@@ -118,7 +118,11 @@ pub(crate) async fn paths(
 }
 
 /// Returns how many revisions a file has.
-pub(crate) async fn count(on: &mut impl Conn, workspace: &str, path: &str) -> Result<i64, LedgerError> {
+pub(crate) async fn count(
+    on: &mut impl LedgerConnection,
+    workspace: &str,
+    path: &str,
+) -> Result<i64, LedgerError> {
     let mut total = 0;
     for root in moves::roots(on, workspace).await? {
         let row = select("SELECT count(*) FROM revisions WHERE workspace = $1 AND path = $2 AND id <= $3")
@@ -137,7 +141,7 @@ pub(crate) async fn count(on: &mut impl Conn, workspace: &str, path: &str) -> Re
 /// # Errors
 /// The ledger failed.
 pub async fn pending(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     workspace: &str,
     path: Option<&str>,
 ) -> Result<Vec<Revision>, LedgerError> {
@@ -157,7 +161,7 @@ pub async fn pending(
 
 /// Runs a statement for each root that the workspace had; returns the revisions in order.
 async fn of_all_roots(
-    on: &mut impl Conn,
+    on: &mut impl LedgerConnection,
     workspace: &str,
     statement: impl Fn(&WorkspaceRoot) -> Query<'static, Any, AnyArguments>,
 ) -> Result<Vec<Revision>, LedgerError> {

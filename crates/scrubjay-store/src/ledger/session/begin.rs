@@ -7,7 +7,7 @@ use super::end::was_deserted;
 use super::{COMMAND, Caller, HOST_PROCESS, ID_CHARS_MAX, Session, SessionError, get, sessions, update};
 use crate::ledger::event::{self, EventKind, NewEvent};
 use crate::ledger::statement::{Key, change, select};
-use crate::ledger::{Conn, LedgerError, Write, project};
+use crate::ledger::{LedgerConnection, LedgerError, Write, project};
 use scrubjay_tape::conversation::random_id;
 
 /// Separates a conversation's key from the project, for a conversation that works on several projects. No id of a
@@ -36,14 +36,20 @@ impl Caller {
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn of_caller(on: &mut impl Conn, caller: &Caller) -> Result<Option<Session>, LedgerError> {
+pub async fn of_caller(
+    on: &mut impl LedgerConnection,
+    caller: &Caller,
+) -> Result<Option<Session>, LedgerError> {
     match of_connection(on, caller).await? {
         Some(session) => Ok(Some(session)),
         None => of_conversation(on, caller).await,
     }
 }
 
-async fn of_connection(on: &mut impl Conn, caller: &Caller) -> Result<Option<Session>, LedgerError> {
+async fn of_connection(
+    on: &mut impl LedgerConnection,
+    caller: &Caller,
+) -> Result<Option<Session>, LedgerError> {
     let row = select(sessions!("JOIN connections c ON c.session_id = s.id WHERE c.id = $1"))
         .bind(&caller.connection)
         .fetch_optional(on.conn())
@@ -51,7 +57,10 @@ async fn of_connection(on: &mut impl Conn, caller: &Caller) -> Result<Option<Ses
     Ok(row.as_ref().map(Session::of).transpose()?)
 }
 
-async fn of_conversation(on: &mut impl Conn, caller: &Caller) -> Result<Option<Session>, LedgerError> {
+async fn of_conversation(
+    on: &mut impl LedgerConnection,
+    caller: &Caller,
+) -> Result<Option<Session>, LedgerError> {
     let row = select(sessions!("JOIN callers c ON c.session_id = s.id WHERE c.caller = $1"))
         .bind(&caller.conversation)
         .fetch_optional(on.conn())

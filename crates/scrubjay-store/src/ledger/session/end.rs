@@ -7,7 +7,7 @@ use super::begin::IN_PROJECT;
 use super::{CONNECTION, Caller, HOST_PROCESS, Session, get, sessions, update};
 use crate::ledger::event::{self, EventKind, NewEvent};
 use crate::ledger::statement::{Key, change, select};
-use crate::ledger::{Conn, Ledger, LedgerError, Survives, Write};
+use crate::ledger::{CommitDurability, Ledger, LedgerConnection, LedgerError, Write};
 use scrubjay_tape::claim::ClaimHolder;
 use scrubjay_tape::clock;
 
@@ -90,7 +90,7 @@ async fn end_deserted(write: &mut Write, session: Session, why: &str) -> Result<
 }
 
 /// Tells whether a session ended only because it had no connections any more.
-pub(super) async fn was_deserted(on: &mut impl Conn, session: &str) -> Result<bool, LedgerError> {
+pub(super) async fn was_deserted(on: &mut impl LedgerConnection, session: &str) -> Result<bool, LedgerError> {
     let row = select(
         "SELECT details FROM events WHERE session_id = $1 AND kind = 'session_closed' ORDER BY id DESC LIMIT 1",
     )
@@ -148,7 +148,7 @@ pub async fn end_departed(
     if departed.is_empty() && silent.is_empty() {
         return Ok(0);
     }
-    let mut write = ledger.write(Survives::Power).await?;
+    let mut write = ledger.write(CommitDurability::Power).await?;
     let mut ended = 0;
     for connection in &departed {
         ended += leave(&mut write, connection, "the process that served it is gone").await?.len();
@@ -166,7 +166,7 @@ pub async fn end_departed(
     Ok(ended)
 }
 
-async fn processes(on: &mut impl Conn) -> Result<Vec<String>, LedgerError> {
+async fn processes(on: &mut impl LedgerConnection) -> Result<Vec<String>, LedgerError> {
     let rows = select("SELECT DISTINCT process FROM connections WHERE process IS NOT NULL")
         .fetch_all(on.conn())
         .await?;
@@ -174,7 +174,11 @@ async fn processes(on: &mut impl Conn) -> Result<Vec<String>, LedgerError> {
 }
 
 /// Returns the connections of a process whose sessions were last active before a time.
-async fn connections(on: &mut impl Conn, process: &str, before_ns: i64) -> Result<Vec<String>, LedgerError> {
+async fn connections(
+    on: &mut impl LedgerConnection,
+    process: &str,
+    before_ns: i64,
+) -> Result<Vec<String>, LedgerError> {
     let rows = select(
         "SELECT c.id FROM connections c JOIN sessions s ON s.id = c.session_id
          WHERE c.process = $1 AND s.last_activity_ns < $2 ORDER BY c.id",
@@ -188,7 +192,7 @@ async fn connections(on: &mut impl Conn, process: &str, before_ns: i64) -> Resul
 
 /// Returns open sessions in which nothing happened since a time and that no process serves: those of commands, and
 /// those that earlier versions left open.
-async fn silent(on: &mut impl Conn, before_ns: i64) -> Result<Vec<String>, LedgerError> {
+async fn silent(on: &mut impl LedgerConnection, before_ns: i64) -> Result<Vec<String>, LedgerError> {
     let rows = select(
         "SELECT s.id FROM sessions s WHERE s.ended_ns IS NULL AND s.last_activity_ns < $1
              AND NOT EXISTS (SELECT 1 FROM connections c WHERE c.session_id = s.id AND c.process IS NOT NULL)

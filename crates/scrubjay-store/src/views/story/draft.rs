@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use scrubjay_core::shorten::shortened;
+
 use super::{Chapter, Iteration, Quote, StoryNote, StoryTotals};
 use crate::ledger::event::{Event, EventKind};
 use crate::ledger::plan::PlanStep;
 use crate::ledger::revision::{Revision, RevisionSource, RevisionState};
-use crate::views::{budget, event_text, iso, steps};
+use crate::views::{event_text, iso, steps};
 
 /// A step's text is cut to this number of characters.
 const STEP_CHARS_MAX: usize = 200;
@@ -128,7 +130,7 @@ impl ChapterDraft {
             number: step.map(|s| steps::number(s.plan, s.index)),
             index: step.map(|s| s.index),
             plan: step.map(|s| s.plan),
-            step: step.map(|s| budget::cut(&s.text, STEP_CHARS_MAX).into_owned()),
+            step: step.map(|s| shortened(&s.text, STEP_CHARS_MAX).into_owned()),
             status: step.map(|s| s.status),
             began: self.first_ns.map(iso),
             iterations,

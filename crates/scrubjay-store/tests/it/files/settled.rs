@@ -6,7 +6,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use scrubjay_store::files::{Action, FILE_BYTES_MAX, FileError};
 use scrubjay_store::ledger::event::{self, EventKind, NewEvent};
 use scrubjay_store::ledger::revision::{self, Revision, RevisionSource, RevisionState};
-use scrubjay_store::ledger::{Survives, blob, session};
+use scrubjay_store::ledger::{CommitDurability, blob, session};
 
 use super::{Place, text};
 use crate::database::{Database, caller, on_both};
@@ -15,7 +15,7 @@ on_both![a_change_is_settled_by_what_is_there_now, an_event_reports_what_was_fou
 
 /// Records the intent to edit a file, and no outcome, as a process does that is killed in between.
 async fn record_intent(place: &Place, path: &str, before: &str, after: &str) {
-    let mut write = place.ledger.write(Survives::Power).await.unwrap();
+    let mut write = place.ledger.write(CommitDurability::Power).await.unwrap();
     let agent = caller("agent");
     let session = session::current(&mut write, &agent, None).await.unwrap();
     let event = NewEvent::new(EventKind::FileEdit, format!("edit {path}")).about(path);
@@ -91,7 +91,7 @@ async fn an_event_reports_what_was_found(database: Database) {
     std::fs::create_dir(place.root.join("directory")).unwrap();
     place.files.settle(&caller("next")).await.unwrap();
     let session = {
-        let mut write = place.ledger.write(Survives::Power).await.unwrap();
+        let mut write = place.ledger.write(CommitDurability::Power).await.unwrap();
         session::current(&mut write, &caller("agent"), None).await.unwrap()
     };
     let events = place.events(&session.id).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use scrubjay_store::ledger::records::{
     self, OnConflict, RecordChanges, RecordId, UpdateOutcome, activation, collection, history,
 };
-use scrubjay_store::ledger::{Ledger, Survives};
+use scrubjay_store::ledger::{CommitDurability, Ledger};
 
 use super::{new, scope};
 use crate::database::{Database, on_both};
@@ -18,7 +18,7 @@ const ROUNDS: usize = 12;
 /// Each writer opens the ledger itself, as a process does; all append lines to R001 and create records.
 async fn writers_lose_no_update(database: Database) {
     let first = database.open().await;
-    let mut write = first.write(Survives::Power).await.unwrap();
+    let mut write = first.write(CommitDurability::Power).await.unwrap();
     let mut own = scope(&mut write, "first").await;
     records::create(&mut write, &mut own, new(None, "shared", "")).await.unwrap();
     write.commit().await.unwrap();
@@ -51,7 +51,7 @@ async fn work(storage: Arc<scrubjay_store::ledger::Storage>, n: usize) -> Vec<i6
     let mut created = vec![];
     for i in 0..ROUNDS {
         append(&ledger, &key, &format!("{n}/{i}")).await;
-        let mut write = ledger.write(Survives::Process).await.unwrap();
+        let mut write = ledger.write(CommitDurability::Process).await.unwrap();
         let mut own = scope(&mut write, &key).await;
         let record = records::create(&mut write, &mut own, new(Some(1), "child", "")).await.unwrap();
         write.commit().await.unwrap();
@@ -63,7 +63,7 @@ async fn work(storage: Arc<scrubjay_store::ledger::Storage>, n: usize) -> Vec<i6
 /// Reads, changes and writes in three mutations, so that others come in between; begins again if one did.
 async fn append(ledger: &Ledger, key: &str, line: &str) {
     for _ in 0..10_000 {
-        let mut write = ledger.write(Survives::Process).await.unwrap();
+        let mut write = ledger.write(CommitDurability::Process).await.unwrap();
         let own = scope(&mut write, key).await;
         activation::activate(&mut write, &own, RecordId(1), true).await.unwrap();
         let seen = records::full(&mut write, &own.collection, RecordId(1), None).await.unwrap();
@@ -71,7 +71,7 @@ async fn append(ledger: &Ledger, key: &str, line: &str) {
         tokio::task::yield_now().await;
 
         let body = format!("{}{line}\n", seen.content.body);
-        let mut write = ledger.write(Survives::Process).await.unwrap();
+        let mut write = ledger.write(CommitDurability::Process).await.unwrap();
         let mut own = scope(&mut write, key).await;
         let changes = RecordChanges { body: Some(body), ..RecordChanges::default() };
         let updated =

@@ -11,7 +11,7 @@ use scrubjay_store::ledger::records::{
     activation, collection, saving, sync,
 };
 use scrubjay_store::ledger::session::Caller;
-use scrubjay_store::ledger::{Ledger, Survives, project};
+use scrubjay_store::ledger::{CommitDurability, Ledger, project};
 
 use super::new;
 use crate::database::{Database, caller, on_both};
@@ -273,7 +273,7 @@ fn numbers(ids: &[RecordId]) -> Vec<usize> {
 }
 
 async fn real(ledger: &Ledger, caller: &Caller, n: usize, command: &Command) -> Effect {
-    let mut write = ledger.write(Survives::Process).await.unwrap();
+    let mut write = ledger.write(CommitDurability::Process).await.unwrap();
     let mut scope = records::enter(&mut write, caller, None, None).await.unwrap();
     let write_ref = &mut write;
     let result = match command {

@@ -11,7 +11,9 @@ pub(super) fn check(installation: &Installation, findings: &mut Findings) {
         Ok(files) => files,
         Err(e) => {
             let what = format!("{:#}", anyhow::Error::from(e));
-            return findings.wrong(what, "give yourself access to the data directory");
+            let root = installation.home.root().display();
+            let fix = format!("sudo chown -R \"$(id -un)\" '{root}' && chmod -R u+rwX '{root}'");
+            return findings.wrong(what, fix);
         }
     };
     let all = catalog::read_all(&installation.home, &files);

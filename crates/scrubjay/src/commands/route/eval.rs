@@ -17,6 +17,12 @@ use super::{cases, tapes};
 use crate::cli::Global;
 use crate::render::{Align, Table, print_json};
 
+const EXAMPLES: &str = "\
+Examples:
+  scrubjay route eval --from-tapes
+  scrubjay route eval --from-tapes --compare bm25
+  scrubjay route eval --catalog catalog.json --cases cases.jsonl --limit 5";
+
 /// Measure how well the right tools are found for tasks, without a model
 ///
 /// The catalog is `[{"backend": …, "tools": [{"name", "description", "inputSchema"}]}]`, with tools as servers list
@@ -24,6 +30,7 @@ use crate::render::{Align, Table, print_json};
 /// task, so that none should be chosen. --from-tapes takes both from this installation's recordings: the tasks, and the
 /// calls that carried them out.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct EvalArgs {
     /// The catalog file: the tools to choose from
     #[arg(long, value_name = "FILE", required_unless_present = "from_tapes")]

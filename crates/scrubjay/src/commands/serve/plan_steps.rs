@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
+use scrubjay_core::shorten::shortened;
 use scrubjay_gateway::gateway::{PlanRecorder, RecordedPlan, StepProgress};
-use scrubjay_store::ledger::Survives;
+use scrubjay_store::ledger::CommitDurability;
 use scrubjay_store::ledger::plan::{self, STEP_CHARS_MAX, StepStatus};
 use scrubjay_store::ledger::session;
-use scrubjay_store::views::budget::cut;
 use scrubjay_tools::Shared;
 use serde_json::Value;
 
@@ -39,12 +39,12 @@ pub(super) fn recorder(shared: Arc<Shared>) -> PlanRecorder {
 async fn add(shared: &Shared, caller: &Value, steps: &[String]) -> anyhow::Result<Vec<i64>> {
     let caller = shared.caller_of_meta(caller);
     // One transaction, so that the ledger never has only a part of a plan.
-    let mut write = shared.ledger().await?.write(Survives::Power).await?;
+    let mut write = shared.ledger().await?.write(CommitDurability::Power).await?;
     let mut session = session::current(&mut write, &caller, None).await?;
     let mut ids = Vec::with_capacity(steps.len());
     for step in steps {
         // The router words them from a task, which may be of any length.
-        let step = cut(step, STEP_CHARS_MAX);
+        let step = shortened(step, STEP_CHARS_MAX);
         ids.push(plan::append(&mut write, &caller, &mut session, &step).await?.id);
     }
     write.commit().await?;
@@ -59,7 +59,7 @@ async fn mark(
     progress: StepProgress,
 ) -> anyhow::Result<()> {
     let caller = shared.caller_of_meta(&recorded.caller);
-    let mut write = shared.ledger().await?.write(Survives::Power).await?;
+    let mut write = shared.ledger().await?.write(CommitDurability::Power).await?;
     let mut session = session::current(&mut write, &caller, None).await?;
     let steps = plan::steps(&mut write, &session.id).await?;
     // The agent may have begun another session in between.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use scrubjay_store::ledger::session;
 use scrubjay_store::views::sessions::{self, SessionSummary};
-use scrubjay_tape::catalog;
+use scrubjay_tape::catalog::{self, Overview};
 
 use crate::cli::Global;
 use crate::commands::ledger;
@@ -33,7 +33,7 @@ pub(crate) fn run(global: &Global, args: &LsArgs) -> anyhow::Result<ExitCode> {
     let wanted = |session: &SessionSummary| {
         args.project.is_none() || session.project_id.as_ref() == args.project.as_ref()
     };
-    let (shown, total) = matching(global, wanted, args.limit)?;
+    let Matching { sessions: shown, total, .. } = matching(global, wanted, args.limit)?;
     if global.json {
         print_json(&shown)?;
         return Ok(ExitCode::SUCCESS);
@@ -53,12 +53,22 @@ pub(crate) fn run(global: &Global, args: &LsArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the first sessions that match, from the ledger and the tapes, and how many match in all.
+/// The sessions that match, and the tapes that were read to find them.
+pub(super) struct Matching {
+    /// The first of them.
+    pub(super) sessions: Vec<SessionSummary>,
+    /// How many there are in all.
+    total: usize,
+    /// The tapes of all sessions.
+    pub(super) tapes: Vec<Overview>,
+}
+
+/// Finds the first sessions that match, in the ledger and on the tapes.
 pub(super) fn matching(
     global: &Global,
     wanted: impl Fn(&SessionSummary) -> bool,
     limit: usize,
-) -> anyhow::Result<(Vec<SessionSummary>, usize)> {
+) -> anyhow::Result<Matching> {
     ledger::within(global, async |ledger, loaded| {
         let home = loaded.home()?;
         let mut read = ledger.read().await?;
@@ -70,7 +80,7 @@ pub(super) fn matching(
         let total = all.len();
         all.truncate(limit);
         sessions::count_steps(&mut read, &mut all).await?;
-        Ok((all, total))
+        Ok(Matching { sessions: all, total, tapes })
     })
 }
 

@@ -17,11 +17,18 @@ use crate::cli::Global;
 use crate::commands::ledger;
 use crate::render::{print_diff, print_json, print_lines};
 
+const EXAMPLES: &str = "\
+Examples:
+  scrubjay session timeline latest          # lists the events and their numbers
+  scrubjay session rewind latest --to 12    # shows what would change
+  scrubjay session rewind latest --to 12 --file src/main.rs --yes";
+
 /// Restore files to their state after an event
 ///
 /// Shows what would change, and changes it only with --yes. What it restores is recorded as new changes, so that it can
 /// be undone, too.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct RewindArgs {
     /// The session: its id, a prefix of it, the host's own id of the conversation, or latest
     session: String,

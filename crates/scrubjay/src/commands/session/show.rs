@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use clap::Args;
 use scrubjay_core::units;
 use scrubjay_store::views::sessions::SessionSummary;
-use scrubjay_tape::catalog::{self, Overview};
+use scrubjay_tape::catalog::Overview;
 use serde_json::json;
 
-use super::ls;
+use super::ls::{self, Matching};
 use crate::cli::Global;
 use crate::render::{Align, Table, local_time, print_json};
 
@@ -21,10 +21,9 @@ pub(crate) struct ShowArgs {
 
 pub(crate) fn run(global: &Global, args: &ShowArgs) -> anyhow::Result<ExitCode> {
     // Not looked up in the ledger alone: a session that called no toolset is only on tapes.
-    let (all, _) = ls::matching(global, |session| may_be_meant(session, &args.session), usize::MAX)?;
-    let session = find(all, &args.session)?;
-    let home = global.home()?;
-    let mut tapes = catalog::read_all(&home, &home.list()?);
+    let Matching { sessions, mut tapes, .. } =
+        ls::matching(global, |session| may_be_meant(session, &args.session), usize::MAX)?;
+    let session = find(sessions, &args.session)?;
     tapes.retain(|tape| tape.session().id == session.id);
     if global.json {
         let tapes: Vec<_> = tapes.iter().map(|tape| tape.file.id.to_string()).collect();

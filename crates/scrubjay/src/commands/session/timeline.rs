@@ -3,10 +3,11 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use scrubjay_core::shorten::shortened;
 use scrubjay_core::units::counted;
 use scrubjay_store::ledger::event::EventKind;
 use scrubjay_store::ledger::revision::RevisionState;
-use scrubjay_store::views::budget::{Window, cut};
+use scrubjay_store::views::budget::Window;
 use scrubjay_store::views::timeline;
 
 use super::open_session;
@@ -53,7 +54,7 @@ pub(crate) fn run(global: &Global, args: &TimelineArgs) -> anyhow::Result<ExitCo
         let bad = event.kind == EventKind::FileRefused || is_open;
         // The time of day in `2026-11-17T08:00:00Z`; the date would take the room of the description.
         let time = event.at.get(11..19).unwrap_or(&event.at);
-        let step = event.step.as_ref().map(|step| cut(&step.to_string(), STEP_CHARS_MAX).into_owned());
+        let step = event.step.as_ref().map(|step| shortened(&step.to_string(), STEP_CHARS_MAX).into_owned());
         table.row(
             bad,
             &[

@@ -36,19 +36,20 @@ struct FirstLine {
     tape: Header,
 }
 
-pub(crate) fn run(global: &Global, home: &Home, args: &ImportArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(global: &Global, args: &ImportArgs) -> anyhow::Result<ExitCode> {
+    let (loaded, home) = global.load_with_home()?;
     home.create()?;
     let mut file =
         std::fs::File::open(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;
     let mut start = Vec::new();
     file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut start)?;
-    let redactor = global.load()?.redactor(Some(home))?;
+    let redactor = loaded.redactor(Some(&home))?;
     let id = if start == MAGIC {
-        import_native(home, args, &redactor)?
+        import_native(&home, args, &redactor)?
     } else {
         // Opened again, because the beginning was read above.
         let file = BufReader::new(std::fs::File::open(&args.file)?);
-        import_lines(home, file, &args.file.display().to_string(), &redactor)?
+        import_lines(&home, file, &args.file.display().to_string(), &redactor)?
     };
     if global.json {
         print_json(&serde_json::json!({ "id": id }))?;

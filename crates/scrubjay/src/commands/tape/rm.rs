@@ -44,14 +44,16 @@ pub(crate) struct RmArgs {
     yes: bool,
 }
 
-pub(crate) fn run(global: &Global, home: &Home, args: &RmArgs) -> anyhow::Result<ExitCode> {
-    let all = catalog::read_all(home, &home.list()?);
+pub(crate) fn run(global: &Global, args: &RmArgs) -> anyhow::Result<ExitCode> {
+    // Before anything is removed, because without the configuration the index cannot be cleaned.
+    let (loaded, home) = global.load_with_home()?;
+    let all = catalog::read_all(&home, &home.list()?);
     let (wanted, in_doubt) = match args.older_than {
         Some(age) => {
-            check_clock(home, args, age)?;
+            check_clock(&home, args, age)?;
             ended_before(&all, age, args.trust_clock)
         }
-        None => (named(home, &all, &args.ids)?, Vec::new()),
+        None => (named(&home, &all, &args.ids)?, Vec::new()),
     };
     if !in_doubt.is_empty() && !global.json && !global.quiet {
         tell_of_doubt(&in_doubt)?;
@@ -76,7 +78,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &RmArgs) -> anyhow::Result
         home.remove(&tape.file, RemovedBy::Person)?;
     }
     home.forget_ends()?;
-    crate::commands::index::forget_removed(global, home)?;
+    crate::commands::index::forget_removed(global, &loaded, &home)?;
     if global.json {
         print_json(&serde_json::json!({ "removed": ids, "in_doubt": in_doubt }))?;
     } else if !global.quiet {

@@ -10,12 +10,17 @@ use scrubjay_core::query::{self, SearchQuery};
 use scrubjay_core::units;
 use scrubjay_store::index::{Facet, SearchResults, Snippet, TapeHit};
 use scrubjay_tape::clock;
-use scrubjay_tape::home::Home;
 
 use crate::cli::{Global, WRONG_USAGE, tell};
 use crate::commands::index;
 use crate::pager::Pager;
 use crate::render::{Align, Table, local_time, print_json};
+
+const EXAMPLES: &str = "\
+Examples:
+  scrubjay tape search tool:read_file error:true since:yesterday
+  scrubjay tape search 'tool:write_file -arg.path~/tmp >0.5s sort:took'
+  scrubjay tape search --facets 'tokens:>5000' since:7d";
 
 /// Search all recordings
 ///
@@ -38,7 +43,7 @@ use crate::render::{Align, Table, local_time, print_json};
 ///   sort:took sort:size sort:tokens sort:-time limit:50 offset:20
 ///                                           order and page
 #[derive(Debug, Args)]
-#[command(verbatim_doc_comment)]
+#[command(verbatim_doc_comment, after_help = EXAMPLES)]
 pub(crate) struct SearchArgs {
     /// What to look for, for example: tool:read_file error:true >500ms since:2d '"connection refused"'
     #[arg(value_name = "QUERY")]
@@ -72,7 +77,7 @@ pub(crate) fn marked_words(args: impl Iterator<Item = OsString>) -> Vec<OsString
     marked
 }
 
-pub(crate) fn run(global: &Global, home: &Home, args: &SearchArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(global: &Global, args: &SearchArgs) -> anyhow::Result<ExitCode> {
     let words: Vec<&str> = args.query.iter().map(|word| word.strip_prefix(MARK).unwrap_or(word)).collect();
     let typed = words.join(" ");
     let query = match query::parse(&typed, clock::now().wall_ns, crate::render::zone()) {
@@ -84,7 +89,8 @@ pub(crate) fn run(global: &Global, home: &Home, args: &SearchArgs) -> anyhow::Re
             return Ok(ExitCode::from(WRONG_USAGE));
         }
     };
-    let (runtime, index) = index::open_current(global, home)?;
+    let (loaded, home) = global.load_with_home()?;
+    let (runtime, index) = index::open_current(global, &home, &loaded.storage()?)?;
     let found = runtime.block_on(async {
         let found = index.search(&query).await;
         index.close().await;

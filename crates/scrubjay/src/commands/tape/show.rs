@@ -23,8 +23,15 @@ use crate::cli::Global;
 use crate::pager::Pager;
 use crate::render::{Table, local_time, write_json};
 
+const EXAMPLES: &str = "\
+Examples:
+  scrubjay tape show                           # the newest conversation
+  scrubjay tape show latest --entry 3          # one message in full
+  scrubjay tape show latest --entry 3 --raw    # only its bytes, for another program";
+
 /// Show the entries of a recording: requests, responses, failures
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct ShowArgs {
     /// The tape: its id, a prefix of it, `latest` (the newest conversation), a file (a tape or an export of
     /// one), or - for standard input

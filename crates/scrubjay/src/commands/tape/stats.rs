@@ -8,7 +8,6 @@ use scrubjay_core::analysis::{Analysis, analyse};
 use scrubjay_core::selection::LeftOut;
 use scrubjay_core::stats::TapeMetadata;
 use scrubjay_core::units;
-use scrubjay_tape::home::Home;
 use serde::Serialize;
 
 use crate::cli::Global;
@@ -43,9 +42,10 @@ struct StatsReport<'a> {
     left_out: LeftOut,
 }
 
-pub(crate) fn run(global: &Global, home: &Home, args: &StatsArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(global: &Global, args: &StatsArgs) -> anyhow::Result<ExitCode> {
+    let (loaded, home) = global.load_with_home()?;
     let tape = home.find(&args.id)?;
-    let (runtime, index) = index::open_current(global, home)?;
+    let (runtime, index) = index::open_current(global, &home, &loaded.storage()?)?;
     let (now, past) = runtime.block_on(async {
         let read = (index.calls(tape.id).await?, index.earlier_calls(tape.id).await?);
         index.close().await;
@@ -54,7 +54,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &StatsArgs) -> anyhow::Res
     let now = now.with_context(|| format!("tape {} was removed", tape.id))?;
     let analysis = analyse(&now, &past);
     // From the tape: the index, from which the analysis is made, does not have these totals.
-    let TapeMetadata { left_out, backends_ended, .. } = super::ls::metadata(home, &tape);
+    let TapeMetadata { left_out, backends_ended, .. } = super::ls::metadata(&home, &tape);
     let opened = home.open(&tape).with_context(|| format!("tape {}", tape.id))?;
     let undelivered = home.undelivered(&opened)?.messages;
     if global.json {

@@ -75,7 +75,8 @@ fn copied(global: &Global, mut from: impl Read, name: &str) -> anyhow::Result<So
     }
     let home = Home::new(scratch.path().to_owned());
     home.create()?;
-    // An export may hold secrets, and this writes it to a disk.
+    // An export may hold secrets, and this writes it to a disk. The configuration is loaded only here, so that a tape can be
+    // shown even if something in the configuration is wrong.
     let redactor = global.load()?.redactor(None)?;
     import::import_lines(&home, io::BufReader::new(whole), name, &redactor)?;
     let file = home.find("latest")?;
