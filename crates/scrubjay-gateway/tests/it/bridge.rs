@@ -11,7 +11,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 
 use crate::rig::{self, Rig};
-use crate::scripted::{Act, Asked, Scripted, broken_events, events, json, whole};
+use crate::scripted_server::{Act, Asked, Scripted, broken_events, events, json, whole};
 
 /// Longest anything here may take.
 const LIMIT: Duration = Duration::from_secs(20);

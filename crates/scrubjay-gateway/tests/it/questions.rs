@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::rig::{Client, READ_WAIT_MAX, Rig, remote, text};
-use crate::scripted::{Act, Asked, Scripted, events, json as answer, whole};
+use crate::scripted_server::{Act, Asked, Scripted, events, json as answer, whole};
 
 const CALLS_EACH: u64 = 10;
 
