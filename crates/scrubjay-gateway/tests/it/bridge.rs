@@ -13,8 +13,8 @@ use tokio::sync::mpsc;
 use crate::rig::{self, Rig};
 use crate::scripted_server::{Act, Asked, Scripted, broken_events, events, json, whole};
 
-/// Longest anything here may take.
-const LIMIT: Duration = Duration::from_secs(20);
+/// How long a test waits for one line, and a backend for an answer.
+const STEP_DEADLINE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Client {
     received: mpsc::Receiver<ReceivedLine>,
@@ -43,7 +43,7 @@ impl Client {
 
     /// Hears a line, and on which request's stream it came.
     async fn hear_on(&mut self) -> Option<(String, Option<u64>)> {
-        let heard = tokio::time::timeout(LIMIT, self.received.recv()).await;
+        let heard = tokio::time::timeout(STEP_DEADLINE, self.received.recv()).await;
         let heard = heard.expect("an answer in time")?;
         Some((String::from_utf8(heard.line).expect("text"), heard.stream_of))
     }
@@ -450,7 +450,7 @@ async fn a_backend_is_greeted_again_in_a_version_it_names() {
         }
     })
     .await;
-    let backend = rig::remote("old", &server.url, LIMIT);
+    let backend = rig::remote("old", &server.url, STEP_DEADLINE);
     let rig = Rig::new(&[backend], Vec::new());
     rig::Client::legacy(&rig.gateway).await.await_tools(&["t"]).await;
     let asked = server.asked();

@@ -6,24 +6,24 @@ use futures_util::future::join_all;
 use scrubjay_gateway::config::BackendConfig;
 use serde_json::{Value, json};
 
-use super::rig::{Client, READ_WAIT_MAX, Rig, program, repository, text};
+use super::rig::{Client, DEADLINE, Rig, program, repository, text};
 
 const GOOD: usize = 11;
 
 fn good(number: usize) -> BackendConfig {
     let script = repository().join("tests/backends/bad_server.py");
     let id = format!("good{number}");
-    program(&id, "python3", &["-B", script.to_str().expect("a path in UTF-8"), &id], READ_WAIT_MAX)
+    program(&id, "python3", &["-B", script.to_str().expect("a path in UTF-8"), &id], DEADLINE)
 }
 
 /// Good ones, with one that hangs, one that exits and one that floods between them.
 fn fourteen() -> Vec<BackendConfig> {
     let mut backends: Vec<BackendConfig> = (0..GOOD).map(good).collect();
-    backends.insert(2, program("hangs", "sleep", &["1000"], READ_WAIT_MAX));
-    backends.insert(5, program("exits", "false", &[], READ_WAIT_MAX));
+    backends.insert(2, program("hangs", "sleep", &["1000"], DEADLINE));
+    backends.insert(5, program("exits", "false", &[], DEADLINE));
     backends.insert(
         9,
-        program("floods", "yes", &["{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}"], READ_WAIT_MAX),
+        program("floods", "yes", &["{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}"], DEADLINE),
     );
     backends
 }

@@ -10,7 +10,7 @@ use scrubjay_gateway::config::{BackendConfig, BackendLink};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::rig::{Client, READ_WAIT_MAX, Rig, complaint, program, repository, text};
+use super::rig::{Client, DEADLINE, Rig, complaint, program, repository, text};
 
 const ERAS: [&str; 2] = ["legacy", "modern"];
 const CLIENTS: u64 = 24;
@@ -21,10 +21,7 @@ const AT_ONCE: usize = 16;
 fn server(era: &str) -> BackendConfig {
     let script = repository().join("tests/backends/handles_server.py");
     let script = script.to_str().expect("a path in UTF-8");
-    BackendConfig {
-        is_shared: true,
-        ..program("one", "python3", &["-B", script, "--era", era], READ_WAIT_MAX)
-    }
+    BackendConfig { is_shared: true, ..program("one", "python3", &["-B", script, "--era", era], DEADLINE) }
 }
 
 fn rig(era: &str) -> Rig {
@@ -77,7 +74,7 @@ async fn begin_wait(rig: &Rig, client: &Client, id: u64, meta: Value) -> tokio::
 }
 
 async fn hears(heard: &mut mpsc::Receiver<String>) -> Value {
-    let line = tokio::time::timeout(READ_WAIT_MAX, heard.recv()).await.expect("in time").expect("not over");
+    let line = tokio::time::timeout(DEADLINE, heard.recv()).await.expect("in time").expect("not over");
     serde_json::from_str(&line).expect("JSON")
 }
 
@@ -281,7 +278,7 @@ async fn a_servers_state_is_opened_for_the_client_it_was_given_to() {
 async fn a_parked_call_is_taken_up_by_its_own_client_though_others_have_its_name() {
     let script = repository().join("tests/backends/session_server.py");
     let script = script.to_str().expect("a path in UTF-8");
-    let rig = Rig::new(&[program("one", "python3", &["-B", script], READ_WAIT_MAX)], Vec::new());
+    let rig = Rig::new(&[program("one", "python3", &["-B", script], DEADLINE)], Vec::new());
     let [(a, _a), (b, _b)] = two(&rig, "modern").await;
     let mut params = json!({ "name": "ask", "arguments": {} });
     let asked = a.request(1, "tools/call", params.clone()).await;
@@ -319,7 +316,7 @@ async fn a_client_calls_off_its_own_requests_alone() {
 async fn a_question_is_answered_by_whom_it_was_put_to() {
     let script = repository().join("tests/backends/session_server.py");
     let script = script.to_str().expect("a path in UTF-8");
-    let rig = Rig::new(&[program("one", "python3", &["-B", script], READ_WAIT_MAX)], Vec::new());
+    let rig = Rig::new(&[program("one", "python3", &["-B", script], DEADLINE)], Vec::new());
     let [(a, mut to_a), (b, _b)] = two(&rig, "legacy").await;
     let asking = a.clone();
     let call = tokio::spawn(async move { asking.call(1, "ask", json!({})).await });
@@ -481,14 +478,14 @@ async fn lines_until(client: &Client, heard: &Path, awaited: &str) -> String {
         }
         unreachable!("there are ids enough")
     };
-    tokio::time::timeout(READ_WAIT_MAX, waiting).await.expect("it hears it in time")
+    tokio::time::timeout(DEADLINE, waiting).await.expect("it hears it in time")
 }
 
 #[tokio::test]
 async fn calls_that_one_client_leaves_waiting_keep_no_other_from_being_asked() {
     let script = repository().join("tests/backends/session_server.py");
     let script = script.to_str().expect("a path in UTF-8");
-    let rig = Rig::new(&[program("one", "python3", &["-B", script], READ_WAIT_MAX)], Vec::new());
+    let rig = Rig::new(&[program("one", "python3", &["-B", script], DEADLINE)], Vec::new());
     let [(a, _a), (b, _b)] = two(&rig, "modern").await;
     let mut asked = Value::Null;
     for id in 1..=64 {

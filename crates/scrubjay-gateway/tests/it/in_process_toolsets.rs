@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::sync::{broadcast, mpsc};
 
-use super::rig::{Client, READ_WAIT_MAX, Rig, program, repository, text};
+use super::rig::{Client, DEADLINE, Rig, program, repository, text};
 
 /// The eras a toolset speaks.
 #[derive(Clone, Copy)]
@@ -153,7 +153,7 @@ async fn a_restarted_backend_may_have_learnt_another_era() {
     assert!(!era(1).await && !era(2).await);
     client.call(3, "late_touch", json!({})).await;
     let mut id = 4;
-    tokio::time::timeout(READ_WAIT_MAX, async {
+    tokio::time::timeout(DEADLINE, async {
         while !era(id).await {
             id += 1;
         }
@@ -231,7 +231,7 @@ async fn a_caller_cannot_be_forged_by_saying_it_twice() {
 async fn other_backends_get_what_the_client_said() {
     let script = repository().join("tests/backends/bad_server.py");
     let args = ["-B", script.to_str().expect("a path in UTF-8"), "plain"];
-    let rig = Rig::new(&[program("plain", "python3", &args, READ_WAIT_MAX)], Vec::new());
+    let rig = Rig::new(&[program("plain", "python3", &args, DEADLINE)], Vec::new());
     let client = Client::legacy(&rig.gateway).await;
     client.await_tools(&["plain_echo"]).await;
     let params = r#"{ "name":"plain_echo" , "_meta":{"scrubjay/caller":1.0},"arguments":{"text":"x"}}"#;
@@ -246,8 +246,7 @@ async fn other_backends_get_what_the_client_said() {
 async fn heard(lines: &mut mpsc::Receiver<String>, count: usize) -> Vec<String> {
     let mut methods = Vec::new();
     for _ in 0..count {
-        let line =
-            tokio::time::timeout(READ_WAIT_MAX, lines.recv()).await.expect("in time").expect("not over");
+        let line = tokio::time::timeout(DEADLINE, lines.recv()).await.expect("in time").expect("not over");
         let line: Value = serde_json::from_str(&line).expect("JSON");
         methods.push(line["method"].as_str().unwrap_or_default().to_owned());
     }

@@ -7,13 +7,13 @@ use scrubjay_gateway::config::BackendConfig;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::rig::{Client, READ_WAIT_MAX, Rig, complaint, program, repository, text};
+use super::rig::{Client, DEADLINE, Rig, complaint, program, repository, text};
 
 fn server(id: &str, more: &[&str]) -> BackendConfig {
     let script = repository().join("tests/backends/session_server.py");
     let mut args = vec!["-B", script.to_str().expect("a path in UTF-8")];
     args.extend(more);
-    program(id, "python3", &args, READ_WAIT_MAX)
+    program(id, "python3", &args, DEADLINE)
 }
 
 fn shared(id: &str) -> BackendConfig {
@@ -187,8 +187,7 @@ async fn what_a_server_logs_between_calls_is_its_clients() {
         assert_eq!(text(&client.call(1, "log", json!({ "text": mark })).await), "logged");
     }
     for (lines, mark, other) in [(&mut to_a, "for a", "for b"), (&mut to_b, "for b", "for a")] {
-        let line =
-            tokio::time::timeout(READ_WAIT_MAX, lines.recv()).await.expect("in time").expect("not over");
+        let line = tokio::time::timeout(DEADLINE, lines.recv()).await.expect("in time").expect("not over");
         assert!(line.contains(mark) && !line.contains(other), "{line}");
         assert!(lines.try_recv().is_err(), "nobody reads another's log");
     }
@@ -280,7 +279,7 @@ async fn sessions_that_are_left_leave_nothing_behind() {
         call.await.expect("it ends");
     }
     assert_eq!(rig.gateway.session_count(), 0);
-    let deadline = tokio::time::Instant::now() + READ_WAIT_MAX;
+    let deadline = tokio::time::Instant::now() + DEADLINE;
     while scrubjay_gateway::tree::descendants().len() > ours {
         assert!(tokio::time::Instant::now() < deadline, "servers are left behind");
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::rig::{Client, READ_WAIT_MAX, Rig, remote, text};
+use crate::rig::{Client, DEADLINE, Rig, remote, text};
 use crate::scripted_server::{Act, Asked, Scripted, events, json as answer, whole};
 
 const CALLS_EACH: u64 = 10;
@@ -84,5 +84,5 @@ async fn a_question_reaches_the_client_whose_call_it_came_on() {
     one.await_tools(&["ask"]).await;
     let two = Client::legacy_with(&rig.gateway, elicits).await;
     let both = async { tokio::join!(converse(one, "one"), converse(two, "two")) };
-    tokio::time::timeout(READ_WAIT_MAX, both).await.expect("nobody waits for ever");
+    tokio::time::timeout(DEADLINE, both).await.expect("nobody waits for ever");
 }

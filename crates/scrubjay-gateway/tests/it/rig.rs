@@ -17,8 +17,8 @@ use scrubjay_tape::recording::{Recording, RotationLimits, Subject};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-/// No answer may take longer than this, whatever happens.
-pub(crate) const READ_WAIT_MAX: Duration = Duration::from_secs(60);
+/// How long a test waits for anything: long enough for a busy machine, so that a test fails only if something hangs.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A gateway and where its tapes are.
 pub(crate) struct Rig {
@@ -287,7 +287,7 @@ impl Client {
     pub(crate) async fn answer_to(&self, line: &str) -> String {
         match self.gateway.accept(&self.session, line, &self.outbox) {
             Accepted::Request(request) => {
-                let answered = tokio::time::timeout(READ_WAIT_MAX, self.gateway.answer(request)).await;
+                let answered = tokio::time::timeout(DEADLINE, self.gateway.answer(request)).await;
                 answered.expect("every request is answered in time").expect("nobody calls it off")
             }
             Accepted::Refused(line) | Accepted::Full(line) => line,
@@ -309,7 +309,7 @@ impl Client {
 
     /// Lists until all of these are there: a slow backend is missing at first.
     pub(crate) async fn await_tools(&self, expected: &[&str]) {
-        let deadline = tokio::time::Instant::now() + READ_WAIT_MAX;
+        let deadline = tokio::time::Instant::now() + DEADLINE;
         loop {
             let listed = self.tools(1).await;
             if expected.iter().all(|tool| listed.iter().any(|l| l == tool)) {
@@ -338,9 +338,9 @@ pub(crate) fn complaint(answer: &Value) -> &str {
 
 /// Waits for something to be so.
 pub(crate) async fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + READ_WAIT_MAX;
+    let deadline = tokio::time::Instant::now() + DEADLINE;
     while !done() {
-        assert!(tokio::time::Instant::now() < deadline, "{what}: not within {READ_WAIT_MAX:?}");
+        assert!(tokio::time::Instant::now() < deadline, "{what}: not within {DEADLINE:?}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

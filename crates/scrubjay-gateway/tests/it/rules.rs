@@ -12,11 +12,11 @@ use scrubjay_core::rules::{Rule, RuleAction, RuleMatch, Rules};
 use scrubjay_gateway::config::BackendConfig;
 use serde_json::{Value, json};
 
-use super::rig::{Client, READ_WAIT_MAX, Rig, complaint, program, repository, text, until};
+use super::rig::{Client, DEADLINE, Rig, complaint, program, repository, text, until};
 
 fn server() -> BackendConfig {
     let script = repository().join("tests/backends/handles_server.py");
-    program("one", "python3", &["-B", script.to_str().expect("a path in UTF-8")], READ_WAIT_MAX)
+    program("one", "python3", &["-B", script.to_str().expect("a path in UTF-8")], DEADLINE)
 }
 
 /// Rules that block the answers of a tool.

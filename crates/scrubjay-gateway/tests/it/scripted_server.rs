@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::rig::READ_WAIT_MAX;
+use crate::rig::DEADLINE;
 
 /// A request as it came.
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ impl Scripted {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(READ_WAIT_MAX, asked).await.expect("it is asked in time");
+        tokio::time::timeout(DEADLINE, asked).await.expect("it is asked in time");
     }
 
     /// Waits until a client left while it was waited for.
