@@ -65,7 +65,7 @@ async fn two_hundred_first_calls_ask_for_the_list_once() {
     let client = Client::modern(&rig.gateway, rig.gateway.open_inferred_session("modern", "modern"));
     let calls = (1..=200).map(|id| client.call(id, "good0_echo", json!({ "text": "once" })));
     assert!(join_all(calls).await.iter().all(|answer| text(answer) == "once"));
-    let tape = String::from_utf8_lossy(&rig.tapes("modern")).into_owned();
+    let tape = String::from_utf8_lossy(&rig.payloads("modern")).into_owned();
     assert_eq!(tape.matches(r#""method":"tools/list""#).count(), 1, "{tape}");
 }
 
@@ -73,7 +73,7 @@ async fn two_hundred_first_calls_ask_for_the_list_once() {
 async fn what_hangs_after_it_was_good_is_listed_as_it_was() {
     let rig = Rig::new(&[good(0), good(1)], Vec::new());
     let client = Client::legacy(&rig.gateway).await;
-    let whole = client.tools(1).await;
+    let whole = client.list_tools(1).await;
     assert_eq!(whole.len(), 8);
     // It sleeps in the middle of a call and hears nothing.
     let hanging = client.clone();

@@ -76,10 +76,10 @@ impl Stage {
         host.current_dir(self.home.path()).stdin(Stdio::null()).kill_on_drop(true);
         let output = tokio::time::timeout(HOST_MAX, host.output()).await.expect("the host ends in time");
         let output = output.expect("the host starts");
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        let said = String::from_utf8(output.stdout).expect("hosts print text");
-        assert!(output.status.success(), "{args:?}: {}\n{said}\n{complaint}", output.status);
-        said
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let stdout = String::from_utf8(output.stdout).expect("hosts print text");
+        assert!(output.status.success(), "{args:?}: {}\n{stdout}\n{stderr}", output.status);
+        stdout
     }
 
     async fn inspect(&self, args: &[&str]) -> Value {
@@ -169,7 +169,7 @@ async fn python_reaches_all_three_in_every_mode() {
     }
     // The Python server describes its tools in other words in each era; that is no change.
     stage.rig.gateway.shut_down("to look at its tapes");
-    let tapes = String::from_utf8_lossy(&stage.rig.tapes("")).into_owned();
+    let tapes = String::from_utf8_lossy(&stage.rig.payloads("")).into_owned();
     assert!(!tapes.contains("definition_changed"), "nothing changed");
 }
 

@@ -10,7 +10,7 @@ use scrubjay_gateway::config::{BackendConfig, BackendLink};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::rig::{Client, DEADLINE, Rig, complaint, program, repository, text};
+use super::rig::{Client, DEADLINE, Rig, error_message, program, repository, text};
 
 const ERAS: [&str; 2] = ["legacy", "modern"];
 const CLIENTS: u64 = 24;
@@ -41,13 +41,13 @@ fn heard_in(file: &Path, server: BackendConfig) -> BackendConfig {
 async fn two(rig: &Rig, era: &str) -> [(Client, mpsc::Receiver<String>); 2] {
     let one = async |name: &str| {
         if era == "legacy" {
-            return Client::answering(&rig.gateway, "same", json!({ "elicitation": {} })).await;
+            return Client::legacy_with_stream(&rig.gateway, "same", json!({ "elicitation": {} })).await;
         }
         let session = rig.gateway.open_inferred_session("client", name);
         let mut client = Client::modern(&rig.gateway, session).with_capabilities(
             json!({ "elicitation": {}, "extensions": { "io.modelcontextprotocol/tasks": {} } }),
         );
-        let heard = client.listening();
+        let heard = client.attach();
         (client, heard)
     };
     [one("a").await, one("b").await]
@@ -65,7 +65,7 @@ async fn begin_wait(rig: &Rig, client: &Client, id: u64, meta: Value) -> tokio::
     let call = tokio::spawn(async move {
         waiting.request(id, "tools/call", json!({ "name": "wait", "arguments": {}, "_meta": meta })).await
     });
-    while !String::from_utf8_lossy(&rig.tapes("client")).contains(r#""name":"wait""#) {
+    while !String::from_utf8_lossy(&rig.payloads("client")).contains(r#""name":"wait""#) {
         tokio::task::yield_now().await;
     }
     // It reads in order: what it answers now it read behind the call.
@@ -124,7 +124,7 @@ async fn progress_for_a_token_that_is_not_of_the_call_reaches_nobody() {
         hears_nothing(&mut to_a);
         hears_nothing(&mut to_b);
         // What reached nobody is on tape.
-        let tapes = String::from_utf8_lossy(&rig.tapes("backend")).into_owned();
+        let tapes = String::from_utf8_lossy(&rig.payloads("backend")).into_owned();
         assert_eq!(tapes.matches("notifications/progress").count(), 123, "{era}");
     }
 }
@@ -137,7 +137,7 @@ async fn a_token_of_a_call_under_way_is_refused_to_its_client_alone() {
     let again =
         json!({ "name": "echo", "arguments": { "nonce": "n" }, "_meta": { "progressToken": "same" } });
     let refused = a.request(6, "tools/call", again.clone()).await;
-    assert!(complaint(&refused).contains("progressToken"), "{refused}");
+    assert!(error_message(&refused).contains("progressToken"), "{refused}");
     assert_eq!(text(&b.request(6, "tools/call", again.clone()).await), "n");
     assert_eq!(hears(&mut to_b).await["params"]["progressToken"], "same");
     b.call(7, "release", json!({})).await;
@@ -172,7 +172,7 @@ async fn tasks_are_their_clients() {
             assert_eq!(hears(&mut to_a).await["params"]["taskId"], json!(task));
         }
         // The refusals are on tape.
-        let tapes = String::from_utf8_lossy(&rig.tapes("client")).into_owned();
+        let tapes = String::from_utf8_lossy(&rig.payloads("client")).into_owned();
         let refused = tapes.matches("there is no such task").count() + tapes.matches("-32601").count();
         assert!(refused >= 8, "{era}: {refused}");
     }
@@ -213,15 +213,15 @@ async fn a_task_that_servers_may_read_otherwise_than_the_gateway_is_refused() {
         let methods = ["tasks/get", "tasks/result", "tasks/cancel", "tasks/update"];
         let tried = methods.iter().flat_map(|method| unclear.map(|members| (method, members)));
         for (id, (method, members)) in (100..).zip(tried) {
-            is_refused(&b.say(id, &spelled(era, id, method, members)).await);
+            is_refused(&b.raw_request(id, &spelled(era, id, method, members)).await);
         }
         for (id, params) in (200..).zip([r#"["task-1"]"#, "null"]) {
             let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tasks/get","params":{params}}}"#);
-            is_refused(&b.say(id, &line).await);
+            is_refused(&b.raw_request(id, &line).await);
         }
         // However it is written, one that all read alike is the client's own.
         let own = spelled(era, 300, "tasks/get", r#""x":{"\ud800":1},"task\u0049d":"task-2""#);
-        assert_eq!(text(&b.say(300, &own).await), "of b");
+        assert_eq!(text(&b.raw_request(300, &own).await), "of b");
     }
 }
 
@@ -239,7 +239,7 @@ async fn a_state_that_servers_may_read_otherwise_than_the_gateway_is_refused() {
     for method in ["tools/call", "of/nobody/knows"] {
         for (id, members) in (10..).zip(unclear) {
             let members = format!(r#""name":"ask","arguments":{{}},{members}"#);
-            is_refused(&b.say(id, &spelled("modern", id, method, &members)).await);
+            is_refused(&b.raw_request(id, &spelled("modern", id, method, &members)).await);
         }
     }
 }
@@ -267,7 +267,8 @@ async fn a_servers_state_is_opened_for_the_client_it_was_given_to() {
         is_refused(&a.request(id, "tools/call", with(tried)).await);
     }
     // A legacy client is never given one.
-    let (legacy, _heard) = Client::answering(&rig.gateway, "same", json!({ "elicitation": {} })).await;
+    let (legacy, _heard) =
+        Client::legacy_with_stream(&rig.gateway, "same", json!({ "elicitation": {} })).await;
     for (id, tried) in (30..).zip([state.as_str(), "state-1"]) {
         is_refused(&legacy.request(id, "tools/call", with(tried)).await);
     }
@@ -301,11 +302,11 @@ async fn a_client_calls_off_its_own_requests_alone() {
         let call = begin_wait(&rig, &a, 5, json!({})).await;
         for id in [json!(5), json!("5"), json!(5.0), json!(1), json!(2), json!(3)] {
             let params = json!({ "requestId": id, "reason": "not mine" });
-            b.tell(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params }));
+            b.send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params }));
         }
         for token in [json!("x"), json!(1)] {
             let params = json!({ "progressToken": token, "progress": 1 });
-            b.tell(&json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params }));
+            b.send(&json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params }));
         }
         b.call(6, "release", json!({})).await;
         assert_eq!(text(&call.await.expect("no panic")), "released", "{era}");
@@ -323,10 +324,10 @@ async fn a_question_is_answered_by_whom_it_was_put_to() {
     let question = hears(&mut to_a).await;
     let forged = json!({ "action": "accept", "content": { "name": "b" } });
     for id in [question["id"].clone(), json!("scrubjay-1"), json!(1), json!("q1")] {
-        b.tell(&json!({ "jsonrpc": "2.0", "id": id, "result": forged }));
+        b.send(&json!({ "jsonrpc": "2.0", "id": id, "result": forged }));
     }
     let answer = json!({ "action": "accept", "content": { "name": "a" } });
-    a.tell(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": answer }));
+    a.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": answer }));
     let answer = call.await.expect("no panic");
     assert!(text(&answer).contains(r#""name": "a""#), "{answer}");
 }
@@ -340,7 +341,7 @@ async fn what_a_server_logs_between_calls_of_several_clients_reaches_none_of_the
     b.call(2, "echo", json!({ "nonce": "n" })).await;
     hears_nothing(&mut to_b);
     hears_nothing(&mut to_a);
-    assert!(String::from_utf8_lossy(&rig.tapes("")).contains("notifications/message"));
+    assert!(String::from_utf8_lossy(&rig.payloads("")).contains("notifications/message"));
 }
 
 #[tokio::test]
@@ -356,9 +357,9 @@ async fn what_a_server_logs_for_a_call_that_is_over_reaches_no_other_client() {
         assert_eq!(text(&call.await.expect("no panic")), "released");
         hears_nothing(&mut to_a);
         hears_nothing(&mut to_b);
-        assert!(String::from_utf8_lossy(&rig.tapes("backend")).contains("the secret of a"), "{era}");
+        assert!(String::from_utf8_lossy(&rig.payloads("backend")).contains("the secret of a"), "{era}");
         // Nor when the other client has left.
-        a.leave_session();
+        a.close_session();
         b.call(7, "log", json!({ "text": "whose?" })).await;
         b.call(8, "echo", json!({ "nonce": "n" })).await;
         hears_nothing(&mut to_b);
@@ -368,7 +369,7 @@ async fn what_a_server_logs_for_a_call_that_is_over_reaches_no_other_client() {
 #[tokio::test]
 async fn what_a_server_logs_is_its_only_clients_while_there_is_no_other() {
     let rig = rig("legacy");
-    let (a, mut to_a) = Client::answering(&rig.gateway, "same", json!({})).await;
+    let (a, mut to_a) = Client::legacy_with_stream(&rig.gateway, "same", json!({})).await;
     a.call(1, "log", json!({ "text": "between calls" })).await;
     assert_eq!(hears(&mut to_a).await["params"]["data"], "between calls");
     let call = begin_wait(&rig, &a, 5, json!({})).await;
@@ -386,7 +387,7 @@ async fn a_question_for_a_call_that_is_over_is_put_to_no_other_client() {
         a.call(1, "echo", json!({ "nonce": "n" })).await;
         let call = begin_wait(&rig, &b, 5, json!({})).await;
         if has_left {
-            a.leave_session();
+            a.close_session();
             b.call(6, "ask_late", json!({ "text": "the secret of a" })).await;
         } else {
             a.call(2, "ask_late", json!({ "text": "the secret of a" })).await;
@@ -419,7 +420,7 @@ async fn a_notification_with_an_id_reaches_no_server_that_others_use() {
         assert_eq!(text(&call.await.expect("no panic")), "released");
         let heard = std::fs::read_to_string(heard.path()).expect("it wrote what it heard");
         assert!(heard.contains("release") && !heard.contains("notifications/cancelled"), "{heard}");
-        assert!(String::from_utf8_lossy(&rig.tapes("client")).contains("not mine"), "it is on tape");
+        assert!(String::from_utf8_lossy(&rig.payloads("client")).contains("not mine"), "it is on tape");
     }
 }
 
@@ -441,14 +442,14 @@ async fn a_request_without_an_id_reaches_no_server() {
         let rig = Rig::new(&[server], Vec::new());
         let [(a, _a), _] = two(&rig, era).await;
         a.call(1, "echo", json!({ "nonce": "up" })).await;
-        without_id().iter().for_each(|request| a.tell(request));
+        without_id().iter().for_each(|request| a.send(request));
         // What is a notification passes, behind those.
-        a.tell(&json!({ "jsonrpc": "2.0", "method": "notifications/roots/list_changed" }));
+        a.send(&json!({ "jsonrpc": "2.0", "method": "notifications/roots/list_changed" }));
         let lines = lines_until(&a, heard.path(), "notifications/roots/list_changed").await;
         for method in ["tasks/cancel", "resources/unsubscribe", r#""name":"stop""#] {
             assert!(!lines.contains(method), "{lines}");
         }
-        let tapes = String::from_utf8_lossy(&rig.tapes("client")).into_owned();
+        let tapes = String::from_utf8_lossy(&rig.payloads("client")).into_owned();
         assert_eq!(tapes.matches("a request without an id").count(), 3, "{tapes}");
     }
 }
@@ -457,9 +458,9 @@ async fn a_request_without_an_id_reaches_no_server() {
 async fn a_server_of_ones_own_that_nothing_is_changed_of_hears_requests_without_an_id() {
     let heard = tempfile::NamedTempFile::new().expect("there is a temporary directory");
     let rig = Rig::transparent(heard_in(heard.path(), server("legacy")));
-    let (a, _a) = Client::answering(&rig.gateway, "a", json!({})).await;
-    without_id().iter().for_each(|request| a.tell(request));
-    a.tell(&json!({ "jsonrpc": "2.0", "method": "notifications/roots/list_changed" }));
+    let (a, _a) = Client::legacy_with_stream(&rig.gateway, "a", json!({})).await;
+    without_id().iter().for_each(|request| a.send(request));
+    a.send(&json!({ "jsonrpc": "2.0", "method": "notifications/roots/list_changed" }));
     let lines = lines_until(&a, heard.path(), "notifications/roots/list_changed").await;
     for method in ["tasks/cancel", "resources/unsubscribe", r#""name":"stop""#] {
         assert!(lines.contains(method), "{lines}");
@@ -493,11 +494,11 @@ async fn calls_that_one_client_leaves_waiting_keep_no_other_from_being_asked() {
         assert_eq!(asked["result"]["resultType"], "input_required", "{id}: {asked}");
     }
     let refused = a.call(65, "ask", json!({})).await;
-    assert!(complaint(&refused).contains("64 of this client"), "{refused}");
+    assert!(error_message(&refused).contains("64 of this client"), "{refused}");
     let of_b = b.call(1, "ask", json!({})).await;
     assert_eq!(of_b["result"]["resultType"], "input_required", "{of_b}");
     // They end with their client.
-    a.leave_session();
+    a.close_session();
     let [(a, _a), _] = two(&rig, "modern").await;
     let state = asked["result"]["requestState"].clone();
     is_refused(&a.request(1, "tools/call", json!({ "name": "ask", "requestState": state })).await);
@@ -539,13 +540,13 @@ async fn converse(client: Client, mut heard: mpsc::Receiver<String>, number: u64
             let line = format!(
                 r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"echo","arguments":{arguments},"_meta":{meta}}}}}"#
             );
-            let answer = client.answer_to(&line).await;
+            let answer = client.raw_answer(&line).await;
             assert!(answer.contains(&format!(r#""id":{id},"#)), "id {id}: {answer}");
             assert_eq!(text(&serde_json::from_str(&answer).expect("JSON")), nonce, "{answer}");
         }
     });
     calls.buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
-    client.leave_session();
+    client.close_session();
     drop(client);
     assert_eq!(listening.await.expect("nobody hears another's progress"), CALLS_EACH, "client {number}");
 }
@@ -557,11 +558,11 @@ async fn twelve_thousand_calls_with_the_same_ids_and_tokens_are_told_apart() {
         let mut clients = tokio::task::JoinSet::new();
         for number in 0..CLIENTS / 2 {
             let (client, heard) = if era == "legacy" {
-                Client::answering(&rig.gateway, "same", json!({})).await
+                Client::legacy_with_stream(&rig.gateway, "same", json!({})).await
             } else {
                 let session = rig.gateway.open_inferred_session("client", &format!("client {number}"));
                 let mut client = Client::modern(&rig.gateway, session);
-                let heard = client.listening();
+                let heard = client.attach();
                 (client, heard)
             };
             clients.spawn(converse(client, heard, number, era == "modern"));

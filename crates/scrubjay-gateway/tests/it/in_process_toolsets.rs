@@ -219,12 +219,12 @@ async fn a_caller_cannot_be_forged_by_saying_it_twice() {
         r#","_meta":7"#,
         "",
     ] {
-        let shown = client.say(5, &format!("{head}{meta}}}}}")).await;
+        let shown = client.raw_request(5, &format!("{head}{meta}}}}}")).await;
         let shown = text(&shown);
         assert!(!shown.contains("forged"), "{meta}: {shown}");
         assert!(caller(&json!(shown))["session"].is_string(), "{meta}: {shown}");
     }
-    assert!(!String::from_utf8_lossy(&rig.tapes("backend")).contains("forged"));
+    assert!(!String::from_utf8_lossy(&rig.payloads("backend")).contains("forged"));
 }
 
 #[tokio::test]
@@ -236,8 +236,8 @@ async fn other_backends_get_what_the_client_said() {
     client.await_tools(&["plain_echo"]).await;
     let params = r#"{ "name":"plain_echo" , "_meta":{"scrubjay/caller":1.0},"arguments":{"text":"x"}}"#;
     let line = format!(r#"{{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{params}}}"#);
-    assert_eq!(text(&client.say(5, &line).await), "x");
-    let tape = String::from_utf8_lossy(&rig.tapes("client")).into_owned();
+    assert_eq!(text(&client.raw_request(5, &line).await), "x");
+    let tape = String::from_utf8_lossy(&rig.payloads("client")).into_owned();
     // As it came, and as it was passed on.
     assert_eq!(tape.matches(params).count(), 2, "{tape}");
 }
@@ -262,7 +262,7 @@ async fn changes_reach_those_who_listen_once() {
         let rig = Rig::new(&[], vec![toolset("one", speaks), toolset("two", BOTH)]);
         let mut legacy = Client::legacy(&rig.gateway).await;
         let mut modern = Client::modern(&rig.gateway, rig.gateway.open_session("modern"));
-        let (mut to_legacy, mut to_modern) = (legacy.listening(), modern.listening());
+        let (mut to_legacy, mut to_modern) = (legacy.attach(), modern.attach());
         let subscribed = legacy.request(1, "resources/subscribe", json!({ "uri": "one://one" })).await;
         assert_eq!(subscribed["result"], json!({}), "{subscribed}");
         let filter = json!({ "resourcesListChanged": true, "resourceSubscriptions": ["one://one"] });

@@ -7,7 +7,7 @@ use scrubjay_gateway::config::BackendConfig;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::rig::{Client, DEADLINE, Rig, complaint, program, repository, text};
+use super::rig::{Client, DEADLINE, Rig, error_message, program, repository, text};
 
 fn server(id: &str, more: &[&str]) -> BackendConfig {
     let script = repository().join("tests/backends/session_server.py");
@@ -23,7 +23,7 @@ fn shared(id: &str) -> BackendConfig {
 /// A legacy client with roots and a user, who answers everything with the client's name.
 async fn legacy(rig: &Rig, name: &str) -> Client {
     let capabilities = json!({ "roots": { "listChanged": true }, "elicitation": {} });
-    let (client, questions) = Client::answering(&rig.gateway, name, capabilities).await;
+    let (client, questions) = Client::legacy_with_stream(&rig.gateway, name, capabilities).await;
     tokio::spawn(answer_all(client.clone(), name.to_owned(), questions));
     client
 }
@@ -32,7 +32,7 @@ async fn answer_all(client: Client, name: String, mut questions: mpsc::Receiver<
     while let Some(question) = questions.recv().await {
         let question: Value = serde_json::from_str(&question).expect("JSON");
         if let Some(answer) = answer_to(&name, question["method"].as_str().unwrap_or_default()) {
-            client.tell(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": answer }));
+            client.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": answer }));
         }
     }
 }
@@ -181,8 +181,8 @@ async fn ten_calls_of_a_modern_client_with_a_question_all_end() {
 #[tokio::test]
 async fn what_a_server_logs_between_calls_is_its_clients() {
     let rig = Rig::new(&[server("one", &[])], Vec::new());
-    let (a, mut to_a) = Client::answering(&rig.gateway, "a", json!({})).await;
-    let (b, mut to_b) = Client::answering(&rig.gateway, "b", json!({})).await;
+    let (a, mut to_a) = Client::legacy_with_stream(&rig.gateway, "a", json!({})).await;
+    let (b, mut to_b) = Client::legacy_with_stream(&rig.gateway, "b", json!({})).await;
     for (client, mark) in [(&a, "for a"), (&b, "for b")] {
         assert_eq!(text(&client.call(1, "log", json!({ "text": mark })).await), "logged");
     }
@@ -212,20 +212,20 @@ async fn a_backend_has_no_more_clients_than_it_may() {
     for client in &clients[..2] {
         text(&client.call(1, "pid", json!({})).await);
         let waiting = client.clone();
-        tokio::spawn(async move { waiting.begin(2, "wait").await });
+        tokio::spawn(async move { waiting.call_ignoring_answer(2, "wait").await });
     }
     let refused = clients[2].call(1, "pid", json!({})).await;
-    let why = complaint(&refused);
+    let why = error_message(&refused);
     assert!(why.contains("maxConnections") && why.contains("shared: true"), "{why}");
     // Who leaves makes room.
-    clients[0].leave_session();
+    clients[0].close_session();
     text(&clients[2].call(2, "pid", json!({})).await);
 }
 
 #[tokio::test]
 async fn clients_are_greeted_with_what_backends_tell_them() {
     let rig = Rig::new(&[server("one", &[])], Vec::new());
-    let (client, _lines) = Client::answering(&rig.gateway, "a", json!({})).await;
+    let (client, _lines) = Client::legacy_with_stream(&rig.gateway, "a", json!({})).await;
     let info = json!({ "name": "again", "version": "1" });
     let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info });
     for method in ["initialize", "server/discover"] {
@@ -247,7 +247,7 @@ async fn a_server_is_started_once_to_find_its_era() {
         let mut pids: Vec<String> = join_all(calls).await.iter().map(|a| text(a).to_owned()).collect();
         pids.dedup();
         assert_eq!(pids.len(), 1, "{pids:?}");
-        let tape = String::from_utf8_lossy(&rig.tapes("")).into_owned();
+        let tape = String::from_utf8_lossy(&rig.payloads("")).into_owned();
         assert_eq!(tape.matches(r#""method":"initialize""#).count(), 1, "{tape}");
         assert_eq!(tape.matches(r#""method":"tools/list""#).count(), 1, "{tape}");
     }
@@ -261,7 +261,7 @@ async fn sessions_that_are_left_leave_nothing_behind() {
         let clients = join_all((0..8).map(|n| legacy(&rig, if n % 2 == 0 { "a" } else { "b" }))).await;
         let calls = join_all(clients.iter().map(|client| client.call(1, "pid", json!({})))).await;
         assert!(calls.iter().all(|answer| !text(answer).is_empty()), "round {round}");
-        clients.iter().for_each(Client::leave_session);
+        clients.iter().for_each(Client::close_session);
     }
     // Those too who leave while their server starts.
     for patience_ms in [0, 1, 5, 20, 40, 50, 60, 80, 100] {
@@ -273,9 +273,9 @@ async fn sessions_that_are_left_leave_nothing_behind() {
             legacy(&rig, "hasty").await
         };
         let calling = client.clone();
-        let call = tokio::spawn(async move { calling.begin(1, "pid").await });
+        let call = tokio::spawn(async move { calling.call_ignoring_answer(1, "pid").await });
         tokio::time::sleep(Duration::from_millis(patience_ms)).await;
-        client.leave_session();
+        client.close_session();
         call.await.expect("it ends");
     }
     assert_eq!(rig.gateway.session_count(), 0);

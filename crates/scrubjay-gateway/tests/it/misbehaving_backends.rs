@@ -7,7 +7,7 @@ use scrubjay_gateway::config::BackendConfig;
 use scrubjay_gateway::tree;
 use serde_json::{Value, json};
 
-use super::rig::{Client, Rig, complaint, program, repository, text, until};
+use super::rig::{Client, Rig, error_message, program, repository, text, until};
 
 /// How long a call to these backends may take.
 const CALL_MAX: Duration = Duration::from_secs(30);
@@ -81,10 +81,10 @@ async fn a_crash_is_an_error_and_the_next_call_succeeds() {
     let pair = Pair::new().await;
     for how in ["crash", "crash_half_way", "crash"] {
         let answer = pair.misbehave(how).await;
-        let why = complaint(&answer);
+        let why = error_message(&answer);
         assert!(why.contains("\"bad\"") && why.contains("exit status"), "{why}");
         // It is on tape when it happens, not when the backend is next needed.
-        let tape = String::from_utf8_lossy(&pair.rig.tapes("client")).into_owned();
+        let tape = String::from_utf8_lossy(&pair.rig.payloads("client")).into_owned();
         let ends: Vec<&str> = tape.lines().filter(|line| line.contains("backend_ended")).collect();
         let end: Value = serde_json::from_str(ends.last().expect("its end is noted")).expect("JSON");
         let status = if how == "crash" { 3 } else { 4 };
@@ -102,7 +102,7 @@ async fn a_hang_ends_at_the_deadline() {
     for how in ["never_answer", "hang"] {
         let begun = tokio::time::Instant::now();
         let answer = pair.misbehave(how).await;
-        assert!(complaint(&answer).contains("did not answer within 2s"), "{answer}");
+        assert!(error_message(&answer).contains("did not answer within 2s"), "{answer}");
         assert!(begun.elapsed() >= SHORT_CALL_MAX, "no call ends before its deadline");
     }
 }
@@ -110,7 +110,7 @@ async fn a_hang_ends_at_the_deadline() {
 #[tokio::test]
 async fn a_backend_that_never_greets_is_missing_and_nothing_else() {
     let pair = Pair::with(server("bad", &["--silent"])).await;
-    let tools = pair.client.tools(7).await;
+    let tools = pair.client.list_tools(7).await;
     assert!(
         tools.contains(&"good_echo".to_owned()) && !tools.iter().any(|t| t.starts_with("bad")),
         "{tools:?}"
@@ -123,7 +123,7 @@ async fn a_backend_that_never_greets_is_missing_and_nothing_else() {
 async fn a_program_that_does_not_exist_is_named_and_harmless() {
     let pair = Pair::with(program("bad", "/nonexistent/server", &[], CALL_MAX)).await;
     let answer = pair.client.call(9, "bad_echo", json!({})).await;
-    assert!(complaint(&answer).contains("bad"), "{answer}");
+    assert!(error_message(&answer).contains("bad"), "{answer}");
     pair.good_answers().await;
 }
 
@@ -145,7 +145,7 @@ async fn a_flood_of_notifications_drowns_nobody() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_does_not_read_holds_up_nobody_for_long() {
     let pair = Pair::new().await;
-    let (deaf, _unread) = Client::deaf(&pair.rig.gateway).await;
+    let (deaf, _unread) = Client::not_reading(&pair.rig.gateway).await;
     // It is waited for once, not for each of the 20,000 messages it does not read.
     let flooded = deaf.call(1, "bad_misbehave", json!({ "how": "flood" })).await;
     assert_eq!(text(&flooded), "flooded");
@@ -159,7 +159,7 @@ async fn callers_that_leave_do_not_leave_half_a_line() {
     let slow = pair.client.clone();
     let nap = tokio::spawn(async move { slow.call(1, "bad_misbehave", json!({ "how": "nap" })).await });
     for id in 10..20 {
-        pair.client.leave(id, "bad_echo", json!({ "text": "x".repeat(300_000) })).await;
+        pair.client.abandon_call(id, "bad_echo", json!({ "text": "x".repeat(300_000) })).await;
     }
     assert_eq!(text(&nap.await.expect("no panic")), "slept");
     // Half a line would have been the end of it: it reads JSON or dies.
@@ -177,7 +177,7 @@ async fn what_a_dead_backend_leaves_behind_is_ended() {
         let file = pair.rig.data.path().join("pid");
         let answer = pair.client.call(1, "bad_misbehave", json!({ "how": how, "pid_file": file })).await;
         // It holds the stream open; that its parent is gone is noticed all the same.
-        assert!(complaint(&answer).contains("exit status: 5"), "{answer}");
+        assert!(error_message(&answer).contains("exit status: 5"), "{answer}");
         pair.good_answers().await;
         pair.bad_answers().await;
         let pid = std::fs::read_to_string(&file).expect("written before the crash");
@@ -198,7 +198,7 @@ async fn babble_is_kept_and_ignored() {
     pair.survives("byte_order_mark", "with a mark").await;
     pair.survives("bad_utf8", "caf\u{fffd}").await;
     pair.rig.gateway.shut_down("to look at its tapes");
-    let tape = pair.rig.tapes("client");
+    let tape = pair.rig.payloads("client");
     let has = |bytes: &[u8]| tape.windows(bytes.len()).any(|w| w == bytes);
     assert!(has(b"Listening on port 3000..."), "stray text is on tape");
     assert!(has(b"\n{\"jsonrpc\":\"2.0\",\"id\":\n"), "half a message is on tape");
@@ -212,7 +212,7 @@ async fn answers_to_nobody_reach_nobody() {
     pair.survives("duplicate", "first").await;
     pair.survives("unknown_ids", "after unknown ids").await;
     pair.rig.gateway.shut_down("to look at its tapes");
-    let tape = String::from_utf8_lossy(&pair.rig.tapes("client")).into_owned();
+    let tape = String::from_utf8_lossy(&pair.rig.payloads("client")).into_owned();
     assert!(tape.contains("second"), "the second answer is on tape");
     assert_eq!(tape.matches("to nobody").count(), 7, "and so is every made-up one");
 }
@@ -221,10 +221,10 @@ async fn answers_to_nobody_reach_nobody() {
 async fn an_answer_beyond_the_limit_is_an_error() {
     let pair = Pair::new().await;
     let answer = pair.misbehave("huge").await;
-    assert!(complaint(&answer).contains("beyond the limit"), "{answer}");
+    assert!(error_message(&answer).contains("beyond the limit"), "{answer}");
     pair.bad_answers().await;
     pair.rig.gateway.shut_down("to look at its tapes");
-    let tape = String::from_utf8_lossy(&pair.rig.tapes("client")).into_owned();
+    let tape = String::from_utf8_lossy(&pair.rig.payloads("client")).into_owned();
     assert!(tape.contains("blake3") || tape.contains("\"hash\""), "its length and hash are on tape");
 }
 
@@ -232,8 +232,8 @@ async fn an_answer_beyond_the_limit_is_an_error() {
 async fn an_answer_that_is_none_is_an_error() {
     let pair = Pair::new().await;
     let answer = pair.misbehave("neither").await;
-    assert!(complaint(&answer).contains("neither result nor error"), "{answer}");
-    assert_eq!(complaint(&pair.misbehave("both").await), "both");
+    assert!(error_message(&answer).contains("neither result nor error"), "{answer}");
+    assert_eq!(error_message(&pair.misbehave("both").await), "both");
     pair.bad_answers().await;
 }
 
@@ -259,6 +259,6 @@ async fn a_backend_that_says_too_much_of_itself_is_left_out_and_named() {
         };
         tokio::time::timeout(SETTLE_MAX, named).await.expect("it is named with the reason");
         pair.good_answers().await;
-        assert!(String::from_utf8_lossy(&pair.rig.tapes("")).contains(limit), "{what}: on tape");
+        assert!(String::from_utf8_lossy(&pair.rig.payloads("")).contains(limit), "{what}: on tape");
     }
 }

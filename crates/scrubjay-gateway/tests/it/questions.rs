@@ -50,7 +50,7 @@ fn script(open: &Mutex<HashMap<String, mpsc::Sender<String>>>, asked: &Asked) ->
 
 /// Makes calls at once, and answers each question that comes with what it says.
 async fn converse(mut client: Client, name: &'static str) {
-    let mut lines = client.listening();
+    let mut lines = client.attach();
     let answering = client.clone();
     tokio::spawn(async move {
         while let Some(line) = lines.recv().await {
@@ -59,7 +59,7 @@ async fn converse(mut client: Client, name: &'static str) {
             let who = question["params"]["message"].as_str().expect("a text");
             assert!(who.starts_with(name), "{name} is asked what {who} should be");
             let content = json!({ "action": "accept", "content": { "who": who } });
-            answering.tell(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": content }));
+            answering.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": content }));
         }
     });
     let calls = (1..=CALLS_EACH).map(|id| {
@@ -80,9 +80,9 @@ async fn a_question_reaches_the_client_whose_call_it_came_on() {
     let backend = remote("asker", &server.url, Duration::from_secs(30));
     let rig = Rig::new(&[backend], Vec::new());
     let elicits = json!({ "elicitation": {} });
-    let one = Client::legacy_with(&rig.gateway, elicits.clone()).await;
+    let one = Client::legacy_with_capabilities(&rig.gateway, elicits.clone()).await;
     one.await_tools(&["ask"]).await;
-    let two = Client::legacy_with(&rig.gateway, elicits).await;
+    let two = Client::legacy_with_capabilities(&rig.gateway, elicits).await;
     let both = async { tokio::join!(converse(one, "one"), converse(two, "two")) };
     tokio::time::timeout(DEADLINE, both).await.expect("nobody waits for ever");
 }

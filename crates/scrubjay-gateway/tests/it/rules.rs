@@ -12,7 +12,7 @@ use scrubjay_core::rules::{Rule, RuleAction, RuleMatch, Rules};
 use scrubjay_gateway::config::BackendConfig;
 use serde_json::{Value, json};
 
-use super::rig::{Client, DEADLINE, Rig, complaint, program, repository, text, until};
+use super::rig::{Client, DEADLINE, Rig, error_message, program, repository, text, until};
 
 fn server() -> BackendConfig {
     let script = repository().join("tests/backends/handles_server.py");
@@ -63,11 +63,11 @@ async fn a_call_that_nobody_waits_for_is_forgotten_by_the_rules_too() {
     rig.gateway.rule_with(&hide("wait"));
     let client = Client::legacy(&rig.gateway).await;
     assert_eq!(text(&client.call(1, "echo", json!({ "nonce": "up" })).await), "up");
-    client.leave(2, "wait", json!({})).await;
+    client.abandon_call(2, "wait", json!({})).await;
     // No rule is in force, and no request open that one was: messages pass as they are.
     rig.gateway.rule_with(&Arc::new(Rules::new(Vec::new())));
     let twice = r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"echo","arguments":{"nonce":"1","nonce":"2"}}}"#;
-    assert_eq!(text(&client.say(3, twice).await), "2");
+    assert_eq!(text(&client.raw_request(3, twice).await), "2");
     // The answer that comes late reaches nobody, so its entry names no rule.
     rig.gateway.rule_with(&hide("wait"));
     assert_eq!(text(&client.call(4, "release", json!({})).await), "done");
@@ -102,10 +102,10 @@ async fn answers_that_wait_for_one_client_hold_up_no_other() {
         (1..=HELD_MAX + 1).map(|id| a.call(id, "token", json!({}))).collect();
     // The only one that does not wait is the one for which there is no place.
     let refused = calls.next().await.expect("there are calls");
-    assert!(complaint(&refused).contains("256 others for this client wait"), "{refused}");
+    assert!(error_message(&refused).contains("256 others for this client wait"), "{refused}");
     assert_eq!(text(&b.call(1, "echo", json!({ "nonce": "b" })).await), "b");
     assert_eq!(calls.len() as u64, HELD_MAX);
-    let tapes = String::from_utf8_lossy(&rig.tapes("client")).into_owned();
+    let tapes = String::from_utf8_lossy(&rig.payloads("client")).into_owned();
     assert!(tapes.contains(r#""limit":"messages that delay rules hold back""#), "it is noted");
 }
 
@@ -113,9 +113,9 @@ async fn answers_that_wait_for_one_client_hold_up_no_other() {
 async fn what_a_server_says_unasked_and_cannot_wait_is_noted_or_refused() {
     let rig = Rig::new(&[BackendConfig { is_shared: true, ..server() }], Vec::new());
     rig.gateway.rule_with(&delay(&["notifications/message", "elicitation/create"], &[]));
-    let client = Client::legacy_with(&rig.gateway, json!({ "elicitation": {} })).await;
+    let client = Client::legacy_with_capabilities(&rig.gateway, json!({ "elicitation": {} })).await;
     let noted = || {
-        let tapes = String::from_utf8_lossy(&rig.tapes("backend")).into_owned();
+        let tapes = String::from_utf8_lossy(&rig.payloads("backend")).into_owned();
         tapes.matches(r#""limit":"messages that delay rules hold back""#).count()
     };
     // Each is said while no call is under way: then it is nobody's, and takes one of the places of those.

@@ -13,7 +13,7 @@ async fn tapes_that_are_not_sealed_in_time_have_their_end_and_the_next_start_sea
         Client::legacy(&rig.gateway).await;
     }
     rig.gateway.shut_down_sealing("there is no time", Duration::ZERO);
-    let ends = || String::from_utf8_lossy(&rig.tapes("client")).matches("there is no time").count();
+    let ends = || String::from_utf8_lossy(&rig.payloads("client")).matches("there is no time").count();
     assert_eq!(ends(), SESSIONS);
     let sealed = rig.home().seal_abandoned().expect("the tapes can be listed");
     assert_eq!(sealed.iter().filter(|outcome| outcome.is_ok()).count(), SESSIONS);
