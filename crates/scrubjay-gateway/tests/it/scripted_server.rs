@@ -1,4 +1,5 @@
-//! An HTTP server that follows a script: it keeps what it was sent, and answers with given bytes.
+//! An HTTP server for tests that runs a script: a function from each request to the bytes of its response. It stores
+//! the requests that it received.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,110 +8,112 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::rig::DEADLINE;
 
-/// A request as it came.
+/// A request that the server received.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     pub(crate) method: String,
     pub(crate) path: String,
-    /// Lower-case names.
+    /// Names are in lower case.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
 }
 
-impl Asked {
+impl ReceivedRequest {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 }
 
-/// What the server does next.
+/// What the server does with a connection next.
 #[derive(Clone)]
-pub(crate) enum Act {
+pub(crate) enum Action {
     /// Sends these bytes.
     Send(Vec<u8>),
-    /// Waits until the client leaves, and notes that it did.
-    AwaitLeave,
-    /// Sends what comes here, until nothing more can.
-    Follow(Arc<tokio::sync::Mutex<tokio::sync::mpsc::Receiver<String>>>),
+    /// Waits until the client closes the connection, and counts that it did.
+    AwaitDisconnect,
+    /// Sends what comes on this channel, until it is closed.
+    SendFrom(Arc<tokio::sync::Mutex<tokio::sync::mpsc::Receiver<String>>>),
 }
 
-pub(crate) type Script = dyn Fn(&Asked) -> Vec<Act> + Send + Sync;
+pub(crate) type Script = dyn Fn(&ReceivedRequest) -> Vec<Action> + Send + Sync;
 
-pub(crate) struct Scripted {
+pub(crate) struct ScriptedServer {
     pub(crate) url: String,
-    asked: Arc<Mutex<Vec<Asked>>>,
-    left: Arc<tokio::sync::Semaphore>,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
+    disconnected: Arc<tokio::sync::Semaphore>,
 }
 
-impl Scripted {
-    pub(crate) async fn start(script: impl Fn(&Asked) -> Vec<Act> + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback is there");
-        let url = format!("http://{}/mcp", listener.local_addr().expect("it is bound"));
-        let asked = Arc::<Mutex<Vec<Asked>>>::default();
-        let left = Arc::new(tokio::sync::Semaphore::new(0));
+impl ScriptedServer {
+    pub(crate) async fn start(
+        script: impl Fn(&ReceivedRequest) -> Vec<Action> + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let url = format!("http://{}/mcp", listener.local_addr().expect("the listener is bound"));
+        let requests = Arc::<Mutex<Vec<ReceivedRequest>>>::default();
+        let disconnected = Arc::new(tokio::sync::Semaphore::new(0));
         let script: Arc<Script> = Arc::new(script);
-        let (log, leaves) = (asked.clone(), left.clone());
+        let (log, disconnects) = (requests.clone(), disconnected.clone());
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(converse(stream, script.clone(), log.clone(), leaves.clone()));
+                tokio::spawn(serve(stream, script.clone(), log.clone(), disconnects.clone()));
             }
         });
-        Self { url, asked, left }
+        Self { url, requests, disconnected }
     }
 
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().expect("no test panics with it").clone()
+    pub(crate) fn requests(&self) -> Vec<ReceivedRequest> {
+        self.requests.lock().expect("nothing panics while it holds the lock").clone()
     }
 
-    /// Waits until it was asked something.
-    pub(crate) async fn asked_for(&self, what: impl Fn(&Asked) -> bool) {
-        let asked = async {
-            while !self.asked().iter().any(&what) {
+    /// Waits until the server has received such a request.
+    pub(crate) async fn wait_for_request(&self, expected: impl Fn(&ReceivedRequest) -> bool) {
+        let received = async {
+            while !self.requests().iter().any(&expected) {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(DEADLINE, asked).await.expect("it is asked in time");
+        tokio::time::timeout(DEADLINE, received).await.expect("the request arrives in time");
     }
 
-    /// Waits until a client left while it was waited for.
-    pub(crate) async fn client_left(&self) {
-        self.left.acquire().await.expect("never closed").forget();
+    /// Waits until a client has closed a connection on which the script awaits that.
+    pub(crate) async fn client_disconnected(&self) {
+        self.disconnected.acquire().await.expect("never closed").forget();
     }
 }
 
-async fn converse(
+async fn serve(
     mut stream: TcpStream,
     script: Arc<Script>,
-    log: Arc<Mutex<Vec<Asked>>>,
-    left: Arc<tokio::sync::Semaphore>,
+    log: Arc<Mutex<Vec<ReceivedRequest>>>,
+    disconnected: Arc<tokio::sync::Semaphore>,
 ) {
-    let Some(asked) = read_request(&mut stream).await else { return };
-    log.lock().expect("no test panics with it").push(asked.clone());
-    for act in script(&asked) {
-        match act {
-            Act::Send(bytes) => {
+    let Some(request) = read_request(&mut stream).await else { return };
+    log.lock().expect("nothing panics while it holds the lock").push(request.clone());
+    for action in script(&request) {
+        match action {
+            Action::Send(bytes) => {
                 if stream.write_all(&bytes).await.is_err() {
                     return;
                 }
             }
-            Act::Follow(said) => {
-                let mut said = said.lock().await;
-                while let Some(text) = said.recv().await {
+            Action::SendFrom(texts) => {
+                let mut texts = texts.lock().await;
+                while let Some(text) = texts.recv().await {
                     if stream.write_all(text.as_bytes()).await.is_err() {
                         return;
                     }
                 }
             }
-            Act::AwaitLeave => {
+            Action::AwaitDisconnect => {
                 let mut rest = [0; 64];
                 while stream.read(&mut rest).await.is_ok_and(|n| n > 0) {}
-                left.add_permits(1);
+                disconnected.add_permits(1);
             }
         }
     }
 }
 
-async fn read_request(stream: &mut TcpStream) -> Option<Asked> {
+async fn read_request(stream: &mut TcpStream) -> Option<ReceivedRequest> {
     let mut bytes = Vec::new();
     let head_end = loop {
         if let Some(at) = bytes.windows(4).position(|w| w == b"\r\n\r\n") {
@@ -136,29 +139,30 @@ async fn read_request(stream: &mut TcpStream) -> Option<Asked> {
         }
     }
     let body = String::from_utf8(bytes[head_end + 4..].to_vec()).ok()?;
-    Some(Asked { method, path, headers, body })
+    Some(ReceivedRequest { method, path, headers, body })
 }
 
-/// An answer that is complete.
-pub(crate) fn whole(status: &str, headers: &str, body: &str) -> Vec<Act> {
+/// A complete response.
+pub(crate) fn response(status: &str, headers: &str, body: &str) -> Vec<Action> {
     let length = body.len();
     let head = format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n");
-    vec![Act::Send((head + body).into_bytes())]
+    vec![Action::Send((head + body).into_bytes())]
 }
 
-pub(crate) fn json(body: &str) -> Vec<Act> {
-    whole("200 OK", "Content-Type: application/json\r\n", body)
+pub(crate) fn json_response(body: &str) -> Vec<Action> {
+    response("200 OK", "Content-Type: application/json\r\n", body)
 }
 
-/// The head of an event stream that ends when the connection does.
-pub(crate) fn events(text: &str) -> Act {
+/// The head and beginning of an event stream that is complete when the connection closes.
+pub(crate) fn event_stream(text: &str) -> Action {
     let head =
         "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nConnection: close\r\n\r\n";
-    Act::Send(format!("{head}{text}").into_bytes())
+    Action::Send(format!("{head}{text}").into_bytes())
 }
 
-/// The head of an event stream that has not ended when the connection does.
-pub(crate) fn broken_events(text: &str) -> Act {
+/// The head and beginning of an event stream that is incomplete when the connection closes, because its last chunk is
+/// missing.
+pub(crate) fn unfinished_event_stream(text: &str) -> Action {
     let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
-    Act::Send(format!("{head}{:x}\r\n{text}\r\n", text.len()).into_bytes())
+    Action::Send(format!("{head}{:x}\r\n{text}\r\n", text.len()).into_bytes())
 }
