@@ -1,4 +1,5 @@
-//! Clients are apart: each has its own connection to a legacy backend, and what that asks or says is its owner's.
+//! Clients are isolated from each other: each has its own connection to a legacy backend, and requests and log messages
+//! on that connection reach no other client.
 
 use std::time::Duration;
 
@@ -20,19 +21,19 @@ fn shared(id: &str) -> BackendConfig {
     BackendConfig { is_shared: true, ..server(id, &[]) }
 }
 
-/// A legacy client with roots and a user, who answers everything with the client's name.
+/// A legacy client with roots and elicitation. It answers each request of the server with its name.
 async fn legacy(rig: &Rig, name: &str) -> Client {
     let capabilities = json!({ "roots": { "listChanged": true }, "elicitation": {} });
-    let (client, questions) = Client::legacy_with_stream(&rig.gateway, name, capabilities).await;
-    tokio::spawn(answer_all(client.clone(), name.to_owned(), questions));
+    let (client, messages) = Client::legacy_with_stream(&rig.gateway, name, capabilities).await;
+    tokio::spawn(answer_all(client.clone(), name.to_owned(), messages));
     client
 }
 
-async fn answer_all(client: Client, name: String, mut questions: mpsc::Receiver<String>) {
-    while let Some(question) = questions.recv().await {
-        let question: Value = serde_json::from_str(&question).expect("JSON");
-        if let Some(answer) = answer_to(&name, question["method"].as_str().unwrap_or_default()) {
-            client.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": answer }));
+async fn answer_all(client: Client, name: String, mut messages: mpsc::Receiver<String>) {
+    while let Some(message) = messages.recv().await {
+        let message: Value = serde_json::from_str(&message).expect("JSON");
+        if let Some(answer) = answer_to(&name, message["method"].as_str().unwrap_or_default()) {
+            client.send(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": answer }));
         }
     }
 }
@@ -45,7 +46,7 @@ fn answer_to(name: &str, method: &str) -> Option<Value> {
     }
 }
 
-/// A modern client that answers what a result demands, and comes back.
+/// Calls a tool as a modern client: while the result requests input, sends the call again with the input.
 async fn call_modern(client: &Client, name: &str, id: u64, tool: &str) -> Value {
     let mut params = json!({ "name": tool, "arguments": {} });
     for round in 0..5 {
@@ -54,14 +55,14 @@ async fn call_modern(client: &Client, name: &str, id: u64, tool: &str) -> Value 
             return answer;
         }
         let mut responses = json!({});
-        for (key, demand) in answer["result"]["inputRequests"].as_object().expect("demands") {
+        for (key, request) in answer["result"]["inputRequests"].as_object().expect("requests for input") {
             responses[key] =
-                answer_to(name, demand["method"].as_str().expect("a method")).expect("an answer");
+                answer_to(name, request["method"].as_str().expect("a method")).expect("an answer");
         }
         params["inputResponses"] = responses;
         params["requestState"] = answer["result"]["requestState"].clone();
     }
-    panic!("it demands input again and again");
+    panic!("the server requested input in five answers");
 }
 
 fn modern(rig: &Rig, name: &str) -> Client {
@@ -88,44 +89,44 @@ async fn each_client_has_its_own_roots_and_process() {
     pids.sort();
     pids.dedup();
     assert_eq!(pids.len(), 4, "{pids:?}");
-    // Each server is told who its client is, and nothing of what the gateway could do for others.
-    let told = a.call(4, "client", json!({})).await;
-    let told: Value = serde_json::from_str(text(&told)).expect("JSON");
-    assert_eq!(told["clientInfo"]["name"], "a");
-    assert_eq!(told["capabilities"], json!({ "roots": { "listChanged": true }, "elicitation": {} }));
+    // Each server gets the name and the capabilities of its client, and no capabilities of other clients.
+    let answer = a.call(4, "client", json!({})).await;
+    let initialize: Value = serde_json::from_str(text(&answer)).expect("JSON");
+    assert_eq!(initialize["clientInfo"]["name"], "a");
+    assert_eq!(initialize["capabilities"], json!({ "roots": { "listChanged": true }, "elicitation": {} }));
 }
 
 #[tokio::test]
 async fn two_sessions_of_one_modern_client_share_a_connection() {
     let rig = Rig::new(&[server("one", &[])], Vec::new());
-    let session = || rig.gateway.open_inferred_session("conversation", "somebody");
+    let session = || rig.gateway.open_inferred_session("conversation", "client");
     let (first, second) = (session(), session());
     let pid = async |session| {
         let answer = Client::modern(&rig.gateway, session).call(1, "pid", json!({})).await;
         text(&answer).to_owned()
     };
-    let one = pid(first.clone()).await;
-    assert_eq!(one, pid(second.clone()).await);
-    // It ends with the last of them.
-    rig.gateway.close_session(&first.id, "over");
-    assert_eq!(one, pid(second.clone()).await);
-    rig.gateway.close_session(&second.id, "over");
+    let first_pid = pid(first.clone()).await;
+    assert_eq!(first_pid, pid(second.clone()).await);
+    // The connection ends with the last session.
+    rig.gateway.close_session(&first.id, "the test closed it");
+    assert_eq!(first_pid, pid(second.clone()).await);
+    rig.gateway.close_session(&second.id, "the test closed it");
     assert!(rig.gateway.backends()[0].open_connections().is_empty());
 }
 
 #[tokio::test]
 async fn clients_that_may_be_several_share_no_connection_of_one() {
     let rig = Rig::new(&[server("one", &[]), shared("all")], Vec::new());
-    let several = Client::modern(&rig.gateway, rig.gateway.open_ambiguous_session("m", "m"));
-    let listed = several.request(1, "tools/list", json!({})).await;
+    let ambiguous = Client::modern(&rig.gateway, rig.gateway.open_ambiguous_session("m", "m"));
+    let listed = ambiguous.request(1, "tools/list", json!({})).await;
     assert!(listed["result"]["tools"].as_array().is_some_and(|tools| tools.len() > 2), "{listed}");
-    let refused = several.call(2, "one__pid", json!({})).await;
+    let refused = ambiguous.call(2, "one__pid", json!({})).await;
     let why = refused["error"]["message"].as_str().unwrap_or_default();
-    for way in ["serve.auth_token_file", "2025-11-25", "shared: true"] {
-        assert!(why.contains(way), "{refused}");
+    for remedy in ["serve.auth_token_file", "2025-11-25", "shared: true"] {
+        assert!(why.contains(remedy), "{refused}");
     }
-    // Where the user says that all may share it, they do.
-    assert!(text(&several.call(3, "all__pid", json!({})).await).parse::<u32>().is_ok());
+    // The user has set `shared: true` for this backend.
+    assert!(text(&ambiguous.call(3, "all__pid", json!({})).await).parse::<u32>().is_ok());
 }
 
 #[tokio::test]
@@ -186,10 +187,11 @@ async fn what_a_server_logs_between_calls_is_its_clients() {
     for (client, mark) in [(&a, "for a"), (&b, "for b")] {
         assert_eq!(text(&client.call(1, "log", json!({ "text": mark })).await), "logged");
     }
-    for (lines, mark, other) in [(&mut to_a, "for a", "for b"), (&mut to_b, "for b", "for a")] {
-        let line = tokio::time::timeout(DEADLINE, lines.recv()).await.expect("in time").expect("not over");
+    for (messages, mark, other) in [(&mut to_a, "for a", "for b"), (&mut to_b, "for b", "for a")] {
+        let line =
+            tokio::time::timeout(DEADLINE, messages.recv()).await.expect("in time").expect("still open");
         assert!(line.contains(mark) && !line.contains(other), "{line}");
-        assert!(lines.try_recv().is_err(), "nobody reads another's log");
+        assert!(messages.try_recv().is_err(), "a message of the other client's connection");
     }
 }
 
@@ -208,7 +210,7 @@ async fn one_connection_serves_all_where_the_user_says_so() {
 async fn a_backend_has_no_more_clients_than_it_may() {
     let rig = Rig::new(&[BackendConfig { connections_max: 2, ..server("one", &[]) }], Vec::new());
     let clients = [legacy(&rig, "a").await, legacy(&rig, "b").await, legacy(&rig, "c").await];
-    // Both are at work, so that neither makes room for another.
+    // Both have a call under way, so neither connection is closed to make room.
     for client in &clients[..2] {
         text(&client.call(1, "pid", json!({})).await);
         let waiting = client.clone();
@@ -217,7 +219,7 @@ async fn a_backend_has_no_more_clients_than_it_may() {
     let refused = clients[2].call(1, "pid", json!({})).await;
     let why = error_message(&refused);
     assert!(why.contains("maxConnections") && why.contains("shared: true"), "{why}");
-    // Who leaves makes room.
+    // A client that leaves makes room for another.
     clients[0].close_session();
     text(&clients[2].call(2, "pid", json!({})).await);
 }
@@ -225,16 +227,16 @@ async fn a_backend_has_no_more_clients_than_it_may() {
 #[tokio::test]
 async fn clients_are_greeted_with_what_backends_tell_them() {
     let rig = Rig::new(&[server("one", &[])], Vec::new());
-    let (client, _lines) = Client::legacy_with_stream(&rig.gateway, "a", json!({})).await;
-    let info = json!({ "name": "again", "version": "1" });
-    let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info });
+    let (client, _messages) = Client::legacy_with_stream(&rig.gateway, "a", json!({})).await;
+    let info = json!({ "name": "client", "version": "1" });
+    let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info });
     for method in ["initialize", "server/discover"] {
         let client = match method {
             "initialize" => client.clone(),
             _ => Client::modern(&rig.gateway, rig.gateway.open_inferred_session("m", "m")),
         };
-        let greeted = client.request(9, method, hello.clone()).await;
-        assert_eq!(greeted["result"]["instructions"], "Ask for roots first.", "{greeted}");
+        let greeting = client.request(9, method, params.clone()).await;
+        assert_eq!(greeting["result"]["instructions"], "Ask for roots first.", "{greeting}");
     }
 }
 
