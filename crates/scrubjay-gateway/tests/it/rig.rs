@@ -242,9 +242,7 @@ impl Client {
 
     /// Starts a call and stops waiting for its answer at once.
     pub(crate) async fn abandon_call(&self, id: u64, tool: &str, arguments: Value) {
-        let params = json!({ "name": tool, "arguments": arguments });
-        let line =
-            json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }).to_string();
+        let line = self.request_line(id, "tools/call", json!({ "name": tool, "arguments": arguments }));
         let Accepted::Request(request) = self.gateway.accept(&self.session, &line, &self.outbox) else {
             panic!("a request is accepted");
         };
@@ -257,11 +255,8 @@ impl Client {
 
     /// Calls a tool and waits until the call is over. There is no answer if the session ends first.
     pub(crate) async fn call_ignoring_answer(&self, id: u64, tool: &str) {
-        let params = json!({ "name": tool, "arguments": {} });
-        let line = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
-        if let Accepted::Request(request) =
-            self.gateway.accept(&self.session, &line.to_string(), &self.outbox)
-        {
+        let line = self.request_line(id, "tools/call", json!({ "name": tool, "arguments": {} }));
+        if let Accepted::Request(request) = self.gateway.accept(&self.session, &line, &self.outbox) {
             self.gateway.answer(request).await;
         }
     }
@@ -271,15 +266,18 @@ impl Client {
         Self::new(gateway, session, stream().0, true)
     }
 
-    pub(crate) async fn request(&self, id: u64, method: &str, mut params: Value) -> Value {
+    pub(crate) async fn request(&self, id: u64, method: &str, params: Value) -> Value {
+        self.raw_request(id, &self.request_line(id, method, params)).await
+    }
+
+    fn request_line(&self, id: u64, method: &str, mut params: Value) -> String {
         if self.is_modern {
             let meta = &mut params["_meta"];
             meta["io.modelcontextprotocol/protocolVersion"] = json!("2026-07-28");
             meta["io.modelcontextprotocol/clientCapabilities"] = self.capabilities.clone();
             meta["io.modelcontextprotocol/clientInfo"] = json!({ "name": "test", "version": "1" });
         }
-        let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string();
-        self.raw_request(id, &line).await
+        json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()
     }
 
     /// Sends a request with exactly this text, and returns the text of its answer.
