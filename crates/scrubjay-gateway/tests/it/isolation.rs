@@ -1,14 +1,14 @@
 //! Clients are isolated from each other: each has its own connection to a legacy backend, and requests and log messages
 //! on that connection reach no other client.
 
-use std::time::Duration;
-
 use futures_util::future::join_all;
+use scrubjay_core::entry::Direction;
 use scrubjay_gateway::config::BackendConfig;
+use scrubjay_gateway::tree;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::rig::{Client, DEADLINE, Rig, error_message, program, repository, text};
+use super::rig::{Client, DEADLINE, Rig, error_message, program, repository, text, until};
 
 fn server(id: &str, more: &[&str]) -> BackendConfig {
     let script = repository().join("tests/backends/session_server.py");
@@ -68,6 +68,18 @@ async fn call_modern(client: &Client, name: &str, id: u64, tool: &str) -> Value 
 fn modern(rig: &Rig, name: &str) -> Client {
     let session = rig.gateway.open_inferred_session(name, name);
     Client::modern(&rig.gateway, session).with_capabilities(json!({ "roots": {}, "elicitation": {} }))
+}
+
+/// Counts the messages to servers that contain a text. A message is on tape when it is in the queue to its server.
+fn sent_to_servers(rig: &Rig, text: &str) -> u64 {
+    let mut count = 0;
+    rig.each_entry("", |entry| {
+        let is_sent = entry.via.is_some() && entry.direction == Direction::ClientToServer;
+        if is_sent && String::from_utf8_lossy(entry.payload).contains(text) {
+            count += 1;
+        }
+    });
+    count
 }
 
 #[tokio::test]
@@ -133,33 +145,24 @@ async fn clients_that_may_be_several_share_no_connection_of_one() {
 async fn a_question_during_ten_calls_reaches_its_asker() {
     let rig = Rig::new(&[server("one", &[])], Vec::new());
     let (a, b) = (legacy(&rig, "a").await, legacy(&rig, "b").await);
-    let waits = |client: Client| {
-        join_all((10..19).map(move |id| {
+    const CALLS_EACH: u64 = 9;
+    let start_calls = |client: Client| {
+        join_all((10..10 + CALLS_EACH).map(move |id| {
             let client = client.clone();
             async move { client.call(id, "wait", json!({})).await }
         }))
     };
-    let (of_a, of_b) = (tokio::spawn(waits(a.clone())), tokio::spawn(waits(b.clone())));
+    let calls_of_a = tokio::spawn(start_calls(a.clone()));
+    let calls_of_b = tokio::spawn(start_calls(b.clone()));
+    // A server reads its messages in order: a call that was sent before `release` is waiting when `release` is called.
+    until("all calls are sent", || sent_to_servers(&rig, r#""name":"wait""#) == 2 * CALLS_EACH).await;
     for (client, name) in [(&a, "a"), (&b, "b")] {
         let answer = client.call(2, "ask", json!({})).await;
         assert!(text(&answer).contains(&format!(r#""name": "{name}""#)), "{answer}");
         client.call(3, "release", json!({})).await;
     }
-    for all in [of_a, of_b] {
-        // A call that came to its server after the release is let go by the next.
-        let released = async { all.await.expect("no call fails") };
-        tokio::pin!(released);
-        let mut id = 100;
-        let answers = loop {
-            tokio::select! {
-                answers = &mut released => break answers,
-                () = tokio::time::sleep(Duration::from_millis(50)) => {
-                    id += 1;
-                    a.call(id, "release", json!({})).await;
-                    b.call(id, "release", json!({})).await;
-                }
-            }
-        };
+    for calls in [calls_of_a, calls_of_b] {
+        let answers = calls.await.expect("no call fails");
         assert!(answers.iter().all(|answer| text(answer) == "released"), "{answers:?}");
     }
 }
@@ -258,33 +261,37 @@ async fn a_server_is_started_once_to_find_its_era() {
 #[tokio::test]
 async fn sessions_that_are_left_leave_nothing_behind() {
     let rig = Rig::new(&[server("one", &[])], Vec::new());
-    let ours = scrubjay_gateway::tree::descendants().len();
+    let processes_before = tree::descendants().len();
     for round in 0..5 {
         let clients = join_all((0..8).map(|n| legacy(&rig, if n % 2 == 0 { "a" } else { "b" }))).await;
         let calls = join_all(clients.iter().map(|client| client.call(1, "pid", json!({})))).await;
         assert!(calls.iter().all(|answer| !text(answer).is_empty()), "round {round}");
         clients.iter().for_each(Client::close_session);
     }
-    // Those too who leave while their server starts.
-    for patience_ms in [0, 1, 5, 20, 40, 50, 60, 80, 100] {
-        // In turns one with a session of its own and one whose session is inferred.
-        let client = if patience_ms % 20 == 0 {
-            let session = rig.gateway.open_inferred_session("hasty", "hasty");
-            Client::modern(&rig.gateway, session)
-        } else {
-            legacy(&rig, "hasty").await
-        };
-        let calling = client.clone();
-        let call = tokio::spawn(async move { calling.call_ignoring_answer(1, "pid").await });
-        tokio::time::sleep(Duration::from_millis(patience_ms)).await;
-        client.close_session();
-        call.await.expect("it ends");
+    // The same if a client leaves while its server starts, at each step of the start.
+    for step in [None, Some(""), Some("initialize"), Some("notifications/initialized"), Some("tools/call")] {
+        for is_modern in [false, true] {
+            let client = if is_modern {
+                let session = rig.gateway.open_inferred_session("client", "client");
+                Client::modern(&rig.gateway, session)
+            } else {
+                legacy(&rig, "client").await
+            };
+            let caller = client.clone();
+            let method = format!(r#""method":"{}""#, step.unwrap_or_default());
+            let sent_before = sent_to_servers(&rig, &method);
+            let call = tokio::spawn(async move { caller.call_ignoring_answer(1, "pid").await });
+            match step {
+                None => {}
+                // The program is started, and nothing is sent yet.
+                Some("") => tokio::task::yield_now().await,
+                Some(_) => until(&method, || sent_to_servers(&rig, &method) > sent_before).await,
+            }
+            client.close_session();
+            call.await.expect("the call ends");
+        }
     }
     assert_eq!(rig.gateway.session_count(), 0);
-    let deadline = tokio::time::Instant::now() + DEADLINE;
-    while scrubjay_gateway::tree::descendants().len() > ours {
-        assert!(tokio::time::Instant::now() < deadline, "servers are left behind");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until("all servers end", || tree::descendants().len() <= processes_before).await;
     assert!(rig.gateway.backends()[0].open_connections().is_empty());
 }
