@@ -143,9 +143,9 @@ async fn clients_that_may_be_several_share_no_connection_of_one() {
 
 #[tokio::test]
 async fn a_question_during_ten_calls_reaches_its_asker() {
+    const CALLS_EACH: u64 = 9;
     let rig = Rig::new(&[server("one", &[])], Vec::new());
     let (a, b) = (legacy(&rig, "a").await, legacy(&rig, "b").await);
-    const CALLS_EACH: u64 = 9;
     let start_calls = |client: Client| {
         join_all((10..10 + CALLS_EACH).map(move |id| {
             let client = client.clone();
@@ -283,7 +283,7 @@ async fn sessions_that_are_left_leave_nothing_behind() {
             let call = tokio::spawn(async move { caller.call_ignoring_answer(1, "pid").await });
             match step {
                 None => {}
-                // The program is started, and nothing is sent yet.
+                // The call has begun to start the server, and has sent nothing yet.
                 Some("") => tokio::task::yield_now().await,
                 Some(_) => until(&method, || sent_to_servers(&rig, &method) > sent_before).await,
             }

@@ -1,5 +1,4 @@
-//! The gateway's rooms with real sockets, real processes and real peers, and everything that can go wrong
-//! between them.
+//! Integration tests of the gateway with real sockets, processes and peers, and with errors in all of them.
 
 mod bridge;
 mod bridge_peers;

@@ -1,4 +1,5 @@
-//! Stopping does not take longer the more sessions there are: a tape that is not sealed in time is complete.
+//! Shutting down takes limited time for any number of sessions: a tape that is not sealed in time is complete, and is
+//! sealed at the next start.
 
 use std::time::Duration;
 
