@@ -390,8 +390,8 @@ async fn a_line_says_on_whose_stream_it_came() {
     assert_eq!(client.receive_with_stream().await.and_then(|(_, stream_of)| stream_of), Some(2));
 }
 
-/// Starts a server of the first HTTP transport (HTTP with SSE). On its one stream it sends the events that the test puts
-/// into the channel.
+/// Starts a server of the first HTTP transport (HTTP with SSE). On its one stream it sends the events that the test
+/// puts into the channel.
 async fn first_transport(endpoint: &'static str) -> (ScriptedServer, mpsc::Sender<String>) {
     let (sender, receiver) = mpsc::channel::<String>(16);
     let receiver = std::sync::Arc::new(tokio::sync::Mutex::new(receiver));

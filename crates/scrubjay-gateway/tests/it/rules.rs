@@ -1,5 +1,5 @@
-//! Rules on answers hold for as long as somebody waits for the answer, whatever else the gateway forgets meanwhile; and
-//! what they hold back for one client holds up no other.
+//! Rules apply to an answer as long as a client waits for it, even if the rules change meanwhile. Messages that rules
+//! delay for one client do not block another.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,19 +19,19 @@ fn server() -> BackendConfig {
     program("one", "python3", &["-B", script.to_str().expect("a path in UTF-8")], DEADLINE)
 }
 
-/// Rules that block the answers of a tool.
-fn hide(tool: &str) -> Arc<Rules> {
+/// Makes rules that block the answers of a tool.
+fn block_answers(tool: &str) -> Arc<Rules> {
     let tools = vec![Glob::parse(tool).expect("a glob")];
     let when = RuleMatch { direction: Some(Direction::ServerToClient), tools, ..RuleMatch::default() };
     let action = RuleAction::Block { code: -7, message: "no".to_owned() };
-    Arc::new(Rules::new(vec![Rule { name: "hide-it".to_owned(), when, action }]))
+    Arc::new(Rules::new(vec![Rule { name: "block-answers".to_owned(), when, action }]))
 }
 
-/// Calls `wait`, which is answered when somebody calls `release`; returns once the server has it.
+/// Calls `wait`, which is answered when a client calls `release`; returns when the server has read the call.
 async fn begin_wait(client: &Client, id: u64) -> tokio::task::JoinHandle<Value> {
-    let waiting = client.clone();
-    let call = tokio::spawn(async move { waiting.call(id, "wait", json!({})).await });
-    // The server reads in order, and on this one thread the call is made before anything else is.
+    let caller = client.clone();
+    let call = tokio::spawn(async move { caller.call(id, "wait", json!({})).await });
+    // The test has one thread, so the call is sent before `echo`, and the server reads in order.
     tokio::task::yield_now().await;
     assert_eq!(text(&client.call(9_000 + id, "echo", json!({ "nonce": "there" })).await), "there");
     call
@@ -40,16 +40,16 @@ async fn begin_wait(client: &Client, id: u64) -> tokio::task::JoinHandle<Value> 
 #[tokio::test]
 async fn an_answer_is_blocked_however_often_the_rules_changed_since_it_was_asked_for() {
     let rig = Rig::new(&[server()], Vec::new());
-    rig.gateway.rule_with(&hide("wait"));
+    rig.gateway.rule_with(&block_answers("wait"));
     let client = Client::legacy(&rig.gateway).await;
     assert_eq!(text(&client.call(1, "echo", json!({ "nonce": "up" })).await), "up");
     let mut calls = Vec::new();
     for id in 10..20 {
         calls.push(begin_wait(&client, id).await);
-        rig.gateway.rule_with(&hide("wait"));
+        rig.gateway.rule_with(&block_answers("wait"));
     }
-    // Also where the last ones hide something else.
-    rig.gateway.rule_with(&hide("other"));
+    // The last rules block the answers of another tool only.
+    rig.gateway.rule_with(&block_answers("other"));
     assert_eq!(text(&client.call(2, "release", json!({})).await), "done");
     for call in calls {
         let answer = call.await.expect("no panic");
@@ -60,37 +60,38 @@ async fn an_answer_is_blocked_however_often_the_rules_changed_since_it_was_asked
 #[tokio::test]
 async fn a_call_that_nobody_waits_for_is_forgotten_by_the_rules_too() {
     let rig = Rig::new(&[server()], Vec::new());
-    rig.gateway.rule_with(&hide("wait"));
+    rig.gateway.rule_with(&block_answers("wait"));
     let client = Client::legacy(&rig.gateway).await;
     assert_eq!(text(&client.call(1, "echo", json!({ "nonce": "up" })).await), "up");
     client.abandon_call(2, "wait", json!({})).await;
-    // No rule is in force, and no request open that one was: messages pass as they are.
+    // Without rules, and without open requests that rules apply to, messages pass unchanged.
     rig.gateway.rule_with(&Arc::new(Rules::new(Vec::new())));
-    let twice = r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"echo","arguments":{"nonce":"1","nonce":"2"}}}"#;
-    assert_eq!(text(&client.raw_request(3, twice).await), "2");
-    // The answer that comes late reaches nobody, so its entry names no rule.
-    rig.gateway.rule_with(&hide("wait"));
+    let duplicate_member = r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"echo","arguments":{"nonce":"1","nonce":"2"}}}"#;
+    assert_eq!(text(&client.raw_request(3, duplicate_member).await), "2");
+    // The late answer reaches no client, so its entry names no rule.
+    rig.gateway.rule_with(&block_answers("wait"));
     assert_eq!(text(&client.call(4, "release", json!({})).await), "done");
-    let mut late = Vec::new();
+    let mut rules_of_late_answer = Vec::new();
     rig.each_entry("", |entry| {
         if String::from_utf8_lossy(entry.payload).contains("released") {
-            late.push(entry.rule_marks.rules.to_owned());
+            rules_of_late_answer.push(entry.rule_marks.rules.to_owned());
         }
     });
-    assert_eq!(late, [""]);
+    assert_eq!(rules_of_late_answer, [""]);
 }
 
-/// So many messages of a server may wait for one client.
-const HELD_MAX: u64 = 256;
+/// The most delayed messages of a server that wait for one client: the gateway's own limit.
+const DELAYED_MAX: u64 = 256;
 
-/// Rules that hold back what a server says, for longer than any test takes.
+/// Makes rules that delay messages of a server, for longer than any test takes.
 fn delay(methods: &[&str], tools: &[&str]) -> Arc<Rules> {
-    let globs = |all: &[&str]| all.iter().map(|one| Glob::parse(one).expect("a glob")).collect();
+    let globs =
+        |patterns: &[&str]| patterns.iter().map(|pattern| Glob::parse(pattern).expect("a glob")).collect();
     let (methods, tools) = (globs(methods), globs(tools));
     let when =
         RuleMatch { direction: Some(Direction::ServerToClient), methods, tools, ..RuleMatch::default() };
     let action = RuleAction::Delay(Duration::from_secs(600));
-    Arc::new(Rules::new(vec![Rule { name: "later".to_owned(), when, action }]))
+    Arc::new(Rules::new(vec![Rule { name: "delay".to_owned(), when, action }]))
 }
 
 #[tokio::test]
@@ -99,14 +100,17 @@ async fn answers_that_wait_for_one_client_hold_up_no_other() {
     rig.gateway.rule_with(&delay(&[], &["token"]));
     let (a, b) = (Client::legacy(&rig.gateway).await, Client::legacy(&rig.gateway).await);
     let mut calls: FuturesUnordered<_> =
-        (1..=HELD_MAX + 1).map(|id| a.call(id, "token", json!({}))).collect();
-    // The only one that does not wait is the one for which there is no place.
+        (1..=DELAYED_MAX + 1).map(|id| a.call(id, "token", json!({}))).collect();
+    // All answers are delayed, except for the one above the limit: its call is refused.
     let refused = calls.next().await.expect("there are calls");
     assert!(error_message(&refused).contains("256 others for this client wait"), "{refused}");
     assert_eq!(text(&b.call(1, "echo", json!({ "nonce": "b" })).await), "b");
-    assert_eq!(calls.len() as u64, HELD_MAX);
+    assert_eq!(calls.len() as u64, DELAYED_MAX);
     let tapes = String::from_utf8_lossy(&rig.payloads("client")).into_owned();
-    assert!(tapes.contains(r#""limit":"messages that delay rules hold back""#), "it is noted");
+    assert!(
+        tapes.contains(r#""limit":"messages that delay rules hold back""#),
+        "the refusal is noted on tape"
+    );
 }
 
 #[tokio::test]
@@ -114,16 +118,17 @@ async fn what_a_server_says_unasked_and_cannot_wait_is_noted_or_refused() {
     let rig = Rig::new(&[BackendConfig { is_shared: true, ..server() }], Vec::new());
     rig.gateway.rule_with(&delay(&["notifications/message", "elicitation/create"], &[]));
     let client = Client::legacy_with_capabilities(&rig.gateway, json!({ "elicitation": {} })).await;
-    let noted = || {
+    let notes = || {
         let tapes = String::from_utf8_lossy(&rig.payloads("backend")).into_owned();
         tapes.matches(r#""limit":"messages that delay rules hold back""#).count()
     };
-    // Each is said while no call is under way: then it is nobody's, and takes one of the places of those.
-    client.call(1, "log", json!({ "text": "logged", "times": HELD_MAX + 1 })).await;
-    until("the last finds no place", || noted() == 1).await;
+    // The server logs while no call is under way. Such a message belongs to no client, and counts towards the limit of
+    // the connection.
+    client.call(1, "log", json!({ "text": "logged", "times": DELAYED_MAX + 1 })).await;
+    until("the last message is above the limit", || notes() == 1).await;
     client.call(2, "ask_late", json!({ "text": "who?" })).await;
-    until("the question finds none", || noted() == 2).await;
+    until("the question is above the limit", || notes() == 2).await;
     let reply = client.call(3, "reply", json!({})).await;
     assert!(text(&reply).contains("wait already"), "{reply}");
-    assert_eq!(noted(), 2);
+    assert_eq!(notes(), 2);
 }
