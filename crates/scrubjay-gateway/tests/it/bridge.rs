@@ -136,7 +136,7 @@ async fn answers_pass_verbatim() {
 }
 
 #[tokio::test]
-async fn refusals_come_back_under_the_requests_own_id() {
+async fn http_errors_become_answers_with_the_id_of_the_request() {
     let refused = |status: &str, body: &str| response(status, "Content-Type: application/json\r\n", body);
     let null = r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request"},"id":null}"#;
     check(refused("400 Bad Request", null), |line| line == null.replace("null", "7")).await;
@@ -157,7 +157,7 @@ async fn refusals_come_back_under_the_requests_own_id() {
 }
 
 #[tokio::test]
-async fn what_is_no_json_rpc_becomes_an_error_that_is() {
+async fn responses_that_are_not_json_rpc_become_json_rpc_errors() {
     let kind = "Content-Type: application/json\r\n";
     let challenge = "WWW-Authenticate: Bearer error=\"invalid_token\", nonce=\"hidden\"\r\n";
     for (status, headers, body) in [
@@ -195,7 +195,7 @@ async fn what_is_no_json_rpc_becomes_an_error_that_is() {
 }
 
 #[tokio::test]
-async fn what_is_no_answer_passes_before_the_error() {
+async fn other_events_pass_before_the_error() {
     let stray = r#"{"jsonrpc":"2.0","id":8,"result":{}}"#;
     let server =
         ScriptedServer::start(move |_| vec![event_stream(&format!("data: rubbish\n\ndata: {stray}\n\n"))])
@@ -207,7 +207,7 @@ async fn what_is_no_answer_passes_before_the_error() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there() {
+async fn an_unreachable_server_is_an_error() {
     let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let mut client = Client::connect_to(&format!("http://{gone}/mcp"));
     assert!(is_error_for_id_7(&client.exchange(&request("7", "m")).await, "cannot be reached"));
@@ -224,7 +224,7 @@ async fn redirects_are_not_followed() {
 }
 
 #[tokio::test]
-async fn an_answer_beyond_the_limit_is_refused() {
+async fn an_answer_above_the_size_limit_becomes_an_error() {
     let long = format!(r#"{{"jsonrpc":"2.0","id":7,"result":"{}"}}"#, "x".repeat(3000));
     for answer in [json_response(&long), vec![event_stream(&format!("data: {long}\n\n"))]] {
         let server = ScriptedServer::start(move |_| answer.clone()).await;
@@ -240,7 +240,7 @@ async fn an_answer_beyond_the_limit_is_refused() {
 }
 
 #[tokio::test]
-async fn a_legacy_session_is_opened_named_and_ended() {
+async fn a_legacy_session_is_opened_used_and_deleted() {
     let server = ScriptedServer::start(|request| {
         legacy_server(request, |request| match request.method.as_str() {
             "GET" => vec![
@@ -277,7 +277,7 @@ async fn a_legacy_session_is_opened_named_and_ended() {
 }
 
 #[tokio::test]
-async fn a_broken_stream_is_taken_up_where_it_broke() {
+async fn a_broken_stream_is_resumed_after_its_last_event() {
     let server = ScriptedServer::start(|request| {
         legacy_server(request, |request| match (request.method.as_str(), request.header("last-event-id")) {
             ("POST", _) => vec![unfinished_event_stream(
@@ -313,7 +313,7 @@ async fn a_lost_session_ends_the_stream() {
 }
 
 #[tokio::test]
-async fn a_modern_request_is_called_off_by_leaving() {
+async fn a_modern_request_is_cancelled_by_closing_its_connection() {
     let server = ScriptedServer::start(|_| {
         vec![event_stream("data: {\"jsonrpc\":\"2.0\",\"method\":\"begun\"}\n\n"), Action::AwaitDisconnect]
     })
@@ -334,7 +334,7 @@ async fn a_modern_request_is_called_off_by_leaving() {
 }
 
 #[tokio::test]
-async fn requests_run_side_by_side_up_to_a_limit() {
+async fn at_most_256_requests_run_concurrently() {
     let server = ScriptedServer::start(|request| match method_of(request).as_str() {
         "quick" => json_response(r#"{"jsonrpc":"2.0","id":"q","result":{}}"#),
         _ => vec![Action::AwaitDisconnect],
@@ -355,7 +355,7 @@ async fn requests_run_side_by_side_up_to_a_limit() {
 }
 
 #[tokio::test]
-async fn a_line_says_on_whose_stream_it_came() {
+async fn a_line_carries_the_id_of_the_request_on_whose_stream_it_came() {
     let server = ScriptedServer::start(|request| {
         legacy_server(request, |request| match (request.method.as_str(), method_of(request).as_str()) {
             ("GET", _) => {
@@ -411,7 +411,7 @@ async fn first_transport(endpoint: &'static str) -> (ScriptedServer, mpsc::Sende
 }
 
 #[tokio::test]
-async fn a_server_of_the_first_transport_is_spoken_to_on_its_one_stream() {
+async fn a_server_of_the_first_transport_answers_on_its_one_stream() {
     let event = |message: &str| format!("event: message\ndata: {message}\n\n");
     for is_known in [false, true] {
         let (server, events) = first_transport("/messages?s=1").await;
@@ -457,7 +457,7 @@ async fn a_server_of_the_first_transport_is_spoken_to_on_its_one_stream() {
 }
 
 #[tokio::test]
-async fn messages_go_to_no_other_origin() {
+async fn messages_are_sent_to_no_other_origin() {
     let (server, _events) = first_transport("http://elsewhere.example/messages").await;
     let mut client = Client::connect_to(&server.url);
     let answer = client.exchange(&request("7", "initialize")).await;
@@ -468,7 +468,7 @@ async fn messages_go_to_no_other_origin() {
 }
 
 #[tokio::test]
-async fn a_backend_is_greeted_again_in_a_version_it_names() {
+async fn the_handshake_is_repeated_with_a_version_that_the_backend_names() {
     let server = ScriptedServer::start(|request| {
         let message: Value = serde_json::from_str(&request.body).unwrap_or_default();
         let id = &message["id"];

@@ -99,7 +99,7 @@ fn modern(mut params: Value) -> Value {
 
 #[tokio::test]
 #[ignore = "needs peers"]
-async fn a_legacy_server() {
+async fn requests_to_a_legacy_server_are_answered() {
     let peers = peers();
     let server = everything(&peers).await;
     let mut client = Client::connect_to(&server.url);
@@ -123,7 +123,7 @@ async fn a_legacy_server() {
 
 #[tokio::test]
 #[ignore = "needs peers"]
-async fn a_server_of_both_eras_spoken_to_as_legacy() {
+async fn a_server_of_both_eras_answers_a_legacy_client() {
     let peers = peers();
     let server = python(&peers).await;
     let mut client = Client::connect_to(&server.url);
@@ -139,7 +139,7 @@ async fn a_server_of_both_eras_spoken_to_as_legacy() {
 
 #[tokio::test]
 #[ignore = "needs peers"]
-async fn a_server_of_both_eras_spoken_to_as_modern() {
+async fn a_server_of_both_eras_answers_a_modern_client() {
     let peers = peers();
     let server = python(&peers).await;
     let mut client = Client::connect_to(&server.url);

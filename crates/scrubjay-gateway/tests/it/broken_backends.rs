@@ -41,7 +41,7 @@ async fn assert_complete(client: &Client, id: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_broken_backends_of_fourteen_harm_nobody() {
+async fn three_broken_backends_do_not_affect_eleven_good_ones() {
     let rig = Rig::new(&fourteen_backends(), Vec::new());
     let legacy = Client::legacy(&rig.gateway).await;
     let modern = Client::modern(&rig.gateway, rig.gateway.open_inferred_session("modern", "modern"));
@@ -60,7 +60,7 @@ async fn three_broken_backends_of_fourteen_harm_nobody() {
 }
 
 #[tokio::test]
-async fn two_hundred_first_calls_ask_for_the_list_once() {
+async fn two_hundred_first_calls_request_the_list_once() {
     let rig = Rig::new(&[good(0)], Vec::new());
     let client = Client::modern(&rig.gateway, rig.gateway.open_inferred_session("modern", "modern"));
     let calls = (1..=200).map(|id| client.call(id, "good0_echo", json!({ "text": "once" })));
@@ -70,7 +70,7 @@ async fn two_hundred_first_calls_ask_for_the_list_once() {
 }
 
 #[tokio::test]
-async fn what_hangs_after_it_was_good_is_listed_as_it_was() {
+async fn a_backend_that_hangs_is_listed_from_its_last_good_list() {
     let rig = Rig::new(&[good(0), good(1)], Vec::new());
     let client = Client::legacy(&rig.gateway).await;
     let tools = client.list_tools(1).await;

@@ -116,7 +116,7 @@ fn assert_all_listed(names: &[String]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs peers"]
-async fn the_inspector_reaches_all_three() {
+async fn the_inspector_reaches_all_three_servers() {
     let peers = peers();
     let gateway = PeerGateway::start(peers).await;
     for era in ["auto", "modern"] {
@@ -148,7 +148,7 @@ async fn the_inspector_reaches_all_three() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs peers"]
-async fn python_reaches_all_three_in_every_mode() {
+async fn the_python_client_reaches_all_three_servers_in_every_mode() {
     let peers = peers();
     let gateway = PeerGateway::start(peers).await;
     let host = text(&repository().join("tests/backends/python_host.py"));
@@ -175,7 +175,7 @@ async fn python_reaches_all_three_in_every_mode() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs peers"]
-async fn claude_connects() {
+async fn claude_code_connects() {
     let peers = peers();
     let gateway = PeerGateway::start(peers).await;
     let settings = json!({ "mcpServers": { "scrubjay": { "type": "http", "url": gateway.url } } });

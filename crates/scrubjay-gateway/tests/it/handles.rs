@@ -86,7 +86,7 @@ fn assert_no_message(messages: &mut mpsc::Receiver<String>) {
 }
 
 #[tokio::test]
-async fn progress_tokens_towards_a_server_cannot_be_guessed() {
+async fn progress_tokens_sent_to_servers_cannot_be_guessed() {
     for era in ERAS {
         let rig = rig(era);
         let [(a, _a), (b, _b)] = two_clients(&rig, era).await;
@@ -107,7 +107,7 @@ async fn progress_tokens_towards_a_server_cannot_be_guessed() {
 }
 
 #[tokio::test]
-async fn progress_for_a_token_that_is_not_of_the_call_reaches_nobody() {
+async fn progress_with_a_guessed_token_reaches_no_client() {
     for era in ERAS {
         let rig = rig(era);
         let [(a, mut to_a), (b, mut to_b)] = two_clients(&rig, era).await;
@@ -132,7 +132,7 @@ async fn progress_for_a_token_that_is_not_of_the_call_reaches_nobody() {
 }
 
 #[tokio::test]
-async fn a_token_of_a_call_under_way_is_refused_to_its_client_alone() {
+async fn a_progress_token_in_use_is_refused_only_to_its_own_client() {
     let rig = rig("legacy");
     let [(a, _a), (b, mut to_b)] = two_clients(&rig, "legacy").await;
     let call = begin_wait(&rig, &a, 5, json!({ "progressToken": "same" })).await;
@@ -149,7 +149,7 @@ async fn a_token_of_a_call_under_way_is_refused_to_its_client_alone() {
 }
 
 #[tokio::test]
-async fn tasks_are_their_clients() {
+async fn tasks_can_be_used_only_by_their_client() {
     for era in ERAS {
         let rig = rig(era);
         let [(a, mut to_a), (b, mut to_b)] = two_clients(&rig, era).await;
@@ -192,7 +192,7 @@ fn raw_params_request(era: &str, id: u64, method: &str, members: &str) -> String
 }
 
 #[tokio::test]
-async fn a_task_that_servers_may_read_otherwise_than_the_gateway_is_refused() {
+async fn ambiguous_task_ids_are_refused() {
     for era in ERAS {
         let rig = rig(era);
         let [(a, _a), (b, _b)] = two_clients(&rig, era).await;
@@ -228,7 +228,7 @@ async fn a_task_that_servers_may_read_otherwise_than_the_gateway_is_refused() {
 }
 
 #[tokio::test]
-async fn a_state_that_servers_may_read_otherwise_than_the_gateway_is_refused() {
+async fn ambiguous_request_states_are_refused() {
     let rig = rig("modern");
     let [(a, _a), (b, _b)] = two_clients(&rig, "modern").await;
     a.call(1, "ask", json!({ "secret": "the secret of a" })).await;
@@ -247,7 +247,7 @@ async fn a_state_that_servers_may_read_otherwise_than_the_gateway_is_refused() {
 }
 
 #[tokio::test]
-async fn a_servers_state_is_opened_for_the_client_it_was_given_to() {
+async fn a_request_state_can_be_used_only_by_its_client() {
     let rig = rig("modern");
     let [(a, _a), (b, _b)] = two_clients(&rig, "modern").await;
     let params = json!({ "name": "ask", "arguments": { "secret": "the secret of a" } });
@@ -279,7 +279,7 @@ async fn a_servers_state_is_opened_for_the_client_it_was_given_to() {
 }
 
 #[tokio::test]
-async fn a_parked_call_is_taken_up_by_its_own_client_though_others_have_its_name() {
+async fn a_parked_call_is_resumed_only_by_its_own_client() {
     let script = repository().join("tests/backends/session_server.py");
     let script = script.to_str().expect("a path in UTF-8");
     let rig = Rig::new(&[program("one", "python3", &["-B", script], DEADLINE)], Vec::new());
@@ -298,7 +298,7 @@ async fn a_parked_call_is_taken_up_by_its_own_client_though_others_have_its_name
 }
 
 #[tokio::test]
-async fn a_client_calls_off_its_own_requests_alone() {
+async fn a_client_can_cancel_only_its_own_requests() {
     for era in ERAS {
         let rig = rig(era);
         let [(a, _a), (b, _b)] = two_clients(&rig, era).await;
@@ -317,7 +317,7 @@ async fn a_client_calls_off_its_own_requests_alone() {
 }
 
 #[tokio::test]
-async fn a_question_is_answered_by_whom_it_was_put_to() {
+async fn a_question_can_be_answered_only_by_its_client() {
     let script = repository().join("tests/backends/session_server.py");
     let script = script.to_str().expect("a path in UTF-8");
     let rig = Rig::new(&[program("one", "python3", &["-B", script], DEADLINE)], Vec::new());
@@ -336,7 +336,7 @@ async fn a_question_is_answered_by_whom_it_was_put_to() {
 }
 
 #[tokio::test]
-async fn what_a_server_logs_between_calls_of_several_clients_reaches_none_of_them() {
+async fn log_messages_between_calls_of_several_clients_reach_no_client() {
     let rig = rig("legacy");
     let [(a, mut to_a), (b, mut to_b)] = two_clients(&rig, "legacy").await;
     a.call(1, "log", json!({ "text": "the secret of a" })).await;
@@ -348,7 +348,7 @@ async fn what_a_server_logs_between_calls_of_several_clients_reaches_none_of_the
 }
 
 #[tokio::test]
-async fn what_a_server_logs_for_a_call_that_is_over_reaches_no_other_client() {
+async fn log_messages_of_a_finished_call_reach_no_other_client() {
     for era in ERAS {
         let rig = rig(era);
         let [(a, mut to_a), (b, mut to_b)] = two_clients(&rig, era).await;
@@ -370,7 +370,7 @@ async fn what_a_server_logs_for_a_call_that_is_over_reaches_no_other_client() {
 }
 
 #[tokio::test]
-async fn what_a_server_logs_is_its_only_clients_while_there_is_no_other() {
+async fn log_messages_reach_the_only_client() {
     let rig = rig("legacy");
     let (a, mut to_a) = Client::legacy_with_stream(&rig.gateway, "same", json!({})).await;
     a.call(1, "log", json!({ "text": "between calls" })).await;
@@ -383,7 +383,7 @@ async fn what_a_server_logs_is_its_only_clients_while_there_is_no_other() {
 }
 
 #[tokio::test]
-async fn a_question_for_a_call_that_is_over_is_put_to_no_other_client() {
+async fn a_question_of_a_finished_call_reaches_no_other_client() {
     for has_left in [false, true] {
         let rig = rig("legacy");
         let [(a, mut to_a), (b, mut to_b)] = two_clients(&rig, "legacy").await;
@@ -407,7 +407,7 @@ async fn a_question_for_a_call_that_is_over_is_put_to_no_other_client() {
 }
 
 #[tokio::test]
-async fn a_notification_with_an_id_reaches_no_server_that_others_use() {
+async fn a_notification_with_an_id_reaches_no_shared_server() {
     for (era, is_transparent) in [("legacy", false), ("modern", false), ("modern", true)] {
         let input = tempfile::NamedTempFile::new().expect("a temporary file can be made");
         let server = with_input_file(input.path(), server(era));
@@ -461,7 +461,7 @@ async fn a_request_without_an_id_reaches_no_server() {
 }
 
 #[tokio::test]
-async fn a_server_of_ones_own_that_nothing_is_changed_of_hears_requests_without_an_id() {
+async fn a_transparent_server_receives_requests_without_an_id() {
     let input = tempfile::NamedTempFile::new().expect("a temporary file can be made");
     let rig = Rig::transparent(with_input_file(input.path(), server("legacy")));
     let (a, _a) = Client::legacy_with_stream(&rig.gateway, "a", json!({})).await;
@@ -489,7 +489,7 @@ async fn server_input_with(client: &Client, input: &Path, expected: &str) -> Str
 }
 
 #[tokio::test]
-async fn calls_that_one_client_leaves_waiting_keep_no_other_from_being_asked() {
+async fn parked_calls_of_one_client_do_not_count_against_another() {
     let script = repository().join("tests/backends/session_server.py");
     let script = script.to_str().expect("a path in UTF-8");
     let rig = Rig::new(&[program("one", "python3", &["-B", script], DEADLINE)], Vec::new());
@@ -559,7 +559,7 @@ async fn make_calls(client: Client, mut messages: mpsc::Receiver<String>, number
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn twelve_thousand_calls_with_the_same_ids_and_tokens_are_told_apart() {
+async fn clients_with_the_same_ids_and_tokens_get_their_own_answers() {
     for era in ERAS {
         let rig = rig(era);
         let mut clients = tokio::task::JoinSet::new();

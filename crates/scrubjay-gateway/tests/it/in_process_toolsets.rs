@@ -145,7 +145,7 @@ fn toolset_that_changes_era() -> (&'static str, Mount) {
 }
 
 #[tokio::test]
-async fn a_restarted_backend_may_have_learnt_another_era() {
+async fn a_restarted_backend_may_support_another_era() {
     let rig = Rig::new(&[], vec![toolset_that_changes_era()]);
     let client = Client::modern(&rig.gateway, rig.gateway.open_session("modern"));
     let is_modern = async |id: u64| {
@@ -193,7 +193,7 @@ async fn assert_receives_caller(client: &Client, id: &str) {
 }
 
 #[tokio::test]
-async fn two_toolsets_are_told_who_calls_in_both_eras() {
+async fn toolsets_receive_the_caller_in_both_eras() {
     let rig = Rig::new(&[], vec![toolset("one", BOTH), toolset("two", LEGACY), toolset("three", MODERN)]);
     let legacy = Client::legacy(&rig.gateway).await;
     let modern = Client::modern(&rig.gateway, rig.gateway.open_session("modern"));
@@ -210,7 +210,7 @@ async fn two_toolsets_are_told_who_calls_in_both_eras() {
 }
 
 #[tokio::test]
-async fn a_caller_cannot_be_forged_by_saying_it_twice() {
+async fn a_caller_cannot_be_forged_with_duplicate_members() {
     let rig = Rig::new(&[], vec![toolset("one", LEGACY)]);
     let client = Client::legacy(&rig.gateway).await;
     let head = r#"{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"one_show""#;
@@ -231,7 +231,7 @@ async fn a_caller_cannot_be_forged_by_saying_it_twice() {
 }
 
 #[tokio::test]
-async fn other_backends_get_what_the_client_said() {
+async fn other_backends_get_the_params_of_the_client_unchanged() {
     let script = repository().join("tests/backends/bad_server.py");
     let args = ["-B", script.to_str().expect("a path in UTF-8"), "plain"];
     let rig = Rig::new(&[program("plain", "python3", &args, DEADLINE)], Vec::new());
@@ -258,7 +258,7 @@ async fn next_methods(lines: &mut mpsc::Receiver<String>, count: usize) -> Vec<S
 }
 
 #[tokio::test]
-async fn changes_reach_those_who_listen_once() {
+async fn changes_reach_each_subscriber_once() {
     const CHANGED: &str = "notifications/resources/list_changed";
     const UPDATED: &str = "notifications/resources/updated";
     for eras in [BOTH, LEGACY, MODERN] {

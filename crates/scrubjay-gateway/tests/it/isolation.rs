@@ -127,7 +127,7 @@ async fn two_sessions_of_one_modern_client_share_a_connection() {
 }
 
 #[tokio::test]
-async fn clients_that_may_be_several_share_no_connection_of_one() {
+async fn ambiguous_sessions_use_only_shared_backends() {
     let rig = Rig::new(&[server("one", &[]), shared("all")], Vec::new());
     let ambiguous = Client::modern(&rig.gateway, rig.gateway.open_ambiguous_session("m", "m"));
     let listed = ambiguous.request(1, "tools/list", json!({})).await;
@@ -142,7 +142,7 @@ async fn clients_that_may_be_several_share_no_connection_of_one() {
 }
 
 #[tokio::test]
-async fn a_question_during_ten_calls_reaches_its_asker() {
+async fn a_question_during_ten_calls_reaches_the_client_of_its_connection() {
     const CALLS_EACH: u64 = 9;
     let rig = Rig::new(&[server("one", &[])], Vec::new());
     let (a, b) = (legacy(&rig, "a").await, legacy(&rig, "b").await);
@@ -168,7 +168,7 @@ async fn a_question_during_ten_calls_reaches_its_asker() {
 }
 
 #[tokio::test]
-async fn ten_calls_of_a_modern_client_with_a_question_all_end() {
+async fn ten_modern_calls_with_questions_all_succeed() {
     let rig = Rig::new(&[server("one", &[])], Vec::new());
     let client = modern(&rig, "m");
     call_modern(&client, "m", 1, "roots").await;
@@ -183,7 +183,7 @@ async fn ten_calls_of_a_modern_client_with_a_question_all_end() {
 }
 
 #[tokio::test]
-async fn what_a_server_logs_between_calls_is_its_clients() {
+async fn log_messages_between_calls_reach_the_client_of_the_connection() {
     let rig = Rig::new(&[server("one", &[])], Vec::new());
     let (a, mut to_a) = Client::legacy_with_stream(&rig.gateway, "a", json!({})).await;
     let (b, mut to_b) = Client::legacy_with_stream(&rig.gateway, "b", json!({})).await;
@@ -199,7 +199,7 @@ async fn what_a_server_logs_between_calls_is_its_clients() {
 }
 
 #[tokio::test]
-async fn one_connection_serves_all_where_the_user_says_so() {
+async fn one_connection_serves_all_clients_of_a_shared_backend() {
     let rig = Rig::new(&[shared("one")], Vec::new());
     let mut pids = Vec::new();
     for client in [legacy(&rig, "a").await, legacy(&rig, "b").await, modern(&rig, "c")] {
@@ -210,7 +210,7 @@ async fn one_connection_serves_all_where_the_user_says_so() {
 }
 
 #[tokio::test]
-async fn a_backend_has_no_more_clients_than_it_may() {
+async fn a_backend_serves_at_most_connections_max_clients() {
     let rig = Rig::new(&[BackendConfig { connections_max: 2, ..server("one", &[]) }], Vec::new());
     let clients = [legacy(&rig, "a").await, legacy(&rig, "b").await, legacy(&rig, "c").await];
     // Both have a call under way, so neither connection is closed to make room.
@@ -228,7 +228,7 @@ async fn a_backend_has_no_more_clients_than_it_may() {
 }
 
 #[tokio::test]
-async fn clients_are_greeted_with_what_backends_tell_them() {
+async fn the_greeting_contains_the_instructions_of_backends() {
     let rig = Rig::new(&[server("one", &[])], Vec::new());
     let (client, _messages) = Client::legacy_with_stream(&rig.gateway, "a", json!({})).await;
     let info = json!({ "name": "client", "version": "1" });
@@ -244,7 +244,7 @@ async fn clients_are_greeted_with_what_backends_tell_them() {
 }
 
 #[tokio::test]
-async fn a_server_is_started_once_to_find_its_era() {
+async fn finding_the_era_starts_a_server_only_once() {
     for mute in [&[][..], &["--mute-discover"]] {
         let rig = Rig::new(&[server("one", mute)], Vec::new());
         let client = Client::modern(&rig.gateway, rig.gateway.open_inferred_session("m", "m"));
@@ -259,7 +259,7 @@ async fn a_server_is_started_once_to_find_its_era() {
 }
 
 #[tokio::test]
-async fn sessions_that_are_left_leave_nothing_behind() {
+async fn closed_sessions_leave_no_processes_or_connections() {
     let rig = Rig::new(&[server("one", &[])], Vec::new());
     let processes_before = tree::descendants().len();
     for round in 0..5 {

@@ -91,7 +91,7 @@ async fn a_crash_is_an_error_and_the_next_call_succeeds() {
 }
 
 #[tokio::test]
-async fn a_hang_ends_at_the_deadline() {
+async fn a_call_that_hangs_ends_at_its_timeout() {
     let mut bad = server("bad", &[]);
     bad.call_timeout = SHORT_CALL_MAX;
     let pair = Pair::with(bad).await;
@@ -105,7 +105,7 @@ async fn a_hang_ends_at_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_backend_that_never_greets_is_missing_and_nothing_else() {
+async fn a_backend_that_never_answers_the_handshake_does_not_affect_others() {
     let pair = Pair::with(server("bad", &["--silent"])).await;
     let tools = pair.client.list_tools(7).await;
     assert!(
@@ -117,7 +117,7 @@ async fn a_backend_that_never_greets_is_missing_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_program_that_does_not_exist_is_named_and_harmless() {
+async fn a_program_that_does_not_exist_is_an_error_that_names_its_backend() {
     let pair = Pair::with(program("bad", "/nonexistent/server", &[], CALL_MAX)).await;
     let answer = pair.client.call(9, "bad_echo", json!({})).await;
     assert!(error_message(&answer).contains("bad"), "{answer}");
@@ -125,7 +125,7 @@ async fn a_program_that_does_not_exist_is_named_and_harmless() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flood_of_notifications_drowns_nobody() {
+async fn a_flood_of_notifications_does_not_block_other_backends() {
     let pair = Pair::new().await;
     let client = pair.client.clone();
     let (flooded, ()) =
@@ -140,7 +140,7 @@ async fn a_flood_of_notifications_drowns_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_does_not_read_holds_up_nobody_for_long() {
+async fn a_client_that_does_not_read_blocks_its_backend_only_briefly() {
     let pair = Pair::new().await;
     let (client, _unread) = Client::not_reading(&pair.rig.gateway).await;
     // The gateway waits for it once, not for each of the 20,000 messages that it does not read.
@@ -150,7 +150,7 @@ async fn a_client_that_does_not_read_holds_up_nobody_for_long() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn callers_that_leave_do_not_leave_half_a_line() {
+async fn abandoned_calls_leave_no_partial_line() {
     let pair = Pair::new().await;
     // The backend does not read while it sleeps, so lines longer than a pipe's buffer are written only in part.
     let sleeping = pair.client.clone();
@@ -166,7 +166,7 @@ async fn callers_that_leave_do_not_leave_half_a_line() {
 }
 
 #[tokio::test]
-async fn what_a_dead_backend_leaves_behind_is_ended() {
+async fn child_processes_of_a_crashed_backend_are_ended() {
     // The binary does the same. Without it, orphans become children of a process that does not end them.
     tree::adopt_orphans().expect("Linux has subreapers");
     for how in ["grandchild", "escaped_grandchild"] {
@@ -188,7 +188,7 @@ async fn what_a_dead_backend_leaves_behind_is_ended() {
 }
 
 #[tokio::test]
-async fn babble_is_kept_and_ignored() {
+async fn output_that_is_not_json_rpc_is_recorded_and_ignored() {
     let pair = Pair::new().await;
     pair.survives("garbage", "after garbage").await;
     pair.survives("crlf", "with crlf").await;
@@ -204,7 +204,7 @@ async fn babble_is_kept_and_ignored() {
 }
 
 #[tokio::test]
-async fn answers_to_nobody_reach_nobody() {
+async fn unexpected_answers_reach_no_client() {
     let pair = Pair::new().await;
     pair.survives("duplicate", "first").await;
     pair.survives("unknown_ids", "after unknown ids").await;
@@ -215,7 +215,7 @@ async fn answers_to_nobody_reach_nobody() {
 }
 
 #[tokio::test]
-async fn an_answer_beyond_the_limit_is_an_error() {
+async fn an_answer_above_the_size_limit_is_an_error() {
     let pair = Pair::new().await;
     let answer = pair.misbehave("huge").await;
     assert!(error_message(&answer).contains("beyond the limit"), "{answer}");
@@ -226,7 +226,7 @@ async fn an_answer_beyond_the_limit_is_an_error() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_none_is_an_error() {
+async fn an_answer_with_neither_or_both_of_result_and_error_is_an_error() {
     let pair = Pair::new().await;
     let answer = pair.misbehave("neither").await;
     assert!(error_message(&answer).contains("neither result nor error"), "{answer}");
@@ -235,7 +235,7 @@ async fn an_answer_that_is_none_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_backend_that_says_too_much_of_itself_is_left_out_and_named() {
+async fn a_backend_with_too_large_capabilities_or_lists_is_left_out_and_named() {
     let script = repository().join("tests/bombs/bomb_server.py");
     let script = script.to_str().expect("a path in UTF-8");
     for (what, bytes, limit) in [

@@ -100,7 +100,7 @@ async fn make_calls(client: Client, number: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_answer_reaches_the_client_that_asked() {
+async fn every_answer_reaches_the_client_that_made_the_call() {
     let rig = Rig::new(&[], vec![("shuffler", shuffler())]);
     // Half of the clients have their own sessions. The others share an inferred one, like modern clients with the same
     // name.

@@ -83,7 +83,7 @@ async fn make_calls(mut client: Client, name: &'static str) {
 }
 
 #[tokio::test]
-async fn a_question_reaches_the_client_whose_call_it_came_on() {
+async fn a_question_reaches_the_client_whose_call_it_belongs_to() {
     let call_streams = Mutex::<HashMap<String, mpsc::Sender<String>>>::default();
     let server = ScriptedServer::start(move |request| script(&call_streams, request)).await;
     let backend = remote("asker", &server.url, Duration::from_secs(30));

@@ -38,7 +38,7 @@ async fn begin_wait(client: &Client, id: u64) -> tokio::task::JoinHandle<Value> 
 }
 
 #[tokio::test]
-async fn an_answer_is_blocked_however_often_the_rules_changed_since_it_was_asked_for() {
+async fn an_answer_is_blocked_even_if_the_rules_changed_since_its_request() {
     let rig = Rig::new(&[server()], Vec::new());
     rig.gateway.rule_with(&block_answers("wait"));
     let client = Client::legacy(&rig.gateway).await;
@@ -58,7 +58,7 @@ async fn an_answer_is_blocked_however_often_the_rules_changed_since_it_was_asked
 }
 
 #[tokio::test]
-async fn a_call_that_nobody_waits_for_is_forgotten_by_the_rules_too() {
+async fn rules_do_not_apply_to_abandoned_calls() {
     let rig = Rig::new(&[server()], Vec::new());
     rig.gateway.rule_with(&block_answers("wait"));
     let client = Client::legacy(&rig.gateway).await;
@@ -95,7 +95,7 @@ fn delay(methods: &[&str], tools: &[&str]) -> Arc<Rules> {
 }
 
 #[tokio::test]
-async fn answers_that_wait_for_one_client_hold_up_no_other() {
+async fn delayed_answers_for_one_client_do_not_block_another() {
     let rig = Rig::new(&[BackendConfig { is_shared: true, ..server() }], Vec::new());
     rig.gateway.rule_with(&delay(&[], &["token"]));
     let (a, b) = (Client::legacy(&rig.gateway).await, Client::legacy(&rig.gateway).await);
@@ -114,7 +114,7 @@ async fn answers_that_wait_for_one_client_hold_up_no_other() {
 }
 
 #[tokio::test]
-async fn what_a_server_says_unasked_and_cannot_wait_is_noted_or_refused() {
+async fn messages_above_the_limit_of_delayed_ones_are_noted_or_refused() {
     let rig = Rig::new(&[BackendConfig { is_shared: true, ..server() }], Vec::new());
     rig.gateway.rule_with(&delay(&["notifications/message", "elicitation/create"], &[]));
     let client = Client::legacy_with_capabilities(&rig.gateway, json!({ "elicitation": {} })).await;

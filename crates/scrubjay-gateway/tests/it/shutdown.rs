@@ -8,7 +8,7 @@ use super::rig::{Client, Rig};
 const SESSIONS: usize = 3;
 
 #[tokio::test]
-async fn tapes_that_are_not_sealed_in_time_have_their_end_and_the_next_start_seals_them() {
+async fn tapes_not_sealed_in_time_are_complete_and_sealed_at_the_next_start() {
     let rig = Rig::new(&[], Vec::new());
     for _ in 0..SESSIONS {
         Client::legacy(&rig.gateway).await;

@@ -102,7 +102,7 @@ fn checked(seed: u64, actions: u64) -> Summary {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "shown if the test fails, and with --nocapture")]
-fn nothing_is_lost_misrouted_or_left_behind() {
+fn no_message_is_lost_or_misrouted_and_no_session_is_left_open() {
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let actions = number("SCRUBJAY_SIM_ACTIONS").unwrap_or(ACTIONS);
     let seeds = number("SCRUBJAY_SIM_SEED").map_or(1..=SEEDS, |seed| seed..=seed);
@@ -118,7 +118,7 @@ fn nothing_is_lost_misrouted_or_left_behind() {
 }
 
 #[test]
-fn a_seed_tells_the_whole_story() {
+fn the_same_seed_gives_the_same_run() {
     let (one, two) = (checked(99, 120), checked(99, 120));
     assert_eq!(one, two);
     assert_ne!(one.outcomes, checked(100, 120).outcomes);

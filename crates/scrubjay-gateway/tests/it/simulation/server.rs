@@ -83,6 +83,7 @@ async fn serve(world: Arc<World>, kind: ServerKind, start: u64, stream: DuplexSt
     let server = Server { world, kind, output };
     let mut writing = tokio::spawn(write(server.world.clone(), kind, writer, queue));
     let mut lines = BufReader::new(reader).lines();
+    // The text is part of the seed: with another one, runs of the same seed differ from earlier ones.
     let mut random = server.world.random(&format!("life {start} of {}", kind.id()));
     loop {
         let line = tokio::select! {
