@@ -153,8 +153,8 @@ async fn tasks_can_be_used_only_by_their_client() {
     for era in ERAS {
         let rig = rig(era);
         let [(a, mut to_a), (b, mut to_b)] = two_clients(&rig, era).await;
-        let begun = a.call(1, "begin", json!({ "secret": "the secret of a" })).await;
-        let task = begun["result"]["task"]["taskId"].as_str().or(begun["result"]["taskId"].as_str());
+        let answer = a.call(1, "begin", json!({ "secret": "the secret of a" })).await;
+        let task = answer["result"]["task"]["taskId"].as_str().or(answer["result"]["taskId"].as_str());
         let task = task.expect("a task").to_owned();
         for (id, method) in (10..).zip(["tasks/get", "tasks/result", "tasks/cancel", "tasks/update"]) {
             assert_refused(&b.request(id, method, json!({ "taskId": task })).await);

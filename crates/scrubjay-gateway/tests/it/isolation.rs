@@ -172,11 +172,11 @@ async fn ten_modern_calls_with_questions_all_succeed() {
     let rig = Rig::new(&[server("one", &[])], Vec::new());
     let client = modern(&rig, "m");
     call_modern(&client, "m", 1, "roots").await;
-    let asks = (10..20).map(|id| {
+    let calls = (10..20).map(|id| {
         let client = client.clone();
         async move { call_modern(&client, "m", id, if id % 2 == 0 { "ask" } else { "pid" }).await }
     });
-    for answer in join_all(asks).await {
+    for answer in join_all(calls).await {
         assert!(!text(&answer).is_empty(), "{answer}");
         assert!(!text(&answer).contains("error"), "{answer}");
     }

@@ -108,7 +108,7 @@ async fn write(
         world.step();
         match next {
             Output::Line(line) => {
-                // Counted before it is written: the receiver may compare the counts at once.
+                // Counted first: once it is written, the receiver may handle it before this task continues.
                 count(world.log().sent_by_servers.entry(kind.id()).or_default(), &line);
                 if writer.write_all(format!("{line}\n").as_bytes()).await.is_err() {
                     return;
