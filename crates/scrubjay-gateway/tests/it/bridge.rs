@@ -283,7 +283,7 @@ async fn a_broken_stream_is_resumed_after_its_last_event() {
             ("POST", _) => vec![unfinished_event_stream(
                 "retry: 10\nid: a\ndata: \n\nid: b\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"half\"}\n\nid: c\ndata: {\"js",
             )],
-            // The first time it has no message, the second time it breaks again.
+            // The stream after `b` ends without a message, and the one after `b2` breaks again.
             ("GET", Some("b")) => vec![event_stream("id: b2\ndata: \n\n")],
             ("GET", Some("b2")) => vec![unfinished_event_stream("id: d\ndata: \n\n")],
             ("GET", Some("d")) => vec![event_stream("id: e\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n\n")],

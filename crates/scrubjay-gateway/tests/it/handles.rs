@@ -120,7 +120,7 @@ async fn progress_with_a_guessed_token_reaches_no_client() {
         assert_no_message(&mut to_b);
         assert_no_message(&mut to_a);
         b.call(900, "release", json!({})).await;
-        assert_eq!(text(&call.await.expect("no panic")), "released");
+        assert_eq!(text(&call.await.expect("the call does not panic")), "released");
         let progress = next_message(&mut to_a).await;
         assert_eq!(progress["params"]["progressToken"], "mine", "{era}: {progress}");
         assert_no_message(&mut to_a);
@@ -143,7 +143,7 @@ async fn a_progress_token_in_use_is_refused_only_to_its_own_client() {
     assert_eq!(text(&b.request(6, "tools/call", again.clone()).await), "n");
     assert_eq!(next_message(&mut to_b).await["params"]["progressToken"], "same");
     b.call(7, "release", json!({})).await;
-    assert_eq!(text(&call.await.expect("no panic")), "released");
+    assert_eq!(text(&call.await.expect("the call does not panic")), "released");
     // The token is free again.
     assert_eq!(text(&a.request(8, "tools/call", again).await), "n");
 }
@@ -312,7 +312,7 @@ async fn a_client_can_cancel_only_its_own_requests() {
             b.send(&json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params }));
         }
         b.call(6, "release", json!({})).await;
-        assert_eq!(text(&call.await.expect("no panic")), "released", "{era}");
+        assert_eq!(text(&call.await.expect("the call does not panic")), "released", "{era}");
     }
 }
 
@@ -331,7 +331,7 @@ async fn a_question_can_be_answered_only_by_its_client() {
     }
     let answer = json!({ "action": "accept", "content": { "name": "a" } });
     a.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": answer }));
-    let answer = call.await.expect("no panic");
+    let answer = call.await.expect("the call does not panic");
     assert!(text(&answer).contains(r#""name": "a""#), "{answer}");
 }
 
@@ -357,7 +357,7 @@ async fn log_messages_of_a_finished_call_reach_no_other_client() {
         assert_eq!(text(&a.call(1, "log", json!({ "text": "the secret of a" })).await), "logs");
         // The server writes in order: the log message came before this answer.
         b.call(6, "release", json!({})).await;
-        assert_eq!(text(&call.await.expect("no panic")), "released");
+        assert_eq!(text(&call.await.expect("the call does not panic")), "released");
         assert_no_message(&mut to_a);
         assert_no_message(&mut to_b);
         assert!(String::from_utf8_lossy(&rig.payloads("backend")).contains("the secret of a"), "{era}");
@@ -379,7 +379,7 @@ async fn log_messages_reach_the_only_client() {
     a.call(2, "log", json!({ "text": "during a call" })).await;
     assert_eq!(next_message(&mut to_a).await["params"]["data"], "during a call");
     a.call(6, "release", json!({})).await;
-    call.await.expect("no panic");
+    call.await.expect("the call does not panic");
 }
 
 #[tokio::test]
@@ -402,7 +402,7 @@ async fn a_question_of_a_finished_call_reaches_no_other_client() {
         assert_no_message(&mut to_a);
         assert_no_message(&mut to_b);
         b.call(8, "release", json!({})).await;
-        call.await.expect("no panic");
+        call.await.expect("the call does not panic");
     }
 }
 
@@ -420,7 +420,7 @@ async fn a_notification_with_an_id_reaches_no_shared_server() {
             assert_eq!(refused["error"]["code"], -32601, "{refused}");
         }
         b.call(6, "release", json!({})).await;
-        assert_eq!(text(&call.await.expect("no panic")), "released");
+        assert_eq!(text(&call.await.expect("the call does not panic")), "released");
         let lines = std::fs::read_to_string(input.path()).expect("the server writes the file");
         assert!(lines.contains("release") && !lines.contains("notifications/cancelled"), "{lines}");
         assert!(
@@ -449,7 +449,7 @@ async fn a_request_without_an_id_reaches_no_server() {
         let [(a, _a), _] = two_clients(&rig, era).await;
         a.call(1, "echo", json!({ "nonce": "up" })).await;
         requests_without_id().iter().for_each(|request| a.send(request));
-        // A notification passes. It is sent after the requests, so they cannot come later.
+        // A notification passes. It is sent last, so when the server has read it, the requests cannot come any more.
         a.send(&json!({ "jsonrpc": "2.0", "method": "notifications/roots/list_changed" }));
         let lines = server_input_with(&a, input.path(), "notifications/roots/list_changed").await;
         for method in ["tasks/cancel", "resources/unsubscribe", r#""name":"stop""#] {

@@ -158,7 +158,7 @@ async fn abandoned_calls_leave_no_partial_line() {
     for id in 10..20 {
         pair.client.abandon_call(id, "bad_echo", json!({ "text": "x".repeat(300_000) })).await;
     }
-    assert_eq!(text(&nap.await.expect("no panic")), "slept");
+    assert_eq!(text(&nap.await.expect("the call does not panic")), "slept");
     // A line that is not complete JSON would have ended the backend.
     let before = pair.client.call(5, "bad_pid", json!({})).await;
     pair.bad_answers().await;

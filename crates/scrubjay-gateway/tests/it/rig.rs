@@ -244,7 +244,7 @@ impl Client {
     pub(crate) async fn abandon_call(&self, id: u64, tool: &str, arguments: Value) {
         let line = self.request_line(id, "tools/call", json!({ "name": tool, "arguments": arguments }));
         let Accepted::Request(request) = self.gateway.accept(&self.session, &line, &self.outbox) else {
-            panic!("a request is accepted");
+            panic!("the gateway did not accept the call");
         };
         let answer = self.gateway.answer(request);
         assert!(

@@ -52,7 +52,7 @@ async fn an_answer_is_blocked_even_if_the_rules_changed_since_its_request() {
     rig.gateway.rule_with(&block_answers("other"));
     assert_eq!(text(&client.call(2, "release", json!({})).await), "done");
     for call in calls {
-        let answer = call.await.expect("no panic");
+        let answer = call.await.expect("the call does not panic");
         assert!(answer.get("result").is_none() && answer["error"]["data"]["rule"].is_string(), "{answer}");
     }
 }
