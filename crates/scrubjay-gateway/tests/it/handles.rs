@@ -1,7 +1,8 @@
-//! Handles are their client's alone: for each kind, another client that uses it is refused and nobody else notices.
+//! Handles (progress tokens, tasks, request states, ids) can be used only by their client: for each kind, the use by
+//! another client is refused and does not affect the first one.
 //!
-//! The server behind knows no clients apart, and one connection to it serves all of them: a legacy one because the
-//! user said `shared: true`, a modern one always.
+//! The server does not distinguish clients, and one connection to it serves all of them: a legacy one because the user
+//! set `shared: true`, a modern one always.
 
 use std::path::Path;
 
@@ -10,93 +11,91 @@ use scrubjay_gateway::config::{BackendConfig, BackendLink};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::rig::{Client, READ_WAIT_MAX, Rig, complaint, program, repository, text};
+use super::rig::{Client, DEADLINE, Rig, error_message, program, repository, text};
 
 const ERAS: [&str; 2] = ["legacy", "modern"];
+/// Half of them in each era.
 const CLIENTS: u64 = 24;
 /// 12,000 calls in all.
 const CALLS_EACH: u64 = 500;
-const AT_ONCE: usize = 16;
+const CONCURRENT_CALLS: usize = 16;
 
 fn server(era: &str) -> BackendConfig {
     let script = repository().join("tests/backends/handles_server.py");
     let script = script.to_str().expect("a path in UTF-8");
-    BackendConfig {
-        is_shared: true,
-        ..program("one", "python3", &["-B", script, "--era", era], READ_WAIT_MAX)
-    }
+    BackendConfig { is_shared: true, ..program("one", "python3", &["-B", script, "--era", era], DEADLINE) }
 }
 
 fn rig(era: &str) -> Rig {
     Rig::new(&[server(era)], Vec::new())
 }
 
-/// The server, which writes every line it reads to a file.
-fn heard_in(file: &Path, server: BackendConfig) -> BackendConfig {
+/// Makes the server write each line that it reads to a file.
+fn with_input_file(file: &Path, server: BackendConfig) -> BackendConfig {
     let BackendLink::Stdio { command, mut args, env, inherit_env } = server.link else {
-        panic!("it is a program");
+        panic!("the backend is a program");
     };
     args.extend(["--heard".to_owned(), file.to_str().expect("a path in UTF-8").to_owned()]);
     BackendConfig { link: BackendLink::Stdio { command, args, env, inherit_env }, ..server }
 }
 
-/// Two clients of the server's own era that call themselves the same, and what each hears besides answers.
-async fn two(rig: &Rig, era: &str) -> [(Client, mpsc::Receiver<String>); 2] {
-    let one = async |name: &str| {
+/// Makes two clients of the server's era with the same name. Returns each with the messages to it that are not answers.
+async fn two_clients(rig: &Rig, era: &str) -> [(Client, mpsc::Receiver<String>); 2] {
+    let client = async |name: &str| {
         if era == "legacy" {
-            return Client::answering(&rig.gateway, "same", json!({ "elicitation": {} })).await;
+            return Client::legacy_with_stream(&rig.gateway, "same", json!({ "elicitation": {} })).await;
         }
         let session = rig.gateway.open_inferred_session("client", name);
         let mut client = Client::modern(&rig.gateway, session).with_capabilities(
             json!({ "elicitation": {}, "extensions": { "io.modelcontextprotocol/tasks": {} } }),
         );
-        let heard = client.listening();
-        (client, heard)
+        let messages = client.attach();
+        (client, messages)
     };
-    [one("a").await, one("b").await]
+    [client("a").await, client("b").await]
 }
 
-fn is_refused(answer: &Value) {
-    // The modern era has fewer methods: there, the others are unknown.
+fn assert_refused(answer: &Value) {
+    // -32601 because the modern era has fewer methods.
     assert!([-32602, -32601].map(Value::from).contains(&answer["error"]["code"]), "{answer}");
     assert!(!answer.to_string().contains("secret"), "{answer}");
 }
 
-/// Begins a call that is answered when somebody calls `release`; returns once the server has it.
+/// Begins a call that is answered when a client calls `release`; returns when the server has read it.
 async fn begin_wait(rig: &Rig, client: &Client, id: u64, meta: Value) -> tokio::task::JoinHandle<Value> {
     let waiting = client.clone();
     let call = tokio::spawn(async move {
         waiting.request(id, "tools/call", json!({ "name": "wait", "arguments": {}, "_meta": meta })).await
     });
-    while !String::from_utf8_lossy(&rig.tapes("client")).contains(r#""name":"wait""#) {
+    while !String::from_utf8_lossy(&rig.payloads("client")).contains(r#""name":"wait""#) {
         tokio::task::yield_now().await;
     }
-    // It reads in order: what it answers now it read behind the call.
+    // The server reads in order: when it answers this, it has read the call.
     client.call(9_000 + id, "echo", json!({ "nonce": "there" })).await;
     call
 }
 
-async fn hears(heard: &mut mpsc::Receiver<String>) -> Value {
-    let line = tokio::time::timeout(READ_WAIT_MAX, heard.recv()).await.expect("in time").expect("not over");
+async fn next_message(messages: &mut mpsc::Receiver<String>) -> Value {
+    let line = tokio::time::timeout(DEADLINE, messages.recv()).await.expect("in time").expect("still open");
     serde_json::from_str(&line).expect("JSON")
 }
 
-/// Asserts that nothing has come, after everything that could have made it come is answered.
-fn hears_nothing(heard: &mut mpsc::Receiver<String>) {
-    assert_eq!(heard.try_recv().ok(), None);
+/// Checks that no message has come. To be called when all requests that could cause one are answered.
+fn assert_no_message(messages: &mut mpsc::Receiver<String>) {
+    assert_eq!(messages.try_recv().ok(), None);
 }
 
 #[tokio::test]
-async fn progress_tokens_towards_a_server_cannot_be_guessed() {
+async fn progress_tokens_sent_to_servers_cannot_be_guessed() {
     for era in ERAS {
         let rig = rig(era);
-        let [(a, _a), (b, _b)] = two(&rig, era).await;
+        let [(a, _a), (b, _b)] = two_clients(&rig, era).await;
         let mut tokens = Vec::new();
         for (id, client) in [(1, &a), (2, &a), (1, &b), (2, &b)] {
             let params = json!({ "name": "token", "arguments": {}, "_meta": { "progressToken": 7 } });
             let answer = client.request(id, "tools/call", params).await;
             let token: Value = serde_json::from_str(text(&answer)).expect("JSON");
-            let token = token.as_str().expect("a token of our own is text").to_owned();
+            let token = token.as_str().expect("the gateway's tokens are text").to_owned();
             let (_, code) = token.split_once('-').expect("a number and a code");
             assert!(code.len() >= 32 && code.bytes().all(|b| b.is_ascii_hexdigit()), "{token}");
             tokens.push(token);
@@ -108,81 +107,81 @@ async fn progress_tokens_towards_a_server_cannot_be_guessed() {
 }
 
 #[tokio::test]
-async fn progress_for_a_token_that_is_not_of_the_call_reaches_nobody() {
+async fn progress_with_a_guessed_token_reaches_no_client() {
     for era in ERAS {
         let rig = rig(era);
-        let [(a, mut to_a), (b, mut to_b)] = two(&rig, era).await;
+        let [(a, mut to_a), (b, mut to_b)] = two_clients(&rig, era).await;
         let call = begin_wait(&rig, &a, 5, json!({ "progressToken": "mine" })).await;
-        let guessed = (0..40).flat_map(|n| [json!(n), json!(n.to_string()), json!(format!("{n}-{:032}", 0))]);
-        for (id, token) in (100..).zip(guessed.chain([json!("mine"), json!(null), json!({})])) {
+        let guesses = (0..40).flat_map(|n| [json!(n), json!(n.to_string()), json!(format!("{n}-{:032}", 0))]);
+        for (id, token) in (100..).zip(guesses.chain([json!("mine"), json!(null), json!({})])) {
             let answer = b.call(id, "forge", json!({ "token": token })).await;
             assert_eq!(text(&answer), "forged");
         }
-        hears_nothing(&mut to_b);
-        hears_nothing(&mut to_a);
+        assert_no_message(&mut to_b);
+        assert_no_message(&mut to_a);
         b.call(900, "release", json!({})).await;
-        assert_eq!(text(&call.await.expect("no panic")), "released");
-        let progress = hears(&mut to_a).await;
+        assert_eq!(text(&call.await.expect("the call does not panic")), "released");
+        let progress = next_message(&mut to_a).await;
         assert_eq!(progress["params"]["progressToken"], "mine", "{era}: {progress}");
-        hears_nothing(&mut to_a);
-        hears_nothing(&mut to_b);
-        // What reached nobody is on tape.
-        let tapes = String::from_utf8_lossy(&rig.tapes("backend")).into_owned();
+        assert_no_message(&mut to_a);
+        assert_no_message(&mut to_b);
+        // Progress that reached no client is on tape.
+        let tapes = String::from_utf8_lossy(&rig.payloads("backend")).into_owned();
         assert_eq!(tapes.matches("notifications/progress").count(), 123, "{era}");
     }
 }
 
 #[tokio::test]
-async fn a_token_of_a_call_under_way_is_refused_to_its_client_alone() {
+async fn a_progress_token_in_use_is_refused_only_to_its_own_client() {
     let rig = rig("legacy");
-    let [(a, _a), (b, mut to_b)] = two(&rig, "legacy").await;
+    let [(a, _a), (b, mut to_b)] = two_clients(&rig, "legacy").await;
     let call = begin_wait(&rig, &a, 5, json!({ "progressToken": "same" })).await;
     let again =
         json!({ "name": "echo", "arguments": { "nonce": "n" }, "_meta": { "progressToken": "same" } });
     let refused = a.request(6, "tools/call", again.clone()).await;
-    assert!(complaint(&refused).contains("progressToken"), "{refused}");
+    assert!(error_message(&refused).contains("progressToken"), "{refused}");
     assert_eq!(text(&b.request(6, "tools/call", again.clone()).await), "n");
-    assert_eq!(hears(&mut to_b).await["params"]["progressToken"], "same");
+    assert_eq!(next_message(&mut to_b).await["params"]["progressToken"], "same");
     b.call(7, "release", json!({})).await;
-    assert_eq!(text(&call.await.expect("no panic")), "released");
-    // It is free again.
+    assert_eq!(text(&call.await.expect("the call does not panic")), "released");
+    // The token is free again.
     assert_eq!(text(&a.request(8, "tools/call", again).await), "n");
 }
 
 #[tokio::test]
-async fn tasks_are_their_clients() {
+async fn tasks_can_be_used_only_by_their_client() {
     for era in ERAS {
         let rig = rig(era);
-        let [(a, mut to_a), (b, mut to_b)] = two(&rig, era).await;
-        let begun = a.call(1, "begin", json!({ "secret": "the secret of a" })).await;
-        let task = begun["result"]["task"]["taskId"].as_str().or(begun["result"]["taskId"].as_str());
+        let [(a, mut to_a), (b, mut to_b)] = two_clients(&rig, era).await;
+        let answer = a.call(1, "begin", json!({ "secret": "the secret of a" })).await;
+        let task = answer["result"]["task"]["taskId"].as_str().or(answer["result"]["taskId"].as_str());
         let task = task.expect("a task").to_owned();
         for (id, method) in (10..).zip(["tasks/get", "tasks/result", "tasks/cancel", "tasks/update"]) {
-            is_refused(&b.request(id, method, json!({ "taskId": task })).await);
-            is_refused(&b.request(id, method, json!({ "taskId": "made up" })).await);
+            assert_refused(&b.request(id, method, json!({ "taskId": task })).await);
+            assert_refused(&b.request(id, method, json!({ "taskId": "made up" })).await);
         }
-        // Nor does it become another's because the server tells that one of it.
+        // The task does not become the other client's if the server sends its status during a call of that client.
         let own = b.call(20, "begin", json!({ "secret": "the secret of b" })).await;
         assert!(own["result"].to_string().contains("task-2"), "{own}");
         let listed = b.request(21, "tasks/list", json!({})).await["result"]["tasks"].clone();
         assert_eq!(listed, json!([{ "taskId": "task-2", "status": "working" }]), "{era}");
         assert_eq!(text(&b.call(22, "status", json!({ "task": task })).await), "told");
-        hears_nothing(&mut to_b);
+        assert_no_message(&mut to_b);
         assert_eq!(text(&a.request(23, "tasks/get", json!({ "taskId": task })).await), "the secret of a");
         let listed = a.request(24, "tasks/list", json!({})).await["result"]["tasks"].clone();
         assert_eq!(listed[0]["taskId"], json!(task), "{era}");
         if era == "legacy" {
-            assert_eq!(hears(&mut to_a).await["params"]["taskId"], json!(task));
+            assert_eq!(next_message(&mut to_a).await["params"]["taskId"], json!(task));
         }
         // The refusals are on tape.
-        let tapes = String::from_utf8_lossy(&rig.tapes("client")).into_owned();
+        let tapes = String::from_utf8_lossy(&rig.payloads("client")).into_owned();
         let refused = tapes.matches("there is no such task").count() + tapes.matches("-32601").count();
         assert!(refused >= 8, "{era}: {refused}");
     }
 }
 
-/// A request whose parameters are spelled as they are.
-fn spelled(era: &str, id: u64, method: &str, members: &str) -> String {
+/// Makes a request with exactly these members of `params`.
+fn raw_params_request(era: &str, id: u64, method: &str, members: &str) -> String {
     let capabilities = json!({ "elicitation": {}, "extensions": { "io.modelcontextprotocol/tasks": {} } });
     let meta = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -193,14 +192,14 @@ fn spelled(era: &str, id: u64, method: &str, members: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_task_that_servers_may_read_otherwise_than_the_gateway_is_refused() {
+async fn ambiguous_task_ids_are_refused() {
     for era in ERAS {
         let rig = rig(era);
-        let [(a, _a), (b, _b)] = two(&rig, era).await;
+        let [(a, _a), (b, _b)] = two_clients(&rig, era).await;
         a.call(1, "begin", json!({ "secret": "the secret of a" })).await;
         b.call(1, "begin", json!({ "secret": "of b" })).await;
-        let unclear = [
-            // A key that is no text to us, and one to Python and JavaScript.
+        let ambiguous = [
+            // A key that is not valid text for the gateway, but is for Python and JavaScript.
             r#""\ud800":1,"taskId":"task-1""#,
             r#""taskId":["task-1"]"#,
             r#""taskId":null"#,
@@ -214,47 +213,47 @@ async fn a_task_that_servers_may_read_otherwise_than_the_gateway_is_refused() {
             r#""task":"task-1""#,
         ];
         let methods = ["tasks/get", "tasks/result", "tasks/cancel", "tasks/update"];
-        let tried = methods.iter().flat_map(|method| unclear.map(|members| (method, members)));
-        for (id, (method, members)) in (100..).zip(tried) {
-            is_refused(&b.say(id, &spelled(era, id, method, members)).await);
+        let requests = methods.iter().flat_map(|method| ambiguous.map(|members| (method, members)));
+        for (id, (method, members)) in (100..).zip(requests) {
+            assert_refused(&b.raw_request(id, &raw_params_request(era, id, method, members)).await);
         }
         for (id, params) in (200..).zip([r#"["task-1"]"#, "null"]) {
             let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tasks/get","params":{params}}}"#);
-            is_refused(&b.say(id, &line).await);
+            assert_refused(&b.raw_request(id, &line).await);
         }
-        // However it is written, one that all read alike is the client's own.
-        let own = spelled(era, 300, "tasks/get", r#""x":{"\ud800":1},"task\u0049d":"task-2""#);
-        assert_eq!(text(&b.say(300, &own).await), "of b");
+        // A task id that all parsers read alike is accepted in any spelling.
+        let own = raw_params_request(era, 300, "tasks/get", r#""x":{"\ud800":1},"task\u0049d":"task-2""#);
+        assert_eq!(text(&b.raw_request(300, &own).await), "of b");
     }
 }
 
 #[tokio::test]
-async fn a_state_that_servers_may_read_otherwise_than_the_gateway_is_refused() {
+async fn ambiguous_request_states_are_refused() {
     let rig = rig("modern");
-    let [(a, _a), (b, _b)] = two(&rig, "modern").await;
+    let [(a, _a), (b, _b)] = two_clients(&rig, "modern").await;
     a.call(1, "ask", json!({ "secret": "the secret of a" })).await;
-    let unclear = [
+    let ambiguous = [
         r#""\ud800":1,"requestState":"state-1""#,
         r#""requestState":["state-1"]"#,
         r#""RequestState":"state-1""#,
         "\"reque\u{17f}tState\":\"state-1\"",
     ];
-    for method in ["tools/call", "of/nobody/knows"] {
-        for (id, members) in (10..).zip(unclear) {
+    for method in ["tools/call", "unknown/method"] {
+        for (id, members) in (10..).zip(ambiguous) {
             let members = format!(r#""name":"ask","arguments":{{}},{members}"#);
-            is_refused(&b.say(id, &spelled("modern", id, method, &members)).await);
+            assert_refused(&b.raw_request(id, &raw_params_request("modern", id, method, &members)).await);
         }
     }
 }
 
 #[tokio::test]
-async fn a_servers_state_is_opened_for_the_client_it_was_given_to() {
+async fn a_request_state_can_be_used_only_by_its_client() {
     let rig = rig("modern");
-    let [(a, _a), (b, _b)] = two(&rig, "modern").await;
+    let [(a, _a), (b, _b)] = two_clients(&rig, "modern").await;
     let params = json!({ "name": "ask", "arguments": { "secret": "the secret of a" } });
-    let asked = a.request(1, "tools/call", params.clone()).await;
-    let state = asked["result"]["requestState"].as_str().expect("a state").to_owned();
-    assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
+    let demand = a.request(1, "tools/call", params.clone()).await;
+    let state = demand["result"]["requestState"].as_str().expect("a state").to_owned();
+    assert_eq!(demand["result"]["resultType"], "input_required", "{demand}");
     let with = |state: &str| {
         let mut params = params.clone();
         params["requestState"] = json!(state);
@@ -263,155 +262,157 @@ async fn a_servers_state_is_opened_for_the_client_it_was_given_to() {
     };
     let mut altered = state.clone();
     altered.replace_range(12..13, if &state[12..13] == "0" { "1" } else { "0" });
-    for (id, tried) in (10..).zip([state.as_str(), "state-1", "\"state-1\"", &altered, "scrubjay.", ""]) {
-        is_refused(&b.request(id, "tools/call", with(tried)).await);
+    for (id, wrong_state) in (10..).zip([state.as_str(), "state-1", "\"state-1\"", &altered, "scrubjay.", ""])
+    {
+        assert_refused(&b.request(id, "tools/call", with(wrong_state)).await);
     }
-    for (id, tried) in (20..).zip(["state-1", &altered]) {
-        is_refused(&a.request(id, "tools/call", with(tried)).await);
+    for (id, wrong_state) in (20..).zip(["state-1", &altered]) {
+        assert_refused(&a.request(id, "tools/call", with(wrong_state)).await);
     }
-    // A legacy client is never given one.
-    let (legacy, _heard) = Client::answering(&rig.gateway, "same", json!({ "elicitation": {} })).await;
-    for (id, tried) in (30..).zip([state.as_str(), "state-1"]) {
-        is_refused(&legacy.request(id, "tools/call", with(tried)).await);
+    // A legacy client never gets a state.
+    let (legacy, _messages) =
+        Client::legacy_with_stream(&rig.gateway, "same", json!({ "elicitation": {} })).await;
+    for (id, wrong_state) in (30..).zip([state.as_str(), "state-1"]) {
+        assert_refused(&legacy.request(id, "tools/call", with(wrong_state)).await);
     }
     assert_eq!(text(&a.request(40, "tools/call", with(&state)).await), "the secret of a");
 }
 
 #[tokio::test]
-async fn a_parked_call_is_taken_up_by_its_own_client_though_others_have_its_name() {
+async fn a_parked_call_is_resumed_only_by_its_own_client() {
     let script = repository().join("tests/backends/session_server.py");
     let script = script.to_str().expect("a path in UTF-8");
-    let rig = Rig::new(&[program("one", "python3", &["-B", script], READ_WAIT_MAX)], Vec::new());
-    let [(a, _a), (b, _b)] = two(&rig, "modern").await;
+    let rig = Rig::new(&[program("one", "python3", &["-B", script], DEADLINE)], Vec::new());
+    let [(a, _a), (b, _b)] = two_clients(&rig, "modern").await;
     let mut params = json!({ "name": "ask", "arguments": {} });
-    let asked = a.request(1, "tools/call", params.clone()).await;
-    params["requestState"] = asked["result"]["requestState"].clone();
+    let demand = a.request(1, "tools/call", params.clone()).await;
+    params["requestState"] = demand["result"]["requestState"].clone();
     params["inputResponses"] = json!({ "input-1": { "action": "accept", "content": { "name": "b" } } });
-    assert!(params["requestState"].is_string(), "{asked}");
-    is_refused(&b.request(2, "tools/call", params.clone()).await);
+    assert!(params["requestState"].is_string(), "{demand}");
+    assert_refused(&b.request(2, "tools/call", params.clone()).await);
     params["inputResponses"]["input-1"]["content"]["name"] = json!("a");
     let answer = a.request(3, "tools/call", params.clone()).await;
     assert!(text(&answer).contains(r#""name": "a""#), "{answer}");
-    // It is taken up once.
-    is_refused(&a.request(4, "tools/call", params).await);
+    // The call can be resumed only once.
+    assert_refused(&a.request(4, "tools/call", params).await);
 }
 
 #[tokio::test]
-async fn a_client_calls_off_its_own_requests_alone() {
+async fn a_client_can_cancel_only_its_own_requests() {
     for era in ERAS {
         let rig = rig(era);
-        let [(a, _a), (b, _b)] = two(&rig, era).await;
+        let [(a, _a), (b, _b)] = two_clients(&rig, era).await;
         let call = begin_wait(&rig, &a, 5, json!({})).await;
         for id in [json!(5), json!("5"), json!(5.0), json!(1), json!(2), json!(3)] {
             let params = json!({ "requestId": id, "reason": "not mine" });
-            b.tell(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params }));
+            b.send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params }));
         }
         for token in [json!("x"), json!(1)] {
             let params = json!({ "progressToken": token, "progress": 1 });
-            b.tell(&json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params }));
+            b.send(&json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params }));
         }
         b.call(6, "release", json!({})).await;
-        assert_eq!(text(&call.await.expect("no panic")), "released", "{era}");
+        assert_eq!(text(&call.await.expect("the call does not panic")), "released", "{era}");
     }
 }
 
 #[tokio::test]
-async fn a_question_is_answered_by_whom_it_was_put_to() {
+async fn a_question_can_be_answered_only_by_its_client() {
     let script = repository().join("tests/backends/session_server.py");
     let script = script.to_str().expect("a path in UTF-8");
-    let rig = Rig::new(&[program("one", "python3", &["-B", script], READ_WAIT_MAX)], Vec::new());
-    let [(a, mut to_a), (b, _b)] = two(&rig, "legacy").await;
-    let asking = a.clone();
-    let call = tokio::spawn(async move { asking.call(1, "ask", json!({})).await });
-    let question = hears(&mut to_a).await;
+    let rig = Rig::new(&[program("one", "python3", &["-B", script], DEADLINE)], Vec::new());
+    let [(a, mut to_a), (b, _b)] = two_clients(&rig, "legacy").await;
+    let caller = a.clone();
+    let call = tokio::spawn(async move { caller.call(1, "ask", json!({})).await });
+    let question = next_message(&mut to_a).await;
     let forged = json!({ "action": "accept", "content": { "name": "b" } });
     for id in [question["id"].clone(), json!("scrubjay-1"), json!(1), json!("q1")] {
-        b.tell(&json!({ "jsonrpc": "2.0", "id": id, "result": forged }));
+        b.send(&json!({ "jsonrpc": "2.0", "id": id, "result": forged }));
     }
     let answer = json!({ "action": "accept", "content": { "name": "a" } });
-    a.tell(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": answer }));
-    let answer = call.await.expect("no panic");
+    a.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": answer }));
+    let answer = call.await.expect("the call does not panic");
     assert!(text(&answer).contains(r#""name": "a""#), "{answer}");
 }
 
 #[tokio::test]
-async fn what_a_server_logs_between_calls_of_several_clients_reaches_none_of_them() {
+async fn log_messages_between_calls_of_several_clients_reach_no_client() {
     let rig = rig("legacy");
-    let [(a, mut to_a), (b, mut to_b)] = two(&rig, "legacy").await;
+    let [(a, mut to_a), (b, mut to_b)] = two_clients(&rig, "legacy").await;
     a.call(1, "log", json!({ "text": "the secret of a" })).await;
-    // It says things in order: what it logged was heard before this answer.
+    // The server writes in order: the log message came before this answer.
     b.call(2, "echo", json!({ "nonce": "n" })).await;
-    hears_nothing(&mut to_b);
-    hears_nothing(&mut to_a);
-    assert!(String::from_utf8_lossy(&rig.tapes("")).contains("notifications/message"));
+    assert_no_message(&mut to_b);
+    assert_no_message(&mut to_a);
+    assert!(String::from_utf8_lossy(&rig.payloads("")).contains("notifications/message"));
 }
 
 #[tokio::test]
-async fn what_a_server_logs_for_a_call_that_is_over_reaches_no_other_client() {
+async fn log_messages_of_a_finished_call_reach_no_other_client() {
     for era in ERAS {
         let rig = rig(era);
-        let [(a, mut to_a), (b, mut to_b)] = two(&rig, era).await;
+        let [(a, mut to_a), (b, mut to_b)] = two_clients(&rig, era).await;
         let meta = json!({ "io.modelcontextprotocol/logLevel": "debug" });
         let call = begin_wait(&rig, &b, 5, meta).await;
         assert_eq!(text(&a.call(1, "log", json!({ "text": "the secret of a" })).await), "logs");
-        // It says things in order: what it logged was heard before this answer.
+        // The server writes in order: the log message came before this answer.
         b.call(6, "release", json!({})).await;
-        assert_eq!(text(&call.await.expect("no panic")), "released");
-        hears_nothing(&mut to_a);
-        hears_nothing(&mut to_b);
-        assert!(String::from_utf8_lossy(&rig.tapes("backend")).contains("the secret of a"), "{era}");
-        // Nor when the other client has left.
-        a.leave_session();
+        assert_eq!(text(&call.await.expect("the call does not panic")), "released");
+        assert_no_message(&mut to_a);
+        assert_no_message(&mut to_b);
+        assert!(String::from_utf8_lossy(&rig.payloads("backend")).contains("the secret of a"), "{era}");
+        // The same after the other client has left.
+        a.close_session();
         b.call(7, "log", json!({ "text": "whose?" })).await;
         b.call(8, "echo", json!({ "nonce": "n" })).await;
-        hears_nothing(&mut to_b);
+        assert_no_message(&mut to_b);
     }
 }
 
 #[tokio::test]
-async fn what_a_server_logs_is_its_only_clients_while_there_is_no_other() {
+async fn log_messages_reach_the_only_client() {
     let rig = rig("legacy");
-    let (a, mut to_a) = Client::answering(&rig.gateway, "same", json!({})).await;
+    let (a, mut to_a) = Client::legacy_with_stream(&rig.gateway, "same", json!({})).await;
     a.call(1, "log", json!({ "text": "between calls" })).await;
-    assert_eq!(hears(&mut to_a).await["params"]["data"], "between calls");
+    assert_eq!(next_message(&mut to_a).await["params"]["data"], "between calls");
     let call = begin_wait(&rig, &a, 5, json!({})).await;
-    a.call(2, "log", json!({ "text": "beside a call" })).await;
-    assert_eq!(hears(&mut to_a).await["params"]["data"], "beside a call");
+    a.call(2, "log", json!({ "text": "during a call" })).await;
+    assert_eq!(next_message(&mut to_a).await["params"]["data"], "during a call");
     a.call(6, "release", json!({})).await;
-    call.await.expect("no panic");
+    call.await.expect("the call does not panic");
 }
 
 #[tokio::test]
-async fn a_question_for_a_call_that_is_over_is_put_to_no_other_client() {
+async fn a_question_of_a_finished_call_reaches_no_other_client() {
     for has_left in [false, true] {
         let rig = rig("legacy");
-        let [(a, mut to_a), (b, mut to_b)] = two(&rig, "legacy").await;
+        let [(a, mut to_a), (b, mut to_b)] = two_clients(&rig, "legacy").await;
         a.call(1, "echo", json!({ "nonce": "n" })).await;
         let call = begin_wait(&rig, &b, 5, json!({})).await;
         if has_left {
-            a.leave_session();
+            a.close_session();
             b.call(6, "ask_late", json!({ "text": "the secret of a" })).await;
         } else {
             a.call(2, "ask_late", json!({ "text": "the secret of a" })).await;
         }
         tokio::select! {
             reply = b.call(7, "reply", json!({})) => assert!(text(&reply).contains("it cannot be told"), "{reply}"),
-            asked = hears(&mut to_b) => panic!("another client is asked: {asked}"),
+            question = next_message(&mut to_b) => panic!("the question reached another client: {question}"),
         }
-        hears_nothing(&mut to_a);
-        hears_nothing(&mut to_b);
+        assert_no_message(&mut to_a);
+        assert_no_message(&mut to_b);
         b.call(8, "release", json!({})).await;
-        call.await.expect("no panic");
+        call.await.expect("the call does not panic");
     }
 }
 
 #[tokio::test]
-async fn a_notification_with_an_id_reaches_no_server_that_others_use() {
+async fn a_notification_with_an_id_reaches_no_shared_server() {
     for (era, is_transparent) in [("legacy", false), ("modern", false), ("modern", true)] {
-        let heard = tempfile::NamedTempFile::new().expect("there is a temporary directory");
-        let server = heard_in(heard.path(), server(era));
+        let input = tempfile::NamedTempFile::new().expect("a temporary file can be made");
+        let server = with_input_file(input.path(), server(era));
         let rig = if is_transparent { Rig::transparent(server) } else { Rig::new(&[server], Vec::new()) };
-        let [(a, _a), (b, _b)] = two(&rig, era).await;
+        let [(a, _a), (b, _b)] = two_clients(&rig, era).await;
         let call = begin_wait(&rig, &a, 5, json!({})).await;
         for id in 10..20 {
             let params = json!({ "requestId": id - 10, "reason": "not mine" });
@@ -419,15 +420,18 @@ async fn a_notification_with_an_id_reaches_no_server_that_others_use() {
             assert_eq!(refused["error"]["code"], -32601, "{refused}");
         }
         b.call(6, "release", json!({})).await;
-        assert_eq!(text(&call.await.expect("no panic")), "released");
-        let heard = std::fs::read_to_string(heard.path()).expect("it wrote what it heard");
-        assert!(heard.contains("release") && !heard.contains("notifications/cancelled"), "{heard}");
-        assert!(String::from_utf8_lossy(&rig.tapes("client")).contains("not mine"), "it is on tape");
+        assert_eq!(text(&call.await.expect("the call does not panic")), "released");
+        let lines = std::fs::read_to_string(input.path()).expect("the server writes the file");
+        assert!(lines.contains("release") && !lines.contains("notifications/cancelled"), "{lines}");
+        assert!(
+            String::from_utf8_lossy(&rig.payloads("client")).contains("not mine"),
+            "the refused notification is on tape"
+        );
     }
 }
 
-/// Requests that say nothing about where their answer goes.
-fn without_id() -> [Value; 3] {
+/// Requests without an id, to which no answer is possible.
+fn requests_without_id() -> [Value; 3] {
     [
         ("tools/call", json!({ "name": "stop", "arguments": {} })),
         ("tasks/cancel", json!({ "taskId": "task-1" })),
@@ -439,81 +443,82 @@ fn without_id() -> [Value; 3] {
 #[tokio::test]
 async fn a_request_without_an_id_reaches_no_server() {
     for (era, is_shared) in [("legacy", true), ("legacy", false), ("modern", true)] {
-        let heard = tempfile::NamedTempFile::new().expect("there is a temporary directory");
-        let server = BackendConfig { is_shared, ..heard_in(heard.path(), server(era)) };
+        let input = tempfile::NamedTempFile::new().expect("a temporary file can be made");
+        let server = BackendConfig { is_shared, ..with_input_file(input.path(), server(era)) };
         let rig = Rig::new(&[server], Vec::new());
-        let [(a, _a), _] = two(&rig, era).await;
+        let [(a, _a), _] = two_clients(&rig, era).await;
         a.call(1, "echo", json!({ "nonce": "up" })).await;
-        without_id().iter().for_each(|request| a.tell(request));
-        // What is a notification passes, behind those.
-        a.tell(&json!({ "jsonrpc": "2.0", "method": "notifications/roots/list_changed" }));
-        let lines = lines_until(&a, heard.path(), "notifications/roots/list_changed").await;
+        requests_without_id().iter().for_each(|request| a.send(request));
+        // A notification passes. It is sent last, so when the server has read it, the requests cannot come any more.
+        a.send(&json!({ "jsonrpc": "2.0", "method": "notifications/roots/list_changed" }));
+        let lines = server_input_with(&a, input.path(), "notifications/roots/list_changed").await;
         for method in ["tasks/cancel", "resources/unsubscribe", r#""name":"stop""#] {
             assert!(!lines.contains(method), "{lines}");
         }
-        let tapes = String::from_utf8_lossy(&rig.tapes("client")).into_owned();
+        let tapes = String::from_utf8_lossy(&rig.payloads("client")).into_owned();
         assert_eq!(tapes.matches("a request without an id").count(), 3, "{tapes}");
     }
 }
 
 #[tokio::test]
-async fn a_server_of_ones_own_that_nothing_is_changed_of_hears_requests_without_an_id() {
-    let heard = tempfile::NamedTempFile::new().expect("there is a temporary directory");
-    let rig = Rig::transparent(heard_in(heard.path(), server("legacy")));
-    let (a, _a) = Client::answering(&rig.gateway, "a", json!({})).await;
-    without_id().iter().for_each(|request| a.tell(request));
-    a.tell(&json!({ "jsonrpc": "2.0", "method": "notifications/roots/list_changed" }));
-    let lines = lines_until(&a, heard.path(), "notifications/roots/list_changed").await;
+async fn a_transparent_server_receives_requests_without_an_id() {
+    let input = tempfile::NamedTempFile::new().expect("a temporary file can be made");
+    let rig = Rig::transparent(with_input_file(input.path(), server("legacy")));
+    let (a, _a) = Client::legacy_with_stream(&rig.gateway, "a", json!({})).await;
+    requests_without_id().iter().for_each(|request| a.send(request));
+    a.send(&json!({ "jsonrpc": "2.0", "method": "notifications/roots/list_changed" }));
+    let lines = server_input_with(&a, input.path(), "notifications/roots/list_changed").await;
     for method in ["tasks/cancel", "resources/unsubscribe", r#""name":"stop""#] {
         assert!(lines.contains(method), "{lines}");
     }
 }
 
-/// Returns what a server has heard, once it has heard something.
-async fn lines_until(client: &Client, heard: &Path, awaited: &str) -> String {
+/// Waits until a server has read a line with this text; returns all that it has read.
+async fn server_input_with(client: &Client, input: &Path, expected: &str) -> String {
     let waiting = async {
         for id in 6_000.. {
             client.call(id, "echo", json!({ "nonce": "n" })).await;
-            let lines = std::fs::read_to_string(heard).expect("it wrote what it heard");
-            if lines.contains(awaited) {
+            let lines = std::fs::read_to_string(input).expect("the server writes the file");
+            if lines.contains(expected) {
                 return lines;
             }
         }
-        unreachable!("there are ids enough")
+        unreachable!("there is always another id")
     };
-    tokio::time::timeout(READ_WAIT_MAX, waiting).await.expect("it hears it in time")
+    tokio::time::timeout(DEADLINE, waiting).await.expect("the server reads it in time")
 }
 
 #[tokio::test]
-async fn calls_that_one_client_leaves_waiting_keep_no_other_from_being_asked() {
+async fn parked_calls_of_one_client_do_not_count_against_another() {
     let script = repository().join("tests/backends/session_server.py");
     let script = script.to_str().expect("a path in UTF-8");
-    let rig = Rig::new(&[program("one", "python3", &["-B", script], READ_WAIT_MAX)], Vec::new());
-    let [(a, _a), (b, _b)] = two(&rig, "modern").await;
-    let mut asked = Value::Null;
+    let rig = Rig::new(&[program("one", "python3", &["-B", script], DEADLINE)], Vec::new());
+    let [(a, _a), (b, _b)] = two_clients(&rig, "modern").await;
+    let mut demand = Value::Null;
     for id in 1..=64 {
-        asked = a.call(id, "ask", json!({})).await;
-        assert_eq!(asked["result"]["resultType"], "input_required", "{id}: {asked}");
+        demand = a.call(id, "ask", json!({})).await;
+        assert_eq!(demand["result"]["resultType"], "input_required", "{id}: {demand}");
     }
     let refused = a.call(65, "ask", json!({})).await;
-    assert!(complaint(&refused).contains("this client has 64"), "{refused}");
+    assert!(error_message(&refused).contains("this client has 64"), "{refused}");
     let of_b = b.call(1, "ask", json!({})).await;
     assert_eq!(of_b["result"]["resultType"], "input_required", "{of_b}");
-    // They end with their client.
-    a.leave_session();
-    let [(a, _a), _] = two(&rig, "modern").await;
-    let state = asked["result"]["requestState"].clone();
-    is_refused(&a.request(1, "tools/call", json!({ "name": "ask", "requestState": state })).await);
+    // The parked calls end with their client.
+    a.close_session();
+    let [(a, _a), _] = two_clients(&rig, "modern").await;
+    let state = demand["result"]["requestState"].clone();
+    assert_refused(&a.request(1, "tools/call", json!({ "name": "ask", "requestState": state })).await);
     let again = a.call(2, "ask", json!({})).await;
     assert_eq!(again["result"]["resultType"], "input_required", "{again}");
 }
 
-/// Makes all calls of one client with ids and tokens that every client uses; returns how many went wrong.
-async fn converse(client: Client, mut heard: mpsc::Receiver<String>, number: u64, is_modern: bool) {
-    let listening = tokio::spawn(async move {
+/// Makes all calls of one client, and checks each answer and each progress message. Every client uses the same ids and
+/// tokens.
+async fn make_calls(client: Client, mut messages: mpsc::Receiver<String>, number: u64, is_modern: bool) {
+    let progress_count = tokio::spawn(async move {
         let mut progress = 0;
-        while let Some(line) = heard.recv().await {
-            assert!(line.contains(&format!("\"client {number}, ")), "client {number} heard {line}");
+        while let Some(line) = messages.recv().await {
+            assert!(line.contains(&format!("\"client {number}, ")), "client {number} got {line}");
             progress += 1;
         }
         progress
@@ -542,32 +547,32 @@ async fn converse(client: Client, mut heard: mpsc::Receiver<String>, number: u64
             let line = format!(
                 r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"echo","arguments":{arguments},"_meta":{meta}}}}}"#
             );
-            let answer = client.answer_to(&line).await;
+            let answer = client.raw_answer(&line).await;
             assert!(answer.contains(&format!(r#""id":{id},"#)), "id {id}: {answer}");
             assert_eq!(text(&serde_json::from_str(&answer).expect("JSON")), nonce, "{answer}");
         }
     });
-    calls.buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
-    client.leave_session();
+    calls.buffer_unordered(CONCURRENT_CALLS).collect::<Vec<()>>().await;
+    client.close_session();
     drop(client);
-    assert_eq!(listening.await.expect("nobody hears another's progress"), CALLS_EACH, "client {number}");
+    assert_eq!(progress_count.await.expect("only its own progress"), CALLS_EACH, "client {number}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn twelve_thousand_calls_with_the_same_ids_and_tokens_are_told_apart() {
+async fn clients_with_the_same_ids_and_tokens_get_their_own_answers() {
     for era in ERAS {
         let rig = rig(era);
         let mut clients = tokio::task::JoinSet::new();
         for number in 0..CLIENTS / 2 {
-            let (client, heard) = if era == "legacy" {
-                Client::answering(&rig.gateway, "same", json!({})).await
+            let (client, messages) = if era == "legacy" {
+                Client::legacy_with_stream(&rig.gateway, "same", json!({})).await
             } else {
                 let session = rig.gateway.open_inferred_session("client", &format!("client {number}"));
                 let mut client = Client::modern(&rig.gateway, session);
-                let heard = client.listening();
-                (client, heard)
+                let messages = client.attach();
+                (client, messages)
             };
-            clients.spawn(converse(client, heard, number, era == "modern"));
+            clients.spawn(make_calls(client, messages, number, era == "modern"));
         }
         while let Some(done) = clients.join_next().await {
             done.expect("no client fails");

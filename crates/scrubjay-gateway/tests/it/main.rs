@@ -1,20 +1,19 @@
-//! The gateway's rooms with real sockets, real processes and real peers, and everything that can go wrong
-//! between them.
+//! Integration tests of the gateway with real sockets, processes and peers, and with errors in all of them.
 
-mod apart;
-mod asking;
-mod bad_backends;
 mod bridge;
-mod fourteen;
+mod bridge_peers;
+mod broken_backends;
 mod gateway_peers;
 mod handles;
+mod in_process_toolsets;
+mod isolation;
+mod misbehaving_backends;
 mod misrouting;
 #[path = "../../../../tests/needs.rs"]
 mod needs;
-mod own_toolsets;
-mod peers;
+mod questions;
 mod rig;
-mod ruled;
-mod scripted;
+mod rules;
+mod scripted_server;
+mod shutdown;
 mod simulation;
-mod stopping;

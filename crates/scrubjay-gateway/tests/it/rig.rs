@@ -17,10 +17,10 @@ use scrubjay_tape::recording::{Recording, RotationLimits, Subject};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-/// No answer may take longer than this, whatever happens.
-pub(crate) const READ_WAIT_MAX: Duration = Duration::from_secs(60);
+/// How long a test waits for anything: long enough for a busy machine, so that a test fails only if something hangs.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A gateway and where its tapes are.
+/// A gateway and the directory of its tapes.
 pub(crate) struct Rig {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) data: tempfile::TempDir,
@@ -73,15 +73,15 @@ impl Rig {
 
     /// Makes a gateway with these backends.
     pub(crate) fn with(backends: impl FnOnce(&mpsc::Sender<Event>, &NewRecording) -> Vec<Backend>) -> Self {
-        let (data, new_recording) = tapes();
+        let (data, new_recording) = temporary_tapes();
         let record_options = Options::default();
         let gateway = Gateway::new(Naming::WhereNeeded, new_recording, record_options, None, backends);
         Self { gateway, data }
     }
 
-    /// Makes a gateway to one server that nothing is changed of.
+    /// Makes a transparent gateway: it passes the messages of one server on without changes.
     pub(crate) fn transparent(server: BackendConfig) -> Self {
-        let (data, new_recording) = tapes();
+        let (data, new_recording) = temporary_tapes();
         let gateway = Gateway::transparent(server, None, Options::default(), new_recording);
         Self { gateway, data }
     }
@@ -90,34 +90,34 @@ impl Rig {
         Home::new(self.data.path().to_owned())
     }
 
-    /// Returns everything on the tapes whose name begins so, as text.
-    pub(crate) fn tapes(&self, name: &str) -> Vec<u8> {
-        let mut found = Vec::new();
-        self.each_entry(name, |entry| {
-            found.extend_from_slice(entry.payload);
-            found.push(b'\n');
+    /// Returns the payloads of all entries of the tapes whose name starts with `name_prefix`, each with a line break.
+    pub(crate) fn payloads(&self, name_prefix: &str) -> Vec<u8> {
+        let mut payloads = Vec::new();
+        self.each_entry(name_prefix, |entry| {
+            payloads.extend_from_slice(entry.payload);
+            payloads.push(b'\n');
         });
-        found
+        payloads
     }
 
-    /// Looks at the entries of the tapes whose name begins so.
-    pub(crate) fn each_entry(&self, name: &str, mut look: impl FnMut(&Entry<'_>)) {
+    /// Calls `visit` with each entry of the tapes whose name starts with `name_prefix`.
+    pub(crate) fn each_entry(&self, name_prefix: &str, mut visit: impl FnMut(&Entry<'_>)) {
         let home = self.home();
         for file in home.list().expect("the tapes can be listed") {
             let tape = home.open(&file).expect("a tape opens");
-            if tape.header().is_some_and(|header| header.name.starts_with(name)) {
+            if tape.header().is_some_and(|header| header.name.starts_with(name_prefix)) {
                 let mut entries = tape.entries().expect("a tape can be read");
                 while let Some((_, entry)) = entries.next().expect("an entry can be read") {
-                    look(&entry);
+                    visit(&entry);
                 }
             }
         }
     }
 }
 
-/// Makes a directory for tapes, and what begins them there.
-fn tapes() -> (tempfile::TempDir, NewRecording) {
-    let data = tempfile::tempdir().expect("there is a temporary directory");
+/// Makes a directory for tapes and the function that starts recordings in it.
+fn temporary_tapes() -> (tempfile::TempDir, NewRecording) {
+    let data = tempfile::tempdir().expect("a temporary directory can be made");
     let home = Home::new(data.path().to_owned());
     home.create().expect("the temporary directory is ours");
     let redactor = Arc::new(scrubjay_core::redact::Redactor::standard());
@@ -144,160 +144,157 @@ impl Drop for Rig {
     }
 }
 
-/// Makes the stream of a client that hears everything; what it hears may be looked at.
-fn hearing() -> (Outbox, mpsc::Receiver<String>) {
+/// Makes an outbox and a receiver of the lines sent to it. The lines count as delivered.
+fn stream() -> (Outbox, mpsc::Receiver<String>) {
     let (outbox, mut lines) = mpsc::channel::<Outgoing>(64);
-    let (said, heard) = mpsc::channel(64);
+    let (delivered, received) = mpsc::channel(64);
     tokio::spawn(async move {
         while let Some(line) = lines.recv().await {
-            // Where nobody looks at it, it is heard all the same.
-            let _ = said.send(line.deliver()).await;
+            // Also delivered if the test has dropped the receiver.
+            let _ = delivered.send(line.deliver()).await;
         }
     });
-    (outbox, heard)
+    (outbox, received)
 }
 
-/// A client without a front.
+/// A client that calls the gateway directly, without a front.
 #[derive(Clone)]
 pub(crate) struct Client {
     gateway: Arc<Gateway>,
     session: Arc<Session>,
     outbox: Outbox,
     is_modern: bool,
-    /// What a modern client says it can do.
+    /// The capabilities that a modern client sends with each request.
     capabilities: Value,
 }
 
 impl Client {
-    /// Opens a session and initializes it; what the gateway says of its own accord goes to nobody.
+    /// Opens a session and initializes it. The client has no stream for messages that belong to no request.
     pub(crate) async fn legacy(gateway: &Arc<Gateway>) -> Self {
-        Self::legacy_with(gateway, json!({})).await
+        Self::legacy_with_capabilities(gateway, json!({})).await
     }
 
     /// Like [`Self::legacy`], with capabilities.
-    pub(crate) async fn legacy_with(gateway: &Arc<Gateway>, capabilities: Value) -> Self {
+    pub(crate) async fn legacy_with_capabilities(gateway: &Arc<Gateway>, capabilities: Value) -> Self {
         let session = gateway.open_session("client");
-        let (outbox, _) = hearing();
-        let client = Self::speaking(gateway, session, outbox, false);
+        let (outbox, _) = stream();
+        let client = Self::new(gateway, session, outbox, false);
         client.initialize("test", capabilities).await;
         client
     }
 
-    /// Opens a session for a client that hears everything the gateway says, and can answer.
-    pub(crate) async fn answering(
+    /// Opens a session, and returns everything that the gateway sends besides answers, so that the test can reply.
+    pub(crate) async fn legacy_with_stream(
         gateway: &Arc<Gateway>,
         name: &str,
         capabilities: Value,
     ) -> (Self, mpsc::Receiver<String>) {
         let session = gateway.open_session("client");
-        let (outbox, lines) = hearing();
+        let (outbox, lines) = stream();
         session.attach(outbox.clone());
-        let client = Self::speaking(gateway, session, outbox, false);
+        let client = Self::new(gateway, session, outbox, false);
         client.initialize(name, capabilities).await;
         (client, lines)
     }
 
-    fn speaking(gateway: &Arc<Gateway>, session: Arc<Session>, outbox: Outbox, is_modern: bool) -> Self {
+    fn new(gateway: &Arc<Gateway>, session: Arc<Session>, outbox: Outbox, is_modern: bool) -> Self {
         Self { gateway: gateway.clone(), session, outbox, is_modern, capabilities: json!({}) }
     }
 
     async fn initialize(&self, name: &str, capabilities: Value) {
         let info = json!({ "name": name, "version": "1" });
-        let hello =
+        let params =
             json!({ "protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": info });
-        let greeted = self.request(0, "initialize", hello).await;
-        assert!(greeted["result"].is_object(), "{greeted}");
+        let answer = self.request(0, "initialize", params).await;
+        assert!(answer["result"].is_object(), "{answer}");
     }
 
-    /// Says with each request what it can do.
+    /// Sets the capabilities that a modern client sends with each request.
     pub(crate) fn with_capabilities(self, capabilities: Value) -> Self {
         Self { capabilities, ..self }
     }
 
-    /// Says something that is no request.
-    pub(crate) fn tell(&self, message: &Value) {
+    /// Sends a message that gets no answer: a notification, or the answer to a request of the gateway.
+    pub(crate) fn send(&self, message: &Value) {
         let accepted = self.gateway.accept(&self.session, &message.to_string(), &self.outbox);
         assert!(matches!(accepted, Accepted::NoReply), "{message}");
     }
 
-    /// Ends its session.
-    pub(crate) fn leave_session(&self) {
+    pub(crate) fn close_session(&self) {
         assert!(self.gateway.close_session(&self.session.id, "the client left"));
     }
 
-    /// Like [`Self::legacy`], but reads nothing of what the gateway says beside its answers.
-    pub(crate) async fn deaf(gateway: &Arc<Gateway>) -> (Self, mpsc::Receiver<Outgoing>) {
+    /// Like [`Self::legacy`], but nothing reads the stream of the client's requests, so that it fills up.
+    pub(crate) async fn not_reading(gateway: &Arc<Gateway>) -> (Self, mpsc::Receiver<Outgoing>) {
         let mut client = Self::legacy(gateway).await;
         let (outbox, unread) = mpsc::channel(8);
         client.outbox = outbox;
         (client, unread)
     }
 
-    /// Hears what belongs to no request, and what belongs to its requests.
-    pub(crate) fn listening(&mut self) -> mpsc::Receiver<String> {
-        let (outbox, lines) = hearing();
+    /// Attaches a stream to the session, and returns what comes on it: all messages that are not answers.
+    pub(crate) fn attach(&mut self) -> mpsc::Receiver<String> {
+        let (outbox, lines) = stream();
         self.session.attach(outbox.clone());
         self.outbox = outbox;
         lines
     }
 
-    /// Sends a request and leaves at once.
-    pub(crate) async fn leave(&self, id: u64, tool: &str, arguments: Value) {
-        let params = json!({ "name": tool, "arguments": arguments });
-        let line =
-            json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }).to_string();
+    /// Starts a call and stops waiting for its answer at once.
+    pub(crate) async fn abandon_call(&self, id: u64, tool: &str, arguments: Value) {
+        let line = self.request_line(id, "tools/call", json!({ "name": tool, "arguments": arguments }));
         let Accepted::Request(request) = self.gateway.accept(&self.session, &line, &self.outbox) else {
-            panic!("a request is accepted");
+            panic!("the gateway did not accept the call");
         };
-        let answering = self.gateway.answer(request);
+        let answer = self.gateway.answer(request);
         assert!(
-            tokio::time::timeout(Duration::from_millis(1), answering).await.is_err(),
-            "nobody answers yet"
+            tokio::time::timeout(Duration::from_millis(1), answer).await.is_err(),
+            "the call was answered at once"
         );
     }
 
-    /// Calls a tool and waits for what comes of it; that may be nothing, where its session ends.
-    pub(crate) async fn begin(&self, id: u64, tool: &str) {
-        let params = json!({ "name": tool, "arguments": {} });
-        let line = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
-        if let Accepted::Request(request) =
-            self.gateway.accept(&self.session, &line.to_string(), &self.outbox)
-        {
+    /// Calls a tool and waits until the call is over. There is no answer if the session ends first.
+    pub(crate) async fn call_ignoring_answer(&self, id: u64, tool: &str) {
+        let line = self.request_line(id, "tools/call", json!({ "name": tool, "arguments": {} }));
+        if let Accepted::Request(request) = self.gateway.accept(&self.session, &line, &self.outbox) {
             self.gateway.answer(request).await;
         }
     }
 
-    /// Speaks in a session that it may share with others.
+    /// Makes a client that may share its session with others.
     pub(crate) fn modern(gateway: &Arc<Gateway>, session: Arc<Session>) -> Self {
-        Self::speaking(gateway, session, hearing().0, true)
+        Self::new(gateway, session, stream().0, true)
     }
 
-    pub(crate) async fn request(&self, id: u64, method: &str, mut params: Value) -> Value {
+    pub(crate) async fn request(&self, id: u64, method: &str, params: Value) -> Value {
+        self.raw_request(id, &self.request_line(id, method, params)).await
+    }
+
+    fn request_line(&self, id: u64, method: &str, mut params: Value) -> String {
         if self.is_modern {
             let meta = &mut params["_meta"];
             meta["io.modelcontextprotocol/protocolVersion"] = json!("2026-07-28");
             meta["io.modelcontextprotocol/clientCapabilities"] = self.capabilities.clone();
             meta["io.modelcontextprotocol/clientInfo"] = json!({ "name": "test", "version": "1" });
         }
-        let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string();
-        self.say(id, &line).await
+        json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()
     }
 
-    /// Sends a request as it is spelled, and returns the answer so.
-    pub(crate) async fn answer_to(&self, line: &str) -> String {
+    /// Sends a request with exactly this text, and returns the text of its answer.
+    pub(crate) async fn raw_answer(&self, line: &str) -> String {
         match self.gateway.accept(&self.session, line, &self.outbox) {
             Accepted::Request(request) => {
-                let answered = tokio::time::timeout(READ_WAIT_MAX, self.gateway.answer(request)).await;
-                answered.expect("every request is answered in time").expect("nobody calls it off")
+                let answer = tokio::time::timeout(DEADLINE, self.gateway.answer(request)).await;
+                answer.expect("the request is answered in time").expect("the request is not cancelled")
             }
             Accepted::Refused(line) | Accepted::Full(line) => line,
             Accepted::NoReply => panic!("not a request: {line}"),
         }
     }
 
-    /// Sends a request as it is spelled.
-    pub(crate) async fn say(&self, id: u64, line: &str) -> Value {
-        let line = self.answer_to(line).await;
+    /// Sends a request with exactly this text, and checks that the answer has its id.
+    pub(crate) async fn raw_request(&self, id: u64, line: &str) -> Value {
+        let line = self.raw_answer(line).await;
         let answer: Value = serde_json::from_str(&line).expect("an answer is JSON");
         assert_eq!(answer["id"], id, "{answer}");
         answer
@@ -307,40 +304,40 @@ impl Client {
         self.request(id, "tools/call", json!({ "name": tool, "arguments": arguments })).await
     }
 
-    /// Lists until all of these are there: a slow backend is missing at first.
+    /// Lists the tools until all expected ones are there: a backend that starts slowly is missing at first.
     pub(crate) async fn await_tools(&self, expected: &[&str]) {
-        let deadline = tokio::time::Instant::now() + READ_WAIT_MAX;
+        let deadline = tokio::time::Instant::now() + DEADLINE;
         loop {
-            let listed = self.tools(1).await;
+            let listed = self.list_tools(1).await;
             if expected.iter().all(|tool| listed.iter().any(|l| l == tool)) {
                 return;
             }
-            assert!(tokio::time::Instant::now() < deadline, "{expected:?} are not all there: {listed:?}");
+            assert!(tokio::time::Instant::now() < deadline, "of {expected:?} some are missing: {listed:?}");
         }
     }
 
-    pub(crate) async fn tools(&self, id: u64) -> Vec<String> {
+    pub(crate) async fn list_tools(&self, id: u64) -> Vec<String> {
         let listed = self.request(id, "tools/list", json!({})).await;
         let tools = listed["result"]["tools"].as_array().expect("a list of tools");
         tools.iter().map(|tool| tool["name"].as_str().expect("a name").to_owned()).collect()
     }
 }
 
-/// Returns the text a tool answered with.
+/// Returns the text of a tool's answer.
 pub(crate) fn text(answer: &Value) -> &str {
     answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text: {answer}"))
 }
 
-/// Returns what an error says.
-pub(crate) fn complaint(answer: &Value) -> &str {
+/// Returns the message of an error.
+pub(crate) fn error_message(answer: &Value) -> &str {
     answer["error"]["message"].as_str().unwrap_or_else(|| panic!("no error: {answer}"))
 }
 
-/// Waits for something to be so.
-pub(crate) async fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + READ_WAIT_MAX;
-    while !done() {
-        assert!(tokio::time::Instant::now() < deadline, "{what}: not within {READ_WAIT_MAX:?}");
+/// Waits until a condition holds; `what` describes it.
+pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + DEADLINE;
+    while !holds() {
+        assert!(tokio::time::Instant::now() < deadline, "{what}: not within {DEADLINE:?}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

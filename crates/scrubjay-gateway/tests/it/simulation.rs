@@ -1,8 +1,9 @@
-//! The gateway among scripted clients and servers that drop, reorder, repeat, delay and die, on a scripted clock.
+//! The gateway with simulated clients and servers that drop, reorder, repeat and delay messages and crash, on a
+//! simulated clock.
 //!
-//! Everything follows from a seed: what clients do, what becomes of each call, how long anything takes. No time
-//! passes but by the clock of the test, so a simulated hour takes seconds. A failure names its seed;
-//! `SCRUBJAY_SIM_SEED` runs that one alone, and `SCRUBJAY_SIM_ACTIONS` says how much each client does.
+//! A seed determines everything: what clients do, how each call ends, and how long each step takes. Time passes only on
+//! the clock of the test, so a simulated hour takes seconds. A failure names its seed; `SCRUBJAY_SIM_SEED` runs that
+//! seed alone, and `SCRUBJAY_SIM_ACTIONS` sets the number of actions of each client.
 
 mod client;
 mod server;
@@ -15,19 +16,19 @@ use scrubjay_gateway::backend::Backend;
 use scrubjay_gateway::gateway::NewTape;
 use tokio::task::JoinSet;
 
-use self::client::{Actor, ClientKind};
-use self::server::{Nature, mount};
+use self::client::{ClientKind, SimulatedClient};
+use self::server::{ServerKind, mount};
 use self::world::World;
 use super::rig::Rig;
 
-/// Some seeds, always the same: what one run of the tests finds, every run finds.
+/// The seeds are the same in each run of the tests, so that each run finds the same failures.
 const SEEDS: u64 = 4;
 const ACTIONS: u64 = 200;
 const CLIENTS: u64 = 9;
-/// The last call is over by then: no call takes longer than its backend may be silent.
+/// All calls are over by then: a call lasts at most as long as its backend may be silent.
 const DRAIN: Duration = Duration::from_secs(3600);
 
-/// What a run amounts to; the same for the same seed.
+/// The result of a run. It is the same for the same seed.
 #[derive(Debug, PartialEq)]
 struct Summary {
     steps: u64,
@@ -46,18 +47,17 @@ async fn run(seed: u64, actions: u64) -> Summary {
     let world = World::new(seed);
     let rig = Rig::with(|events, recording| {
         let tape = |id: &str| recording(NewTape::of_backend(&format!("backend {id}")));
-        let backend = |nature: Nature| {
-            let made =
-                Backend::mounted(nature.id(), mount(&world, nature), tape(nature.id()), events.clone());
-            if nature == Nature::Own { made } else { made.outside() }
+        let backend = |kind: ServerKind| {
+            let made = Backend::mounted(kind.id(), mount(&world, kind), tape(kind.id()), events.clone());
+            if kind == ServerKind::Own { made } else { made.outside() }
         };
-        Nature::ALL.into_iter().map(backend).collect()
+        ServerKind::ALL.into_iter().map(backend).collect()
     });
     let mut clients = JoinSet::new();
     for number in 0..CLIENTS {
         let kind = ClientKind::ALL[usize::try_from(number).expect("few clients") % ClientKind::ALL.len()];
-        let actor = Actor::new(&world, &rig.gateway, number, kind);
-        clients.spawn(actor.act(actions));
+        let client = SimulatedClient::new(&world, &rig.gateway, number, kind);
+        clients.spawn(client.run(actions));
     }
     let mut sessions = Vec::new();
     let all = async {
@@ -66,19 +66,23 @@ async fn run(seed: u64, actions: u64) -> Summary {
         }
     };
     if tokio::time::timeout(DRAIN, all).await.is_err() {
-        world.violation(format!("calls wait for ever: {}", world.open().join(", ")));
+        world.violation(format!("these calls did not end: {}", world.open_calls().join(", ")));
     }
-    // What servers still say of calls that are over is heard, and goes to nobody.
+    // Servers still send messages for calls that are over. They reach no client.
     tokio::time::sleep(Duration::from_secs(600)).await;
     for backend in rig.gateway.backends().iter() {
         for connection in backend.open_connections() {
-            world.check(connection.open_calls() == 0, || format!("{} keeps calls of nobody", backend.id));
+            world.check(connection.open_calls() == 0, || {
+                format!("{} has open calls without a client", backend.id)
+            });
         }
     }
     for session in &sessions {
-        world.check(session.idle() > Duration::ZERO, || format!("session {} keeps a call", session.id));
+        world.check(session.idle() > Duration::ZERO, || format!("session {} has an open call", session.id));
     }
-    world.check(rig.gateway.session_count() == 0, || "a session outlives its client".to_owned());
+    world.check(rig.gateway.session_count() == 0, || {
+        "a session is open although its client has left".to_owned()
+    });
     rig.gateway.shut_down("the simulation is over");
     tokio::time::sleep(Duration::from_secs(1)).await;
     tapes::check(&world, rig.data.path());
@@ -90,15 +94,15 @@ fn checked(seed: u64, actions: u64) -> Summary {
     match outcome {
         Ok(summary) => summary,
         Err(panic) => {
-            let told = panic.downcast_ref::<String>().map_or("a panic", String::as_str);
-            panic!("seed {seed}: {told}\nrun it alone with SCRUBJAY_SIM_SEED={seed}");
+            let message = panic.downcast_ref::<String>().map_or("a panic", String::as_str);
+            panic!("seed {seed}: {message}\nrun it alone with SCRUBJAY_SIM_SEED={seed}");
         }
     }
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "shown where it fails, and to a person who asks with --nocapture")]
-fn nothing_is_lost_misrouted_or_left_behind() {
+#[expect(clippy::print_stdout, reason = "shown if the test fails, and with --nocapture")]
+fn no_message_is_lost_or_misrouted_and_no_session_is_left_open() {
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let actions = number("SCRUBJAY_SIM_ACTIONS").unwrap_or(ACTIONS);
     let seeds = number("SCRUBJAY_SIM_SEED").map_or(1..=SEEDS, |seed| seed..=seed);
@@ -108,13 +112,13 @@ fn nothing_is_lost_misrouted_or_left_behind() {
         steps += summary.steps;
         let Summary { steps, answered, failed, .. } = &summary;
         println!("seed {seed}: {steps} steps, {answered} answered, {failed} failed");
-        assert!(summary.answered * 2 > summary.failed, "seed {seed}: hardly anything works: {summary:?}");
+        assert!(summary.answered * 2 > summary.failed, "seed {seed}: too many calls failed: {summary:?}");
     }
     assert!(steps > 10_000 || actions != ACTIONS, "only {steps} steps");
 }
 
 #[test]
-fn a_seed_tells_the_whole_story() {
+fn the_same_seed_gives_the_same_run() {
     let (one, two) = (checked(99, 120), checked(99, 120));
     assert_eq!(one, two);
     assert_ne!(one.outcomes, checked(100, 120).outcomes);

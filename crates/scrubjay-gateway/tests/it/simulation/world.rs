@@ -1,4 +1,5 @@
-//! What the simulation knows: the seed, what everybody said and heard, and what went wrong.
+//! The state that all clients and servers of a simulation share: the seed, the lines that they sent and received, and
+//! the violations that they found.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -6,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Summary;
 
-/// No more than this is told of what went wrong.
+/// How many violations a failure lists.
 const VIOLATIONS_MAX: usize = 10;
 
-/// Numbers that follow from the seed and what they are for.
-pub(super) struct Dice(u64);
+/// A sequence of random numbers that depends on the seed and on what it is used for.
+pub(super) struct Random(u64);
 
-impl Dice {
+impl Random {
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % bound
@@ -23,19 +24,18 @@ impl Dice {
     }
 }
 
-/// Lines, and how often each was said.
+/// Lines, and how often each occurred.
 pub(super) type Lines = BTreeMap<String, u64>;
 
-/// What everybody said and heard.
+/// The lines that clients and servers sent and received, and the outcomes of calls.
 #[derive(Default)]
 pub(super) struct Log {
     steps: u64,
-    /// What clients said, and what they heard.
-    pub(super) clients_said: Lines,
-    pub(super) clients_heard: Lines,
-    /// What each server said and heard.
-    pub(super) servers_said: BTreeMap<&'static str, Lines>,
-    pub(super) servers_heard: BTreeMap<&'static str, Lines>,
+    pub(super) sent_by_clients: Lines,
+    pub(super) received_by_clients: Lines,
+    /// By the id of the server.
+    pub(super) sent_by_servers: BTreeMap<&'static str, Lines>,
+    pub(super) received_by_servers: BTreeMap<&'static str, Lines>,
     answered: u64,
     failed: u64,
     outcomes: Vec<String>,
@@ -43,7 +43,7 @@ pub(super) struct Log {
     violations: Vec<String>,
 }
 
-/// Shared by all who take part.
+/// Shared by all clients and servers of a simulation.
 pub(super) struct World {
     seed: u64,
     log: Mutex<Log>,
@@ -54,11 +54,11 @@ impl World {
         Arc::new(Self { seed, log: Mutex::default() })
     }
 
-    /// Returns the dice for something: the same for the same seed, whatever else happens meanwhile.
-    pub(super) fn dice(&self, what: &str) -> Dice {
+    /// Returns the random numbers for a purpose: the same for the same seed, in any order in which clients and servers run.
+    pub(super) fn random(&self, purpose: &str) -> Random {
         let mut hasher = DefaultHasher::new();
-        (self.seed, what).hash(&mut hasher);
-        Dice(hasher.finish())
+        (self.seed, purpose).hash(&mut hasher);
+        Random(hasher.finish())
     }
 
     pub(super) fn log(&self) -> MutexGuard<'_, Log> {
@@ -79,13 +79,13 @@ impl World {
         }
     }
 
-    /// Notes a call that waits for its answer.
-    pub(super) fn opened(&self, nonce: &str) {
+    /// Notes that a call waits for its answer.
+    pub(super) fn call_started(&self, nonce: &str) {
         self.log().open.insert(nonce.to_owned());
     }
 
     /// Notes how a call ended.
-    pub(super) fn ended(&self, nonce: &str, how: &str) {
+    pub(super) fn call_ended(&self, nonce: &str, how: &str) {
         let mut log = self.log();
         log.open.remove(nonce);
         match how {
@@ -96,19 +96,19 @@ impl World {
         log.outcomes.push(format!("{nonce} {how}"));
     }
 
-    pub(super) fn open(&self) -> Vec<String> {
+    pub(super) fn open_calls(&self) -> Vec<String> {
         self.log().open.iter().cloned().collect()
     }
 
-    /// Returns what the run amounts to.
+    /// Returns the summary of the run.
     ///
     /// # Panics
-    /// Something went wrong.
+    /// There was a violation, or a call without an outcome.
     pub(super) fn summary(&self) -> Summary {
         let mut log = self.log();
         let violations = std::mem::take(&mut log.violations);
         let shown = violations.iter().take(VIOLATIONS_MAX).cloned().collect::<Vec<_>>().join("\n");
-        assert!(violations.is_empty(), "{} things went wrong:\n{shown}", violations.len());
+        assert!(violations.is_empty(), "{} violations:\n{shown}", violations.len());
         assert!(log.open.is_empty(), "calls were not answered: {:?}", log.open);
         let mut outcomes = std::mem::take(&mut log.outcomes);
         outcomes.sort();
@@ -116,7 +116,6 @@ impl World {
     }
 }
 
-/// Counts a line.
 pub(super) fn count(lines: &mut Lines, line: &str) {
     *lines.entry(line.to_owned()).or_default() += 1;
 }

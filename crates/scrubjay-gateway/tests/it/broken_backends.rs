@@ -1,4 +1,5 @@
-//! Fourteen backends, three of them broken: lists are complete but for those, which are named, and every call is right.
+//! Lists and calls while some backends are broken: lists name those and have the tools of all others, and every call to
+//! a good one succeeds.
 
 use std::collections::BTreeSet;
 
@@ -6,24 +7,24 @@ use futures_util::future::join_all;
 use scrubjay_gateway::config::BackendConfig;
 use serde_json::{Value, json};
 
-use super::rig::{Client, READ_WAIT_MAX, Rig, program, repository, text};
+use super::rig::{Client, DEADLINE, Rig, program, repository, text};
 
-const GOOD: usize = 11;
+const GOOD_BACKENDS: usize = 11;
 
 fn good(number: usize) -> BackendConfig {
     let script = repository().join("tests/backends/bad_server.py");
     let id = format!("good{number}");
-    program(&id, "python3", &["-B", script.to_str().expect("a path in UTF-8"), &id], READ_WAIT_MAX)
+    program(&id, "python3", &["-B", script.to_str().expect("a path in UTF-8"), &id], DEADLINE)
 }
 
-/// Good ones, with one that hangs, one that exits and one that floods between them.
-fn fourteen() -> Vec<BackendConfig> {
-    let mut backends: Vec<BackendConfig> = (0..GOOD).map(good).collect();
-    backends.insert(2, program("hangs", "sleep", &["1000"], READ_WAIT_MAX));
-    backends.insert(5, program("exits", "false", &[], READ_WAIT_MAX));
+/// Eleven good backends, and between them one that hangs, one that exits and one that floods.
+fn fourteen_backends() -> Vec<BackendConfig> {
+    let mut backends: Vec<BackendConfig> = (0..GOOD_BACKENDS).map(good).collect();
+    backends.insert(2, program("hangs", "sleep", &["1000"], DEADLINE));
+    backends.insert(5, program("exits", "false", &[], DEADLINE));
     backends.insert(
         9,
-        program("floods", "yes", &["{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}"], READ_WAIT_MAX),
+        program("floods", "yes", &["{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}"], DEADLINE),
     );
     backends
 }
@@ -32,53 +33,52 @@ async fn assert_complete(client: &Client, id: u64) {
     let listed = client.request(id, "tools/list", json!({})).await;
     let tools = listed["result"]["tools"].as_array().expect("a list of tools");
     let names: BTreeSet<&str> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
-    assert_eq!((names.len(), tools.len()), (4 * GOOD, 4 * GOOD), "{names:?}");
-    let missing =
-        listed["result"]["_meta"]["scrubjay/incomplete"].as_array().expect("what is missing is named");
+    assert_eq!((names.len(), tools.len()), (4 * GOOD_BACKENDS, 4 * GOOD_BACKENDS), "{names:?}");
+    let missing = listed["result"]["_meta"]["scrubjay/incomplete"].as_array().expect("the missing backends");
     let missing = missing.iter().filter(|m| m["state"] == "missing");
     let missing: BTreeSet<&str> = missing.filter_map(|m| m["backend"].as_str()).collect();
     assert_eq!(missing, BTreeSet::from(["exits", "floods", "hangs"]), "{listed}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_broken_backends_of_fourteen_harm_nobody() {
-    let rig = Rig::new(&fourteen(), Vec::new());
+async fn three_broken_backends_do_not_affect_eleven_good_ones() {
+    let rig = Rig::new(&fourteen_backends(), Vec::new());
     let legacy = Client::legacy(&rig.gateway).await;
     let modern = Client::modern(&rig.gateway, rig.gateway.open_inferred_session("modern", "modern"));
     for client in [&legacy, &modern] {
         for id in 10..13 {
             assert_complete(client, id).await;
         }
-        let calls = (0..GOOD).map(|number| async move {
-            let said = format!("to {number}");
+        let calls = (0..GOOD_BACKENDS).map(|number| async move {
+            let sent = format!("to {number}");
             let id = 20 + u64::try_from(number).expect("small");
-            let answer: Value = client.call(id, &format!("good{number}_echo"), json!({ "text": said })).await;
-            assert_eq!(text(&answer), said);
+            let answer: Value = client.call(id, &format!("good{number}_echo"), json!({ "text": sent })).await;
+            assert_eq!(text(&answer), sent);
         });
         join_all(calls).await;
     }
 }
 
 #[tokio::test]
-async fn two_hundred_first_calls_ask_for_the_list_once() {
+async fn two_hundred_first_calls_request_the_list_once() {
     let rig = Rig::new(&[good(0)], Vec::new());
     let client = Client::modern(&rig.gateway, rig.gateway.open_inferred_session("modern", "modern"));
     let calls = (1..=200).map(|id| client.call(id, "good0_echo", json!({ "text": "once" })));
     assert!(join_all(calls).await.iter().all(|answer| text(answer) == "once"));
-    let tape = String::from_utf8_lossy(&rig.tapes("modern")).into_owned();
+    let tape = String::from_utf8_lossy(&rig.payloads("modern")).into_owned();
     assert_eq!(tape.matches(r#""method":"tools/list""#).count(), 1, "{tape}");
 }
 
 #[tokio::test]
-async fn what_hangs_after_it_was_good_is_listed_as_it_was() {
+async fn a_backend_that_hangs_is_listed_from_its_last_good_list() {
     let rig = Rig::new(&[good(0), good(1)], Vec::new());
     let client = Client::legacy(&rig.gateway).await;
-    let whole = client.tools(1).await;
-    assert_eq!(whole.len(), 8);
-    // It sleeps in the middle of a call and hears nothing.
-    let hanging = client.clone();
-    let hangs =
-        tokio::spawn(async move { hanging.call(2, "good1_misbehave", json!({ "how": "hang" })).await });
+    let tools = client.list_tools(1).await;
+    assert_eq!(tools.len(), 8);
+    // The second backend sleeps during a call and reads nothing.
+    let caller = client.clone();
+    let hanging_call =
+        tokio::spawn(async move { caller.call(2, "good1_misbehave", json!({ "how": "hang" })).await });
     let listed = loop {
         let listed = client.request(3, "tools/list", json!({})).await;
         if listed["result"]["_meta"].is_object() {
@@ -89,5 +89,5 @@ async fn what_hangs_after_it_was_good_is_listed_as_it_was() {
     assert_eq!(tools.len(), 8, "{listed}");
     let incomplete = &listed["result"]["_meta"]["scrubjay/incomplete"][0];
     assert_eq!((&incomplete["backend"], &incomplete["state"]), (&json!("good1"), &json!("last_good")));
-    hangs.abort();
+    hanging_call.abort();
 }
