@@ -85,7 +85,7 @@ fn a_clock_ten_years_ahead_removes_nothing() {
 }
 
 #[test]
-fn what_is_old_is_still_removed() {
+fn old_tapes_are_removed_with_a_correct_clock() {
     let lab = Lab::new();
     let config = config(&lab, "1s");
     record_five(&lab);
@@ -103,7 +103,7 @@ fn what_is_old_is_still_removed() {
 /// A machine whose clock lost its battery: recordings made before the clock was set are younger than their times say.
 #[test]
 #[ignore = "needs faketime"]
-fn what_was_recorded_while_the_clock_was_behind_stays() {
+fn tapes_recorded_with_a_late_clock_are_kept() {
     let lab = Lab::new();
     let config = config(&lab, "30d");
     let ordinary = || {
@@ -132,7 +132,7 @@ fn what_was_recorded_while_the_clock_was_behind_stays() {
 
 #[test]
 #[ignore = "needs faketime"]
-fn a_clock_that_went_back_is_told() {
+fn doctor_reports_a_clock_that_went_back() {
     let lab = Lab::new();
     record_five(&lab);
     let told = run_at(&lab, "-2d", &["doctor", "--json"]);
@@ -172,7 +172,7 @@ fn told_of_time(lab: &Lab) -> String {
 
 #[test]
 #[ignore = "needs faketime"]
-fn time_that_ran_back_and_came_again_is_told() {
+fn time_that_ran_backwards_during_a_recording_is_reported() {
     for offsets in [["+0", "-3d", "+0"], ["+0", "+2d", "+0"], ["+0", "-10s", "+0"]] {
         let lab = Lab::new();
         record_while_set(&lab, offsets);

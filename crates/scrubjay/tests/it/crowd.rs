@@ -37,7 +37,7 @@ fn converse(lab: &Lab, number: u32, gate: &Barrier) {
 }
 
 #[test]
-fn twenty_record_at_once() {
+fn twenty_recorders_share_a_data_directory() {
     let lab = Lab::new();
     let gate = Barrier::new(WRAPS as usize);
     let at_work = AtomicU32::new(WRAPS);
@@ -67,7 +67,7 @@ fn twenty_record_at_once() {
 }
 
 #[test]
-fn calls_survive_the_loss_of_power() {
+fn calls_are_answered_and_recorded_with_durability_power() {
     let lab = Lab::new();
     let mut wrapped = lab.wrap_sample().with(&["--durability", "power"]).start();
     wrapped.initialize();

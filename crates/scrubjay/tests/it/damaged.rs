@@ -51,7 +51,7 @@ fn lines(chance: &mut Chance) -> Vec<u8> {
 }
 
 #[test]
-fn any_altered_byte_of_a_sealed_tape_is_noticed() {
+fn any_altered_byte_of_a_sealed_tape_is_detected() {
     let lab = Lab::new();
     let mut chance = Chance::new();
     lab.record("n", &lines(&mut chance));
@@ -79,7 +79,7 @@ fn any_altered_byte_of_a_sealed_tape_is_noticed() {
 }
 
 #[test]
-fn the_rest_of_a_damaged_tape_can_be_had() {
+fn the_intact_entries_of_a_damaged_tape_are_exported() {
     let lab = Lab::new();
     lab.record("n", &lines(&mut Chance::new()));
     let before = lab.only_tape().entries.len();

@@ -73,7 +73,7 @@ fn words(command: &[String]) -> Vec<&str> {
 }
 
 #[test]
-fn a_recorder_that_is_stopped_while_its_client_pauses_marks_what_it_did_not_write() {
+fn messages_that_a_stopped_recorder_did_not_write_are_marked() {
     let lab = Lab::new();
     let mut wrapped = lab.wrap(&words(&talker(20_000))).start();
     wrapped.hears = false;
@@ -95,7 +95,7 @@ fn a_recorder_that_is_stopped_while_its_client_pauses_marks_what_it_did_not_writ
 }
 
 #[test]
-fn a_client_that_leaves_in_the_middle_is_not_said_to_have_heard_the_rest() {
+fn messages_after_the_client_left_are_marked_undelivered() {
     let lab = Lab::new();
     let mut wrapped = lab.wrap(&words(&talker(20_000))).start();
     let received = whole_lines(wrapped.heard(500_000));
@@ -114,7 +114,7 @@ fn a_client_that_leaves_in_the_middle_is_not_said_to_have_heard_the_rest() {
 }
 
 #[test]
-fn a_server_that_dies_with_lines_unread_is_not_said_to_have_heard_them() {
+fn messages_that_a_server_did_not_read_before_it_exited_are_marked() {
     let lab = Lab::new();
     let (unread, line) = (lab.file("unread"), format!("{{\"p\":\"{}\"}}\n", "x".repeat(1000)));
     // Reads a little, waits until nothing more arrives, prints how much it leaves unread, and ends.
@@ -135,7 +135,7 @@ fn a_server_that_dies_with_lines_unread_is_not_said_to_have_heard_them() {
 }
 
 #[test]
-fn what_an_unreachable_server_was_to_hear_is_marked() {
+fn messages_to_an_unreachable_server_are_marked() {
     let lab = Lab::new();
     let mut wrapped = lab.start(&["wrap", "--url", "http://127.0.0.1:9/mcp"]);
     let asked = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
@@ -203,7 +203,7 @@ pub(crate) fn conversation(lab: &Lab) -> Recorded {
 }
 
 #[test]
-fn a_client_that_pauses_and_reads_on_loses_nothing() {
+fn a_client_that_pauses_gets_every_message() {
     for era in ["legacy", "modern"] {
         let mut counting = Counting::start(era);
         counting.gateway.hears = false;
@@ -227,7 +227,7 @@ fn a_client_that_pauses_and_reads_on_loses_nothing() {
 }
 
 #[test]
-fn what_belongs_to_no_call_reaches_a_client_that_pauses_and_reads_on() {
+fn a_client_that_pauses_gets_notifications_without_a_call() {
     // More than the pipe, one write and the stream hold; the rest waits in the gateway.
     const MESSAGES: usize = 700;
     let mut counting = Counting::start("legacy");
@@ -246,7 +246,7 @@ fn what_belongs_to_no_call_reaches_a_client_that_pauses_and_reads_on() {
 }
 
 #[test]
-fn a_gateway_that_is_stopped_while_its_client_pauses_marks_what_it_did_not_write() {
+fn messages_that_a_stopped_gateway_did_not_write_are_marked() {
     for era in ["legacy", "modern"] {
         let mut counting = Counting::start(era);
         counting.gateway.hears = false;

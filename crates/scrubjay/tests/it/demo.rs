@@ -3,7 +3,7 @@
 use crate::harness::{Lab, text};
 
 #[test]
-fn it_shows_every_conversation() {
+fn the_demo_shows_every_conversation() {
     let lab = Lab::new();
     let told = String::from_utf8(lab.run_well(&["demo"])).unwrap();
     for wanted in [
@@ -43,7 +43,7 @@ fn it_shows_every_conversation() {
 }
 
 #[test]
-fn its_tapes_are_there_to_look_at() {
+fn the_tapes_of_the_demo_can_be_read() {
     let lab = Lab::new();
     let told = lab.json(&["demo", "--json"]);
     // Four wrapped servers; a client of the gateway and the leg to a toolset, then another client; the agent's

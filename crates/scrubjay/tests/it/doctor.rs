@@ -30,7 +30,7 @@ fn set_mode(path: &Path, mode: u32) {
 }
 
 #[test]
-fn what_is_well_is_well() {
+fn a_sound_installation_has_no_finding() {
     let lab = Lab::new();
     let (code, found) = ask(&lab, &[]);
     assert_eq!(code, 0, "{found:?}");
@@ -49,7 +49,7 @@ fn what_is_well_is_well() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn each_problem_is_reported_with_a_fix() {
     let lab = Lab::new();
     lab.record("n", b"{\"jsonrpc\":\"2.0\",\"method\":\"m\"}\n");
     let tapes = lab.data().join("tapes");

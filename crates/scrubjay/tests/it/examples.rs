@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::harness::{Lab, SCRUBJAY};
 
 #[test]
-fn every_example_can_be_used() {
+fn every_example_configuration_is_valid() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let lab = Lab::new();
     // One of them names a file with tokens in the same directory.

@@ -45,7 +45,7 @@ fn rows<'a>(manual: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
 }
 
 #[test]
-fn each_question_of_a_newcomer_is_answered_by_files_and_a_search_that_finds() {
+fn the_ten_questions_name_existing_files_and_working_searches() {
     let manual = read("CONTRIBUTING.md");
     let rows = rows(&manual, "\n## Ten questions\n");
     assert_eq!(rows.len(), 10);
@@ -70,7 +70,7 @@ fn each_question_of_a_newcomer_is_answered_by_files_and_a_search_that_finds() {
 }
 
 #[test]
-fn the_map_names_files_that_are_there() {
+fn the_map_names_existing_files() {
     let all = sources("crates").into_iter().chain(sources("benches")).chain(sources("tests"));
     let all: Vec<String> = all.filter(|path| path.contains("/src/") || path.starts_with("tests/")).collect();
     let map = read("ARCHITECTURE.md");
@@ -83,7 +83,7 @@ fn the_map_names_files_that_are_there() {
 }
 
 #[test]
-fn a_test_that_is_ignored_says_what_it_needs() {
+fn every_ignored_test_names_what_it_needs() {
     // Split in two, so that the search does not find this line.
     let attribute = Regex::new(concat!("#", r#"\[ignore(?: = "([^"]*)")?\]"#)).unwrap();
     let name = Regex::new(r"\bfn ([$\w]+)").unwrap();
@@ -139,7 +139,7 @@ fn workspace() -> Vec<Crate> {
 }
 
 #[test]
-fn crates_use_what_the_map_draws_and_only_what_stands_below_them() {
+fn crates_depend_on_each_other_as_the_map_says() {
     let map = read("ARCHITECTURE.md");
     let drawn = map.split("```text\n").nth(1).expect("the drawing").split("\n```").next().unwrap();
     let drawn: Vec<Vec<&str>> = drawn.lines().map(|line| line.split_whitespace().collect()).collect();

@@ -98,7 +98,7 @@ fn kill_at(call: &str, number: u32) -> bool {
 
 #[test]
 #[ignore = "needs strace"]
-fn the_worker_is_killed_at_every_call() {
+fn a_worker_killed_at_any_call_loses_nothing() {
     let mut calls = 0;
     for call in CHANGES {
         for number in 1.. {
@@ -154,7 +154,7 @@ fn check_failure(options: &[&str], injections: &[&str], why: &str) -> u64 {
 
 #[test]
 #[ignore = "needs strace"]
-fn a_write_fails() {
+fn a_failed_write_refuses_only_its_message() {
     // The first sync is for the tape's header, each later one for a request or an answer.
     assert_eq!(check_failure(&[], &["pwrite64:error=EIO:when=1"], "Input/output error"), 1);
     for number in 1..=6 {
@@ -167,14 +167,14 @@ fn a_write_fails() {
 
 #[test]
 #[ignore = "needs strace"]
-fn even_the_clearing_up_fails() {
+fn a_failed_write_and_a_failed_truncation_refuse_one_message() {
     let failures = ["pwritev:error=EIO:when=3", "ftruncate:error=EIO:when=1"];
     assert_eq!(check_failure(&[], &failures, "Input/output error"), 1);
 }
 
 #[test]
 #[ignore = "needs strace"]
-fn a_sync_fails() {
+fn a_failed_sync_refuses_messages_with_its_reason() {
     // The first call of each thread that syncs; there may be more than one such thread.
     let refused =
         check_failure(&["--durability", "power"], &["fdatasync:error=EIO:when=1"], "Input/output error");

@@ -107,7 +107,7 @@ fn kill_a_worker(lab: &Lab, round: u64, chance: &mut Chance) -> (Evidence, Vec<R
 }
 
 #[test]
-fn the_worker_is_killed_under_load() {
+fn a_worker_killed_under_load_loses_nothing() {
     let mut chance = Chance::new();
     let mut seen_bytes = 0;
     for _ in 0..DIRECTORIES {
@@ -128,7 +128,7 @@ fn the_worker_is_killed_under_load() {
 }
 
 #[test]
-fn the_warden_is_killed_under_load() {
+fn a_warden_killed_under_load_loses_nothing() {
     let mut chance = Chance::new();
     for round in 0..WARDEN_ROUNDS {
         let lab = Lab::new();

@@ -56,7 +56,7 @@ fn log() -> (&'static str, Value) {
 }
 
 #[test]
-fn a_file_that_is_not_ours_is_named_to_the_host_and_left_alone() {
+fn a_foreign_file_is_reported_to_the_host_and_not_changed() {
     let home = tempfile::tempdir().unwrap();
     let place = home.path().join("mine");
     std::fs::create_dir(&place).unwrap();
@@ -90,7 +90,7 @@ fn a_file_that_is_not_ours_is_named_to_the_host_and_left_alone() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_named_without_its_password() {
+fn an_unreachable_database_is_named_without_its_password() {
     let home = tempfile::tempdir().unwrap();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let url = format!("postgres://ann:c4n4ry@127.0.0.1:{port}/birds");
@@ -107,7 +107,7 @@ fn a_server_that_is_not_there_is_named_without_its_password() {
 }
 
 #[test]
-fn a_path_that_only_others_understand_is_refused_with_what_to_write() {
+fn an_unsupported_storage_location_is_refused_with_the_right_one() {
     let home = tempfile::tempdir().unwrap();
     for (given, expected) in [
         ("~/x.db", "must not begin with ~, which only a shell knows: write the whole path"),
@@ -129,7 +129,7 @@ fn a_path_that_only_others_understand_is_refused_with_what_to_write() {
 }
 
 #[test]
-fn the_progress_trackers_own_file_can_be_named() {
+fn the_config_option_accepts_the_file_of_the_progress_tracker() {
     let home = tempfile::tempdir().unwrap();
     for name in ["agent-progress.config.json", "other.json"] {
         let config = home.path().join(name);
@@ -151,7 +151,7 @@ fn the_progress_trackers_own_file_can_be_named() {
 }
 
 #[test]
-fn what_is_logged_without_its_secrets_is_said() {
+fn progress_log_reports_which_fields_were_redacted() {
     let home = tempfile::tempdir().unwrap();
     let secret = "use ghp_abcdefghijklmnopqrstuvwxyz0123456789";
     let log = |args: &[&str]| scrubjay(home.path(), args).output().unwrap();
@@ -173,7 +173,7 @@ fn filtered(home: &Path, args: &[&str], input: &str) -> Output {
 }
 
 #[test]
-fn what_was_encrypted_comes_back_with_the_key() {
+fn encrypted_values_are_decrypted_with_the_key() {
     let home = tempfile::tempdir().unwrap();
     let key = home.path().join("key");
     std::fs::write(&key, "correct horse battery staple\n").unwrap();

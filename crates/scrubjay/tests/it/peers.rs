@@ -160,7 +160,7 @@ fn claude_is_modern_with_python() {
 
 #[test]
 #[ignore = "needs peers"]
-fn rules_refuse_nothing_that_real_peers_say() {
+fn rules_refuse_no_message_of_real_peers() {
     for (name, host, server) in [
         ("ruled-inspector-list-everything", TOOLS_LIST, Server::Everything),
         ("ruled-inspector-call-python", TOOLS_CALL, Server::Python),

@@ -34,7 +34,7 @@ fn refused(lab: &Lab, what: &Path, arguments: &[&str]) -> CommandOutput {
 }
 
 #[test]
-fn a_directory_that_others_may_write_is_closed_and_said() {
+fn a_data_directory_open_to_others_is_closed_and_reported() {
     for open in [0o777, 0o775, 0o770, 0o755, 0o702] {
         let lab = recorded();
         let tape = std::fs::read_dir(lab.data().join("tapes")).unwrap().next().unwrap().unwrap().path();
@@ -52,7 +52,7 @@ fn a_directory_that_others_may_write_is_closed_and_said() {
 }
 
 #[test]
-fn files_that_others_may_write_are_closed_and_said() {
+fn files_open_to_others_are_closed_and_reported() {
     let lab = recorded();
     // An index, a ledger, a list of trusted files: files that commands read first.
     lab.run(&["tape", "search", "ping"]);
@@ -78,7 +78,7 @@ fn files_that_others_may_write_are_closed_and_said() {
 
 /// If only a tape is open to others, the next recorder closes it; its directory protects it until then.
 #[test]
-fn a_tape_that_others_may_write_is_closed_by_the_next_recorder() {
+fn a_tape_open_to_others_is_closed_by_the_next_recorder() {
     let lab = recorded();
     let tape = std::fs::read_dir(lab.data().join("tapes")).unwrap().next().unwrap().unwrap().path();
     chmod(&tape, 0o666);
@@ -90,7 +90,7 @@ fn a_tape_that_others_may_write_is_closed_by_the_next_recorder() {
 
 #[test]
 #[ignore = "needs root"]
-fn what_belongs_to_another_user_is_refused_and_left_alone() {
+fn files_of_another_user_are_refused_and_not_changed() {
     needs::root();
     let commands: [&[&str]; 4] = [&["tape", "ls"], &["wrap", "--", "cat"], &["serve"], &["session", "ls"]];
     for below in ["", "tapes", "trust.json", "index.db", "ledger.db"] {
@@ -121,7 +121,7 @@ fn what_belongs_to_another_user_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_directory_that_others_could_replace_is_refused() {
+fn a_data_directory_in_a_writable_parent_is_refused() {
     let lab = recorded();
     let above = lab.data().parent().unwrap().to_owned();
     for open in [0o777, 0o707] {
@@ -141,7 +141,7 @@ fn a_directory_that_others_could_replace_is_refused() {
 
 #[test]
 #[ignore = "needs root"]
-fn a_directory_that_another_user_could_replace_is_refused() {
+fn a_data_directory_in_another_users_parent_is_refused() {
     needs::root();
     let lab = recorded();
     let above = lab.data().parent().unwrap().to_owned();
@@ -155,7 +155,7 @@ fn a_directory_that_another_user_could_replace_is_refused() {
 }
 
 #[test]
-fn a_link_is_judged_by_where_it_leads() {
+fn a_symbolic_link_is_judged_by_its_target() {
     let lab = recorded();
     let elsewhere = tempfile::tempdir().unwrap();
     let real = elsewhere.path().join("real");
@@ -181,7 +181,7 @@ fn a_link_is_judged_by_where_it_leads() {
 
 /// A data directory with other files in it keeps its mode; if others can write to it, it is refused.
 #[test]
-fn a_directory_with_other_things_in_it_is_not_closed() {
+fn a_directory_with_foreign_files_is_not_closed() {
     let lab = Lab::new();
     let shared = tempfile::tempdir().unwrap();
     std::fs::write(shared.path().join("notes.txt"), "Buy seeds.").unwrap();
@@ -262,7 +262,7 @@ fn a_configuration_that_others_may_write_is_refused() {
 /// The mode of the file is right, but its owner is another user, who may change it at any time.
 #[test]
 #[ignore = "needs root"]
-fn a_file_of_another_users_is_not_obeyed() {
+fn a_configuration_of_another_user_is_refused() {
     needs::root();
     let lab = Lab::new();
     let theirs = lab.file("theirs");
@@ -311,7 +311,7 @@ fn an_environment_file_that_others_may_write_is_refused() {
 
 /// A file with the ledger's name that is not a ledger is reported, and not touched.
 #[test]
-fn what_is_no_database_is_refused_and_left_as_it_is() {
+fn a_ledger_that_is_no_database_is_refused_and_not_changed() {
     let lab = recorded();
     let file = lab.data().join("ledger.db");
     std::fs::write(&file, "My shopping list, which is longer than a header.\n").unwrap();
@@ -328,7 +328,7 @@ fn what_is_no_database_is_refused_and_left_as_it_is() {
 
 /// A project file in the working directory cannot weaken a recorder, and the keys that would are named.
 #[test]
-fn a_strangers_file_weakens_nothing_and_each_key_is_named() {
+fn an_untrusted_file_cannot_weaken_a_recorder_and_its_keys_are_named() {
     let lab = Lab::new();
     let project = tempfile::tempdir().unwrap();
     let theirs = "log_level: silent\non_record_failure: forward\ndurability: process\n\

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::harness::Lab;
 
 #[test]
-fn a_look_who_is_there_is_not_listed() {
+fn a_probe_is_listed_only_with_all() {
     let lab = Lab::new();
     let mut wrapped = lab.wrap_sample().start();
     let meta = json!({
@@ -26,7 +26,7 @@ fn a_look_who_is_there_is_not_listed() {
 }
 
 #[test]
-fn one_question_more_is_a_conversation() {
+fn a_probe_followed_by_a_request_is_a_conversation() {
     let lab = Lab::new();
     lab.record(
         "asked",
@@ -36,7 +36,7 @@ fn one_question_more_is_a_conversation() {
 }
 
 #[test]
-fn nothing_said_leaves_nothing() {
+fn a_connection_without_messages_leaves_no_files() {
     let lab = Lab::new();
     assert_eq!(lab.wrap(&["cat"]).start().leave(), 0);
     assert!(lab.tapes().is_empty());

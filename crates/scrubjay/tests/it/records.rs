@@ -110,7 +110,7 @@ fn printed_json(home: &Path, args: &[&str]) -> Value {
 
 /// `kill -9` at any instant: every acknowledged record is complete, and the numbers have no gap.
 #[test]
-fn what_was_acknowledged_survives_kills() {
+fn acknowledged_records_survive_kills() {
     let home = tempfile::tempdir().unwrap();
     let mut chance = Chance::new();
     // The acknowledged content of each record, and content that may have been written without an acknowledgement.
@@ -227,7 +227,7 @@ fn a_session_is_stale_after_as_many_writes_as_configured() {
 
 /// A modern client opens no session: each request has all that the toolset needs to know.
 #[test]
-fn modern_clients_keep_records_too() {
+fn modern_clients_can_use_records() {
     let home = tempfile::tempdir().unwrap();
     let mut gateway = Gateway::spawn(home.path(), "one");
     let meta = json!({ "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -259,7 +259,7 @@ fn modern_clients_keep_records_too() {
 
 /// People see what agents wrote, as text that cannot control a terminal, and as JSON.
 #[test]
-fn people_look_at_records() {
+fn the_command_line_shows_records() {
     let home = tempfile::tempdir().unwrap();
     let at = home.path();
     let mut gateway = Gateway::start(at, "one");

@@ -144,7 +144,7 @@ fn record(parent: Option<&str>, title: &str) -> Value {
 
 #[test]
 #[ignore = "needs peers"]
-fn two_hosts_share_their_reasoning() {
+fn two_hosts_share_records() {
     let peers = peers();
     let home = tempfile::tempdir().unwrap();
     let served = Served::start(home.path());

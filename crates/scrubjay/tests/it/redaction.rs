@@ -66,7 +66,7 @@ fn assert_exports_clean(lab: &Lab) {
 }
 
 #[test]
-fn messages_are_forwarded_whole_and_recorded_without_secrets() {
+fn messages_are_forwarded_unchanged_and_recorded_without_secrets() {
     let lab = Lab::new();
     let mut wrapped = lab.wrap(&["cat"]).with(&["--name", "server --token c4n4ry-pw"]).start();
     for line in lines() {
@@ -83,7 +83,7 @@ fn messages_are_forwarded_whole_and_recorded_without_secrets() {
 }
 
 #[test]
-fn a_secret_that_comes_in_two_pieces_is_one() {
+fn a_secret_that_arrives_in_two_pieces_is_redacted() {
     let lab = Lab::new();
     let line = format!("{}\n", lines()[1]);
     let mut wrapped = lab.wrap(&["cat"]).start();
@@ -142,7 +142,7 @@ fn imports_are_redacted() {
 }
 
 #[test]
-fn the_filter_takes_out_what_recording_takes_out() {
+fn the_redact_command_removes_what_recording_removes() {
     let lab = Lab::new();
     let file = lab.file("lines");
     std::fs::write(&file, format!("{}\nclean line\r\nlast", lines().join("\n"))).unwrap();
@@ -170,7 +170,7 @@ fn the_filter_takes_out_what_recording_takes_out() {
 }
 
 #[test]
-fn a_wrong_rule_is_told_at_start() {
+fn an_invalid_redaction_rule_is_reported_at_start() {
     let lab = Lab::new();
     let config = lab.file("c.yaml");
     std::fs::write(&config, "recorder:\n  privacy:\n    rules:\n      - { name: a, regex: '[' }\n").unwrap();

@@ -14,7 +14,7 @@ fn eval(lab: &Lab, arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn two_settings_side_by_side() {
+fn eval_compares_two_settings() {
     let lab = Lab::new();
     let (catalog, cases) = (format!("{SET}/catalog.json"), format!("{SET}/held-out.jsonl"));
     let files = ["--catalog", &catalog, "--cases", &cases, "--compare", "bm25"];
@@ -34,7 +34,7 @@ fn two_settings_side_by_side() {
 }
 
 #[test]
-fn a_bad_file_is_told_with_its_line() {
+fn an_invalid_file_is_reported_with_its_line() {
     let lab = Lab::new();
     let catalog = format!("{SET}/catalog.json");
     let cases = lab.file("cases.jsonl");

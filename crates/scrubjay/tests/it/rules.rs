@@ -66,7 +66,7 @@ fn a_blocked_call_never_reaches_the_server() {
 }
 
 #[test]
-fn a_changed_call_is_on_tape_as_it_came_and_as_it_went() {
+fn the_tape_has_both_the_original_and_the_changed_call() {
     let lab = Lab::new();
     let mut wrapped = start(
         &lab,
@@ -116,7 +116,7 @@ fn a_changed_call_is_on_tape_as_it_came_and_as_it_went() {
 }
 
 #[test]
-fn a_canned_answer_stands_in_for_the_server() {
+fn a_mocked_call_never_reaches_the_server() {
     let lab = Lab::new();
     let canned = json!({ "content": [{ "type": "text", "text": "canned" }] });
     let mut wrapped = start(
@@ -136,7 +136,7 @@ fn a_canned_answer_stands_in_for_the_server() {
 }
 
 #[test]
-fn answers_and_notifications_are_judged_too() {
+fn rules_apply_to_answers_and_notifications() {
     let lab = Lab::new();
     let mut wrapped = start(
         &lab,
@@ -175,7 +175,7 @@ fn until_delayed(lab: &Lab) {
 }
 
 #[test]
-fn what_waits_keeps_its_place() {
+fn a_delayed_message_keeps_its_place() {
     let lab = Lab::new();
     let mut wrapped = start(&lab, &slow("client_to_server", "50ms"));
     wrapped.initialize();
@@ -194,7 +194,7 @@ fn what_waits_keeps_its_place() {
 }
 
 #[test]
-fn nobody_waits_for_a_host_that_left() {
+fn a_delay_ends_when_the_host_leaves() {
     for direction in ["client_to_server", "server_to_client"] {
         let lab = Lab::new();
         let mut wrapped = start(&lab, &slow(direction, "60s"));
@@ -208,7 +208,7 @@ fn nobody_waits_for_a_host_that_left() {
 }
 
 #[test]
-fn last_words_that_wait_are_heard() {
+fn delayed_messages_are_delivered_after_the_server_exits() {
     let lab = Lab::new();
     let config = lab.file("rules.yaml");
     // Longer than the relay waits for the output of a server that has ended.
@@ -221,7 +221,7 @@ fn last_words_that_wait_are_heard() {
 }
 
 #[test]
-fn what_waits_is_on_tape_and_nowhere_else() {
+fn a_delayed_message_is_only_on_tape_after_a_kill() {
     let lab = Lab::new();
     let mut wrapped = start(&lab, &slow("client_to_server", "60s"));
     wrapped.initialize();
@@ -235,7 +235,7 @@ fn what_waits_is_on_tape_and_nowhere_else() {
 }
 
 #[test]
-fn what_cannot_be_recorded_is_judged_all_the_same() {
+fn rules_apply_to_messages_that_cannot_be_recorded() {
     let large = "x".repeat(20_000);
     for (mode, passes) in [("stop", false), ("forward", true)] {
         let lab = Lab::new();
@@ -257,7 +257,7 @@ fn what_cannot_be_recorded_is_judged_all_the_same() {
 }
 
 #[test]
-fn messages_of_a_batch_are_judged_each_by_itself() {
+fn each_message_of_a_batch_is_judged() {
     let lab = Lab::new();
     let config = lab.file("rules.yaml");
     let rules = json!([{ "name": "no", "match": { "direction": "client_to_server", "methods": ["bad"] }, "action": "block" }]);
@@ -276,7 +276,7 @@ fn messages_of_a_batch_are_judged_each_by_itself() {
 }
 
 #[test]
-fn secrets_in_rules_and_in_what_they_touch_reach_no_file() {
+fn secrets_in_rules_and_in_changed_messages_reach_no_file() {
     const CANARY: &str = "c4n4ry-pw-0123456789";
     let lab = Lab::new();
     let password = format!("DB_PASSWORD={CANARY}");
@@ -318,7 +318,7 @@ fn secrets_in_rules_and_in_what_they_touch_reach_no_file() {
 }
 
 #[test]
-fn a_wrong_rule_is_told_at_start() {
+fn an_invalid_rule_is_reported_at_start() {
     let lab = Lab::new();
     let config = lab.file("c.yaml");
     for (rule, told) in [
@@ -350,7 +350,7 @@ fn a_wrong_rule_is_told_at_start() {
 }
 
 #[test]
-fn rules_are_not_left_out_with_the_rest_of_a_wrong_file() {
+fn wrap_does_not_start_without_its_rules_if_a_file_is_invalid() {
     let lab = Lab::new();
     let config = lab.file("c.yaml");
     let rule = "{ name: a, action: block }";
@@ -361,7 +361,7 @@ fn rules_are_not_left_out_with_the_rest_of_a_wrong_file() {
 }
 
 #[test]
-fn a_strangers_file_neither_brings_rules_nor_takes_them_away() {
+fn an_untrusted_file_neither_adds_nor_removes_rules() {
     let lab = Lab::new();
     let project = tempfile::tempdir().unwrap();
     let home = lab.file("home");

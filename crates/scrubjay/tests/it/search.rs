@@ -16,7 +16,7 @@ fn entries(found: &Value) -> Vec<(Value, Value)> {
 }
 
 #[test]
-fn what_was_recorded_is_found() {
+fn recorded_messages_are_found_by_tape_search() {
     let lab = Lab::new();
     assert_eq!(lab.json(&["tape", "search", "needle", "--json"])["total"], 0);
     let id = lab.record("echo", LINES);
@@ -64,7 +64,7 @@ fn what_was_recorded_is_found() {
 }
 
 #[test]
-fn an_index_made_anew_gives_the_same_answers() {
+fn a_rebuilt_index_gives_the_same_results() {
     let lab = Lab::new();
     lab.record("one", LINES);
     lab.record("two", LINES);
@@ -77,7 +77,7 @@ fn an_index_made_anew_gives_the_same_answers() {
 }
 
 #[test]
-fn a_tape_says_what_it_shows() {
+fn tape_stats_compares_with_earlier_tapes() {
     let lab = Lab::new();
     lab.run_badly(&["tape", "stats"]);
     let first = lab.record("echo", LINES);
@@ -104,7 +104,7 @@ fn exchange(lines: &mut Vec<u8>, method: &str, params: &Value, answer: &Value) {
 }
 
 #[test]
-fn a_tape_says_who_is_stuck_what_changed_and_what_it_costs() {
+fn tape_stats_reports_loops_changed_tools_and_token_costs() {
     let lab = Lab::new();
     let mut lines = Vec::new();
     let tool = |name: &str, description: &str| json!({ "name": name, "description": description, "inputSchema": {} });
@@ -168,7 +168,7 @@ fn a_tape_says_who_is_stuck_what_changed_and_what_it_costs() {
 /// If the ledger is in PostgreSQL, the index is there too, and gives the same results.
 #[test]
 #[ignore = "needs postgres"]
-fn the_index_is_where_the_ledger_is() {
+fn the_index_is_in_the_database_of_the_ledger() {
     let database = crate::needs::postgres();
     let lab = Lab::new();
     lab.record("one", LINES);

@@ -162,7 +162,7 @@ fn check_slowly(recorder: &str, slow_ms: u64, expected: &[&str]) {
 }
 
 #[test]
-fn by_default_everything_is_kept_and_nothing_is_noted() {
+fn everything_is_recorded_by_default() {
     for way in WAYS {
         let kept = ConfiguredLab::new("").converse(way);
         assert_eq!(kept.calls().len(), 7, "{way:?}");
@@ -171,14 +171,14 @@ fn by_default_everything_is_kept_and_nothing_is_noted() {
 }
 
 #[test]
-fn filters_go_by_method_and_time() {
+fn filters_select_by_method_and_time() {
     check("{ filters: { include_methods: ['tools/*'] } }", &["list", "echo", "slow", "count", "fail"]);
     check("{ filters: { exclude_methods: [ping, '*/list'] } }", &["echo", "slow", "count", "fail"]);
     check_slowly("{ filters: { min_response_time: 2s } }", 2100, &["slow", "fail"]);
 }
 
 #[test]
-fn samplings_keep_their_share() {
+fn sampling_keeps_its_share() {
     check("{ sampling: { strategy: random, rate: 0 } }", &[]);
     check("{ sampling: { strategy: adaptive, target_rate: 0 } }", &[]);
     let all = ["list", "ping", "echo", "slow", "count", "fail"];
@@ -195,7 +195,7 @@ fn samplings_keep_their_share() {
 }
 
 #[test]
-fn some_are_always_sampled() {
+fn errors_and_slow_requests_can_always_be_sampled() {
     check("{ sampling: { strategy: random, rate: 0, always_sample: [errors] } }", &["fail"]);
     let slow =
         "{ sampling: { strategy: random, rate: 0, always_sample: [slow_requests], slow_threshold: 2s } }";
@@ -206,7 +206,7 @@ fn some_are_always_sampled() {
 }
 
 #[test]
-fn strategies_go_by_what_becomes_of_a_call() {
+fn strategies_select_by_outcome() {
     check("{ strategy: { kind: sampled, by: session, rate: 0 } }", &[]);
     check("{ strategy: { kind: sampled, by: window, window: 1ms, every: 100d } }", &[]);
     check("{ strategy: { kind: error_focused, before: 0, after: 0 } }", &["fail"]);
@@ -214,7 +214,7 @@ fn strategies_go_by_what_becomes_of_a_call() {
 }
 
 #[test]
-fn a_failure_brings_what_was_before_it() {
+fn the_calls_before_a_failure_are_kept() {
     for way in WAYS {
         let told = ConfiguredLab::new("recorder: { strategy: { kind: error_focused, before: 5, after: 0 } }");
         let calls = told.converse(way).calls();
@@ -251,7 +251,7 @@ fn parts_of_calls_can_be_left_out() {
 }
 
 #[test]
-fn what_is_switched_off_is_relayed_and_not_recorded() {
+fn disabled_recording_still_relays_messages() {
     for way in WAYS {
         let told = ConfiguredLab::new("recorder: { enabled: false }");
         let mut running = told.start(way);
@@ -269,7 +269,7 @@ fn what_is_switched_off_is_relayed_and_not_recorded() {
 }
 
 #[test]
-fn tapes_are_full_where_storage_says() {
+fn tapes_rotate_at_the_limits_of_the_storage_section() {
     for (storage, ms) in [("max_tape_size: 1KiB", 1), ("max_tape_duration: 1s", 1100)] {
         for way in WAYS {
             let told = ConfiguredLab::new(&format!("recorder: {{ storage: {{ {storage} }} }}"));
@@ -288,7 +288,7 @@ fn tapes_are_full_where_storage_says() {
 }
 
 #[test]
-fn a_tape_can_be_sealed_as_it_is() {
+fn a_tape_can_be_sealed_without_compression() {
     for way in WAYS {
         for (compression, is_plain) in [("zstd", false), ("none", true)] {
             let told =
@@ -306,7 +306,7 @@ fn a_tape_can_be_sealed_as_it_is() {
 }
 
 #[test]
-fn the_path_of_the_storage_is_where_recordings_are() {
+fn recordings_are_at_the_storage_path() {
     let lab = Lab::new();
     let config = lab.file("c.yaml");
     std::fs::write(&config, "recorder: { storage: { path: ./tapes } }").unwrap();
@@ -325,7 +325,7 @@ fn the_path_of_the_storage_is_where_recordings_are() {
 }
 
 #[test]
-fn old_tapes_go_when_they_are_too_old() {
+fn tapes_past_their_retention_are_removed() {
     for way in WAYS {
         let told = ConfiguredLab::new("recorder: { storage: { retention: 1s } }");
         let old = told.lab.record("old", b"{\"jsonrpc\":\"2.0\",\"method\":\"x\"}\n");
@@ -384,7 +384,7 @@ fn a_buffer_is_written_when_it_is_full_or_due() {
 }
 
 #[test]
-fn a_crash_loses_what_waited_and_the_tape_says_so() {
+fn a_tape_notes_that_a_crash_may_lose_buffered_messages() {
     let told = ConfiguredLab::new("recorder: { performance: { async_storage: true, flush_interval: 20ms } }");
     let mut wrapped = told.lab.wrap(&["cat"]).with(&["--config", &told.config]).start();
     wrapped.say(r#"{"jsonrpc":"2.0","method":"first"}"#);
@@ -401,7 +401,7 @@ fn a_crash_loses_what_waited_and_the_tape_says_so() {
 }
 
 #[test]
-fn what_is_left_out_is_told_wherever_a_tape_is_looked_at() {
+fn every_view_of_a_tape_reports_left_out_messages() {
     let told = ConfiguredLab::new("recorder: { sampling: { strategy: random, rate: 0 } }");
     told.converse(Way::Wrap);
     let listed = &told.lab.tapes()[0];
@@ -419,7 +419,7 @@ fn what_is_left_out_is_told_wherever_a_tape_is_looked_at() {
 }
 
 #[test]
-fn the_seeds_configuration_is_understood_word_for_word() {
+fn the_example_of_the_specification_is_accepted_unchanged() {
     let seed = "recorder:\n  enabled: true\n  capture: { requests: true, responses: true, notifications: true, errors: true }\n  \
         filters:\n    include_methods: [\"tools/*\", \"resources/*\"]\n    exclude_methods: [ping, \"*/list\"]\n    min_response_time: 100ms\n  \
         sampling: { strategy: adaptive, target_rate: 0.1, always_sample: [errors, slow_requests] }\n  \
@@ -443,7 +443,7 @@ fn the_seeds_configuration_is_understood_word_for_word() {
 }
 
 #[test]
-fn a_wrong_value_is_told_at_start_with_its_place() {
+fn an_invalid_value_is_reported_at_start_with_its_place() {
     let wrong = [
         ("enabled: perhaps", "enabled must be true or false"),
         ("capture: { requests: 1 }", "capture.requests must be true or false"),
@@ -473,7 +473,7 @@ fn a_wrong_value_is_told_at_start_with_its_place() {
 }
 
 #[test]
-fn a_project_that_is_not_trusted_keeps_nothing_from_being_recorded() {
+fn an_untrusted_project_cannot_disable_recording() {
     let lab = Lab::new();
     let project = tempfile::tempdir().unwrap();
     let file = project.path().join("scrubjay.yaml");

@@ -40,7 +40,7 @@ fn shown(lab: &Lab, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn people_see_what_was_done() {
+fn the_command_line_shows_what_an_agent_did() {
     let lab = Lab::new();
     assert!(shown(&lab, &["session", "ls"]).contains("no sessions yet"));
     work(&lab);
@@ -80,7 +80,7 @@ fn people_see_what_was_done() {
 }
 
 #[test]
-fn files_go_back_only_when_asked_to() {
+fn rewind_changes_files_only_after_confirmation() {
     let lab = Lab::new();
     let workspace = work(&lab);
     let read = |name: &str| std::fs::read_to_string(format!("{workspace}/{name}")).ok();
@@ -112,7 +112,7 @@ fn files_go_back_only_when_asked_to() {
 }
 
 #[test]
-fn any_content_is_written_byte_for_byte() {
+fn cat_prints_any_content_byte_for_byte() {
     let lab = Lab::new();
     let workspace = work(&lab);
     let page = lab.json(&["session", "evolution", "s1", "a.txt", "--json"]);
@@ -199,7 +199,7 @@ fn leave_open(lab: &Lab, workspace: &str, event_id: i64, path: &str) {
 }
 
 #[test]
-fn what_a_crash_left_open_is_settled_by_the_next_start_and_by_who_looks() {
+fn pending_changes_are_settled_at_the_next_start_and_before_reading() {
     let lab = Lab::new();
     let workspace = work(&lab);
     let events = lab.json(&["session", "timeline", "s1", "--json"]);

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::harness::{Lab, text};
 
 #[test]
-fn it_passes_as_it_comes_and_is_recorded_by_lines() {
+fn stderr_is_forwarded_unchanged_and_recorded_by_line() {
     let lab = Lab::new();
     let script = "printf 'half a ' >&2; read x; printf 'line\\nbytes \\377\\033[31m\\nlast' >&2; echo bye";
     let mut wrapped = lab.wrap(&["sh", "-c", script]).start();
@@ -23,7 +23,7 @@ fn it_passes_as_it_comes_and_is_recorded_by_lines() {
 }
 
 #[test]
-fn a_host_that_never_reads_it_does_not_stop_the_messages() {
+fn a_host_that_never_reads_stderr_still_gets_messages() {
     let lab = Lab::new();
     // With each answer the server writes a little on standard error: 25 kB in all.
     let script = "while read -r line; do echo \"$line\"; echo 'a line of a log, of fifty bytes or nearly so' >&2; done";
@@ -38,7 +38,7 @@ fn a_host_that_never_reads_it_does_not_stop_the_messages() {
 }
 
 #[test]
-fn a_full_stderr_does_not_stop_the_recorder_itself() {
+fn a_full_stderr_does_not_block_the_recorder() {
     let lab = Lab::new();
     // A child of the server fills every pipe up to the host, and then blocks.
     let script = "(while :; do echo 'noise, noise, noise' >&2; done) & exec cat";
@@ -56,7 +56,7 @@ fn a_full_stderr_does_not_stop_the_recorder_itself() {
 }
 
 #[test]
-fn a_host_that_closed_it_still_gets_messages() {
+fn a_host_that_closed_stderr_still_gets_messages() {
     let lab = Lab::new();
     let script = "while read -r line; do echo heard >&2; echo \"$line\"; done";
     let mut wrapped = lab.wrap(&["sh", "-c", script]).start();

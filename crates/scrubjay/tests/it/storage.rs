@@ -120,7 +120,7 @@ fn check_refusal(
 
 #[test]
 #[ignore = "needs root"]
-fn a_full_disk_refuses_and_resumes() {
+fn a_full_disk_refuses_messages_and_recording_resumes() {
     let disk = SmallDisk::mount();
     let lab = disk.lab();
     let wrapped = lab.wrap_logged_sample("log").start();
@@ -129,7 +129,7 @@ fn a_full_disk_refuses_and_resumes() {
 
 #[test]
 #[ignore = "needs root"]
-fn a_full_disk_from_the_start() {
+fn a_disk_that_is_full_at_the_start_refuses_messages() {
     let disk = SmallDisk::mount();
     let lab = disk.lab();
     disk.fill();
@@ -145,7 +145,7 @@ fn a_full_disk_from_the_start() {
 
 #[test]
 #[ignore = "needs root"]
-fn a_full_disk_at_the_end_leaves_a_whole_tape() {
+fn a_full_disk_at_the_end_leaves_a_readable_tape() {
     let disk = SmallDisk::mount();
     let lab = disk.lab();
     let mut wrapped = lab.wrap_logged_sample("log").start();
@@ -165,7 +165,7 @@ fn a_full_disk_at_the_end_leaves_a_whole_tape() {
 
 #[test]
 #[ignore = "needs root"]
-fn a_full_disk_forwards_if_so_wished() {
+fn a_full_disk_forwards_messages_if_configured() {
     let disk = SmallDisk::mount();
     let lab = disk.lab();
     let mut wrapped = lab.wrap_logged_sample("log").with(&["--on-record-failure", "forward"]).start();
@@ -207,7 +207,7 @@ fn tape_bytes(data: &Path) -> u64 {
 }
 
 #[test]
-fn a_file_size_limit_refuses_and_resumes() {
+fn a_file_size_limit_refuses_messages_and_recording_resumes() {
     let lab = Lab::new();
     let wrapped = lab.wrap_logged_sample("log").start();
     let fill = |wrapped: &Wrapped| limit_files(wrapped, &format!("{}:", tape_bytes(lab.data()) + 4096));
@@ -215,7 +215,7 @@ fn a_file_size_limit_refuses_and_resumes() {
 }
 
 #[test]
-fn a_file_size_limit_from_the_start() {
+fn a_file_size_limit_at_the_start_refuses_large_messages() {
     let lab = Lab::new();
     let wrapped = lab.wrap_logged_sample("log");
     // In blocks of 512 bytes.
@@ -229,7 +229,7 @@ fn a_file_size_limit_from_the_start() {
 }
 
 #[test]
-fn what_is_too_large_to_seal_waits() {
+fn a_tape_too_large_to_seal_is_sealed_later() {
     let lab = Lab::new();
     let mut wrapped = lab.wrap(&["cat"]).start();
     // Random bytes, which sealing cannot compress.

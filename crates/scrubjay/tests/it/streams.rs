@@ -53,7 +53,7 @@ fn check_much(lab: &Lab, mut wrapped: Wrapped, hang_up: impl FnOnce(&mut Wrapped
 }
 
 #[test]
-fn two_sockets() {
+fn messages_pass_over_two_sockets() {
     let lab = Lab::new();
     let ((stdin, their_stdin), (stdout, their_stdout)) = (socket_pair(), socket_pair());
     let wrapped = start_cat(&lab, [their_stdin, their_stdout], [stdin, stdout]);
@@ -61,7 +61,7 @@ fn two_sockets() {
 }
 
 #[test]
-fn one_socket_for_both() {
+fn messages_pass_over_one_socket_for_both_streams() {
     let lab = Lab::new();
     let (ours, theirs) = socket_pair();
     let [again, to_hang_up] = [(); 2].map(|()| ours.try_clone().unwrap());
@@ -70,7 +70,7 @@ fn one_socket_for_both() {
 }
 
 #[test]
-fn files() {
+fn messages_pass_from_and_to_files() {
     let lab = Lab::new();
     let sent = [lines(MUCH), b"and a last line without an ending".to_vec()].concat();
     std::fs::write(lab.file("in"), &sent).unwrap();
@@ -82,7 +82,7 @@ fn files() {
 }
 
 #[test]
-fn nothing() {
+fn streams_may_be_null_or_closed() {
     let lab = Lab::new();
     let script = format!("cat > {}; echo said to nobody", lab.file("heard"));
     let wrap = lab.wrap(&["sh", "-c", &script]).after("exec < /dev/null > /dev/null");
@@ -108,7 +108,7 @@ fn terminal() -> (OwnedFd, OwnedFd) {
 }
 
 #[test]
-fn a_terminal_that_is_read_late() {
+fn a_terminal_that_is_read_late_gets_everything() {
     let lab = Lab::new();
     let ((ours, theirs), (from_nobody, _)) = (terminal(), socket_pair());
     // Few enough bytes for the relay to write at once, and more than a terminal holds.
@@ -129,7 +129,7 @@ fn a_terminal_that_is_read_late() {
 }
 
 #[test]
-fn shared_descriptions_stay_blocking() {
+fn shared_file_descriptions_stay_blocking() {
     let lab = Lab::new();
     let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC).unwrap();
     let ((their_stdin, stdin), (stdout, their_stdout)) = (pipe(), pipe());
@@ -149,7 +149,7 @@ fn shared_descriptions_stay_blocking() {
 }
 
 #[test]
-fn a_shell_goes_on_after_it() {
+fn a_shell_can_use_its_streams_after_wrap() {
     let lab = Lab::new();
     let sent = lines(300_000);
     std::fs::write(lab.file("in"), &sent).unwrap();
@@ -187,7 +187,7 @@ fn a_slow_client_gets_everything() {
 }
 
 #[test]
-fn a_client_that_never_reads_can_end_it() {
+fn a_client_that_never_reads_can_end_wrap() {
     let lab = Lab::new();
     let mut wrapped = start_unheard(&lab, &lines(450_000));
     kill(wrapped.pid(), Signal::TERM);
@@ -197,7 +197,7 @@ fn a_client_that_never_reads_can_end_it() {
 }
 
 #[test]
-fn a_client_that_never_reads_can_end_a_server_that_waits_for_it() {
+fn a_client_that_never_reads_can_end_a_blocked_server() {
     for signal in [Signal::TERM, Signal::KILL] {
         let lab = Lab::new();
         let mut wrapped = lab.wrap(&["yes", &"y".repeat(1000)]).start();

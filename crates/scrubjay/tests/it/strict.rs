@@ -11,7 +11,7 @@ fn start(lab: &Lab, rules: &Value, command: &[&str]) -> Wrapped {
 }
 
 #[test]
-fn only_what_every_reader_reads_alike_reaches_the_server() {
+fn only_unambiguous_lines_reach_the_server() {
     let lab = Lab::new();
     let log = lab.file("log");
     let rules = json!([{ "name": "no", "match": { "tools": ["delete_*"] }, "action": "block" }]);
@@ -58,7 +58,7 @@ fn only_what_every_reader_reads_alike_reaches_the_server() {
 }
 
 #[test]
-fn what_a_server_says_is_held_to_the_same() {
+fn lines_of_the_server_are_checked_too() {
     let lab = Lab::new();
     let rules = json!([{ "name": "no", "match": { "tools": ["delete_*"] }, "action": "block" }]);
     let script =
@@ -95,7 +95,7 @@ fn rules_about_other_connections_change_no_byte_of_this_one() {
 }
 
 #[test]
-fn what_no_rule_touches_passes_byte_for_byte() {
+fn unmatched_messages_pass_byte_for_byte() {
     let lab = Lab::new();
     let rules = json!([{ "name": "no", "match": { "methods": ["nothing/*"] }, "action": "block" }]);
     let mut wrapped = start(&lab, &rules, &["cat"]);

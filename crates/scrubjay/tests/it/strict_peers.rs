@@ -154,24 +154,24 @@ fn runs_without_rules(verb: &str) {
 
 #[test]
 #[ignore = "needs peers"]
-fn no_spelling_gets_past_a_rule_in_wrap() {
+fn no_spelling_bypasses_a_rule_in_wrap() {
     nothing_runs("wrap");
 }
 
 #[test]
 #[ignore = "needs peers"]
-fn no_spelling_gets_past_a_rule_in_serve() {
+fn no_spelling_bypasses_a_rule_in_serve() {
     nothing_runs("serve");
 }
 
 #[test]
 #[ignore = "needs peers"]
-fn the_attack_is_real_in_wrap() {
+fn the_attack_succeeds_without_rules_in_wrap() {
     runs_without_rules("wrap");
 }
 
 #[test]
 #[ignore = "needs peers"]
-fn the_attack_is_real_in_serve() {
+fn the_attack_succeeds_without_rules_in_serve() {
     runs_without_rules("serve");
 }

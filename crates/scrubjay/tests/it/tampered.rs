@@ -49,7 +49,7 @@ fn re_import_edited(lab: &Lab, id: &str) {
 }
 
 #[test]
-fn an_edit_that_was_imported_again_is_noticed_and_says_that_it_was_imported() {
+fn an_edited_and_reimported_tape_is_detected_and_marked_as_imported() {
     let lab = Lab::new();
     let tapes = record_rotated(&lab);
     lab.verify();
@@ -72,7 +72,7 @@ fn an_edit_that_was_imported_again_is_noticed_and_says_that_it_was_imported() {
 }
 
 #[test]
-fn neighbours_that_were_imported_again_do_not_excuse_a_missing_tape() {
+fn reimporting_the_neighbours_does_not_excuse_a_missing_tape() {
     for format in ["jsonl", "native"] {
         let lab = Lab::new();
         let tapes = record_rotated(&lab);
@@ -97,7 +97,7 @@ fn neighbours_that_were_imported_again_do_not_excuse_a_missing_tape() {
 }
 
 #[test]
-fn a_missing_tape_is_named_and_a_removed_one_is_told_apart() {
+fn a_missing_tape_is_distinguished_from_a_removed_one() {
     let lab = Lab::new();
     let tapes = record_rotated(&lab);
     lab.run_well(&["tape", "rm", &tapes[0], "--yes"]);
@@ -111,7 +111,7 @@ fn a_missing_tape_is_named_and_a_removed_one_is_told_apart() {
 }
 
 #[test]
-fn a_checkpoint_proves_that_nothing_before_it_changed() {
+fn a_checkpoint_detects_changes_of_earlier_recordings() {
     let lab = Lab::new();
     let tapes = record_rotated(&lab);
     let (file, key) = (lab.file("checkpoint.json"), lab.file("key"));
@@ -149,7 +149,7 @@ fn a_checkpoint_proves_that_nothing_before_it_changed() {
 }
 
 #[test]
-fn a_checkpoint_that_is_not_the_one_that_was_made_proves_nothing() {
+fn an_altered_or_foreign_checkpoint_is_refused() {
     let lab = Lab::new();
     record_rotated(&lab);
     let (file, key, other) = (lab.file("checkpoint.json"), lab.file("key"), lab.file("other"));
@@ -185,7 +185,7 @@ fn hide(lab: &Lab, id: &str) {
 }
 
 #[test]
-fn a_checkpoint_names_a_header_that_was_changed_and_tells_of_an_import() {
+fn a_checkpoint_reports_changed_headers_and_imports() {
     let lab = Lab::new();
     let (hidden, moved) = (lab.record("a", LINE), lab.record("b", LINE));
     let (file, native) = (lab.file("checkpoint.json"), lab.file("native"));
@@ -208,7 +208,7 @@ fn a_checkpoint_names_a_header_that_was_changed_and_tells_of_an_import() {
 }
 
 #[test]
-fn a_checkpoint_of_an_earlier_version_says_what_it_does_not_cover() {
+fn a_checkpoint_of_an_earlier_version_reports_what_it_does_not_cover() {
     let lab = Lab::new();
     let id = lab.record("a", LINE);
     let file = lab.file("checkpoint.json");

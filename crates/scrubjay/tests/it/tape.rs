@@ -20,7 +20,7 @@ fn many_lines() -> Vec<u8> {
 }
 
 #[test]
-fn json_is_json_everywhere() {
+fn every_command_prints_json_on_request() {
     let lab = Lab::new();
     assert_eq!(lab.json(&["tape", "ls", "--json"]), json!([]));
     assert_eq!(lab.json(&["tape", "verify", "--json"]), json!([]));
@@ -44,7 +44,7 @@ fn json_is_json_everywhere() {
 }
 
 #[test]
-fn text_names_what_happened() {
+fn text_output_shows_names_methods_and_results() {
     let lab = Lab::new();
     let id = lab.record("my server", LINES);
     let told = |arguments: &[&str]| String::from_utf8(lab.run_well(arguments)).unwrap();
@@ -59,7 +59,7 @@ fn text_names_what_happened() {
 }
 
 #[test]
-fn an_export_comes_back_as_it_was() {
+fn an_exported_tape_is_imported_unchanged() {
     let there = Lab::new();
     let id = there.record("n", &[LINES, b"\n", &many_lines()].concat());
     for format in ["jsonl", "native"] {
@@ -84,7 +84,7 @@ fn an_export_comes_back_as_it_was() {
 }
 
 #[test]
-fn a_live_tape_is_exported_as_it_stands() {
+fn a_live_tape_is_exported_up_to_its_last_entry() {
     let lab = Lab::new();
     let mut wrapped = lab.wrap(&["cat"]).start();
     wrapped.say("one");
@@ -101,7 +101,7 @@ fn a_live_tape_is_exported_as_it_stands() {
 }
 
 #[test]
-fn what_is_no_export_is_not_imported() {
+fn files_that_are_no_export_are_refused() {
     let lab = Lab::new();
     let id = lab.record("n", LINES);
     let jsonl = lab.run_well(&["tape", "export", &id]);
@@ -129,7 +129,7 @@ fn what_is_no_export_is_not_imported() {
 }
 
 #[test]
-fn wrong_names_are_told() {
+fn unknown_and_ambiguous_names_are_reported() {
     let lab = Lab::new();
     let told = lab.run_badly(&["tape", "show"]);
     assert!(told.contains("scrubjay wrap"), "nothing is there yet: {told}");
@@ -227,7 +227,7 @@ fn following_ends_when_the_recorder_is_killed() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() {
+fn a_reader_that_closes_the_pipe_early_is_no_error() {
     let lab = Lab::new();
     let id = lab.record("n", &many_lines());
     let show: [&[&str]; 9] = [
@@ -254,7 +254,7 @@ fn a_reader_that_has_seen_enough_is_no_error() {
 }
 
 #[test]
-fn the_newest_is_latest() {
+fn latest_is_the_newest_tape() {
     let lab = Lab::new();
     lab.record("older", LINES);
     lab.record("newer", LINES);

@@ -39,7 +39,7 @@ fn assert_harmless(what: &[&str], told: &[u8]) {
 }
 
 #[test]
-fn recorded_text_is_inert() {
+fn recorded_text_cannot_control_a_terminal() {
     let lab = Lab::new();
     let script = format!("printf '%s\\n' '{EVIL}' >&2; exec cat");
     let mut wrapped = lab.wrap(&["sh", "-c", &script]).with(&["--name", EVIL]).start();
@@ -67,7 +67,7 @@ fn recorded_text_is_inert() {
 }
 
 #[test]
-fn names_in_errors_are_inert() {
+fn names_in_errors_cannot_control_a_terminal() {
     let lab = Lab::new();
     lab.record("n", b"x\n");
     let told = lab.run_badly(&["tape", "show", EVIL]);
@@ -78,7 +78,7 @@ fn names_in_errors_are_inert() {
 
 /// The notice about an untrusted project file prints its name and keys, which may contain control characters.
 #[test]
-fn a_strangers_file_is_told_of_in_inert_words() {
+fn the_notice_about_an_untrusted_file_cannot_control_a_terminal() {
     let lab = Lab::new();
     let place = tempfile::tempdir().unwrap();
     let project = place.path().join(format!("p{EVIL}"));

@@ -46,7 +46,7 @@ fn check_request(line: &str, id: &Value) {
 }
 
 #[test]
-fn a_request_is_refused_under_its_id() {
+fn a_request_that_is_too_long_is_refused_under_its_id() {
     let long = "x".repeat(LIMIT);
     check_request(
         &format!(r#"{{"jsonrpc":"2.0","id":7,"method":"m","params":{{"p":"{long}"}}}}"#),
@@ -60,7 +60,7 @@ fn a_request_is_refused_under_its_id() {
 }
 
 #[test]
-fn the_limit_itself_passes() {
+fn a_message_of_exactly_the_limit_passes() {
     let lab = Lab::new();
     let mut wrapped = lab.wrap(&["cat"]).with(&LIMIT_OPTION).start();
     let longest = format!("\"{}\"", "y".repeat(LIMIT - 2));
@@ -72,7 +72,7 @@ fn the_limit_itself_passes() {
 }
 
 #[test]
-fn an_answer_is_replaced_by_an_error() {
+fn an_answer_that_is_too_long_is_replaced_by_an_error() {
     let lab = Lab::new();
     let mut wrapped = lab.wrap_sample().with(&LIMIT_OPTION).start();
     wrapped.initialize();
@@ -90,7 +90,7 @@ fn an_answer_is_replaced_by_an_error() {
 }
 
 #[test]
-fn memory_stays_bounded() {
+fn a_long_line_uses_bounded_memory() {
     let lab = Lab::new();
     let mut wrapped = lab.wrap(&["cat"]).with(&LIMIT_OPTION).start();
     let worker = wrapped.worker();

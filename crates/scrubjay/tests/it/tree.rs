@@ -48,7 +48,7 @@ fn check(servers: &[&str], end: impl Fn(&mut Wrapped) + Sync) {
 }
 
 #[test]
-fn the_host_goes_away() {
+fn no_process_is_left_when_the_host_leaves() {
     check(&[OBEDIENT, STUBBORN, TALKATIVE], |wrapped| {
         wrapped.close_stdin();
         wrapped.close_stdout();
@@ -56,7 +56,7 @@ fn the_host_goes_away() {
 }
 
 #[test]
-fn the_host_goes_away_bit_by_bit() {
+fn no_process_is_left_when_the_host_closes_one_stream_after_the_other() {
     let lab = Lab::new();
     let server =
         format!("trap '' PIPE; while echo more; do :; done; touch {0}; {STUBBORN}", lab.file("deaf"));
@@ -70,7 +70,7 @@ fn the_host_goes_away_bit_by_bit() {
 }
 
 #[test]
-fn the_server_exits() {
+fn no_process_is_left_when_the_server_exits() {
     check(&["read line; exit 7"], |wrapped| {
         wrapped.say("leave");
         assert_eq!(wrapped.exit_code(), 7);
@@ -78,7 +78,7 @@ fn the_server_exits() {
 }
 
 #[test]
-fn the_worker_is_killed() {
+fn no_process_is_left_when_the_worker_is_killed() {
     check(&[OBEDIENT, STUBBORN, TALKATIVE], |wrapped| {
         kill(wrapped.worker(), Signal::KILL);
         assert_eq!(wrapped.exit_code(), 128 + 9);
@@ -103,19 +103,19 @@ fn a_worker_whose_warden_is_gone_starts_no_server() {
 }
 
 #[test]
-fn the_warden_is_killed() {
+fn no_process_is_left_when_the_warden_is_killed() {
     check(&[OBEDIENT, STUBBORN, TALKATIVE], |wrapped| kill(wrapped.pid(), Signal::KILL));
 }
 
 #[test]
-fn the_whole_group_is_killed() {
+fn no_process_is_left_when_the_process_group_is_killed() {
     check(&[OBEDIENT, STUBBORN, TALKATIVE], |wrapped| {
         rustix::process::kill_process_group(wrapped.pid(), Signal::KILL).unwrap();
     });
 }
 
 #[test]
-fn the_host_asks_to_end() {
+fn no_process_is_left_after_sigterm() {
     check(&[OBEDIENT], |wrapped| {
         kill(wrapped.pid(), Signal::TERM);
         assert_eq!(wrapped.exit_code(), 128 + 15);
@@ -133,7 +133,7 @@ fn exit_codes_pass_through() {
 }
 
 #[test]
-fn a_command_that_does_not_start_is_named() {
+fn a_command_that_does_not_start_is_reported() {
     let lab = Lab::new();
     std::fs::write(lab.file("text"), "not a program").unwrap();
     for (command, why) in [("/no/such/server", "No such file"), (&lab.file("text"), "Permission denied")] {

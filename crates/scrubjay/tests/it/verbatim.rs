@@ -123,7 +123,7 @@ fn odd_lines_pass_and_are_flagged() {
 }
 
 #[test]
-fn an_id_is_no_number() {
+fn a_long_numeric_id_keeps_its_digits() {
     let line = r#"{"jsonrpc":"2.0","id":123456789012345678901234567890,"method":"m"}"#;
     let recorded = relay(&[line.as_bytes(), b"\n"]);
     assert_eq!(recorded.entries[0].json["jsonrpc_id"], "123456789012345678901234567890");
@@ -139,7 +139,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_bytes_pass(bytes in stream(), cuts in prop::collection::vec(1usize..200, 1..20)) {
+    fn any_bytes_are_forwarded_and_recorded_unchanged(bytes in stream(), cuts in prop::collection::vec(1usize..200, 1..20)) {
         let (mut pieces, mut rest) = (Vec::new(), bytes.as_slice());
         for cut in cuts {
             let (piece, behind) = rest.split_at(cut.min(rest.len()));

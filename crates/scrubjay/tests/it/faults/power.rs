@@ -25,7 +25,7 @@ fn find(lines: &[&str], from: usize, texts: &[&str]) -> usize {
 
 #[test]
 #[ignore = "needs strace"]
-fn the_name_of_a_tape_is_synced_as_well() {
+fn the_directory_of_a_tape_is_synced_before_a_message_is_forwarded() {
     let lab = Lab::new();
     let options = ["--durability", "power", "--max-tape-size", "2KiB"];
     let mut wrapped = lab.wrap_logged_sample("log").with(&options).start();

@@ -10,7 +10,7 @@ const ERRORS: [&str; 3] = ["EIO", "ENOSPC", "EDQUOT"];
 
 #[test]
 #[ignore = "needs strace"]
-fn a_workspace_whose_calls_fail_leaves_files_whole() {
+fn failed_raw_system_calls_leave_workspace_files_complete() {
     let mut served = Served::start();
     // The gateway is two processes; the one below does the work.
     let tree = tree_of(served.pid());

@@ -250,38 +250,38 @@ fn walk_through_with(settings: &str, texts: &'static str, at_least: u32) {
 }
 
 #[test]
-fn the_ledger_comes_back_from_every_fault() {
+fn the_ledger_recovers_from_every_fault() {
     walk_through(LEDGER, 15);
 }
 
 #[test]
-fn the_index_comes_back_from_every_fault() {
+fn the_index_recovers_from_every_fault() {
     walk_through(INDEX, 15);
 }
 
 #[test]
-fn tapes_go_on_after_every_fault() {
+fn recording_resumes_after_every_fault() {
     walk_through(TAPES, 10);
 }
 
 #[test]
-fn tapes_that_are_synced_go_on_after_every_fault() {
+fn recording_with_syncs_resumes_after_every_fault() {
     walk_through_with(r#"{ "durability": "power", "limits": { "max_tape_size": "100KiB" } }"#, TAPES, 10);
 }
 
 #[test]
-fn the_rest_of_the_data_directory_is_not_needed_to_go_on() {
+fn faults_in_other_files_of_the_data_directory_are_survived() {
     walk_through(OTHERS, 1);
 }
 
 #[test]
-fn a_workspace_that_fails_leaves_files_whole() {
+fn faults_in_the_workspace_leave_files_complete() {
     walk_through(WORKSPACE, 1);
 }
 
 /// A regression test: a full disk while a file's change is recorded; afterwards everything must work.
 #[test]
-fn one_full_disk_in_a_commit_does_not_wedge_the_ledger() {
+fn a_full_disk_during_a_commit_does_not_block_the_ledger() {
     let mut served = Served::start();
     for error in super::ERRORS {
         let fault =
@@ -293,7 +293,7 @@ fn one_full_disk_in_a_commit_does_not_wedge_the_ledger() {
 
 /// Faults during the first use, while the databases are created; each in a gateway of its own.
 #[test]
-fn databases_that_could_not_be_made_are_made_later() {
+fn databases_that_could_not_be_created_are_created_later() {
     for texts in [LEDGER, INDEX] {
         let mut struck = 0;
         for kind in [Kind::Open, Kind::Write] {

@@ -99,28 +99,28 @@ fn walk_through(options: &[&str], at_least: u32) {
 }
 
 #[test]
-fn a_relay_goes_on_after_every_fault() {
+fn a_relay_resumes_after_every_fault() {
     walk_through(&[], 3);
 }
 
 #[test]
-fn a_relay_that_rotates_goes_on_after_every_fault() {
+fn a_relay_that_rotates_resumes_after_every_fault() {
     walk_through(&["--max-tape-size", "2KiB"], 10);
 }
 
 #[test]
-fn a_relay_that_syncs_goes_on_after_every_fault() {
+fn a_relay_that_syncs_resumes_after_every_fault() {
     walk_through(&["--durability", "power"], 8);
 }
 
 #[test]
-fn a_relay_that_syncs_and_rotates_goes_on_after_every_fault() {
+fn a_relay_that_syncs_and_rotates_resumes_after_every_fault() {
     walk_through(&["--durability", "power", "--max-tape-size", "2KiB"], 15);
 }
 
 /// A message that is refused because a sync failed is on no tape. The recording continues in another file.
 #[test]
-fn what_could_not_be_synced_is_not_on_the_tape() {
+fn messages_that_could_not_be_synced_are_not_on_tape() {
     for (left, tapes) in [(1, 1), (4, 2)] {
         let mut relay = Relay::start(&["--durability", "power"]);
         let fault = Fault { kind: Kind::Sync, mode: Mode::Fails, error: 5, left, texts: ".live" };
@@ -134,7 +134,7 @@ fn what_could_not_be_synced_is_not_on_the_tape() {
 /// If the unsynced entries cannot be taken off the tape either, nothing is recorded until they are.
 #[test]
 #[ignore = "needs strace"]
-fn what_cannot_be_taken_off_the_tape_is_first() {
+fn nothing_is_recorded_until_unsynced_entries_are_truncated() {
     let mut relay = Relay::start(&["--durability", "power"]);
     for left in 1..=3 {
         relay.call(10).unwrap();

@@ -31,7 +31,7 @@ fn rows(lab: &Lab, options: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-fn what_belongs_to_a_conversation_is_counted_with_it() {
+fn tapes_of_backends_are_counted_with_their_conversation() {
     let lab = Lab::new();
     let mut host = gateway(&lab);
     converse(&mut host);
@@ -72,7 +72,7 @@ fn what_belongs_to_a_conversation_is_counted_with_it() {
 }
 
 #[test]
-fn a_client_that_only_greeted_is_counted_unless_it_was_not_answered() {
+fn an_answered_greeting_is_only_counted_and_an_unanswered_one_is_listed() {
     let lab = Lab::new();
     let greet = |server: &[&str]| {
         let mut wrapped = lab.wrap(server).start();
@@ -96,7 +96,7 @@ fn a_client_that_only_greeted_is_counted_unless_it_was_not_answered() {
 }
 
 #[test]
-fn a_listing_is_narrowed_and_says_what_it_cut() {
+fn a_filtered_listing_reports_what_is_left_out() {
     let lab = Lab::new();
     let call = br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}"#;
     let failure = br#"{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no"}}"#;
@@ -126,7 +126,7 @@ fn a_listing_is_narrowed_and_says_what_it_cut() {
 }
 
 #[test]
-fn times_have_their_zone() {
+fn times_show_their_zone() {
     let lab = Lab::new();
     lab.record("n", b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"m\"}");
     let began = |zone: &str, options: &[&str]| {
@@ -142,7 +142,7 @@ fn times_have_their_zone() {
 }
 
 #[test]
-fn room_is_told_by_what_takes_it() {
+fn disk_usage_is_reported_by_server_and_session() {
     let lab = Lab::new();
     assert_eq!(lab.json(&["tape", "du", "--json"])["total_bytes"], 0);
     lab.record("files", b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"m\"}");

@@ -7,7 +7,7 @@ use crate::harness::{Lab, text};
 const LINE: &[u8] = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"m\"}\n";
 
 #[test]
-fn nothing_is_removed_that_nobody_agreed_to() {
+fn nothing_is_removed_without_confirmation() {
     let lab = Lab::new();
     let id = lab.record("n", LINE);
     let told = lab.run_badly(&["tape", "rm", &id]);
@@ -49,7 +49,7 @@ fn old_tapes_are_removed_by_their_age() {
 }
 
 #[test]
-fn what_belongs_to_a_conversation_alone_goes_with_it() {
+fn removing_a_conversation_removes_its_backend_tapes() {
     let lab = Lab::new();
     let kept = lab.record("kept", LINE);
     let mut host = lab.start(&["serve", "--log-level", "error", "--toolsets", "sample"]);

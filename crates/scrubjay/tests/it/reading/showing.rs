@@ -37,7 +37,7 @@ fn shown(lab: &Lab, columns: &str, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn a_row_tells_what_was_asked_and_what_went_wrong() {
+fn a_row_shows_arguments_and_failures() {
     let lab = Lab::new();
     let failed = r#"{"jsonrpc":"2.0","id":2,"result":{"isError":true,"content":[{"type":"text","text":"the disk is on fire"}]}}"#;
     recorded(&lab, LINES, &[failed]);
@@ -71,7 +71,7 @@ fn a_call_under_way_has_no_answer_yet() {
 }
 
 #[test]
-fn one_entry_is_told_in_full() {
+fn one_entry_is_shown_in_full() {
     let lab = Lab::new();
     let secret = "sk-ant-api03-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
     let asked = LINES.replace("disk", secret);
@@ -121,7 +121,7 @@ fn one_entry_is_told_in_full() {
 }
 
 #[test]
-fn what_rules_did_is_told_with_the_entry() {
+fn the_effect_of_rules_is_shown_with_the_entry() {
     let lab = Lab::new();
     let config = lab.file("rules.yaml");
     let rules = "recorder: { rules: [{ name: no-burning, match: { tools: [burn] }, action: block }] }";

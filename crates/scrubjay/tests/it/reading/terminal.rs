@@ -98,7 +98,7 @@ fn rows_are_as_wide_as_the_terminal() {
 }
 
 #[test]
-fn removing_asks_first() {
+fn removing_asks_for_confirmation() {
     let lab = Lab::new();
     let id = lab.record("my recording", LINE);
     for no in ["n\n", "\n", "\u{4}"] {

@@ -123,7 +123,7 @@ impl Drop for HttpServer {
 }
 
 /// Runs the suite directly and through every door, and compares the results.
-fn whatever_passes_direct_passes_through(peers: &Path, server: &Server) {
+fn every_check_that_passes_directly_passes_through_scrubjay(peers: &Path, server: &Server) {
     let scratch = scratch();
     let direct = server.start();
     let mut complaints = Vec::new();
@@ -149,21 +149,21 @@ fn whatever_passes_direct_passes_through(peers: &Path, server: &Server) {
 
 #[test]
 #[ignore = "needs peers"]
-fn the_python_everything_server_is_the_same_through_us() {
+fn the_python_everything_server_passes_the_same_checks_through_scrubjay() {
     let peers = peers();
-    whatever_passes_direct_passes_through(&peers, &Server::python(&peers));
+    every_check_that_passes_directly_passes_through_scrubjay(&peers, &Server::python(&peers));
 }
 
 #[test]
 #[ignore = "needs peers"]
-fn the_npm_everything_server_is_the_same_through_us() {
+fn the_npm_everything_server_passes_the_same_checks_through_scrubjay() {
     let peers = peers();
-    whatever_passes_direct_passes_through(&peers, &Server::everything(&peers));
+    every_check_that_passes_directly_passes_through_scrubjay(&peers, &Server::everything(&peers));
 }
 
 #[test]
 #[ignore = "needs peers"]
-fn the_typescript_example_server_is_the_same_through_us() {
+fn the_typescript_example_server_passes_the_same_checks_through_scrubjay() {
     let peers = peers();
-    whatever_passes_direct_passes_through(&peers, &Server::example(&peers));
+    every_check_that_passes_directly_passes_through_scrubjay(&peers, &Server::example(&peers));
 }

@@ -44,7 +44,7 @@ fn ask(connection: &mut Connection, id: u64, method: &str) {
 }
 
 #[test]
-fn conversations_of_one_program_are_told_apart_by_their_connections() {
+fn conversations_of_one_program_are_distinguished_by_connection() {
     let directory = scratch();
     let served = start(directory.path());
     let (mut one, mut two) = (served.target().connect(), served.target().connect());
@@ -71,7 +71,7 @@ fn conversations_of_one_program_are_told_apart_by_their_connections() {
 }
 
 #[test]
-fn conversations_are_told_apart_by_traces_and_processes() {
+fn conversations_are_distinguished_by_trace_and_process() {
     let directory = scratch();
     let served = start(directory.path());
     let traced = |id: u64, trace: &str| {
@@ -129,7 +129,7 @@ fn start_with_tokens(directory: &Path, tokens: &str) -> Served {
 }
 
 #[test]
-fn clients_of_different_tokens_are_never_one() {
+fn clients_with_different_tokens_share_no_conversation() {
     let directory = scratch();
     let served =
         start_with_tokens(directory.path(), "# who may come in\nanna: token-of-anna\n\nbob: token-of-bob\n");
@@ -162,7 +162,7 @@ fn clients_of_different_tokens_are_never_one() {
 }
 
 #[test]
-fn clients_that_cannot_be_told_apart_share_no_state_of_a_server() {
+fn indistinguishable_clients_share_no_state_of_a_server() {
     let directory = scratch();
     let served = start_with_tokens(directory.path(), "one-token-for-all\n");
     let target = || served.target().with("Authorization", "Bearer one-token-for-all");

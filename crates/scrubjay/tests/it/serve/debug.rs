@@ -21,7 +21,7 @@ fn calls(trace: Value) -> Vec<Value> {
 }
 
 #[test]
-fn every_endpoint_says_what_it_should() {
+fn every_endpoint_returns_its_documented_fields() {
     let mut gateway = start(&[]);
     gateway.open();
     gateway.call("echo", &json!({ "text": "hello" }));
@@ -69,7 +69,7 @@ fn every_endpoint_says_what_it_should() {
 }
 
 #[test]
-fn recordings_are_searched_while_it_runs() {
+fn recordings_can_be_searched_while_the_gateway_runs() {
     let mut gateway = start(&[]);
     gateway.open();
     gateway.call("echo", &json!({ "text": "a needle \u{1b}[31m" }));
@@ -86,7 +86,7 @@ fn recordings_are_searched_while_it_runs() {
 }
 
 #[test]
-fn both_sockets_tell_what_happens_while_it_does() {
+fn both_sockets_report_events_as_they_happen() {
     let mut gateway = start(&[]);
     gateway.open();
     let (mut logs, mut trace) = (gateway.follow("/ws/logs"), gateway.follow("/ws/mcptrace"));
@@ -181,7 +181,7 @@ fn a_page_of_another_origin_is_refused() {
 }
 
 #[test]
-fn without_the_token_nothing_is_told() {
+fn requests_without_the_token_are_refused() {
     let mut gateway = start(&[]);
     gateway.open();
     let (host, token) = (("Host", gateway.address.as_str()), gateway.token.as_str());
@@ -202,7 +202,7 @@ fn without_the_token_nothing_is_told() {
 }
 
 #[test]
-fn no_secret_shows_anywhere() {
+fn no_endpoint_shows_a_secret() {
     // One more server, which prints its secrets before it ends.
     let dying = json!({ "id": "dying", "type": "stdio", "command": "sh",
         "args": ["-c", format!("echo password={SECRET} {KEY} >&2; exit 3")] });
@@ -234,7 +234,7 @@ fn no_secret_shows_anywhere() {
 }
 
 #[test]
-fn who_reads_too_slowly_is_let_go_and_nobody_waits() {
+fn a_slow_follower_is_disconnected_and_delays_no_call() {
     let mut gateway = start(&[]);
     gateway.open();
     let deaf = gateway.follow("/ws/mcptrace");
@@ -253,7 +253,7 @@ fn who_reads_too_slowly_is_let_go_and_nobody_waits() {
 }
 
 #[test]
-fn only_so_many_follow_and_connect_at_once() {
+fn followers_and_connections_are_limited() {
     let mut gateway = start(&[]);
     gateway.open();
     let sockets: Vec<FollowerSocket> = (0..16).map(|_| gateway.follow("/ws/logs")).collect();
@@ -271,14 +271,14 @@ fn only_so_many_follow_and_connect_at_once() {
 }
 
 #[test]
-fn who_asks_without_end_is_told_to_wait() {
+fn too_many_requests_get_429() {
     let gateway = start(&[]);
     let status = || gateway.try_status("/api/status");
     until("nobody asks without end", || (0..500).any(|_| status() == Some(429)));
 }
 
 #[test]
-fn a_client_may_ask_for_them_with_its_options() {
+fn a_client_can_enable_the_endpoints_with_its_options() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let mut gateway = with_options(&json!({ "DEBUG_PORT": port }));
@@ -299,7 +299,7 @@ fn a_client_may_ask_for_them_with_its_options() {
 }
 
 #[test]
-fn nothing_listens_unless_it_is_asked_for() {
+fn the_endpoints_are_off_by_default() {
     let mut gateway = with_options(&Value::Null);
     gateway.call("echo", &json!({ "text": "x" }));
     assert!(!gateway.said("debug endpoints"));

@@ -74,7 +74,7 @@ fn ended(lab: &Lab, mut served: Served) -> Recorded {
 }
 
 #[test]
-fn a_client_that_pauses_and_reads_on_loses_nothing() {
+fn a_client_that_pauses_gets_every_message() {
     for era in ["legacy", "modern"] {
         let lab = Lab::new();
         let served = Served::start(lab.data(), &[], &handles(era));
@@ -90,7 +90,7 @@ fn a_client_that_pauses_and_reads_on_loses_nothing() {
 }
 
 #[test]
-fn a_client_that_leaves_in_the_middle_is_not_said_to_have_heard_the_rest() {
+fn messages_after_the_client_left_are_marked_undelivered() {
     for era in ["legacy", "modern"] {
         let lab = Lab::new();
         let served = Served::start(lab.data(), &[], &handles(era));
@@ -118,7 +118,7 @@ fn a_client_that_leaves_in_the_middle_is_not_said_to_have_heard_the_rest() {
 }
 
 #[test]
-fn a_gateway_that_is_stopped_while_its_client_pauses_marks_exactly_what_it_did_not_write() {
+fn messages_that_a_stopped_gateway_did_not_write_are_marked() {
     for era in ["legacy", "modern"] {
         let lab = Lab::new();
         let served = Served::start(lab.data(), &[], &handles(era));
@@ -148,7 +148,7 @@ fn leaves_in_a_long_answer(lab: &Lab, served: Served) {
 }
 
 #[test]
-fn a_long_answer_of_which_a_client_reads_the_beginning_is_marked() {
+fn a_partly_read_answer_is_marked_undelivered() {
     let lab = Lab::new();
     let served = Served::start(lab.data(), &[], &handles("legacy"));
     leaves_in_a_long_answer(&lab, served);
@@ -166,7 +166,7 @@ fn a_long_answer_of_which_a_client_reads_the_beginning_is_marked() {
 }
 
 #[test]
-fn what_is_lost_with_a_connection_and_read_on_the_next_is_not_marked() {
+fn events_read_after_resuming_a_stream_are_not_marked() {
     // More than the system's buffers hold, and less than the gateway keeps for a client that comes back.
     const EVENTS: usize = 180;
     let lab = Lab::new();

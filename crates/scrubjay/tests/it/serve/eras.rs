@@ -70,7 +70,7 @@ fn arguments(tool: &str) -> Value {
 }
 
 #[test]
-fn a_modern_client_is_asked_by_results() {
+fn a_modern_client_gets_questions_as_results() {
     let scratch = scratch();
     let backend = tapped(scratch.path(), fixture(&["--era", "legacy"]));
     let served = Served::start(&scratch.path().join("data"), &[], &backend);
@@ -98,7 +98,7 @@ fn a_modern_client_is_asked_by_results() {
 }
 
 #[test]
-fn a_call_that_waits_for_input_is_taken_up_by_its_own_client() {
+fn only_its_own_client_can_resume_a_call_that_waits_for_input() {
     let scratch = scratch();
     let served = Served::start(&scratch.path().join("data"), &[], &fixture(&["--era", "legacy"]));
     let target = served.target();
@@ -117,7 +117,7 @@ fn a_call_that_waits_for_input_is_taken_up_by_its_own_client() {
 }
 
 #[test]
-fn a_question_that_may_be_another_clients_is_put_to_nobody() {
+fn a_question_without_a_certain_owner_is_refused() {
     let scratch = scratch();
     let backend = tapped(scratch.path(), fixture(&["--era", "legacy"]));
     let (command, args) = (&backend[0], json!(backend[1..]));
@@ -137,7 +137,7 @@ fn a_question_that_may_be_another_clients_is_put_to_nobody() {
 }
 
 #[test]
-fn a_question_during_another_call_of_the_same_client_is_put_to_it() {
+fn a_question_during_another_call_of_the_same_client_reaches_it() {
     let scratch = scratch();
     let backend = tapped(scratch.path(), fixture(&["--era", "legacy"]));
     let served = Served::start(&scratch.path().join("data"), &[], &backend);
@@ -151,7 +151,7 @@ fn a_question_during_another_call_of_the_same_client_is_put_to_it() {
 }
 
 #[test]
-fn a_modern_client_hears_a_legacy_backends_progress_and_logs() {
+fn a_modern_client_gets_progress_and_logs_of_a_legacy_backend() {
     let scratch = scratch();
     let served = Served::start(&scratch.path().join("data"), &[], &fixture(&["--era", "legacy"]));
     let target = served.target();
@@ -176,7 +176,7 @@ fn assert_progress(heard: &[Value], token: &Value) {
 }
 
 #[test]
-fn a_backend_that_dies_of_the_probe_is_started_again() {
+fn a_backend_that_exits_on_the_probe_is_restarted() {
     let scratch = scratch();
     let backend = fixture(&["--era", "legacy", "--exit-on-probe"]);
     let served = Served::start(&scratch.path().join("data"), &[], &backend);
@@ -209,7 +209,7 @@ fn call(id: u64, tool: &str, arguments: &Value) -> Value {
 }
 
 #[test]
-fn a_legacy_client_on_stdio_is_asked_by_requests() {
+fn a_legacy_client_on_stdio_gets_questions_as_requests() {
     let scratch = scratch();
     let backend = tapped(scratch.path(), fixture(&["--era", "modern"]));
     let mut piped = Piped::start(&scratch.path().join("data"), &backend);
@@ -243,7 +243,7 @@ fn backend_heard(directory: &std::path::Path) -> String {
 }
 
 #[test]
-fn a_legacy_client_on_http_is_asked_on_the_stream_of_its_call() {
+fn a_legacy_client_on_http_gets_questions_on_the_stream_of_its_call() {
     let scratch = scratch();
     let served = Served::start(&scratch.path().join("data"), &[], &fixture(&["--era", "modern"]));
     let session = open_session(&served.target());
@@ -269,7 +269,7 @@ fn a_legacy_client_on_http_is_asked_on_the_stream_of_its_call() {
 }
 
 #[test]
-fn a_watched_resource_is_told_of_once_to_each_who_watches() {
+fn each_subscriber_gets_one_notification_of_a_changed_resource() {
     let scratch = scratch();
     let backend = tapped(scratch.path(), fixture(&["--era", "modern"]));
     let served = Served::start(&scratch.path().join("data"), &[], &backend);

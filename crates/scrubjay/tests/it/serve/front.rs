@@ -46,7 +46,7 @@ fn foreign_hosts_and_origins_are_refused() {
 }
 
 #[test]
-fn a_token_is_required_where_there_is_one() {
+fn a_configured_token_is_required() {
     let scratch = scratch();
     let file = scratch.path().join("token");
     super::rig::write_private(&file, "a-token-of-good-length\n");
@@ -106,7 +106,7 @@ fn pages_of_allowed_origins_may_call_and_read() {
 }
 
 #[test]
-fn a_session_ends_soon_after_its_time() {
+fn an_idle_session_ends_after_its_timeout() {
     let directory = scratch();
     let backend = fixture(&[]);
     let config = json!({
@@ -137,7 +137,7 @@ fn other_machines_are_served_only_with_a_token() {
 }
 
 #[test]
-fn what_cannot_be_read_or_answered_is_refused() {
+fn unacceptable_headers_and_bodies_are_refused() {
     let (_scratch, served) = start();
     let target = served.target();
     let hello = initialize(1).to_string();
@@ -155,7 +155,7 @@ fn what_cannot_be_read_or_answered_is_refused() {
 }
 
 #[test]
-fn a_session_lives_until_it_is_ended() {
+fn a_session_lasts_until_it_is_deleted() {
     let (_scratch, served) = start();
     let target = served.target();
     let list = json!({ "jsonrpc": "2.0", "id": 5, "method": "tools/list" }).to_string();
@@ -180,7 +180,7 @@ fn a_session_lives_until_it_is_ended() {
 }
 
 #[test]
-fn a_broken_stream_is_taken_up_where_it_broke() {
+fn a_broken_stream_is_resumed_where_it_broke() {
     let (_scratch, served) = start();
     let session = open_session(&served.target());
     let answer_to = |message: &Value| {
@@ -217,7 +217,7 @@ fn a_broken_stream_is_taken_up_where_it_broke() {
 }
 
 #[test]
-fn the_standing_stream_hears_of_changes() {
+fn the_standing_stream_gets_change_notifications() {
     let (_scratch, served) = start();
     let session = open_session(&served.target());
     let mut standing = session.get();
@@ -234,7 +234,7 @@ fn the_standing_stream_hears_of_changes() {
 }
 
 #[test]
-fn leaving_calls_off_in_the_modern_era_only() {
+fn disconnecting_cancels_calls_of_modern_clients_only() {
     let scratch = scratch();
     let backend = tapped(scratch.path(), fixture(&[]));
     let served = Served::start(&scratch.path().join("data"), &[], &backend);
@@ -272,7 +272,7 @@ fn leaving_calls_off_in_the_modern_era_only() {
 }
 
 #[test]
-fn what_takes_long_is_answered_on_a_stream_that_can_be_taken_up_from_its_beginning() {
+fn a_slow_answer_comes_on_a_stream_that_can_be_resumed_from_its_start() {
     let (_scratch, served) = start();
     let session = open_session(&served.target());
     let mut slow = session.begin("POST", &call(2, "test_reconnection", &json!({ "seconds": 0.5 })));
@@ -292,7 +292,7 @@ fn what_takes_long_is_answered_on_a_stream_that_can_be_taken_up_from_its_beginni
 }
 
 #[test]
-fn headers_that_tell_another_story_are_refused() {
+fn headers_that_contradict_the_body_are_refused() {
     let (_scratch, served) = start();
     let target = served.target();
     assert_eq!(post_modern(&target, &modern(1, "tools/list", &json!({}))).status, 200);

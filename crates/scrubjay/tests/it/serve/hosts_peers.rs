@@ -133,7 +133,7 @@ fn recorded_answer(data: &Path, message: &str) -> String {
 }
 
 /// One conversation of a host with calls through every door, seen from the host and from the tapes.
-fn calls_through_every_door(host: Host) {
+fn calls_through_every_route(host: Host) {
     let peers = peers();
     let scratch = scratch();
     let data = scratch.path().join("data");
@@ -153,7 +153,7 @@ fn calls_through_every_door(host: Host) {
 }
 
 /// A host reads the schemas of all our own tools and prints no warning about them.
-fn takes_our_schemas_without_a_warning(host: Host) {
+fn accepts_our_schemas_without_a_warning(host: Host) {
     let peers = peers();
     let scratch = scratch();
     let place = started(&scratch.path().join("data"), &["serve"], &python_server(&peers));
@@ -170,35 +170,35 @@ fn takes_our_schemas_without_a_warning(host: Host) {
 #[test]
 #[ignore = "needs peers"]
 fn claude_code_calls_through_wrap_and_serve() {
-    calls_through_every_door(Host::ClaudeCode);
+    calls_through_every_route(Host::ClaudeCode);
 }
 
 #[test]
 #[ignore = "needs peers"]
 fn codex_calls_through_wrap_and_serve() {
-    calls_through_every_door(Host::Codex);
+    calls_through_every_route(Host::Codex);
 }
 
 #[test]
 #[ignore = "needs peers"]
 fn gemini_cli_calls_through_wrap_and_serve() {
-    calls_through_every_door(Host::GeminiCli);
+    calls_through_every_route(Host::GeminiCli);
 }
 
 #[test]
 #[ignore = "needs peers"]
 fn opencode_calls_through_wrap_and_serve() {
-    calls_through_every_door(Host::Opencode);
+    calls_through_every_route(Host::Opencode);
 }
 
 #[test]
 #[ignore = "needs peers"]
-fn gemini_cli_takes_our_schemas_without_a_warning() {
-    takes_our_schemas_without_a_warning(Host::GeminiCli);
+fn gemini_cli_accepts_our_schemas_without_a_warning() {
+    accepts_our_schemas_without_a_warning(Host::GeminiCli);
 }
 
 #[test]
 #[ignore = "needs peers"]
-fn opencode_takes_our_schemas_without_a_warning() {
-    takes_our_schemas_without_a_warning(Host::Opencode);
+fn opencode_accepts_our_schemas_without_a_warning() {
+    accepts_our_schemas_without_a_warning(Host::Opencode);
 }

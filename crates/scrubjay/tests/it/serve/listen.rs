@@ -67,7 +67,7 @@ fn hears_the_server(target: &Target) {
 }
 
 #[test]
-fn hosts_hear_what_the_server_said() {
+fn hosts_get_the_messages_of_a_program_unchanged() {
     let directory = scratch();
     let served = Served::wrap(directory.path(), &[], &odd_server(directory.path()));
     hears_the_server(&served.target());
@@ -78,7 +78,7 @@ fn hosts_hear_what_the_server_said() {
 }
 
 #[test]
-fn a_server_elsewhere_is_heard_too() {
+fn hosts_get_the_messages_of_a_remote_server_unchanged() {
     let directory = scratch();
     // A server on HTTP: the same server, behind another `wrap --listen`.
     let behind = Served::wrap(&directory.path().join("behind"), &[], &odd_server(directory.path()));
@@ -123,7 +123,7 @@ fn each_session_has_a_server_and_modern_requests_share_one() {
 }
 
 #[test]
-fn questions_progress_and_announcements_reach_their_host() {
+fn questions_progress_and_notifications_reach_their_host() {
     let directory = scratch();
     let served = Served::wrap(directory.path(), &[], &odd_server(directory.path()));
     let host = open_session(&served.target());
@@ -164,7 +164,7 @@ fn questions_progress_and_announcements_reach_their_host() {
 }
 
 #[test]
-fn leaving_and_calling_off_reach_the_server() {
+fn disconnecting_and_cancelling_reach_the_server() {
     let directory = scratch();
     let served = Served::wrap(directory.path(), &[], &odd_server(directory.path()));
     let waits = |count: usize| log(directory.path()).matches(r#""name":"wait""#).count() == count;
@@ -187,7 +187,7 @@ fn leaving_and_calling_off_reach_the_server() {
 }
 
 #[test]
-fn versions_are_for_the_server_to_judge_and_headers_for_us() {
+fn the_server_checks_versions_and_scrubjay_checks_headers() {
     let directory = scratch();
     let served = Served::wrap(directory.path(), &[], &odd_server(directory.path()));
     let target = served.target();
@@ -228,7 +228,7 @@ fn messages_that_are_too_long_are_refused() {
 }
 
 #[test]
-fn hosts_are_served_though_nothing_can_be_recorded_where_that_is_wanted() {
+fn hosts_are_served_without_recording_only_if_configured() {
     for (options, is_served) in [(&["--on-record-failure", "forward"][..], true), (&[][..], false)] {
         let directory = scratch();
         // Tapes cannot be made because a file has the name of their directory.

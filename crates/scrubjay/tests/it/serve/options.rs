@@ -48,7 +48,7 @@ fn options_that_would_change_a_gateway_are_refused_by_name() {
 }
 
 #[test]
-fn wrap_passes_them_on() {
+fn wrap_passes_the_options_on() {
     let scratch = scratch();
     let server = vec![env!("CARGO_BIN_EXE_scrubjay").to_owned(), "sample-server".to_owned()];
     let mut command = vec!["--".to_owned()];

@@ -145,7 +145,7 @@ fn check_held(answer: &Value, title: &str) {
 }
 
 #[test]
-fn a_change_between_runs_is_noted_and_warned_of() {
+fn a_change_between_runs_is_recorded_and_logged() {
     let stage = QuarantineLab::new(&json!({}), &["one"]);
     stage.with_tools("one", &[("echo", "Echoes text."), ("other", "Other.")]);
     let mut piped = stage.start();
@@ -254,7 +254,7 @@ fn a_changed_tool_is_held_until_a_person_approves_it() {
 }
 
 #[test]
-fn a_tool_that_changes_in_the_middle_is_held_from_when_it_is_seen() {
+fn a_tool_that_changes_during_a_run_is_held_once_it_is_listed() {
     let stage = QuarantineLab::new(&json!({ "quarantine": "changed" }), &["one"]);
     stage.with_tools("one", &[("echo", "Echoes text."), ("other", "Other.")]);
     let mut piped = stage.start();
@@ -274,7 +274,7 @@ fn a_tool_that_changes_in_the_middle_is_held_from_when_it_is_seen() {
 
 /// A server that had no prompts and no instructions begins to have some, and so does one that had no tools.
 #[test]
-fn the_first_of_a_kind_at_a_known_server_is_held() {
+fn the_first_definition_of_a_kind_at_a_known_server_is_held() {
     let stage = QuarantineLab::new(&json!({ "quarantine": "changed" }), &["one", "two"]);
     // The first server does not declare prompts; the second declares both and has none.
     stage.says("one", &json!({ "tools": [tool("echo", "Echoes text.")], "capabilities": { "tools": {} } }));
@@ -368,7 +368,7 @@ fn a_server_that_nobody_approved_is_held_as_a_whole_on_request() {
 }
 
 #[test]
-fn the_name_of_a_held_tool_never_becomes_anothers() {
+fn the_name_of_a_held_tool_never_passes_to_another_server() {
     let stage = QuarantineLab::new(&json!({ "quarantine": "changed" }), &["one", "two"]);
     stage.with_tools("one", &[("echo", "Echoes text.")]);
     stage.with_tools("two", &[("other", "Other.")]);
@@ -434,7 +434,7 @@ fn each_backend_may_have_a_setting_of_its_own() {
 }
 
 #[test]
-fn a_held_tool_is_not_among_those_that_are_found_for_a_task() {
+fn find_tools_leaves_out_held_tools() {
     let stage = QuarantineLab::new(&json!({ "quarantine": "changed" }), &["one"]);
     stage.with_tools("one", &[("echo_words", "Echoes words back."), ("weigh_birds", "Weighs birds.")]);
     let mut piped = stage.start_with("router");
@@ -488,7 +488,7 @@ fn a_call_that_names_two_tools_is_refused_and_a_damaged_file_approves_nothing() 
 
 /// `wrap` does not examine messages; `tape stats` compares the recorded definitions later.
 #[test]
-fn a_change_between_recordings_of_wrap_is_told_by_its_statistics() {
+fn tape_stats_reports_changed_definitions_between_recordings_of_wrap() {
     let stage = QuarantineLab::new(&json!({}), &["one"]);
     for description in ["Echoes text.", &poisoned()] {
         stage.with_tools("one", &[("echo", description), ("other", "Other.")]);
@@ -512,7 +512,7 @@ fn a_change_between_recordings_of_wrap_is_told_by_its_statistics() {
 
 /// Redaction may treat any text as a secret, so a server could hide an order to the model in one.
 #[test]
-fn a_secret_is_no_cloak() {
+fn a_change_inside_a_redacted_part_is_noticed() {
     let stage = QuarantineLab::new(&json!({ "quarantine": "changed" }), &["one"]);
     let key =
         |inside: &str| format!("-----BEGIN RSA PRIVATE KEY-----\n{inside}\n-----END RSA PRIVATE KEY-----");

@@ -90,7 +90,7 @@ fn notes(data: &Path, name: &str, event: &str) -> Vec<Value> {
 }
 
 #[test]
-fn a_hangup_reloads_and_the_session_goes_on() {
+fn sighup_reloads_the_configuration_and_keeps_the_session() {
     let scratch = scratch();
     let mut piped = start(scratch.path(), &before(), &[]);
     assert_eq!(names(piped.ask(&request(2, "tools/list", &json!({}))).last().unwrap()), ["g", "o", "s"]);
@@ -145,7 +145,7 @@ fn a_hangup_reloads_and_the_session_goes_on() {
 }
 
 #[test]
-fn every_session_on_http_goes_on() {
+fn a_reload_keeps_every_session_on_http() {
     let scratch = scratch();
     let mut served = Served::configured(scratch.path(), &before().to_string(), None);
     let (one, two) = (open_session(&served.target()), open_session(&served.target()));
@@ -190,7 +190,7 @@ fn a_broken_file_changes_nothing() {
 }
 
 #[test]
-fn what_cannot_change_is_named_and_stays() {
+fn settings_that_need_a_restart_are_named_and_kept() {
     let scratch = scratch();
     let mut piped = start(scratch.path(), &before(), &[]);
     let mut settings = after();
@@ -211,7 +211,7 @@ fn what_cannot_change_is_named_and_stays() {
 }
 
 #[test]
-fn the_router_is_reloaded_too() {
+fn a_reload_applies_to_the_router() {
     let scratch = scratch();
     let mut settings = before();
     let mut command = logged(scratch.path(), &settings);
@@ -237,7 +237,7 @@ fn the_router_is_reloaded_too() {
 }
 
 #[test]
-fn a_file_that_changes_is_reloaded_where_that_is_wanted() {
+fn a_changed_file_is_reloaded_with_the_reload_option() {
     let scratch = scratch();
     let mut piped = start(scratch.path(), &before(), &["--reload"]);
     write(scratch.path(), &after());
@@ -246,7 +246,7 @@ fn a_file_that_changes_is_reloaded_where_that_is_wanted() {
 }
 
 #[test]
-fn a_clients_own_backends_outlive_a_reload() {
+fn a_reload_keeps_the_backends_of_clients() {
     let scratch = scratch();
     let mut command = logged(scratch.path(), &before());
     command.args(["serve", "--toolsets", "none"]);
@@ -261,7 +261,7 @@ fn a_clients_own_backends_outlive_a_reload() {
 }
 
 #[test]
-fn a_projects_file_is_reloaded_as_far_as_it_is_trusted() {
+fn a_changed_project_file_is_reloaded_only_once_trusted() {
     let scratch = scratch();
     let (project, data) = (scratch.path().join("project"), scratch.path().join("data"));
     std::fs::create_dir(&project).unwrap();
@@ -313,7 +313,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 ";
 
 #[test]
-fn a_terminal_that_is_closed_ends_the_gateway() {
+fn closing_the_terminal_ends_the_gateway() {
     let scratch = scratch();
     write(scratch.path(), &before());
     let mut command = Command::new("python3");

@@ -78,7 +78,7 @@ fn hears_the_server(mut host: Piped) {
 }
 
 #[test]
-fn a_host_on_standard_streams_hears_a_server_on_http() {
+fn a_host_on_stdio_gets_the_messages_of_a_server_on_http() {
     let directory = scratch();
     let server = Served::wrap(&directory.path().join("behind"), &[], &odd_server(directory.path()));
     let url = format!("http://{}/mcp", server.address);
@@ -89,7 +89,7 @@ fn a_host_on_standard_streams_hears_a_server_on_http() {
 }
 
 #[test]
-fn tls_is_spoken_where_the_certificate_is_trusted() {
+fn tls_is_used_only_with_a_trusted_certificate() {
     let directory = scratch();
     let server = Served::wrap(&directory.path().join("behind"), &[], &odd_server(directory.path()));
     let [authority, certificate, key] = certificates(directory.path());
@@ -166,7 +166,7 @@ impl Drop for FirstTransport {
 
 #[test]
 #[ignore = "needs peers"]
-fn a_server_of_the_first_transport_is_found_and_heard() {
+fn a_server_of_the_first_http_transport_is_detected_and_used() {
     let peers = peers();
     let directory = scratch();
     let server = FirstTransport::start(&peers);
@@ -200,7 +200,7 @@ fn tapped_gateway(directory: &Path, era: &str) -> Served {
 }
 
 #[test]
-fn leaving_reaches_a_backend_of_the_other_era() {
+fn a_cancellation_reaches_a_backend_of_the_other_era() {
     const SLOW: &str = "test_reconnection";
     let params: Value = json!({ "name": SLOW, "arguments": { "seconds": 60 } });
     let heard = |directory: &Path| std::fs::read_to_string(directory.join("backend.in")).unwrap_or_default();

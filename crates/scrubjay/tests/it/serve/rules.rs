@@ -45,7 +45,7 @@ fn message(entry: &Value) -> Value {
 }
 
 #[test]
-fn each_action_does_what_it_says() {
+fn each_action_takes_effect_and_is_recorded() {
     let scratch = scratch();
     let rules = json!([
         { "name": "no-fail", "match": { "tools": ["fail"], "backends": ["one"] }, "action": "block", "code": -32050, "message": "no" },
@@ -116,7 +116,7 @@ fn each_action_does_what_it_says() {
 }
 
 #[test]
-fn a_backend_that_a_client_brings_is_ruled_too() {
+fn rules_apply_to_a_backend_of_the_client() {
     let scratch = scratch();
     let rules =
         json!([{ "name": "no", "match": { "backends": ["mine"], "tools": ["echo"] }, "action": "block" }]);
@@ -148,7 +148,7 @@ for line in sys.stdin:
 "#;
 
 #[test]
-fn an_answer_that_waits_outlives_the_one_who_gave_it() {
+fn a_delayed_answer_is_delivered_after_its_backend_exits() {
     let scratch = scratch();
     let rules = json!([{ "name": "wait", "match": { "direction": "server_to_client", "tools": ["last"] },
         "action": "delay", "delay": "2s" }]);
@@ -180,7 +180,7 @@ for line in sys.stdin:
 "#;
 
 #[test]
-fn what_a_backend_asks_and_tells_is_judged_too() {
+fn rules_apply_to_requests_and_notifications_of_a_backend() {
     let asked = json!({ "direction": "server_to_client", "methods": ["sampling/*"] });
     let answered = json!({ "direction": "client_to_server", "methods": ["sampling/*"] });
     for (rule, expected) in [
@@ -218,7 +218,7 @@ fn what_a_backend_asks_and_tells_is_judged_too() {
 }
 
 #[test]
-fn lists_and_greetings_are_judged_like_calls() {
+fn rules_apply_to_lists() {
     let scratch = scratch();
     let rules = json!([
         { "name": "hide", "match": { "direction": "server_to_client", "methods": ["tools/list"] }, "action": "modify",
@@ -243,7 +243,7 @@ fn lists_and_greetings_are_judged_like_calls() {
 }
 
 #[test]
-fn what_a_rule_hides_does_not_come_back_from_an_earlier_run() {
+fn a_hidden_list_is_not_taken_from_an_earlier_run() {
     let scratch = scratch();
     // A server that answers the first time, and then hangs.
     let (flag, server) = (scratch.path().join("seen"), env!("CARGO_BIN_EXE_scrubjay"));
@@ -265,7 +265,7 @@ fn what_a_rule_hides_does_not_come_back_from_an_earlier_run() {
 }
 
 #[test]
-fn one_server_behind_http_is_ruled_too() {
+fn rules_apply_to_wrap_listen() {
     let scratch = scratch();
     let rules = json!([
         { "name": "no-pid", "match": { "tools": ["pid"], "backends": ["odd"] }, "action": "block" },
@@ -289,7 +289,7 @@ fn one_server_behind_http_is_ruled_too() {
 }
 
 #[test]
-fn a_server_elsewhere_is_ruled_too() {
+fn rules_apply_to_wrap_url() {
     let scratch = scratch();
     let rules = json!([{ "name": "no", "match": { "methods": ["odd/*"] }, "action": "block" }]);
     let config = config(scratch.path(), &rules, &json!([]));

@@ -60,7 +60,7 @@ fn come_and_go(target: &Target) {
 }
 
 #[test]
-fn a_thousand_sessions_leave_nothing_behind() {
+fn a_thousand_sessions_leave_no_process_descriptor_or_memory() {
     let scratch = scratch();
     let server = [env!("CARGO_BIN_EXE_scrubjay"), "sample-server"];
     let config = json!({

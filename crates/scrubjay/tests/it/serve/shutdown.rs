@@ -31,7 +31,7 @@ fn methods(data: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn shutdown_ends_the_backends_and_exit_the_process() {
+fn shutdown_ends_the_backends_and_exit_ends_the_process() {
     let scratch = scratch();
     let data = scratch.path().join("data");
     let mut piped = Piped::start(&data, &sample(scratch.path()));

@@ -23,7 +23,7 @@ fn reasons(entries: &[Value]) -> Vec<String> {
 }
 
 #[test]
-fn a_body_that_readers_differ_on_reaches_no_server() {
+fn an_ambiguous_body_reaches_no_server() {
     let directory = scratch();
     let rules = json!({ "recorder": { "rules": [
         { "name": "no-rm", "match": { "tools": ["rm"] }, "action": "block" } ] } });
@@ -59,7 +59,7 @@ fn a_body_that_readers_differ_on_reaches_no_server() {
 }
 
 #[test]
-fn an_event_holds_one_message_to_every_reader() {
+fn ambiguous_events_are_not_forwarded() {
     let directory = scratch();
     let rules = json!({ "recorder": { "rules": [
         { "name": "hush", "match": { "methods": ["notifications/secret"] }, "action": "block" } ] } });
@@ -82,7 +82,7 @@ fn an_event_holds_one_message_to_every_reader() {
 }
 
 #[test]
-fn a_client_of_the_gateway_is_held_to_the_same() {
+fn ambiguous_requests_to_the_gateway_are_refused() {
     let directory = scratch();
     let sample = json!({ "id": "one", "type": "stdio", "command": env!("CARGO_BIN_EXE_scrubjay"), "args": ["sample-server"] });
     let settings = json!({ "backends": [sample], "recorder": { "rules": [

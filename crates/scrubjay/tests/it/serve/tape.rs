@@ -54,7 +54,7 @@ fn converse(piped: &mut Piped) {
 }
 
 #[test]
-fn both_legs_are_on_tape_in_order() {
+fn both_legs_are_recorded_in_order() {
     let scratch = scratch();
     let data = scratch.path().join("data");
     let mut piped = Piped::start(&data, &tapped(scratch.path(), fixture(&["--era", "legacy"])));
@@ -76,7 +76,7 @@ fn both_legs_are_on_tape_in_order() {
 }
 
 #[test]
-fn what_a_backend_is_asked_names_the_request_behind_it() {
+fn requests_to_a_backend_name_the_clients_request() {
     let scratch = scratch();
     let data = scratch.path().join("data");
     let mut piped = Piped::start(&data, &fixture(&["--era", "legacy"]));
@@ -108,7 +108,7 @@ fn what_a_backend_is_asked_names_the_request_behind_it() {
 }
 
 #[test]
-fn a_definition_that_changes_is_noted() {
+fn a_changed_definition_is_recorded_once() {
     let scratch = scratch();
     let data = scratch.path().join("data");
     let mut piped = Piped::start(&data, &bad_server("jay"));
@@ -132,7 +132,7 @@ fn a_definition_that_changes_is_noted() {
 }
 
 #[test]
-fn nothing_outlives_the_gateway() {
+fn no_process_outlives_the_gateway() {
     let scratch = scratch();
     let (data, file) = (scratch.path().join("data"), scratch.path().join("pid"));
     let mut piped = Piped::start(&data, &bad_server("jay"));
@@ -154,7 +154,7 @@ fn nothing_outlives_the_gateway() {
 }
 
 #[test]
-fn a_modern_client_on_stdio_is_on_tape_too() {
+fn a_modern_client_on_stdio_is_recorded() {
     let scratch = scratch();
     let data = scratch.path().join("data");
     let mut piped = Piped::start(&data, &fixture(&["--era", "modern"]));

@@ -12,7 +12,7 @@ fn found(routing: &mut Routing, query: &str) -> Value {
 }
 
 #[test]
-fn the_catalog_is_kept_until_a_list_changes() {
+fn the_catalog_is_cached_until_a_list_changes() {
     let server = bad_server("jay");
     let backend = json!({ "id": "bad", "type": "stdio", "command": server[0], "args": server[1..] });
     let mut routing = Routing::before(&json!([backend]), None, &[]).opened();
@@ -33,7 +33,7 @@ fn the_catalog_is_kept_until_a_list_changes() {
 }
 
 #[test]
-fn progress_of_the_chosen_call_is_heard() {
+fn progress_of_the_chosen_call_reaches_the_client() {
     let model = Model::answering(&[ScriptedAnswer::tool_call("sample__count", &json!({ "to": 3 }))]);
     let mut routing = Routing::start(Some(&model), &[]).opened();
     let params = json!({ "query": "count to the number 3", "_meta": { "progressToken": "mine" } });
@@ -45,7 +45,7 @@ fn progress_of_the_chosen_call_is_heard() {
 }
 
 #[test]
-fn a_task_can_be_called_off() {
+fn a_task_can_be_cancelled() {
     let model = Model::answering(&[ScriptedAnswer::never()]);
     let mut routing = Routing::start(Some(&model), &[]).opened();
     let id = routing.say("agentify/orchestrateTask", &json!({ "query": TASK }));
@@ -80,7 +80,7 @@ for line in sys.stdin:
 "#;
 
 #[test]
-fn a_namesake_behind_the_gateway_keeps_a_name_of_its_own() {
+fn a_backends_tool_with_the_name_of_an_own_tool_gets_a_prefix() {
     let backend =
         json!({ "id": "box", "type": "stdio", "command": "python3", "args": ["-B", "-c", NAMESAKE] });
     let model = Model::answering(&[ScriptedAnswer::tool_call("box__find_tools", &json!({}))]);
@@ -95,7 +95,7 @@ fn a_namesake_behind_the_gateway_keeps_a_name_of_its_own() {
 }
 
 #[test]
-fn many_tasks_at_once_get_each_its_own_answer() {
+fn simultaneous_tasks_each_get_their_own_answer() {
     let model = Model::answering(&[echo("hello")]);
     let mut routing = Routing::start(Some(&model), &[]).opened();
     let ids: Vec<Value> =

@@ -80,7 +80,7 @@ fn one_function_for_each_backend() {
 
 #[test]
 #[ignore = "needs peers"]
-fn a_file_is_really_read_and_really_written() {
+fn tasks_read_and_write_a_real_file() {
     let peers = peers();
     let directory = super::super::rig::scratch();
     let path = directory.path().canonicalize().expect("it is there").join("note.txt");

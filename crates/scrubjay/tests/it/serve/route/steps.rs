@@ -27,7 +27,7 @@ fn yes() -> Value {
 }
 
 #[test]
-fn a_plan_is_shown_whole_and_then_made_in_order() {
+fn a_plan_is_shown_and_then_called_in_order() {
     let model = Model::answering(&[planned(step("sample__echo", &json!({ "text": "two" })))]);
     let destructive = ("SCRUBJAY_ROUTER_DESTRUCTIVE", "sample/echo");
     let mut routing = Routing::start(Some(&model), &[STEPS, destructive]).opened_with_forms();
@@ -45,7 +45,7 @@ fn a_plan_is_shown_whole_and_then_made_in_order() {
 }
 
 #[test]
-fn a_plan_stops_at_the_first_surprise() {
+fn a_plan_stops_at_the_first_failure() {
     let model = Model::answering(&[planned(step("sample__fail", &json!({ "message": "no luck" })))]);
     let task = "echo one, then fail with the message no luck";
     let mut routing = Routing::start(Some(&model), &[STEPS]).opened_with_forms();
@@ -86,7 +86,7 @@ fn step_of(text: &str) -> String {
 }
 
 #[test]
-fn steps_are_plan_steps_of_the_session() {
+fn steps_are_recorded_as_plan_steps_of_the_session() {
     let steps =
         [step("sample__echo", &json!({ "text": "one" })), step("sample__echo", &json!({ "text": "two" }))];
     let model = Model::answering(&[ScriptedAnswer::tool_call("plan_steps", &json!({ "steps": steps }))]);
@@ -108,7 +108,7 @@ fn steps_are_plan_steps_of_the_session() {
 }
 
 #[test]
-fn a_step_that_fails_leaves_none_under_way() {
+fn after_a_failed_step_none_is_current() {
     let model = Model::answering(&[planned(step("sample__fail", &json!({ "message": "no luck" })))]);
     let mut routing = Routing::start(Some(&model), &[STEPS]).opened_with_forms();
     let (_, answer) = routing.task_with_form("echo one, then fail with the message no luck", &yes());
@@ -129,7 +129,7 @@ fn a_step_that_fails_leaves_none_under_way() {
 }
 
 #[test]
-fn a_plan_of_the_agents_own_goes_on() {
+fn a_plan_of_the_agent_is_continued_after_a_task() {
     let steps =
         [step("sample__echo", &json!({ "text": "one" })), step("sample__echo", &json!({ "text": "two" }))];
     let model = Model::answering(&[ScriptedAnswer::tool_call("plan_steps", &json!({ "steps": steps }))]);
@@ -145,7 +145,7 @@ fn a_plan_of_the_agents_own_goes_on() {
 }
 
 #[test]
-fn a_task_that_is_called_off_leaves_no_step_under_way() {
+fn after_a_cancelled_task_no_step_is_current() {
     let steps =
         [step("sample__slow", &json!({ "ms": 60_000 })), step("sample__echo", &json!({ "text": "two" }))];
     let model = Model::answering(&[ScriptedAnswer::tool_call("plan_steps", &json!({ "steps": steps }))]);
