@@ -9,9 +9,9 @@ mod harness;
 #[path = "../../../../tests/needs.rs"]
 mod needs;
 
+mod background_index;
 mod clock;
 mod config;
-mod crowd;
 mod damaged;
 mod delivered;
 mod demo;
@@ -20,9 +20,9 @@ mod examples;
 mod faults;
 mod house;
 mod injected;
-mod keeping;
 mod killed;
 mod ledger;
+mod many_recorders;
 mod peers;
 mod private;
 mod probes;
