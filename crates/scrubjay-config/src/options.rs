@@ -163,14 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_required() {
+    fn no_option_is_required() {
         for options in [json!(null), json!({}), json!({"DEBUG_PORT": null})] {
             assert!(parse(&options).is_ok(), "{options}");
         }
     }
 
     #[test]
-    fn every_bad_option_is_named() {
+    fn every_invalid_option_is_reported() {
         let told = refused(&json!({
             "logLevel": "loud", "OPENAI_API_KEY": "", "DEBUG_PORT": "3001",
             "backends": [{"id": "a", "type": "stdio"}, {"id": "a", "type": "stdio", "command": "c"}],
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_never_repeated() {
+    fn an_error_never_contains_the_key() {
         let told = refused(&json!({"OPENAI_API_KEY": ["sk-123456"], "DEBUG_PORT": "sk-123456"}));
         assert!(!told.concat().contains("sk-123456"), "{told:?}");
     }

@@ -123,7 +123,7 @@ mod tests {
 
     /// A key marked `free` fails here until its line with a reason stands above.
     #[test]
-    fn every_key_needs_trust_unless_it_is_argued_here() {
+    fn every_key_needs_trust_unless_a_reason_is_given() {
         let free: Vec<String> = keys().iter().filter(|k| k.is_free).map(|k| k.path.clone()).collect();
         for key in &free {
             assert!(

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_an_empty_map() {
+    fn an_empty_document_is_an_empty_map() {
         for text in ["", "# only a note\n", "---\n"] {
             let (node, problems) = read(text);
             assert!(problems.is_empty(), "{text:?}: {problems:?}");
@@ -232,13 +232,13 @@ mod tests {
     }
 
     #[test]
-    fn a_key_given_twice_is_told_with_its_path() {
+    fn a_repeated_key_is_reported_with_its_path() {
         let (_, problems) = read("a:\n  - b: 1\n    b: 2\n");
         assert_eq!(problems, ["c.yaml:3: a[0].b is given twice, first at c.yaml:2"]);
     }
 
     #[test]
-    fn what_makes_no_sense_is_told_with_its_line() {
+    fn invalid_yaml_is_reported_with_its_line() {
         for (text, line, words) in [
             ("a: [1\nb: 2", 2, ""),
             ("a: 1\n---\nb: 2\n", 2, "second document"),
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn bombs_do_not_go_off() {
+    fn alias_bombs_and_deep_nesting_are_refused() {
         let mut laughs = "a0: &a0 [x]\n".to_owned();
         for i in 1..40 {
             laughs += &format!("a{i}: &a{i} [{}]\n", vec![format!("*a{}", i - 1); 9].join(","));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_makes_it_panic() {
+    fn no_text_causes_a_panic() {
         let pieces = [
             "{", "}", "[", "]", "---", "...", "- ", " ", "\n", ":", ": ", ",", "a", "b", "\"", "'", "|", ">",
             "!t ", "&a ", "*a", "%", "#", "? ", "\t", "\r", "1", "\\", "é", "~", "<<", "${",

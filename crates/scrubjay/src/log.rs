@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn each_level_logs_itself_and_what_is_worse() {
+    fn each_level_includes_the_more_severe_ones() {
         for (level, count) in
             [("trace", 5), ("debug", 4), ("info", 3), ("warn", 2), ("error", 1), ("fatal", 1), ("silent", 0)]
         {
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_of_the_configuration_never_show() {
+    fn secrets_of_the_configuration_are_hidden() {
         for format in [Format::Human, Format::Json] {
             let told =
                 lines(format, "info", |_| tracing::info!(header = "Bearer canary-123456", "canary-123456"));
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn other_secrets_never_show() {
+    fn other_secrets_are_hidden() {
         for format in [Format::Human, Format::Json] {
             let told = lines(format, "info", |_| {
                 tracing::info!(
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn another_configuration_is_adopted() {
+    fn a_new_configuration_is_adopted() {
         let told = lines(Format::Human, "silent", |log| {
             at_every_level();
             log.adopt(&loaded("log_level: error\nserve: { auth_token: other-123456 }"));
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mirror_gets_every_line_too() {
+    fn a_mirror_gets_every_line() {
         let copies = Arc::new(Mutex::new(Vec::new()));
         let told = lines(Format::Human, "info", |log| {
             tracing::info!("before");

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_mean_what_they_say() {
+    fn each_privacy_key_takes_effect() {
         let text = r#"{"ssn":"078-05-1120","token":"abc"}"#;
         assert_eq!(redact("", text), r#"{"ssn":"078-05-1120","token":"[redacted:token]"}"#);
         assert_eq!(redact("recorder: { privacy: { redact_sensitive: false } }", text), text);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn two_thousand_names_are_found_and_more_are_refused() {
+    fn at_most_2000_sensitive_fields_are_accepted() {
         let names = |n: usize| (0..n).map(|i| format!("field{i:04}of")).collect::<Vec<_>>().join(", ");
         let config = |n| format!("recorder: {{ privacy: {{ sensitive_fields: [{}] }} }}", names(n));
         assert_eq!(
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encrypted_names_its_key() {
+    fn encryption_uses_the_named_key() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("key");
         std::fs::write(&path, "correct horse battery staple\n").unwrap();

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_with_two_names_has_one_value() {
+    fn a_key_given_under_both_its_names_is_reported() {
         check_problems(
             "limits: { max_tape_size: 1MB }\ndata: a\nrecorder:\n  storage:\n    max_tape_size: 2MB\n    path: b\n",
             &[

@@ -37,7 +37,7 @@ async fn answered(answers: impl IntoIterator<Item = ScriptedAnswer>) -> (Result<
 }
 
 #[tokio::test]
-async fn a_question_and_its_answer() {
+async fn a_question_is_answered() {
     let server = ScriptedEndpoint::answering([ScriptedAnswer::text("all is well")]).await;
     let reply = ask(config(&server), later()).await.unwrap();
     assert_eq!(reply.text, "all is well");
@@ -48,7 +48,7 @@ async fn a_question_and_its_answer() {
 }
 
 #[tokio::test]
-async fn a_call_of_a_function() {
+async fn a_tool_call_is_returned() {
     let server =
         ScriptedEndpoint::answering([ScriptedAnswer::tool_call("read", &json!({"path": "/a"}))]).await;
     let tool = Tool { name: "read".to_owned(), description: "reads".to_owned(), parameters: json!({}) };
@@ -63,7 +63,7 @@ async fn a_call_of_a_function() {
 }
 
 #[tokio::test]
-async fn a_wrong_key_is_not_tried_twice() {
+async fn a_wrong_key_is_not_retried() {
     let said = format!(r#"{{"error":{{"message":"Incorrect API key: {KEY}"}}}}"#);
     assert_eq!(answered([ScriptedAnswer::status(401, said.clone())]).await, (Err(LlmError::Unauthorized), 1));
     let refused = LlmError::Refused { status: 400, message: "Incorrect API key: ***".to_owned() };
@@ -71,7 +71,7 @@ async fn a_wrong_key_is_not_tried_twice() {
 }
 
 #[tokio::test]
-async fn an_endpoint_in_need_of_a_pause_gets_it() {
+async fn the_retry_after_header_is_respected() {
     let soon = ScriptedAnswer::status(429, "{}").header("retry-after-ms", "5");
     let (result, asked) = answered([soon.clone(), ScriptedAnswer::text("now")]).await;
     assert_eq!((result.unwrap().text.as_str(), asked), ("now", 2));
@@ -85,7 +85,7 @@ async fn an_endpoint_in_need_of_a_pause_gets_it() {
 }
 
 #[tokio::test]
-async fn a_failure_that_passes_is_not_told() {
+async fn a_temporary_failure_is_retried() {
     let (result, asked) =
         answered([ScriptedAnswer::status(500, "oops"), ScriptedAnswer::text("again")]).await;
     assert_eq!((result.unwrap().text.as_str(), asked), ("again", 2));
@@ -93,7 +93,7 @@ async fn a_failure_that_passes_is_not_told() {
 }
 
 #[tokio::test]
-async fn a_slow_model_is_given_up() {
+async fn a_slow_model_times_out() {
     let server = ScriptedEndpoint::answering([ScriptedAnswer::never()]).await;
     let impatient = LlmConfig { timeout: Duration::from_millis(50), ..config(&server) };
     assert_eq!(ask(impatient, later()).await, Err(LlmError::TimedOut));
@@ -106,7 +106,7 @@ async fn a_slow_model_is_given_up() {
 }
 
 #[tokio::test]
-async fn answers_that_are_none() {
+async fn malformed_replies_are_errors() {
     let malformed = |what| (Err(LlmError::Malformed(what)), 1);
     assert_eq!(answered([ScriptedAnswer::text("cut").cut()]).await, malformed(MalformedReply::BrokeOff));
     assert_eq!(
@@ -131,7 +131,7 @@ async fn a_redirect_is_not_followed() {
 }
 
 #[tokio::test]
-async fn nobody_is_there() {
+async fn an_unreachable_endpoint_is_retried_and_reported() {
     let server = ScriptedEndpoint::answering([ScriptedAnswer::text("")]).await;
     let gone = LlmConfig { retries: 1, ..config(&server) };
     drop(server);
@@ -142,7 +142,7 @@ async fn nobody_is_there() {
 }
 
 #[tokio::test]
-async fn a_key_is_needed_only_elsewhere() {
+async fn a_local_endpoint_needs_no_key() {
     let server = ScriptedEndpoint::answering([ScriptedAnswer::text("local")]).await;
     let result = ask(LlmConfig { api_key: None, ..config(&server) }, later()).await;
     assert_eq!(result.unwrap().text, "local");
@@ -151,7 +151,7 @@ async fn a_key_is_needed_only_elsewhere() {
 }
 
 #[tokio::test]
-async fn no_more_calls_at_once_than_allowed() {
+async fn simultaneous_calls_are_limited() {
     let server = ScriptedEndpoint::held(|asked| ScriptedAnswer::text(asked.last_text())).await;
     let client = Arc::new(Client::new(LlmConfig { concurrency: 2, ..config(&server) }).unwrap());
     let call = |i: usize| {
@@ -168,7 +168,7 @@ async fn no_more_calls_at_once_than_allowed() {
 }
 
 #[tokio::test]
-async fn a_crowd_is_turned_away() {
+async fn too_many_waiting_calls_are_refused() {
     let server = ScriptedEndpoint::held(|_| ScriptedAnswer::text("")).await;
     let client = Client::new(LlmConfig { concurrency: 1, ..config(&server) }).unwrap();
     let request = ChatRequest::new("", "");

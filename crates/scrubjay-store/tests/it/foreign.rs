@@ -53,7 +53,7 @@ async fn sqlite(path: &Path, statements: &str) -> sqlx::AnyConnection {
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_database_is_left_alone() {
+async fn a_file_that_is_no_database_is_not_changed() {
     let home = tempfile::tempdir().unwrap();
     let notes = home.path().join("notes.txt");
     std::fs::write(&notes, "Buy seeds for the jays.\n".repeat(20)).unwrap();
@@ -67,7 +67,7 @@ async fn a_file_that_is_no_database_is_left_alone() {
 }
 
 #[tokio::test]
-async fn another_programs_database_is_left_alone() {
+async fn another_programs_database_is_not_changed() {
     let home = tempfile::tempdir().unwrap();
     let tables =
         "CREATE TABLE users (name TEXT); CREATE TABLE orders (n INT); INSERT INTO users VALUES ('ann')";
@@ -89,7 +89,7 @@ async fn another_programs_database_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_database_whose_tables_are_in_its_log_is_left_alone() {
+async fn a_foreign_database_with_tables_only_in_its_log_is_not_changed() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("live.db");
     let open = sqlite(&path, "PRAGMA journal_mode=WAL; CREATE TABLE users (name TEXT)").await;
@@ -119,7 +119,7 @@ async fn another_users_file_is_refused() {
 }
 
 #[tokio::test]
-async fn a_directory_that_takes_no_file_is_named() {
+async fn an_unwritable_directory_is_named() {
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join("file"), "").unwrap();
     check_refused(home.path(), "file/ledger.db", "Not a directory").await;
@@ -129,7 +129,7 @@ async fn a_directory_that_takes_no_file_is_named() {
 }
 
 #[tokio::test]
-async fn a_new_file_and_an_empty_one_are_taken() {
+async fn a_new_file_and_an_empty_one_become_the_ledger() {
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join("empty.db"), "").unwrap();
     for name in ["empty.db", "new.db", "deep/er/new.db"] {
@@ -166,7 +166,7 @@ async fn a_ledger_without_an_application_id_is_accepted() {
 }
 
 #[tokio::test]
-async fn a_damaged_ledger_says_so_at_once() {
+async fn a_damaged_ledger_is_reported_at_once() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("ledger.db");
     open(&Storage::File(path.clone())).await.unwrap().close().await;
@@ -192,7 +192,7 @@ fn postgres_at(port: u16) -> Storage {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_named_at_once() {
+async fn an_unreachable_server_is_named_at_once() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     // It accepts connections and sends nothing.
@@ -244,7 +244,7 @@ impl Between {
 
 #[tokio::test]
 #[ignore = "needs postgres"]
-async fn a_server_that_comes_back_is_used_again() {
+async fn a_server_that_returns_is_used_again() {
     let database = Database::postgres().await;
     let Storage::Postgres(url) = &database.storage else { unreachable!() };
     let (start, name) = url.rsplit_once('/').unwrap();
@@ -276,7 +276,7 @@ async fn inspecting_a_path_creates_no_file() {
 
 /// The index is disposable, but another program's database at its path is not.
 #[tokio::test]
-async fn another_programs_database_in_place_of_the_index_is_left_alone() {
+async fn another_programs_database_in_place_of_the_index_is_not_changed() {
     let home = tempfile::tempdir().unwrap();
     sqlite(&home.path().join("index.db"), "CREATE TABLE users (name TEXT)").await.close().await.unwrap();
     let before = contents(home.path());

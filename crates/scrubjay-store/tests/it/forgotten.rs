@@ -259,7 +259,7 @@ async fn a_slow_reader_delays_only_the_cleaning_of_the_log() {
 }
 
 #[tokio::test]
-async fn a_tape_removed_while_it_is_read_is_forgotten_at_the_end() {
+async fn a_tape_removed_while_it_is_indexed_leaves_no_text() {
     let database = Database::sqlite();
     let home = home(&database.home);
     record_both(&home);

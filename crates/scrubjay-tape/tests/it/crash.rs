@@ -259,7 +259,7 @@ fn a_frame_in_the_wrong_place_is_not_taken_for_an_entry() {
 }
 
 #[test]
-fn damage_far_into_a_large_live_tape() {
+fn damage_far_into_a_large_live_tape_is_found() {
     let mut dice = Dice::new(13);
     let entries: Vec<Owned> = (0..60).map(|_| Owned::message(dice.bytes(20_000))).collect();
     let wreck = Wreck::new(&[entries]);

@@ -153,7 +153,7 @@ fn dense() -> Vec<Owned> {
 }
 
 #[test]
-fn a_flipped_byte_anywhere() {
+fn a_flipped_byte_anywhere_is_detected() {
     for entries in [Vec::new(), vec![Owned::message(r#"{"jsonrpc":"2.0"}"#)]] {
         let victim = Victim::new(entries);
         for at in 0..victim.bytes.len() {
@@ -165,7 +165,7 @@ fn a_flipped_byte_anywhere() {
 }
 
 #[test]
-fn a_flipped_byte_anywhere_in_a_burst() {
+fn a_flipped_byte_anywhere_in_a_burst_is_detected() {
     let victim = Victim::new(burst());
     let mut dice = Dice::new(7);
     for at in 0..victim.bytes.len() {
@@ -178,7 +178,7 @@ fn a_flipped_byte_anywhere_in_a_burst() {
 }
 
 #[test]
-fn a_flipped_byte_anywhere_in_several_blocks() {
+fn a_flipped_byte_anywhere_in_several_blocks_is_detected() {
     let victim = Victim::new(dull());
     assert!(victim.blocks.len() >= 4, "{}", victim.blocks.len());
     let mut dice = Dice::new(8);
@@ -201,7 +201,7 @@ fn a_damaged_block_head_loses_no_entry() {
 }
 
 #[test]
-fn a_tape_cut_off_anywhere() {
+fn a_tape_cut_off_anywhere_is_read_up_to_the_cut() {
     for entries in [Vec::new(), vec![Owned::message("x")], burst()] {
         let victim = Victim::new(entries);
         (0..victim.bytes.len()).for_each(|length| victim.cut(length));
@@ -216,7 +216,7 @@ fn a_tape_cut_off_anywhere() {
 }
 
 #[test]
-fn random_damage_to_a_large_tape() {
+fn random_damage_to_a_large_tape_is_detected() {
     let victim = Victim::new(dense());
     assert!(victim.blocks.len() >= 4, "{}", victim.blocks.len());
     let mut dice = Dice::new(9);
@@ -243,7 +243,7 @@ fn random_damage_to_a_large_tape() {
 }
 
 #[test]
-fn bytes_inserted_or_removed_between_blocks() {
+fn bytes_inserted_or_removed_between_blocks_are_detected() {
     let victim = Victim::new(dull());
     let mut seams: Vec<usize> = victim.blocks.iter().map(|b| extent(b).start).collect();
     seams.extend([victim.footer, victim.bytes.len() - 56, victim.bytes.len()]);
@@ -260,7 +260,7 @@ fn bytes_inserted_or_removed_between_blocks() {
 }
 
 #[test]
-fn blocks_removed_duplicated_and_swapped() {
+fn removed_duplicated_and_swapped_blocks_are_detected() {
     let victim = Victim::new(dull());
     let bytes = |block: &BlockRef| victim.bytes[extent(block)].to_vec();
     for (n, block) in victim.blocks.iter().enumerate() {
@@ -442,7 +442,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
 
     #[test]
-    fn random_damage_to_random_tapes(
+    fn random_damage_to_random_tapes_is_detected(
         entries in prop::collection::vec(any_entry(prop::collection::vec(any::<u8>(), 0..100)), 0..20),
         harm in prop::collection::vec(any_harm(), 1..5),
     ) {

@@ -109,7 +109,7 @@ proptest! {
 }
 
 #[test]
-fn more_large_payloads_than_one_call_takes() {
+fn more_large_payloads_than_one_write_takes_are_read_back() {
     let mut dice = Dice::new(1);
     let noise = dice.bytes(40 * 1024);
     let entries: Vec<Owned> = (0..1100)

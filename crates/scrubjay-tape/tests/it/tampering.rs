@@ -578,7 +578,7 @@ pub(crate) fn put_back(path: &Path, whole: &[u8]) {
 }
 
 #[test]
-fn time_that_ran_backwards_is_reported() {
+fn a_clock_that_ran_backwards_is_reported() {
     const HOUR: u64 = 3600 * 1_000_000_000;
     let scratch = scratch();
     let home = home(&scratch);

@@ -164,7 +164,7 @@ async fn an_entry_is_logged_found_and_summarised() {
 }
 
 #[tokio::test]
-async fn the_tools_are_what_the_contract_says() {
+async fn the_tools_match_their_contract() {
     let (_home, _shared, mut client) = begin(None).await;
     let answer = client.ask("tools/list", json!({})).await;
     let tools = answer["result"]["tools"].as_array().unwrap();
@@ -356,7 +356,7 @@ fn keyless(home: &Path) {
 }
 
 #[tokio::test]
-async fn a_rate_limit_is_waited_out() {
+async fn a_rate_limited_summary_is_retried() {
     let soon = ScriptedAnswer::status(429, "slow down").header("retry-after-ms", "5");
     let model = ScriptedEndpoint::answering([soon, ScriptedAnswer::text("Now.")]).await;
     let (_home, _shared, mut client) = begin(asking(&model)).await;

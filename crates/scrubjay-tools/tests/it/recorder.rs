@@ -185,7 +185,7 @@ async fn names_that_look_alike_are_two_files() {
 }
 
 #[tokio::test]
-async fn an_absolute_path_within_is_the_relative_one() {
+async fn an_absolute_path_in_the_workspace_equals_its_relative_path() {
     let mut lab = Lab::new(Era::Modern).await;
     let absolute = lab.disk("src/a.txt");
     let made = lab.done(json!({ "path": absolute, "action": "create", "content": "one\n" })).await;

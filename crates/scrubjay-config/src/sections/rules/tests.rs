@@ -42,7 +42,7 @@ fn line(method: &str, params: &str) -> String {
 }
 
 #[test]
-fn rules_mean_what_they_say() {
+fn configured_rules_take_effect() {
     let rules = loaded(ALL).rules().unwrap();
     let judge = |line: &str| {
         Judge::new(rules.clone(), "files", 1 << 20).line(Direction::ClientToServer, line.as_bytes())
@@ -119,14 +119,14 @@ fn wrong_rules_are_reported_with_their_line() {
 }
 
 #[test]
-fn a_name_stands_for_one_rule() {
+fn two_rules_cannot_have_one_name() {
     let told =
         problems("recorder:\n  rules:\n    - { name: a, action: allow }\n    - { name: a, action: allow }\n");
     assert!(told[0].ends_with(":4: recorder.rules[1].name is the name of an earlier rule, too"), "{told:?}");
 }
 
 #[test]
-fn rules_show_by_their_names_alone() {
+fn rules_are_shown_by_name_only() {
     let shown =
         loaded("recorder: { rules: [{ name: canned, action: mock, result: { token: s3cret } }] }").shown();
     let rules = shown.iter().find(|shown| shown.key == "recorder.rules").unwrap();
@@ -134,7 +134,7 @@ fn rules_show_by_their_names_alone() {
 }
 
 #[test]
-fn the_names_of_refusals_are_not_for_rules() {
+fn a_rule_cannot_have_the_name_of_a_strict_check() {
     let told = problems("recorder: { rules: [{ name: strict/json, action: allow }] }");
     assert!(told[0].contains("recorder.rules[0].name must not begin with strict/"), "{told:?}");
 }

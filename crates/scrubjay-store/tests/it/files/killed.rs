@@ -296,7 +296,7 @@ fn harm_at_each(runs: &Runs, counted: Counted, harm: &str, injected: &[&str]) ->
 
 #[test]
 #[ignore = "needs strace"]
-fn killed_at_every_call_it_leaves_disk_and_ledger_agreed() {
+fn after_a_kill_at_any_call_disk_and_ledger_agree() {
     let runs = Runs::new();
     let counted = count(&runs, &[]);
     let tally = harm_at_each(&runs, counted, "signal=KILL", &[]);
@@ -310,7 +310,7 @@ fn killed_at_every_call_it_leaves_disk_and_ledger_agreed() {
 
 #[test]
 #[ignore = "needs strace"]
-fn killed_where_files_cannot_be_swapped_it_leaves_them_agreed() {
+fn after_a_kill_without_file_exchange_disk_and_ledger_agree() {
     let runs = Runs::new();
     let mut counted = count(&runs, &[OLD_SYSTEM]);
     counted.retain(|(_, call), _| PLACING.contains(call));

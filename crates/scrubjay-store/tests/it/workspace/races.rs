@@ -75,7 +75,7 @@ fn a_link_swapped_in_for_a_directory_is_not_followed() {
 }
 
 #[test]
-fn of_two_changes_of_one_content_one_is_made() {
+fn one_of_two_changes_of_the_same_content_is_made() {
     let lab = Lab::new();
     lab.put("src/a", "0", 0o644);
     for round in 0..200 {
@@ -99,7 +99,7 @@ fn of_two_changes_of_one_content_one_is_made() {
 }
 
 #[test]
-fn of_two_creations_one_is_made() {
+fn one_of_two_creations_is_made() {
     let lab = Lab::new();
     for round in 0..200 {
         let path = lab.at(&format!("src/{round}"));
@@ -118,7 +118,7 @@ fn of_two_creations_one_is_made() {
 /// A program without our locks puts a file of its own in place at about the same time, as editors do: its file is there
 /// in the end, whether it came before the change or after it.
 #[test]
-fn a_change_of_another_program_is_not_written_over() {
+fn a_change_of_another_program_is_not_overwritten() {
     let lab = Lab::new();
     let workspace = lab.workspace.clone().durability(Durability::Process);
     let path = lab.at("src/a");

@@ -11,7 +11,7 @@ fn check(error: &Value, code: &str, message: &str, hint: &str) {
 }
 
 #[tokio::test]
-async fn every_code_is_reached_and_says_what_to_do() {
+async fn every_error_code_occurs_and_has_a_hint() {
     let place = Place::new();
     let (mut first, mut second) = (place.peer("one").await, place.peer("two").await);
     first.create(None, "a").await;

@@ -14,7 +14,7 @@ fn kinds(activity: &Value) -> Vec<&str> {
 
 /// Continue existing work: overview, activate, update, create below, save, close.
 #[tokio::test]
-async fn continue_existing_work() {
+async fn existing_work_can_be_continued() {
     let place = Place::new();
     let mut before = place.peer("before").await;
     before.create(None, "Which nest?").await;
@@ -80,7 +80,7 @@ async fn continue_existing_work() {
 
 /// Start a new topic: it does not exist yet, so it is created, with children.
 #[tokio::test]
-async fn start_a_new_topic() {
+async fn a_new_topic_can_be_started() {
     let place = Place::new();
     let mut peer = place.peer("now").await;
     let overview = peer.call("get_project_overview", json!({})).await;
@@ -106,7 +106,7 @@ async fn start_a_new_topic() {
 
 /// A new chat for a subtopic, while the first goes on; the first then sees what was done.
 #[tokio::test]
-async fn new_chat_for_a_subtopic() {
+async fn a_subtopic_can_get_a_new_chat() {
     let place = Place::new();
     let (mut first, mut second) = (place.peer("one").await, place.peer("two").await);
     first.create(None, "Topic").await;
@@ -173,7 +173,7 @@ async fn new_chat_for_a_subtopic() {
 
 /// Two sessions change one record; the second decides, after it has seen both versions.
 #[tokio::test]
-async fn conflict_resolution() {
+async fn conflicts_can_be_resolved() {
     let place = Place::new();
     let (mut first, mut second) = (place.peer("one").await, place.peer("two").await);
     first.create(None, "Shared").await;

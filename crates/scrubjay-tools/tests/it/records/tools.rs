@@ -48,7 +48,7 @@ async fn eighteen_tools_are_described() {
 }
 
 #[tokio::test]
-async fn ticks_follow_the_table() {
+async fn each_tool_advances_the_clock_as_documented() {
     let place = Place::new();
     let mut peer = place.peer("one").await;
     let record = json!({ "type": "t", "title": "t", "summary": "", "body": "" });

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signature_is_of_one_message_by_one_key() {
+    fn a_signature_is_valid_for_one_message_and_one_key() {
         let [one, other] = [[7; SEED_BYTES], [8; SEED_BYTES]].map(|seed| SigningKey::of_seed(&seed).unwrap());
         let (signed, by_other) = (one.sign(b"root"), other.sign(b"root"));
         let key = PublicKey::parse(&signed.public_key).unwrap();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_its_owners_alone() {
+    fn a_key_file_must_be_private() {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("key");
