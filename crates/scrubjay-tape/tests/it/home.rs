@@ -13,7 +13,7 @@ use scrubjay_tape::removed::RemovedBy;
 use crate::fixture::{Owned, begin, header, home, numbered, read, scratch, until_abandoned};
 
 /// Makes an empty file of a tape with this id.
-fn place(home: &Home, when: &str, id: &str, extension: &str) {
+fn create_file(home: &Home, when: &str, id: &str, extension: &str) {
     std::fs::write(home.tapes().join(format!("{when}-{id}.{extension}")), "").unwrap();
 }
 
@@ -30,16 +30,16 @@ fn tapes_are_listed_newest_first_and_once() {
     assert!(!empty.root().exists(), "looking creates nothing");
 
     let home = home(&scratch);
-    place(&home, "0000000000009", "aaaaaaaaaaaaaaaa", "tape");
-    place(&home, "0000000000010", "bbbbbbbbbbbbbbbb", "live");
-    place(&home, "0000000000011", "cccccccccccccccc", "live");
-    place(&home, "0000000000011", "cccccccccccccccc", "tape");
-    place(&home, "0000000000011", "cccccccccccccccc", "damaged");
-    place(&home, "0000000000012", "dddddddddddddddd", "new");
-    place(&home, "0000000000012", "dddddddddddddddd", "sealing");
-    place(&home, "0000000000012", "dddddddddddddddd", "damaged");
-    place(&home, "0000000000012", "not-a-tape-id", "tape");
-    place(&home, "0000000000012", "iiiiiiiiiiiiiiii", "tape");
+    create_file(&home, "0000000000009", "aaaaaaaaaaaaaaaa", "tape");
+    create_file(&home, "0000000000010", "bbbbbbbbbbbbbbbb", "live");
+    create_file(&home, "0000000000011", "cccccccccccccccc", "live");
+    create_file(&home, "0000000000011", "cccccccccccccccc", "tape");
+    create_file(&home, "0000000000011", "cccccccccccccccc", "damaged");
+    create_file(&home, "0000000000012", "dddddddddddddddd", "new");
+    create_file(&home, "0000000000012", "dddddddddddddddd", "sealing");
+    create_file(&home, "0000000000012", "dddddddddddddddd", "damaged");
+    create_file(&home, "0000000000012", "not-a-tape-id", "tape");
+    create_file(&home, "0000000000012", "iiiiiiiiiiiiiiii", "tape");
     std::fs::write(home.tapes().join("README"), "").unwrap();
     assert_eq!(ids(&home), ["cccccccccccccccc", "bbbbbbbbbbbbbbbb", "aaaaaaaaaaaaaaaa"]);
     let both = &home.list().unwrap()[0];
@@ -70,9 +70,9 @@ fn a_unique_name_finds_its_tape_and_others_are_refused_with_a_reason() {
             home.root().display()
         )
     );
-    place(&home, "0000000000001", "abc0000000000000", "tape");
-    place(&home, "0000000000002", "abd0000000000000", "live");
-    place(&home, "0000000000003", "abd1111111111111", "tape");
+    create_file(&home, "0000000000001", "abc0000000000000", "tape");
+    create_file(&home, "0000000000002", "abd0000000000000", "live");
+    create_file(&home, "0000000000003", "abd1111111111111", "tape");
     for (name, id) in [
         ("abc", "abc0000000000000"),
         ("abd0", "abd0000000000000"),
@@ -143,9 +143,9 @@ fn removing_a_tape_leaves_nothing_of_it() {
     let home = home(&scratch);
     let id = "abc0000000000000";
     for extension in ["live", "tape", "damaged", "sealing"] {
-        place(&home, "0000000000001", id, extension);
+        create_file(&home, "0000000000001", id, extension);
     }
-    place(&home, "0000000000001", "abd0000000000000", "tape");
+    create_file(&home, "0000000000001", "abd0000000000000", "tape");
     home.remove(&home.find("abc").unwrap(), RemovedBy::Person).unwrap();
     let left: Vec<_> = std::fs::read_dir(home.tapes()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left, ["0000000000001-abd0000000000000.tape"]);
@@ -155,7 +155,7 @@ fn removing_a_tape_leaves_nothing_of_it() {
 fn a_tape_that_was_never_renamed_is_removed() {
     let scratch = scratch();
     let home = home(&scratch);
-    place(&home, "0000000000001", "abc0000000000000", "new");
+    create_file(&home, "0000000000001", "abc0000000000000", "new");
     assert_eq!(home.seal_abandoned().unwrap().len(), 0);
     assert_eq!(std::fs::read_dir(home.tapes()).unwrap().count(), 0);
 }

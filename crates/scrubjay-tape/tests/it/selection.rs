@@ -120,8 +120,8 @@ fn buffered_entries_keep_their_order_and_times() {
     assert_eq!(live(&home).len(), 4, "a failure: what waited is on tape before it is passed on");
     hear(&mut recording, S, &error(2));
     call(&mut recording, 3, true);
-    let place = recording.tape_position(asked).unwrap();
-    assert_eq!(place.0, 1);
+    let position = recording.tape_position(asked).unwrap();
+    assert_eq!(position.0, 1);
     let (tape, entries) = sealed(recording);
     let (said, left_out) = messages_and_left_out(&entries);
     assert_eq!(said, [request(2), request(77), error(77), error(2)]);

@@ -238,15 +238,15 @@ const TAMPERINGS: &[Tampering] = &[
 
 #[test]
 fn tampering_with_one_tape_is_detected_by_another() {
-    for (what, tamper, place, problem) in TAMPERINGS {
+    for (what, tamper, affected, problem) in TAMPERINGS {
         let scratch = scratch();
         let home = home(&scratch);
         let tapes = rotated(&home);
         assert_eq!(problems(&home), [], "{what}: before");
         tamper(&home, &tapes);
         let found = problems(&home);
-        let place = if *place == usize::MAX { tapes.len() - 2 } else { *place };
-        assert!(found.contains(&(tapes[place].id, *problem)), "{what}: {found:?}");
+        let affected = if *affected == usize::MAX { tapes.len() - 2 } else { *affected };
+        assert!(found.contains(&(tapes[affected].id, *problem)), "{what}: {found:?}");
     }
 }
 
@@ -417,7 +417,7 @@ fn a_connection_names_the_last_closed_tape_of_its_session() {
 }
 
 /// A checkpoint of a data directory with four sealed tapes and one live one.
-struct Kept {
+struct CheckpointedHome {
     _scratch: TempDir,
     home: Home,
     tapes: Vec<TapeFile>,
@@ -425,7 +425,7 @@ struct Kept {
     checkpoint: Checkpoint,
 }
 
-fn kept() -> Kept {
+fn checkpointed() -> CheckpointedHome {
     let scratch = scratch();
     let home = home(&scratch);
     let tapes = rotated(&home);
@@ -434,10 +434,10 @@ fn kept() -> Kept {
     let made = Checkpoint::make(&home, 1).unwrap();
     let checkpoint = Checkpoint::parse(&serde_json::to_vec(&made).unwrap()).unwrap();
     assert_eq!(checkpoint, made);
-    Kept { _scratch: scratch, home, tapes, live, checkpoint }
+    CheckpointedHome { _scratch: scratch, home, tapes, live, checkpoint }
 }
 
-impl Kept {
+impl CheckpointedHome {
     fn change_since(&self, id: TapeId) -> TapeChange {
         let compared = self.checkpoint.compare(&self.home).unwrap();
         compared.tapes.iter().find(|tape| tape.tape == id).unwrap().change.clone()
@@ -450,13 +450,13 @@ impl Kept {
 
 #[test]
 fn changes_by_normal_use_after_a_checkpoint_are_fine() {
-    let mut kept = kept();
-    let live = kept.live.tape().unwrap();
-    assert!(kept.is_fine());
-    assert_eq!(kept.change_since(live), TapeChange::Same);
-    say(&mut kept.live, &["four"]).unwrap();
-    assert_eq!(kept.change_since(live), TapeChange::Grown { by: 1 });
-    let Kept { _scratch, home, tapes, live: recording, checkpoint } = kept;
+    let mut checkpointed = checkpointed();
+    let live = checkpointed.live.tape().unwrap();
+    assert!(checkpointed.is_fine());
+    assert_eq!(checkpointed.change_since(live), TapeChange::Same);
+    say(&mut checkpointed.live, &["four"]).unwrap();
+    assert_eq!(checkpointed.change_since(live), TapeChange::Grown { by: 1 });
+    let CheckpointedHome { _scratch, home, tapes, live: recording, checkpoint } = checkpointed;
     recording.finish(&end()).unwrap().unwrap();
     let mut other = recording_of(&home);
     say(&mut other, &["later"]).unwrap();
@@ -478,16 +478,16 @@ fn recording_of(home: &Home) -> Recording {
 #[test]
 fn a_checkpoint_names_the_change_of_each_tape() {
     let last = |tapes: &[TapeFile]| tapes.last().unwrap().clone();
-    let check = |what: &str, tamper: &dyn Fn(&Kept) -> TapeId, expected: TapeChange| {
-        let kept = kept();
-        let id = tamper(&kept);
-        assert_eq!(kept.change_since(id), expected, "{what}");
-        assert!(!kept.is_fine(), "{what}");
+    let check = |what: &str, tamper: &dyn Fn(&CheckpointedHome) -> TapeId, expected: TapeChange| {
+        let checkpointed = checkpointed();
+        let id = tamper(&checkpointed);
+        assert_eq!(checkpointed.change_since(id), expected, "{what}");
+        assert!(!checkpointed.is_fine(), "{what}");
     };
     for at in [0, 1, 2] {
-        let flip = |kept: &Kept| {
-            forge(&kept.home, &last(&kept.tapes), |_, entries| flip_a_byte(entries, at));
-            last(&kept.tapes).id
+        let flip = |checkpointed: &CheckpointedHome| {
+            forge(&checkpointed.home, &last(&checkpointed.tapes), |_, entries| flip_a_byte(entries, at));
+            last(&checkpointed.tapes).id
         };
         check(
             "a flipped byte in the last tape",
@@ -495,43 +495,45 @@ fn a_checkpoint_names_the_change_of_each_tape() {
             TapeChange::Changed { first: at as u64, last: at as u64 },
         );
     }
-    let rewritten = |kept: &Kept| {
+    let rewritten = |checkpointed: &CheckpointedHome| {
         // All tapes of the session are rewritten with consistent links, so only the checkpoint can reveal it.
-        for file in &kept.tapes {
-            forge(&kept.home, file, |header, entries| {
+        for file in &checkpointed.tapes {
+            forge(&checkpointed.home, file, |header, entries| {
                 header.links = Links::default();
                 flip_a_byte(entries, 1);
             });
         }
-        assert_eq!(problems(&kept.home), []);
-        kept.tapes[0].id
+        assert_eq!(problems(&checkpointed.home), []);
+        checkpointed.tapes[0].id
     };
     check("everything written anew", &rewritten, TapeChange::Changed { first: 1, last: 1 });
-    let cut = |kept: &Kept| {
-        forge(&kept.home, &last(&kept.tapes), |_, entries| entries.truncate(1));
-        last(&kept.tapes).id
+    let cut = |checkpointed: &CheckpointedHome| {
+        forge(&checkpointed.home, &last(&checkpointed.tapes), |_, entries| entries.truncate(1));
+        last(&checkpointed.tapes).id
     };
     check("the end of the newest tape cut off", &cut, TapeChange::Shortened { has: 1 });
-    let added = |kept: &Kept| {
-        forge(&kept.home, &last(&kept.tapes), |_, entries| entries.push(Owned::message("more")));
-        last(&kept.tapes).id
+    let added = |checkpointed: &CheckpointedHome| {
+        forge(&checkpointed.home, &last(&checkpointed.tapes), |_, entries| {
+            entries.push(Owned::message("more"))
+        });
+        last(&checkpointed.tapes).id
     };
     check("an entry more on a closed tape", &added, TapeChange::Added { by: 1 });
-    let gone = |kept: &Kept| {
-        std::fs::remove_file(&last(&kept.tapes).path).unwrap();
-        last(&kept.tapes).id
+    let gone = |checkpointed: &CheckpointedHome| {
+        std::fs::remove_file(&last(&checkpointed.tapes).path).unwrap();
+        last(&checkpointed.tapes).id
     };
     check("a tape that is gone", &gone, TapeChange::Missing);
-    let swapped = |kept: &Kept| {
-        std::fs::copy(&kept.tapes[1].path, &kept.tapes[2].path).unwrap();
-        kept.tapes[2].id
+    let swapped = |checkpointed: &CheckpointedHome| {
+        std::fs::copy(&checkpointed.tapes[1].path, &checkpointed.tapes[2].path).unwrap();
+        checkpointed.tapes[2].id
     };
-    let compared = kept();
+    let compared = checkpointed();
     let id = swapped(&compared);
     assert!(matches!(compared.change_since(id), TapeChange::Changed { first: 0, .. }));
-    let cut_live = |kept: &Kept| {
-        let id = kept.live.tape().unwrap();
-        let file = kept.home.list().unwrap().into_iter().find(|file| file.id == id).unwrap();
+    let cut_live = |checkpointed: &CheckpointedHome| {
+        let id = checkpointed.live.tape().unwrap();
+        let file = checkpointed.home.list().unwrap().into_iter().find(|file| file.id == id).unwrap();
         let length = std::fs::metadata(&file.path).unwrap().len();
         let open = std::fs::OpenOptions::new().write(true).open(&file.path).unwrap();
         open.set_len(length - 5).unwrap();
@@ -542,8 +544,8 @@ fn a_checkpoint_names_the_change_of_each_tape() {
 
 #[test]
 fn an_altered_checkpoint_is_refused() {
-    let kept = kept();
-    let text = serde_json::to_string(&kept.checkpoint).unwrap();
+    let checkpointed = checkpointed();
+    let text = serde_json::to_string(&checkpointed.checkpoint).unwrap();
     for (from, to) in [("\"mark_step\":1", "\"mark_step\":2"), ("\"sealed\":true", "\"sealed\":false")] {
         assert!(text.contains(from), "{text}");
         let error = Checkpoint::parse(text.replacen(from, to, 1).as_bytes()).unwrap_err();

@@ -29,7 +29,7 @@ pub(crate) fn repository() -> std::path::PathBuf {
 }
 
 /// The longest wait on a busy machine. Code that works is far below it.
-const PATIENCE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(30);
 
 /// How long to pause between two checks of a condition that sends no event.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
@@ -40,7 +40,7 @@ pub(crate) struct Deadline(Instant);
 
 impl Deadline {
     pub(crate) fn new() -> Self {
-        Self::within(PATIENCE)
+        Self::within(DEADLINE)
     }
 
     pub(crate) fn within(time: Duration) -> Self {

@@ -140,27 +140,27 @@ struct Runs {
 impl Runs {
     fn new() -> Self {
         let runs = Self { scratch: scratch() };
-        std::fs::create_dir_all(runs.place().join("workspace")).unwrap();
+        std::fs::create_dir_all(runs.directory().join("workspace")).unwrap();
         runtime().block_on(async {
-            let lab = Lab::open(&runs.place()).await;
+            let lab = Lab::open(&runs.directory()).await;
             lab.change("kept", None, CHANGES[1].1).await.unwrap();
             lab.ledger.close().await;
         });
         // A file that the ledger does not know yet.
-        std::fs::write(runs.place().join("workspace/gone"), CHANGES[2].1.unwrap()).unwrap();
-        copy(&runs.place(), &runs.scratch.path().join("template"));
+        std::fs::write(runs.directory().join("workspace/gone"), CHANGES[2].1.unwrap()).unwrap();
+        copy(&runs.directory(), &runs.scratch.path().join("template"));
         runs
     }
 
-    fn place(&self) -> PathBuf {
+    fn directory(&self) -> PathBuf {
         self.scratch.path().join("run")
     }
 
     /// Restores the directory, and starts a process there that waits for a line on its input.
-    fn start(&self) -> Victim {
-        std::fs::remove_dir_all(self.place()).unwrap();
-        copy(&self.scratch.path().join("template"), &self.place());
-        Victim::start(&self.place())
+    fn start(&self) -> KilledProcess {
+        std::fs::remove_dir_all(self.directory()).unwrap();
+        copy(&self.scratch.path().join("template"), &self.directory());
+        KilledProcess::start(&self.directory())
     }
 }
 
@@ -176,7 +176,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// The process that is killed.
-struct Victim {
+struct KilledProcess {
     child: Child,
     said: std::io::Lines<BufReader<std::process::ChildStdout>>,
     pid: String,
@@ -184,14 +184,14 @@ struct Victim {
     threads: Vec<String>,
 }
 
-impl Victim {
-    fn start(place: &Path) -> Self {
+impl KilledProcess {
+    fn start(directory: &Path) -> Self {
         let mut child = Command::new("timeout")
             .arg(LIMIT_S)
             .arg(std::env::current_exe().unwrap())
             .args(["--exact", "files::killed::one_that_is_killed_in_child_process"])
             .args(["--ignored", "--nocapture", "--test-threads=1"])
-            .env(DIRECTORY, place)
+            .env(DIRECTORY, directory)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -234,13 +234,13 @@ type Counted = BTreeMap<(usize, &'static str), usize>;
 
 /// Lets a process finish, on this system or an older one.
 fn count(runs: &Runs, injected: &[&str]) -> Counted {
-    let victim = runs.start();
-    let threads = victim.threads.clone();
+    let process = runs.start();
+    let threads = process.threads.clone();
     let log = runs.scratch.path().join("calls");
     let mut tracer = strace();
-    tracer.args(["-f", "-e", &format!("trace={}", CALLS.join(",")), "-p", &victim.pid, "-o"]).arg(&log);
+    tracer.args(["-f", "-e", &format!("trace={}", CALLS.join(",")), "-p", &process.pid, "-o"]).arg(&log);
     tracer.args(injected.iter().flat_map(|injected| ["-e", injected]));
-    let (made, killed) = victim.go(&mut tracer).expect("strace may trace");
+    let (made, killed) = process.go(&mut tracer).expect("strace may trace");
     assert!(made.len() == CHANGES.len() && !killed);
     let mut counted = BTreeMap::new();
     for line in std::fs::read_to_string(log).unwrap().lines() {
@@ -272,18 +272,18 @@ fn harm_at_each(runs: &Runs, counted: Counted, harm: &str, injected: &[&str]) ->
     for ((thread, call), times) in counted {
         for number in 1..=times {
             let attempt = |_| {
-                let victim = runs.start();
+                let process = runs.start();
                 let mut tracer = strace();
                 tracer.args(["-o", "/dev/null", "-e", &format!("trace={}", CALLS.join(","))]);
                 tracer.args(injected.iter().flat_map(|injected| ["-e", injected]));
                 tracer.args(["-e", &format!("inject={call}:{harm}:when={number}")]);
-                tracer.args(["-p", &victim.threads[thread]]);
-                victim.go(&mut tracer)
+                tracer.args(["-p", &process.threads[thread]]);
+                process.go(&mut tracer)
             };
             let (made, killed) =
                 (0..ATTEMPTS_MAX).find_map(attempt).expect("strace attaches to a thread that lives");
             let what = format!("thread {thread}, {call} {number}");
-            for state in runtime().block_on(check(&runs.place(), &made, &what)) {
+            for state in runtime().block_on(check(&runs.directory(), &made, &what)) {
                 *tally.states.entry(state).or_default() += 1;
             }
             tally.points += 1;
@@ -330,15 +330,15 @@ fn after_a_call_that_fails_disk_and_ledger_agree() {
 }
 
 /// Checks what a killed process left, settles it, and makes further changes; returns how each change it began ended.
-async fn check(place: &Path, made: &BTreeSet<String>, what: &str) -> Vec<RevisionState> {
-    let lab = Lab::open(place).await;
+async fn check(directory: &Path, made: &BTreeSet<String>, what: &str) -> Vec<RevisionState> {
+    let lab = Lab::open(directory).await;
     lab.files.settle(&caller("next")).await.unwrap();
     let mut read = lab.ledger.read().await.unwrap();
     let root = lab.files.root();
     let mut states = Vec::new();
     for (path, before, after) in CHANGES {
         let revisions = revision::page(&mut read, &root, path, 0, 10).await.unwrap();
-        let there = std::fs::read(place.join("workspace").join(path)).ok();
+        let there = std::fs::read(directory.join("workspace").join(path)).ok();
         let intent = revisions.iter().find(|r| r.after == after.map(|a| blob::hash(a.as_bytes())));
         let expected = match intent.map(|intent| intent.state) {
             Some(RevisionState::Done) => after,
@@ -356,10 +356,10 @@ async fn check(place: &Path, made: &BTreeSet<String>, what: &str) -> Vec<Revisio
         states.extend(intent.map(|intent| intent.state));
     }
     drop(read);
-    check_nothing_else_is_there(place, what);
+    check_nothing_else_is_there(directory, what);
     // All locks are free again, and changes that did not happen can still be made.
     for (path, before, after) in CHANGES {
-        if std::fs::read(place.join("workspace").join(path)).ok().as_deref() != after.map(str::as_bytes) {
+        if std::fs::read(directory.join("workspace").join(path)).ok().as_deref() != after.map(str::as_bytes) {
             lab.change(path, before, after).await.unwrap();
         }
     }
@@ -368,8 +368,8 @@ async fn check(place: &Path, made: &BTreeSet<String>, what: &str) -> Vec<Revisio
 }
 
 /// Checks that every file was intended, and that only temporary files which could not be removed are beside them.
-fn check_nothing_else_is_there(place: &Path, what: &str) {
-    let mut left = files_below(&place.join("workspace"), "");
+fn check_nothing_else_is_there(directory: &Path, what: &str) {
+    let mut left = files_below(&directory.join("workspace"), "");
     left.retain(|path| CHANGES.iter().all(|(known, ..)| known != path));
     let is_ours = |path: &String| path.contains(".scrubjay-") && path.ends_with(".tmp");
     assert!(

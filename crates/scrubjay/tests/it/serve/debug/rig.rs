@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{self, Message, WebSocket};
 
-use super::super::rig::{PATIENCE, Piped, logged, scratch, until};
+use super::super::rig::{DEADLINE, Piped, logged, scratch, until};
 
 /// A gateway on standard streams with debug endpoints.
 pub(super) struct DebuggedGateway {
@@ -140,7 +140,7 @@ impl DebuggedGateway {
 
     fn try_ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Option<DebugAnswer> {
         let mut stream = TcpStream::connect(&self.address).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        stream.set_read_timeout(Some(DEADLINE)).ok()?;
         let mut head = format!("{method} {path} HTTP/1.1\r\n");
         for (name, value) in headers.iter().filter(|(_, value)| !value.is_empty()) {
             head += &format!("{name}: {value}\r\n");
@@ -200,7 +200,7 @@ impl DebuggedGateway {
             request.headers_mut().insert("authorization", bearer);
         }
         let stream = TcpStream::connect(&self.address).expect("it listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        stream.set_read_timeout(Some(DEADLINE)).expect("a timeout can be set");
         match tungstenite::client::client(request, stream) {
             Ok((socket, _)) => Ok(FollowerSocket(socket)),
             Err(tungstenite::HandshakeError::Failure(e)) => Err(e),

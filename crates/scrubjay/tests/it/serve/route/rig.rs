@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use scrubjay_llm::scripted::{ReceivedRequest, ScriptedAnswer, ScriptedEndpoint};
 use serde_json::{Value, json};
 
-use super::super::rig::{PATIENCE, Piped, logged, scratch};
+use super::super::rig::{DEADLINE, Piped, logged, scratch};
 
 /// A model; it answers until the tests end.
 pub(super) struct Model(Arc<ScriptedEndpoint>);
@@ -23,7 +23,7 @@ impl Model {
                 std::future::pending::<()>().await;
             });
         });
-        Self(made.recv_timeout(PATIENCE).expect("the endpoint starts"))
+        Self(made.recv_timeout(DEADLINE).expect("the endpoint starts"))
     }
 
     pub(super) fn url(&self) -> String {
