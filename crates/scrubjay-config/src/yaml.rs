@@ -178,7 +178,12 @@ fn is_number(text: &str) -> bool {
 }
 
 #[cfg(test)]
+#[path = "../../../tests/random.rs"]
+mod random;
+
+#[cfg(test)]
 mod tests {
+    use super::random::Random;
     use super::*;
     use crate::environment::Environment;
     use crate::layer::FileTree;
@@ -278,16 +283,10 @@ mod tests {
             "{", "}", "[", "]", "---", "...", "- ", " ", "\n", ":", ": ", ",", "a", "b", "\"", "'", "|", ">",
             "!t ", "&a ", "*a", "%", "#", "? ", "\t", "\r", "1", "\\", "é", "~", "<<", "${",
         ];
-        let mut state: u64 = 88_172_645_463_325_252;
-        let mut next = |below: usize| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            usize::try_from(state % below as u64).unwrap()
-        };
+        let mut random = Random::new(1);
         for _ in 0..20_000 {
-            let length = 1 + next(24);
-            let text: String = (0..length).map(|_| pieces[next(pieces.len())]).collect();
+            let length = 1 + random.below(24);
+            let text: String = (0..length).map(|_| random.pick(&pieces)).collect();
             let (node, problems) = read(&text);
             assert!(node.is_some() || !problems.is_empty(), "{text:?}");
             if let Some(node) = node {

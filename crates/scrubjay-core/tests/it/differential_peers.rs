@@ -18,8 +18,8 @@ use scrubjay_core::rules::{
     Condition, JsonPath, Judge, Judgement, Onward, Rule, RuleAction, RuleMatch, Rules, ValueCheck,
 };
 
-use self::attack::Chance;
 use self::readers::{Call, Reader};
+use crate::random::Random;
 
 /// How many cases a run makes by default.
 const CASES: u64 = 20_000;
@@ -171,15 +171,15 @@ fn every_reader_reads_a_passed_message_as_it_was_judged() {
     let mut readers = readers::start_all();
     let cases =
         std::env::var("SCRUBJAY_DIFFERENTIAL_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(CASES);
-    let (mut chance, seed) = Chance::new();
+    let mut random = Random::from_environment();
     let (mut passed, mut asked, mut chunk) = (0, 0, Vec::new());
     for case in 0..cases {
-        let made = attack::make(&mut chance);
+        let made = attack::make(&mut random);
         let policy = POLICIES[usize::try_from(case % 3).unwrap()];
         chunk.extend(judged(policy, made));
         if chunk.len() == CHUNK || case + 1 == cases {
             passed += chunk.len();
-            asked += ask_all(&mut readers, &chunk, seed);
+            asked += ask_all(&mut readers, &chunk, random.seed());
             chunk.clear();
         }
     }

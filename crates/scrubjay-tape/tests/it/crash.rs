@@ -9,7 +9,8 @@ use scrubjay_tape::format::verify::verify;
 use scrubjay_tape::home::Home;
 use tempfile::TempDir;
 
-use crate::fixture::{Dice, Owned, any_entry, begin, home, numbered, read, scratch};
+use crate::fixture::{Owned, any_entry, begin, home, numbered, read, scratch};
+use crate::random::Random;
 
 /// A live tape whose writer has ended.
 struct CrashedTape {
@@ -107,7 +108,7 @@ fn any_batches() -> impl Strategy<Value = Vec<Vec<Owned>>> {
 fn mixed() -> Vec<Owned> {
     let mut entries: Vec<Owned> = (0..12).map(|n| Owned::message(format!("{{\"n\":{n:02}}}"))).collect();
     entries.push(Owned::message(""));
-    entries.push(Owned::message(Dice::new(3).bytes(300)));
+    entries.push(Owned::message(Random::new(3).bytes(300)));
     entries.push(Owned::message("the last"));
     entries
 }
@@ -146,7 +147,7 @@ fn a_long_run_of_zeros_is_reported_with_its_full_length() {
 
 #[test]
 fn a_large_torn_entry_is_reported_as_unfinished() {
-    let crashed = CrashedTape::new(&[mixed(), vec![Owned::message(Dice::new(4).bytes(700_000))]]);
+    let crashed = CrashedTape::new(&[mixed(), vec![Owned::message(Random::new(4).bytes(700_000))]]);
     for length in [1, 31, 32, 40, 300_000, 699_000] {
         crashed.check_prefix(
             &crashed.bytes[..crashed.ends[crashed.ends.len() - 2] + length],
@@ -170,7 +171,7 @@ fn a_file_cut_within_the_header_is_not_a_tape() {
 #[test]
 fn a_flipped_byte_loses_only_its_own_entry() {
     let crashed = CrashedTape::new(&[mixed()]);
-    let mut dice = Dice::new(11);
+    let mut random = Random::new(11);
     for at in crashed.ends[0]..*crashed.ends.last().unwrap() {
         let hit = crashed.ends.partition_point(|end| *end <= at) - 1;
         // The length of the last entry may turn into one that a crash could have cut off: tested below.
@@ -178,7 +179,7 @@ fn a_flipped_byte_loses_only_its_own_entry() {
         if (last_length..last_length + 4).contains(&at) {
             continue;
         }
-        for with in [0x01, 0x80, 0xFF, u8::try_from(1 + dice.below(255)).unwrap()] {
+        for with in [0x01, 0x80, 0xFF, u8::try_from(1 + random.below(255)).unwrap()] {
             let mut bytes = crashed.bytes.clone();
             bytes[at] ^= with;
             let what = format!("byte {at} of entry {hit} xor {with:#04x}");
@@ -236,11 +237,11 @@ fn two_damaged_entries_lose_two_entries() {
 #[test]
 fn foreign_bytes_between_entries_lose_no_entry() {
     let crashed = CrashedTape::new(&[mixed()]);
-    let mut dice = Dice::new(12);
+    let mut random = Random::new(12);
     for end in &crashed.ends[..crashed.entries.len()] {
-        let foreign = 1 + dice.below(100);
+        let foreign = 1 + random.below(100);
         let mut bytes = crashed.bytes.clone();
-        bytes.splice(*end..*end, dice.bytes(foreign));
+        bytes.splice(*end..*end, random.bytes(foreign));
         crashed.check_without(&bytes, &[], None, &format!("{foreign} bytes at {end}"));
     }
 }
@@ -260,8 +261,8 @@ fn a_frame_in_the_wrong_place_is_not_taken_for_an_entry() {
 
 #[test]
 fn damage_far_into_a_large_live_tape_is_found() {
-    let mut dice = Dice::new(13);
-    let entries: Vec<Owned> = (0..60).map(|_| Owned::message(dice.bytes(20_000))).collect();
+    let mut random = Random::new(13);
+    let entries: Vec<Owned> = (0..60).map(|_| Owned::message(random.bytes(20_000))).collect();
     let crashed = CrashedTape::new(&[entries]);
     for (hit, byte) in [(20, 0), (20, 2), (20, 3), (40, 12_000), (58, 3)] {
         let mut bytes = crashed.bytes.clone();

@@ -11,7 +11,8 @@ use scrubjay_tape::format::sealed::{BlockRef, Footer};
 use scrubjay_tape::format::verify::{VerifyReport, verify};
 use tempfile::TempDir;
 
-use crate::fixture::{Dice, Owned, any_entry, home, numbered, read, record_sealed, scratch};
+use crate::fixture::{Owned, any_entry, home, numbered, read, record_sealed, scratch};
+use crate::random::Random;
 
 /// A sealed tape to be damaged, with its entries.
 struct DamagedTape {
@@ -138,17 +139,17 @@ fn burst() -> Vec<Owned> {
 
 /// Five blocks of long but dull messages: a small file.
 fn dull() -> Vec<Owned> {
-    let mut dice = Dice::new(5);
-    (0..20).map(|_| Owned::message(dice.bytes(7).repeat(8_000 + dice.below(2_000)))).collect()
+    let mut random = Random::new(5);
+    (0..20).map(|_| Owned::message(random.bytes(7).repeat(8_000 + random.below(2_000)))).collect()
 }
 
 /// Five blocks of messages of all sizes that do not compress, some of them larger than a block.
 fn dense() -> Vec<Owned> {
-    let mut dice = Dice::new(6);
+    let mut random = Random::new(6);
     let sizes =
         [0, 10, 900, 40_000, 300_000, 100_000, 60_000, 31, 70_000, 200_000, 2_000, 90_000, 260_000, 5];
-    let mut entries: Vec<Owned> = sizes.iter().map(|size| Owned::message(dice.bytes(*size))).collect();
-    entries.extend((0..200).map(|n| Owned { since_start_ns: n, ..Owned::message(dice.bytes(100)) }));
+    let mut entries: Vec<Owned> = sizes.iter().map(|size| Owned::message(random.bytes(*size))).collect();
+    entries.extend((0..200).map(|n| Owned { since_start_ns: n, ..Owned::message(random.bytes(100)) }));
     entries
 }
 
@@ -167,12 +168,12 @@ fn a_flipped_byte_anywhere_is_detected() {
 #[test]
 fn a_flipped_byte_anywhere_in_a_burst_is_detected() {
     let sealed = DamagedTape::new(burst());
-    let mut dice = Dice::new(7);
+    let mut random = Random::new(7);
     for at in 0..sealed.bytes.len() {
         // Equal frames compress to references, so a flipped bit can make the decompressor repeat or move whole frames.
         let tries = if at >= sealed.header_bytes + 64 && at < sealed.footer { 25 } else { 4 };
         for _ in 0..tries {
-            sealed.flip(at, u8::try_from(1 + dice.below(255)).unwrap());
+            sealed.flip(at, u8::try_from(1 + random.below(255)).unwrap());
         }
     }
 }
@@ -181,9 +182,9 @@ fn a_flipped_byte_anywhere_in_a_burst_is_detected() {
 fn a_flipped_byte_anywhere_in_several_blocks_is_detected() {
     let sealed = DamagedTape::new(dull());
     assert!(sealed.blocks.len() >= 4, "{}", sealed.blocks.len());
-    let mut dice = Dice::new(8);
+    let mut random = Random::new(8);
     for at in (0..sealed.bytes.len()).step_by(3) {
-        sealed.flip(at, u8::try_from(1 + dice.below(255)).unwrap());
+        sealed.flip(at, u8::try_from(1 + random.below(255)).unwrap());
     }
 }
 
@@ -219,22 +220,22 @@ fn a_tape_cut_off_anywhere_is_read_up_to_the_cut() {
 fn random_damage_to_a_large_tape_is_detected() {
     let sealed = DamagedTape::new(dense());
     assert!(sealed.blocks.len() >= 4, "{}", sealed.blocks.len());
-    let mut dice = Dice::new(9);
+    let mut random = Random::new(9);
     let length = sealed.bytes.len();
     for _ in 0..12 {
-        sealed.flip(dice.below(length), 0x40);
-        sealed.cut(dice.below(length));
+        sealed.flip(random.below(length), 0x40);
+        sealed.cut(random.below(length));
         // Several bytes, zeros, an insertion, a removal: each somewhere.
-        let (at, size) = (dice.below(length), 1 + dice.below(100_000));
+        let (at, size) = (random.below(length), 1 + random.below(100_000));
         let altered = at..(at + size).min(length);
         let mut noisy = sealed.bytes.clone();
-        noisy[altered.clone()].copy_from_slice(&dice.bytes(altered.len()));
+        noisy[altered.clone()].copy_from_slice(&random.bytes(altered.len()));
         sealed.check_at(&noisy, altered.clone(), &format!("noise at {altered:?}"));
         let mut blank = sealed.bytes.clone();
         blank[altered.clone()].fill(0);
         sealed.check_at(&blank, altered.clone(), &format!("zeros at {altered:?}"));
         let mut longer = sealed.bytes.clone();
-        longer.splice(at..at, dice.bytes(size));
+        longer.splice(at..at, random.bytes(size));
         sealed.check_at(&longer, at..at, &format!("{size} bytes more at {at}"));
         let mut shorter = sealed.bytes.clone();
         shorter.drain(altered.clone());
@@ -359,10 +360,10 @@ fn an_export_of_a_damaged_tape_is_marked_incomplete() {
 
 #[test]
 fn a_block_is_read_as_far_as_it_decompresses() {
-    let mut dice = Dice::new(10);
+    let mut random = Random::new(10);
     // Hexadecimal compresses, but not to nothing: the damage hits the second half.
-    let text = |dice: &mut Dice| dice.bytes(500).iter().map(|b| format!("{b:02x}")).collect::<String>();
-    let sealed = DamagedTape::new((0..240).map(|_| Owned::message(text(&mut dice))).collect());
+    let text = |random: &mut Random| random.bytes(500).iter().map(|b| format!("{b:02x}")).collect::<String>();
+    let sealed = DamagedTape::new((0..240).map(|_| Owned::message(text(&mut random))).collect());
     assert_eq!(sealed.blocks.len(), 1);
     let stored = extent(&sealed.blocks[0]);
     let half = stored.start + stored.len() / 2;

@@ -109,30 +109,6 @@ impl From<Entry<'_>> for Owned {
 /// A connection to a backend over something else than the recording's own transport.
 pub(crate) const LEG: Leg<'_> = Leg { backend: "files", connection: 2, transport: Transport::Http };
 
-/// A fast pseudo-random generator with a fixed seed.
-pub(crate) struct Dice(u64);
-
-impl Dice {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// Xorshift-multiply: good enough to vary sizes and positions.
-    pub(crate) fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed ^ mixed >> 31
-    }
-
-    pub(crate) fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.roll() % limit as u64).unwrap()
-    }
-
-    pub(crate) fn bytes(&mut self, length: usize) -> Vec<u8> {
-        (0..length).map(|_| self.roll().to_le_bytes()[0]).collect()
-    }
-}
-
 /// A directory in memory if the system has one: sealing syncs, and these tests seal many tapes.
 pub(crate) fn scratch() -> TempDir {
     let memory = Path::new("/dev/shm");

@@ -11,8 +11,9 @@ use scrubjay_tape::format::sealed::{BlockRef, Footer};
 use scrubjay_tape::format::verify::verify;
 use tempfile::TempDir;
 
-use crate::fixture::{Dice, Owned, header, home, numbered, read, read_from, record_live, record_sealed};
+use crate::fixture::{Owned, header, home, numbered, read, read_from, record_live, record_sealed};
 use crate::fixture::{run_in_a_process_of_its_own, scratch};
+use crate::random::Random;
 
 pub(crate) const ENTRIES: u8 = 1;
 const FOOTER: u8 = 2;
@@ -57,8 +58,8 @@ pub(crate) struct Forgery {
 impl Forge {
     fn new() -> Self {
         let directory = scratch();
-        let mut dice = Dice::new(41);
-        let entries: Vec<Owned> = (0..30).map(|_| Owned::message(dice.bytes(20_000))).collect();
+        let mut random = Random::new(41);
+        let entries: Vec<Owned> = (0..30).map(|_| Owned::message(random.bytes(20_000))).collect();
         let path = record_sealed(&home(&directory), &entries);
         let bytes = std::fs::read(&path).unwrap();
         let footer = Tape::open(&path).unwrap().footer().unwrap().clone();

@@ -8,7 +8,8 @@ use scrubjay_tape::format::verify::verify;
 use scrubjay_tape::home::Home;
 use scrubjay_tape::recording::{Item, Recording};
 
-use crate::fixture::{Dice, LEG, Owned, end, home, read, recording, say, scratch, until_abandoned};
+use crate::fixture::{LEG, Owned, end, home, read, recording, say, scratch, until_abandoned};
+use crate::random::Random;
 
 fn in_order(home: &Home) -> Vec<Tape> {
     let mut tapes: Vec<Tape> = home.list().unwrap().iter().map(|file| home.open(file).unwrap()).collect();
@@ -46,8 +47,8 @@ fn follow(tapes: &[Tape]) -> Vec<Vec<u8>> {
 }
 
 fn texts(count: usize) -> Vec<String> {
-    let mut dice = Dice::new(21);
-    (0..count).map(|n| format!("{n}:{}", "x".repeat(dice.below(400)))).collect()
+    let mut random = Random::new(21);
+    (0..count).map(|n| format!("{n}:{}", "x".repeat(random.below(400)))).collect()
 }
 
 fn bytes(texts: &[String]) -> Vec<&[u8]> {

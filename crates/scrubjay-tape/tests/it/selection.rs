@@ -11,7 +11,8 @@ use scrubjay_tape::format::verify::verify;
 use scrubjay_tape::home::Home;
 use scrubjay_tape::recording::{Item, Policy, RecordError, Recording, selection_note};
 
-use crate::fixture::{Dice, LEG, Owned, end, home, read, recording, scratch, until_abandoned};
+use crate::fixture::{LEG, Owned, end, home, read, recording, scratch, until_abandoned};
+use crate::random::Random;
 
 const C: Direction = Direction::ClientToServer;
 const S: Direction = Direction::ServerToClient;
@@ -414,7 +415,7 @@ fn an_original_message_is_written_to_the_tape_of_the_changed_one() {
 }
 
 /// Records many interleaved calls, some of which fail; returns the messages of each and whether it failed.
-fn crowd(recording: &mut Recording, dice: &mut Dice) -> Vec<(Vec<String>, bool)> {
+fn crowd(recording: &mut Recording, random: &mut Random) -> Vec<(Vec<String>, bool)> {
     let mut calls: Vec<(Vec<String>, bool)> = Vec::new();
     let mut under_way: Vec<(u64, u64)> = Vec::new();
     for id in 0..60 {
@@ -422,9 +423,9 @@ fn crowd(recording: &mut Recording, dice: &mut Dice) -> Vec<(Vec<String>, bool)>
         hear_backend(recording, C, number, &request(1000 + id));
         calls.push((vec![request(id), request(1000 + id)], false));
         under_way.push((id, number));
-        while !under_way.is_empty() && (id == 59 || dice.below(3) > 0) {
-            let (id, number) = under_way.swap_remove(dice.below(under_way.len()));
-            let failed = dice.below(5) == 0;
+        while !under_way.is_empty() && (id == 59 || random.below(3) > 0) {
+            let (id, number) = under_way.swap_remove(random.below(under_way.len()));
+            let failed = random.below(5) == 0;
             let answer = |id| if failed { error(id) } else { result(id) };
             hear_backend(recording, S, number, &answer(1000 + id));
             hear(recording, S, &answer(id));
@@ -432,7 +433,7 @@ fn crowd(recording: &mut Recording, dice: &mut Dice) -> Vec<(Vec<String>, bool)>
             call.0.extend([answer(1000 + id), answer(id)]);
             call.1 = failed;
         }
-        if dice.below(4) == 0 {
+        if random.below(4) == 0 {
             recording.flush(clock::now()).unwrap();
         }
     }
@@ -441,12 +442,12 @@ fn crowd(recording: &mut Recording, dice: &mut Dice) -> Vec<(Vec<String>, bool)>
 
 #[test]
 fn random_selections_keep_calls_whole_ordered_and_counted() {
-    let mut dice = Dice::new(31);
+    let mut random = Random::new(31);
     for round in 0..40 {
         let scratch = scratch();
         let home = home(&scratch);
         let strategy = match round % 4 {
-            0 => SelectionStrategy::ErrorFocused { before: dice.below(6), after: dice.below(6) },
+            0 => SelectionStrategy::ErrorFocused { before: random.below(6), after: random.below(6) },
             1 => SelectionStrategy::Performance { threshold: Duration::from_secs(9) },
             _ => SelectionStrategy::Full,
         };
@@ -455,12 +456,12 @@ fn random_selections_keep_calls_whole_ordered_and_counted() {
             _ => Sampling::Random { rate: 1.0 },
         };
         let always = AlwaysKept { errors: true, slow: None };
-        let buffer_max = (round % 3 == 0).then(|| 1 + dice.below(20));
+        let buffer_max = (round % 3 == 0).then(|| 1 + random.below(20));
         let selection = SelectionSettings { strategy, sampling, always, ..SelectionSettings::default() };
         let policy = Policy { selection, buffer_max, ..Policy::default() };
-        let limit = [1 << 20, 2_000][dice.below(2)];
+        let limit = [1 << 20, 2_000][random.below(2)];
         let mut recording = recording(&home, limit).with_policy(&policy);
-        let calls = crowd(&mut recording, &mut dice);
+        let calls = crowd(&mut recording, &mut random);
         recording.finish(&end()).unwrap().unwrap();
         home.seal_abandoned().unwrap();
         let mut tapes: Vec<Tape> = home.list().unwrap().iter().map(|file| home.open(file).unwrap()).collect();

@@ -19,7 +19,8 @@ use scrubjay_tape::recording::{Recording, RotationLimits, Subject};
 use scrubjay_tape::removed::RemovedBy;
 use tempfile::TempDir;
 
-use crate::fixture::{Dice, Owned, end, home, read, record_sealed, recording, say, scratch};
+use crate::fixture::{Owned, end, home, read, record_sealed, recording, say, scratch};
+use crate::random::Random;
 
 /// Four tapes of one connection, sealed, in order.
 fn rotated(home: &Home) -> Vec<TapeFile> {
@@ -255,16 +256,16 @@ fn any_flipped_bit_is_detected_except_on_the_newest_tape() {
     let scratch = scratch();
     let home = home(&scratch);
     let tapes = rotated(&home);
-    let mut dice = Dice::new(14);
+    let mut random = Random::new(14);
     for _ in 0..60 {
-        let file = &tapes[dice.below(tapes.len() - 1)];
+        let file = &tapes[random.below(tapes.len() - 1)];
         let whole = std::fs::read(&file.path).unwrap();
         let mut done = String::new();
         forge(&home, file, |_, entries| {
             // The last entry is the end, which was written after the next tape had named its predecessor.
-            let at = dice.below(entries.len() - 1);
-            let byte = dice.below(entries[at].payload.len());
-            entries[at].payload[byte] ^= 1 << dice.below(8);
+            let at = random.below(entries.len() - 1);
+            let byte = random.below(entries[at].payload.len());
+            entries[at].payload[byte] ^= 1 << random.below(8);
             done = format!("byte {byte} of entry {at} of {}", file.id);
         });
         assert!(problems(&home).contains(&(file.id, LinkProblem::Changed)), "{done}");

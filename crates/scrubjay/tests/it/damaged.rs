@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::harness::{Chance, Lab};
+use crate::harness::Lab;
+use crate::random::Random;
 
 const ALTERATIONS: u32 = 80;
 
@@ -40,11 +41,11 @@ fn is_sound(lab: &Lab, what: &str) -> bool {
 }
 
 /// Makes lines that do not compress, so that most of the file is entries, in several blocks.
-fn lines(chance: &mut Chance) -> Vec<u8> {
+fn lines(random: &mut Random) -> Vec<u8> {
     let mut lines = Vec::new();
     for number in 0..100 {
         let noise: String =
-            (0..3000).map(|_| char::from(b'a' + u8::try_from(chance.below(26)).unwrap())).collect();
+            (0..3000).map(|_| char::from(b'a' + u8::try_from(random.below(26)).unwrap())).collect();
         lines.extend(format!("{{\"jsonrpc\":\"2.0\",\"id\":{number},\"method\":\"{noise}\"}}\n").bytes());
     }
     lines
@@ -53,14 +54,14 @@ fn lines(chance: &mut Chance) -> Vec<u8> {
 #[test]
 fn any_altered_byte_of_a_sealed_tape_is_detected() {
     let lab = Lab::new();
-    let mut chance = Chance::new();
-    lab.record("n", &lines(&mut chance));
+    let mut random = Random::from_environment();
+    lab.record("n", &lines(&mut random));
     let file = tape_file(&lab);
     let whole = std::fs::read(&file).unwrap();
     assert!(is_sound(&lab, "whole"));
     for number in 0..ALTERATIONS {
-        let at = usize::try_from(chance.below(whole.len() as u64)).unwrap();
-        let bit = 1 << chance.below(8);
+        let at = random.below(whole.len());
+        let bit = 1 << random.below(8);
         let mut altered = whole.clone();
         altered[at] ^= bit;
         std::fs::write(&file, altered).unwrap();
@@ -81,7 +82,7 @@ fn any_altered_byte_of_a_sealed_tape_is_detected() {
 #[test]
 fn the_intact_entries_of_a_damaged_tape_are_exported() {
     let lab = Lab::new();
-    lab.record("n", &lines(&mut Chance::new()));
+    lab.record("n", &lines(&mut Random::from_environment()));
     let before = lab.only_tape().entries.len();
     let file = tape_file(&lab);
     let mut bytes = std::fs::read(&file).unwrap();

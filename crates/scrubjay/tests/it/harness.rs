@@ -1,6 +1,5 @@
 //! What the tests share: running the binary, talking through it, and reading what it left on disk.
 
-mod chance;
 mod lab;
 mod processes;
 mod running;
@@ -8,7 +7,6 @@ mod wrapped;
 
 use std::time::{Duration, Instant};
 
-pub(crate) use chance::Chance;
 pub(crate) use lab::{CommandOutput, DOWN, Entry, Lab, Recorded, UP, text};
 pub(crate) use processes::{Process, kill, tree_of};
 pub(crate) use running::{Running, request};

@@ -8,6 +8,8 @@
 mod harness;
 #[path = "../../../../tests/needs.rs"]
 mod needs;
+#[path = "../../../../tests/random.rs"]
+mod random;
 
 mod background_index;
 mod clock;

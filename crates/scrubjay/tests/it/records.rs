@@ -9,12 +9,13 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
-use crate::harness::{Chance, kill, tree_of};
+use crate::harness::{kill, tree_of};
+use crate::random::Random;
 
 /// How many gateways are killed on one data directory.
 const ROUNDS: u64 = 6;
 /// The longest time that each gateway runs under load before it is killed.
-const LIFE_MS_MAX: u64 = 400;
+const LIFE_MS_MAX: usize = 400;
 /// More calls than a gateway answers in that time.
 const CALLS_MAX: u64 = 100_000;
 
@@ -112,19 +113,19 @@ fn printed_json(home: &Path, args: &[&str]) -> Value {
 #[test]
 fn acknowledged_records_survive_kills() {
     let home = tempfile::tempdir().unwrap();
-    let mut chance = Chance::new();
+    let mut random = Random::from_environment();
     // The acknowledged content of each record, and content that may have been written without an acknowledgement.
     let mut acknowledged: BTreeMap<String, String> = BTreeMap::new();
     let mut asked: Vec<String> = Vec::new();
     for round in 0..ROUNDS {
         let mut gateway = Gateway::start(home.path(), &format!("conversation {round}"));
-        let victims = gateway.processes();
-        let life = Duration::from_millis(20 + chance.below(LIFE_MS_MAX));
+        let processes = gateway.processes();
+        let life = Duration::from_millis(20 + random.below(LIFE_MS_MAX) as u64);
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 // Not to wait for anything: to strike at any instant.
                 std::thread::sleep(life);
-                victims.into_iter().for_each(|pid| kill(pid, Signal::KILL));
+                processes.into_iter().for_each(|pid| kill(pid, Signal::KILL));
             });
             for n in 1..CALLS_MAX {
                 let body = format!("round {round} call {n}");

@@ -9,8 +9,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::harness::{Chance, Entry, Lab, UP, Wrapped, kill, request, standing_alone};
+use crate::harness::{Entry, Lab, UP, Wrapped, kill, request, standing_alone};
 use crate::needs;
+use crate::random::Random;
 
 /// A call of this size does not fit into the few bytes that a full disk may have left.
 const LARGE: usize = 20_000;
@@ -233,8 +234,8 @@ fn a_tape_too_large_to_seal_is_sealed_later() {
     let lab = Lab::new();
     let mut wrapped = lab.wrap(&["cat"]).start();
     // Random bytes, which sealing cannot compress.
-    let mut chance = Chance::new();
-    let noise: Vec<u8> = (0..LARGE).map(|_| b'!' + u8::try_from(chance.below(90)).unwrap()).collect();
+    let mut random = Random::from_environment();
+    let noise: Vec<u8> = (0..LARGE).map(|_| b'!' + u8::try_from(random.below(90)).unwrap()).collect();
     wrapped.send(&[noise.as_slice(), b"\n"].concat());
     wrapped.line();
     // Both are killed at once, because the one that is left would seal the tape.

@@ -17,7 +17,8 @@ use scrubjay_store::workspace::Workspace;
 use tempfile::TempDir;
 
 use crate::database::caller;
-use crate::fixture::{Dice, scratch};
+use crate::fixture::scratch;
+use crate::random::Random;
 
 const DIRECTORY: &str = "SCRUBJAY_TEST_CONCURRENT_IN";
 const NUMBER: &str = "SCRUBJAY_TEST_CONCURRENT_NUMBER";
@@ -104,14 +105,14 @@ fn one_process_in_child_process() {
 }
 
 async fn take_part(files: &Arc<Files>, directory: &Path, number: u64) -> Tally {
-    let (mut tally, mut dice) = (Tally::default(), Dice::new(number));
+    let (mut tally, mut random) = (Tally::default(), Random::new(number));
     for round in 0..ROUNDS {
-        let path = PATHS[dice.below(PATHS.len())];
+        let path = PATHS[random.below(PATHS.len())];
         let seen = std::fs::read(directory.join("workspace").join(path)).ok();
         let content = body(&format!("process {number}, round {round}\n"));
         // Half of the changes expect the content that was read.
-        let expected = seen.as_deref().map(blob::hash).filter(|_| dice.below(2) == 0);
-        let action = match (seen, dice.below(8)) {
+        let expected = seen.as_deref().map(blob::hash).filter(|_| random.below(2) == 0);
+        let action = match (seen, random.below(8)) {
             (None, _) => Action::Create(content),
             (Some(_), 0) => Action::Delete,
             (Some(_), _) => Action::Edit(content),

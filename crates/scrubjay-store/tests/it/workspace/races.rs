@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use scrubjay_store::workspace::{Durability, ExpectedContent, Workspace, WorkspaceError};
 
-use crate::fixture::Dice;
+use crate::random::Random;
 
 use super::{Lab, MAX, code, content, names};
 
@@ -123,12 +123,12 @@ fn a_change_of_another_program_is_not_overwritten() {
     let workspace = lab.workspace.clone().durability(Durability::Process);
     let path = lab.at("src/a");
     let barrier = Barrier::new(2);
-    let (rounds, mut made, mut dice) = (20_000, 0, Dice::new(1));
+    let (rounds, mut made, mut random) = (20_000, 0, Random::new(1));
     for round in 0..rounds {
         lab.put("src/a", "before", 0o644);
         lab.put("src/next", "theirs", 0o644);
         let staged = workspace.stage(&path, b"ours", None).unwrap();
-        let pause = dice.below(4_000);
+        let pause = random.below(4_000);
         let outcome = std::thread::scope(|scope| {
             scope.spawn(|| {
                 barrier.wait();

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::http::Target;
 use super::rig::{Piped, Served, entries, logged, open_session, scratch};
-use crate::harness::Chance;
+use crate::random::Random;
 
 const TOOLSETS: &str = "recorder,progress,records,tapes,sample,router";
 /// How many requests are under way at once.
@@ -88,7 +88,7 @@ fn id(number: usize) -> String {
 type Sent = (String, String);
 
 /// Returns requests for a tool, with an odd value instead of an argument, all arguments or the name, or in addition.
-fn calls(tool: &Value, chance: &mut Chance, numbers: &mut impl Iterator<Item = usize>) -> Vec<Sent> {
+fn calls(tool: &Value, random: &mut Random, numbers: &mut impl Iterator<Item = usize>) -> Vec<Sent> {
     let name = &tool["name"];
     let properties: Vec<&String> =
         tool["inputSchema"]["properties"].as_object().into_iter().flatten().map(|(name, _)| name).collect();
@@ -96,7 +96,7 @@ fn calls(tool: &Value, chance: &mut Chance, numbers: &mut impl Iterator<Item = u
     for value in values() {
         let property = match properties.len() {
             0 => "odd".to_owned(),
-            count => properties[usize::try_from(chance.below(count as u64)).unwrap()].clone(),
+            count => properties[random.below(count)].clone(),
         };
         for params in [
             format!(r#"{{"name":{name},"arguments":{{"{property}":{value}}}}}"#),
@@ -193,8 +193,8 @@ fn every_request_on_standard_streams_is_answered_once() {
     greet(&mut piped);
     let tools = tools(&mut piped);
     assert!(tools.len() > 30, "all toolsets are served: {}", tools.len());
-    let (mut chance, mut numbers) = (Chance::new(), 1..);
-    let mut sent: Vec<Sent> = tools.iter().flat_map(|tool| calls(tool, &mut chance, &mut numbers)).collect();
+    let (mut random, mut numbers) = (Random::from_environment(), 1..);
+    let mut sent: Vec<Sent> = tools.iter().flat_map(|tool| calls(tool, &mut random, &mut numbers)).collect();
     sent.extend(odd_requests(&mut numbers));
     let mut said = 0;
     for some in sent.chunks(AT_ONCE) {
