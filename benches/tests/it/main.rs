@@ -1,4 +1,4 @@
-//! The harness against relays that are right, wrong, silent or dead: only the first may pass.
+//! The harness with relays that work, change bytes, do not answer or exit: only the first may pass.
 
 use std::fs;
 use std::io::Write;
@@ -26,7 +26,7 @@ fn open(target: &Target, session_limit: Duration) -> std::io::Result<Session> {
 /// Writes a program that is started as scrubjay would be: `--data D wrap --name N -- SERVER`.
 fn script(name: &str, body: &str) -> Relay {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.sh"));
-    // Written by another process: a file that this one has open for writing while some other test forks
+    // Written by another process: a file that this one has open for writing while another test forks
     // could not be started.
     let mut writing = Command::new("sh")
         .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])

@@ -1,4 +1,4 @@
-//! What the progress entries of a large project cost on SQLite, alone and beside nine as large.
+//! What the progress entries of a large project cost on SQLite, alone and with nine others as large.
 //!
 //! `cargo bench -p scrubjay-store --bench progress`; `-- --quick` for a tenth of it. Entries are put in by
 //! statements of its own, in large transactions; everything measured goes through the ledger as tools use it.
@@ -21,19 +21,19 @@ const ROWS: usize = 100;
 const BATCH: usize = 20_000;
 const VOCABULARY: usize = 20_000;
 
-/// The same numbers each time.
+/// A generator of random numbers, the same in every run.
 struct Random(u64);
 
 impl Random {
-    fn roll(&mut self, sides: usize) -> usize {
+    fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % sides
+        (self.0 >> 33) as usize % limit
     }
 
     /// A word: few are frequent, most are rare.
     fn word(&mut self) -> String {
-        let bound = 1 + self.roll(VOCABULARY);
-        let mut n = self.roll(bound);
+        let bound = 1 + self.below(VOCABULARY);
+        let mut n = self.below(bound);
         let mut word = String::new();
         for _ in 0..4 {
             word.push(char::from(b"bdfgklmnprstvz"[n % 14]));
@@ -83,7 +83,7 @@ async fn fill(ledger: &Ledger, random: &mut Random, project: &str, number: usize
         for part in 0..BATCH / ROWS {
             let (mut entries, mut texts, mut tags) = (Vec::new(), Vec::new(), Vec::new());
             for n in 0..ROWS {
-                at_us += 16 * (60 + random.roll(700_000) as i64);
+                at_us += 16 * (60 + random.below(700_000) as i64);
                 let (title, content) =
                     (format!("fixed {}", random.words(title_words)), random.words(content_words));
                 let scoped = |text: &str| {
