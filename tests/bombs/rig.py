@@ -194,7 +194,7 @@ class Bystander:
             begun = time.monotonic()
             try:
                 self.session.echo()
-            except Exception as e:  # noqa: BLE001: what went wrong is told at the end
+            except Exception as e:  # noqa: BLE001: the error is reported by finish
                 self.failed = repr(e)
                 return
             self.calls += 1
