@@ -304,7 +304,7 @@ fn an_ignored_key_needs_no_variables() {
 #[test]
 fn a_problem_does_not_show_the_value_of_a_variable() {
     let lab = Lab::new().project("log_level: ${API_KEY}\n").set("API_KEY", "t0p-s3cret");
-    // Nor does a notice about an untrusted file repeat it.
+    // A notice about an untrusted file does not show it either.
     assert!(!lab.load().notices.concat().contains("s3cret"));
     lab.trust();
     let problems = lab.problems();
@@ -350,7 +350,7 @@ fn the_data_directory_is_found_despite_other_mistakes() {
     };
     let lab = Lab::new();
     assert_eq!(data(&lab), (Ok("home/.local/share/scrubjay".to_owned()), vec![]));
-    // A project file that may not name the directory is not in the way, even if it cannot be parsed.
+    // An untrusted project file cannot set the directory, and does no harm if it cannot be parsed.
     let lab = lab.project("data: ./here\nlogs: [\n");
     assert_eq!(data(&lab).0, Ok("home/.local/share/scrubjay".to_owned()));
     let lab = lab.project("data: ./here\nlogs: 1\n");
@@ -517,7 +517,7 @@ fn an_untrusted_file_cannot_change_what_is_recorded() {
     assert!(lab.load().home().unwrap().root().ends_with("here"));
 }
 
-/// Every key of an untrusted file is left out and named, except the few that are of no use to a stranger.
+/// Every key of an untrusted file is left out and named, except the few that do not help an attacker.
 #[test]
 fn every_ignored_key_of_an_untrusted_file_is_named() {
     let manual = include_str!("../../../docs/CONFIG.md");

@@ -3,7 +3,7 @@
 //! Calls of harmless tools are mutated to smuggle others past three sets of rules. Of everything that passes, real
 //! readers (Python's json and the official SDK, Node's JSON and the official SDK, Go's encoding/json, serde) say which
 //! calls they find in it. One that was not judged is a failure. Needs `scripts/install-peers` and `SCRUBJAY_PEERS`.
-//! `SCRUBJAY_DIFFERENTIAL_CASES` sets how many cases are made, `SCRUBJAY_TEST_SEED` repeats.
+//! `SCRUBJAY_DIFFERENTIAL_CASES` sets the number of cases, `SCRUBJAY_TEST_SEED` repeats a run.
 
 mod attack;
 mod ordinary;

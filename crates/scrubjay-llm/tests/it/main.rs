@@ -15,7 +15,7 @@ fn config(server: &ScriptedEndpoint) -> LlmConfig {
     LlmConfig { api_key: Some(Secret::new(KEY)), base_url: server.url(), ..LlmConfig::default() }
 }
 
-/// Far enough for the slowest machine; nothing here waits for it.
+/// Late enough for the slowest machine; no test waits this long.
 fn later() -> Instant {
     Instant::now() + Duration::from_secs(60)
 }
@@ -23,13 +23,13 @@ fn later() -> Instant {
 async fn ask(config: LlmConfig, deadline: Instant) -> Result<ChatReply, LlmError> {
     let client = Client::new(config).expect("the scripted endpoint is local");
     let result = client.chat(&ChatRequest::new("be brief", "what is up?"), deadline).await;
-    // No outcome shows the key.
+    // Neither a reply nor an error shows the key.
     let told = result.as_ref().map_or_else(|e| format!("{e} {e:?}"), |reply| format!("{reply:?}"));
     assert!(!format!("{told} {client:?}").contains("canary"), "{told}");
     result
 }
 
-/// Asks once, with the first answers of the endpoint.
+/// Asks once; returns the outcome and how many requests the endpoint received.
 async fn answered(answers: impl IntoIterator<Item = ScriptedAnswer>) -> (Result<ChatReply, LlmError>, usize) {
     let server = ScriptedEndpoint::answering(answers).await;
     let result = ask(config(&server), later()).await;
@@ -75,10 +75,10 @@ async fn the_retry_after_header_is_respected() {
     let soon = ScriptedAnswer::status(429, "{}").header("retry-after-ms", "5");
     let (result, asked) = answered([soon.clone(), ScriptedAnswer::text("now")]).await;
     assert_eq!((result.unwrap().text.as_str(), asked), ("now", 2));
-    // As often as it may, and no more.
+    // At most as often as configured.
     let limited = LlmError::RateLimited { retry_after: Some(Duration::from_millis(5)) };
     assert_eq!(answered([soon]).await, (Err(limited), 3));
-    // A pause longer than the time that is left is not begun.
+    // A wait beyond the deadline is not begun.
     let tomorrow = ScriptedAnswer::status(429, "{}").header("retry-after", "86400");
     let limited = LlmError::RateLimited { retry_after: Some(Duration::from_secs(86_400)) };
     assert_eq!(answered([tomorrow, ScriptedAnswer::text("never")]).await, (Err(limited), 1));
@@ -95,12 +95,12 @@ async fn a_temporary_failure_is_retried() {
 #[tokio::test]
 async fn a_slow_model_times_out() {
     let server = ScriptedEndpoint::answering([ScriptedAnswer::never()]).await;
-    let impatient = LlmConfig { timeout: Duration::from_millis(50), ..config(&server) };
-    assert_eq!(ask(impatient, later()).await, Err(LlmError::TimedOut));
+    let short_timeout = LlmConfig { timeout: Duration::from_millis(50), ..config(&server) };
+    assert_eq!(ask(short_timeout, later()).await, Err(LlmError::TimedOut));
     assert!(server.asked().len() <= 1, "it is not tried again");
-    // However patient the client is, the caller's deadline holds.
-    let patient = LlmConfig { timeout: Duration::from_secs(3600), ..config(&server) };
-    let asking = ask(patient, Instant::now() + Duration::from_millis(50));
+    // The caller's deadline applies even if the client's timeout is longer.
+    let long_timeout = LlmConfig { timeout: Duration::from_secs(3600), ..config(&server) };
+    let asking = ask(long_timeout, Instant::now() + Duration::from_millis(50));
     let result = tokio::time::timeout(Duration::from_secs(20), asking).await.unwrap();
     assert_eq!(result, Err(LlmError::TimedOut));
 }
@@ -173,16 +173,16 @@ async fn too_many_waiting_calls_are_refused() {
     let client = Client::new(LlmConfig { concurrency: 1, ..config(&server) }).unwrap();
     let request = ChatRequest::new("", "");
     let mut calls: Vec<_> = (0..258).map(|_| Box::pin(client.chat(&request, later()))).collect();
-    let turned_away = std::future::poll_fn(|cx| {
+    let refused_calls = std::future::poll_fn(|cx| {
         let answers = calls.iter_mut().map(|call| call.as_mut().poll(cx));
         Poll::Ready(answers.filter(|answer| *answer == Poll::Ready(Err(LlmError::Busy))).count())
     })
     .await;
-    // One has its turn, 256 wait.
-    assert_eq!(turned_away, 1);
+    // One call is under way, and 256 wait.
+    assert_eq!(refused_calls, 1);
 }
 
-/// What is logged while something is done, at every level.
+/// A log of everything at every level.
 #[derive(Clone, Default)]
 struct Logged(Arc<std::sync::Mutex<Vec<u8>>>);
 

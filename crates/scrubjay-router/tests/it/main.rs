@@ -84,7 +84,7 @@ async fn a_task_becomes_a_method_call_of_a_backend() {
     let (result, _) =
         route(ToolPresentation::Backends, TASK, &[ScriptedAnswer::tool_call("files", &other)]).await;
     assert!(matches!(result.decided, Ok(plan) if plan.mcp_method == "fs/readFile"));
-    // What would change the shared connection is refused.
+    // Methods that would change the shared connection are refused.
     for method in ["initialize", "notifications/cancelled", ""] {
         let answer = ScriptedAnswer::tool_call("files", &json!({"mcp_method": method, "mcp_params": {}}));
         let (result, _) = route(ToolPresentation::Backends, TASK, &[answer]).await;

@@ -1,4 +1,4 @@
-//! A path or URL of the ledger may lead to something that is not ours, or not there: it is refused at once, unchanged.
+//! A path or URL of the ledger that leads to a foreign or missing file or server is refused at once, without changes.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -12,14 +12,14 @@ use tokio::io::AsyncWriteExt;
 
 use crate::database::{Database, redactor};
 
-/// Far longer than any answer takes, far shorter than any wait for a lock.
+/// Much longer than an answer takes, and much shorter than a wait for a lock.
 const HANGS: Duration = Duration::from_secs(10);
 
 async fn open(storage: &Storage) -> Result<Ledger, LedgerError> {
     tokio::time::timeout(HANGS, Ledger::open(storage, redactor())).await.expect("it must not hang")
 }
 
-/// Everything that a change of a directory would show: names, bytes, modes, times.
+/// The state of a directory: names, bytes, modes, times.
 fn contents(directory: &Path) -> BTreeMap<PathBuf, (Vec<u8>, u32, SystemTime)> {
     let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     entries

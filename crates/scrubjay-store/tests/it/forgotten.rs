@@ -1,4 +1,4 @@
-//! No file of the data directory contains text of a removed tape, whichever state the index was in.
+//! No file of the data directory contains text of a removed tape, in any state of the index.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ fn said(ms: u64, direction: Direction, payload: String) -> Owned {
     Owned { direction, wall_ns, since_start_ns, ..Owned::message(payload) }
 }
 
-/// A tape with all of them among many other words.
+/// Makes a tape with all of these words among many others.
 fn secret_tape() -> Vec<Owned> {
     let (client, server) = (Direction::ClientToServer, Direction::ServerToClient);
     let call = |id: u64, tool: &str, text: &str| {
@@ -227,7 +227,7 @@ async fn an_index_of_another_version_is_emptied() {
 async fn a_cleaning_that_a_crash_interrupted_is_completed_later() {
     let indexed = Indexed::new().await;
     remove_secret(&indexed.home);
-    // The process deleted the rows, and was killed then.
+    // The process was killed after it had deleted the rows.
     let of_tape = "(SELECT id FROM exchanges WHERE tape = 1)";
     let crash = format!(
         "DELETE FROM texts WHERE rowid IN {of_tape}; DELETE FROM judged WHERE exchange IN {of_tape};

@@ -72,7 +72,7 @@ async fn search(home: &Home, storage: &Storage, text: &str) -> SearchResults {
     found
 }
 
-/// The entries that a query finds.
+/// Returns the entries that a query finds.
 fn entries(found: &SearchResults) -> Vec<u64> {
     found.hits.iter().map(|hit| hit.entry).collect()
 }
@@ -809,7 +809,7 @@ async fn many_entries_are_caught_up_with_at_once(database: Database) {
     assert_eq!((found.total, found.total_is_exact), (600, true));
 }
 
-/// Messages of peers may be endless or senseless; indexing continues.
+/// Very long and meaningless messages do not stop indexing.
 async fn hostile_names_and_texts_are_kept(database: Database) {
     let (home, storage) = (home(&database.home), &database.storage);
     let long: String = (1..2000u64).map(|n| format!("{:x}", n.wrapping_mul(0x9E37_79B9_7F4A_7C15))).collect();

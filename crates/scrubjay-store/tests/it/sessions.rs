@@ -1,4 +1,4 @@
-//! To which session a call belongs, and when a session ends, the same on both databases.
+//! Which session a call belongs to, and when a session ends, the same on both databases.
 
 use std::sync::{Arc, Mutex};
 
@@ -67,7 +67,7 @@ async fn kinds(ledger: &Ledger, session: &str) -> Vec<EventKind> {
     events.iter().map(|event| event.kind).collect()
 }
 
-/// Two connections of one host are in one session; once each names one, each has its own, and nobody joins those.
+/// Two connections of one host are in one session; once each names one, each has its own, and no other connection joins those.
 async fn connections_of_one_host_share_a_session_until_they_name_one(database: Database) {
     let ledger = database.open().await;
     let (a, b) = (child("a", "agent"), child("b", "agent"));

@@ -1,4 +1,4 @@
-//! What a workspace promises: nothing outside is touched, nothing hangs, and a change is whole or not made.
+//! What a workspace guarantees: nothing outside is changed, no call blocks, and a change is made in full or not at all.
 
 mod faults;
 mod races;
@@ -19,7 +19,7 @@ use crate::fixture::{run_in_a_process_of_its_own, scratch};
 const MAX: u64 = 1 << 20;
 const DIRECTORY: &str = "SCRUBJAY_TEST_WORKSPACE_IN";
 
-/// A workspace with a neighbour that must never be touched.
+/// A workspace next to a directory that must never be changed.
 struct Lab {
     scratch: TempDir,
     workspace: Workspace,

@@ -137,14 +137,14 @@ fn burst() -> Vec<Owned> {
     (0..40).map(|n| Owned::message([r#"{"a":1}"#, r#"{"a":2}"#, r#"{"b":1}"#][n * n % 7 % 3])).collect()
 }
 
-/// Five blocks of long but dull messages: a small file.
-fn dull() -> Vec<Owned> {
+/// Five blocks of long messages that compress well: a small file.
+fn compressible() -> Vec<Owned> {
     let mut random = Random::new(5);
     (0..20).map(|_| Owned::message(random.bytes(7).repeat(8_000 + random.below(2_000)))).collect()
 }
 
 /// Five blocks of messages of all sizes that do not compress, some of them larger than a block.
-fn dense() -> Vec<Owned> {
+fn incompressible() -> Vec<Owned> {
     let mut random = Random::new(6);
     let sizes =
         [0, 10, 900, 40_000, 300_000, 100_000, 60_000, 31, 70_000, 200_000, 2_000, 90_000, 260_000, 5];
@@ -180,7 +180,7 @@ fn a_flipped_byte_anywhere_in_a_burst_is_detected() {
 
 #[test]
 fn a_flipped_byte_anywhere_in_several_blocks_is_detected() {
-    let sealed = DamagedTape::new(dull());
+    let sealed = DamagedTape::new(compressible());
     assert!(sealed.blocks.len() >= 4, "{}", sealed.blocks.len());
     let mut random = Random::new(8);
     for at in (0..sealed.bytes.len()).step_by(3) {
@@ -190,7 +190,7 @@ fn a_flipped_byte_anywhere_in_several_blocks_is_detected() {
 
 #[test]
 fn a_damaged_block_head_loses_no_entry() {
-    let sealed = DamagedTape::new(dull());
+    let sealed = DamagedTape::new(compressible());
     for block in &sealed.blocks {
         let mut damaged = sealed.bytes.clone();
         let head = extent(block).start..extent(block).start + 64;
@@ -207,7 +207,7 @@ fn a_tape_cut_off_anywhere_is_read_up_to_the_cut() {
         let sealed = DamagedTape::new(entries);
         (0..sealed.bytes.len()).for_each(|length| sealed.cut(length));
     }
-    let sealed = DamagedTape::new(dull());
+    let sealed = DamagedTape::new(compressible());
     (0..sealed.bytes.len()).step_by(5).for_each(|length| sealed.cut(length));
     for block in &sealed.blocks {
         for length in [extent(block).start, extent(block).start + 64, extent(block).end] {
@@ -218,14 +218,14 @@ fn a_tape_cut_off_anywhere_is_read_up_to_the_cut() {
 
 #[test]
 fn random_damage_to_a_large_tape_is_detected() {
-    let sealed = DamagedTape::new(dense());
+    let sealed = DamagedTape::new(incompressible());
     assert!(sealed.blocks.len() >= 4, "{}", sealed.blocks.len());
     let mut random = Random::new(9);
     let length = sealed.bytes.len();
     for _ in 0..12 {
         sealed.flip(random.below(length), 0x40);
         sealed.cut(random.below(length));
-        // Several bytes, zeros, an insertion, a removal: each somewhere.
+        // Noise, zeros, an insertion and a removal, each at a random position.
         let (at, size) = (random.below(length), 1 + random.below(100_000));
         let altered = at..(at + size).min(length);
         let mut noisy = sealed.bytes.clone();
@@ -245,7 +245,7 @@ fn random_damage_to_a_large_tape_is_detected() {
 
 #[test]
 fn bytes_inserted_or_removed_between_blocks_are_detected() {
-    let sealed = DamagedTape::new(dull());
+    let sealed = DamagedTape::new(compressible());
     let mut seams: Vec<usize> = sealed.blocks.iter().map(|b| extent(b).start).collect();
     seams.extend([sealed.footer, sealed.bytes.len() - 56, sealed.bytes.len()]);
     for seam in seams {
@@ -262,7 +262,7 @@ fn bytes_inserted_or_removed_between_blocks_are_detected() {
 
 #[test]
 fn removed_duplicated_and_swapped_blocks_are_detected() {
-    let sealed = DamagedTape::new(dull());
+    let sealed = DamagedTape::new(compressible());
     let bytes = |block: &BlockRef| sealed.bytes[extent(block)].to_vec();
     for (n, block) in sealed.blocks.iter().enumerate() {
         let mut without = sealed.bytes.clone();
@@ -309,7 +309,7 @@ fn the_report_says_which_part_is_damaged() {
 
 #[test]
 fn intact_entries_are_exported_with_their_numbers() {
-    let sealed = DamagedTape::new(dull());
+    let sealed = DamagedTape::new(compressible());
     for (n, lost) in sealed.blocks.iter().enumerate() {
         let mut damaged = sealed.bytes.clone();
         damaged[extent(lost)].fill(0);
@@ -334,7 +334,7 @@ fn intact_entries_are_exported_with_their_numbers() {
 
 #[test]
 fn an_export_of_a_damaged_tape_is_marked_incomplete() {
-    let sealed = DamagedTape::new(dull());
+    let sealed = DamagedTape::new(compressible());
     let target = sealed.directory.path().join("export.tape");
     let export = |bytes: &[u8]| {
         std::fs::write(sealed.copy(), bytes).unwrap();

@@ -223,7 +223,7 @@ pub(crate) fn any_entry(payload: impl Strategy<Value = Vec<u8>>) -> impl Strateg
     let names = || proptest::collection::vec("[a-z_./:-]{1,9}", 0..3).prop_map(|names| names.join("\n"));
     let judged = (any::<u8>().prop_map(RuleEffects::of_bits), names(), names());
     let shape = (kind, direction, transport, terminator, (via, any::<u32>()), any::<Option<u64>>());
-    // Thirteen days: their sums are no matter of the store.
+    // At most thirteen days, so that sums of them do not overflow.
     let times = (any::<u64>(), 0..1u64 << 50, any::<u32>());
     (shape, times, judged, payload).prop_map(
         |(

@@ -1,5 +1,5 @@
-//! Forged headers and footers of sealed tapes, with valid checksums and chain and untouched entries. A check computes
-//! again what follows from the entries; a checkpoint detects the rest.
+//! Forged headers and footers of sealed tapes, with valid checksums and chain and untouched entries. `verify` computes
+//! again what follows from the entries; a checkpoint detects other changes.
 
 use scrubjay_core::entry::{Direction, EntryKind, Terminator};
 use scrubjay_tape::checkpoint::{Checkpoint, TapeChange};

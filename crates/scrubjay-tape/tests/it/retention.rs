@@ -124,7 +124,7 @@ fn tapes_recorded_with_a_late_clock_are_kept() {
     let files = home.list().unwrap();
     let behind = |at: usize| home.open(&files[at]).unwrap().header().unwrap().clock_behind_ns;
     assert!(behind(0).is_some_and(|ns| ns > YEAR_NS - DAY_NS && ns < YEAR_NS + DAY_NS), "{:?}", behind(0));
-    // The clock is right again: they say that they are a year old.
+    // The clock is right again: by their times the tapes are a year old.
     let expired = home.expire(RETENTION, &believed).unwrap();
     assert_eq!((expired.removed, expired.doubt), (0, None));
     assert_eq!(home.remove_ended_before(u64::MAX).unwrap(), 0);

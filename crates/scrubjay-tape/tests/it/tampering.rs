@@ -318,11 +318,11 @@ fn importing_the_neighbours_does_not_excuse_a_missing_tape() {
             );
         }
     };
-    // Four tapes. Between two that are here, whether others were recorded here or all were imported.
+    // Four tapes: one is missing between two others, with and without tapes that were recorded here.
     check(&[0, 2], &[1], &[0, 2]);
     check(&[0, 1, 2, 3], &[1], &[0, 2]);
     check(&[0, 1, 2, 3], &[1, 2], &[0, 3]);
-    // At an end, of a session that was recorded here.
+    // A missing tape at the end of a session that was recorded here.
     check(&[1], &[0], &[1]);
     check(&[2], &[3], &[2]);
     // Tapes that were recorded in another data directory.

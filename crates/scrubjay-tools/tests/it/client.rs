@@ -145,7 +145,7 @@ impl Client {
         serde_json::from_str(&line.unwrap().expect("the server hung up")).unwrap()
     }
 
-    /// Hangs up and returns how the server ended. All its messages must have been read before.
+    /// Closes the connection and returns how the server ended. All its messages must have been read before.
     pub(crate) async fn close(mut self) -> Result<(), ServeError> {
         self.writer.shutdown().await.unwrap();
         let rest = timeout(ANSWER_TIMEOUT, self.lines.next_line()).await.expect("the server never hung up");

@@ -1,4 +1,4 @@
-//! The `progress` toolset as a client meets it, with a scripted model.
+//! The `progress` toolset as a client uses it, with a scripted model.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -412,7 +412,7 @@ async fn several_entries_come_as_a_digest_with_citations() {
     assert_eq!(client.done("get_context", wanted.clone()).await.1["summarySource"], "cache");
     assert_eq!(model.asked().len(), 1);
 
-    // Another entry, another digest.
+    // One more entry makes another digest.
     let three = client.log("p", "Third thing", "c").await;
     let (_, told) = client.done("get_context", wanted).await;
     assert_eq!((&told["citations"], model.asked().len()), (&json!([three, two]), 2));

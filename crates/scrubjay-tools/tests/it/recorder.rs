@@ -1,4 +1,4 @@
-//! The `recorder` toolset as a client meets it: what `file_op` does with deceptive paths.
+//! The `recorder` toolset as a client uses it: what `file_op` does with deceptive paths.
 
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::client::{Client, Era};
 
-/// A workspace with a neighbour that must never be touched, and a client that may change files in it.
+/// A workspace next to a directory that must never be changed, and a client that may change files in it.
 struct Lab {
     scratch: TempDir,
     client: Client,
@@ -85,7 +85,7 @@ async fn timeline(ledger: &Ledger, session: &str) -> Vec<Event> {
         .unwrap()
 }
 
-/// Puts things that are no regular files into the workspace; returns their names.
+/// Creates special files in the workspace; returns their names.
 fn put_odd_things(lab: &Lab) -> Vec<&'static str> {
     let mut odd = vec!["pipe", "socket", "src"];
     mknodat(CWD, lab.disk("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
@@ -155,7 +155,7 @@ async fn forbidden_changes_are_refused_and_recorded() {
     }
 }
 
-/// On a file system that tells them apart, names that look alike are files of their own.
+/// On a file system that distinguishes them, names that look alike are different files.
 #[tokio::test]
 async fn names_that_look_alike_are_two_files() {
     let mut lab = Lab::new(Era::Legacy).await;

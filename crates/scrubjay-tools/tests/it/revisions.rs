@@ -1,4 +1,4 @@
-//! Contents, limits and settled changes as a client of the `recorder` toolset meets them.
+//! Contents, limits and settled changes as a client of the `recorder` toolset sees them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ async fn client(shared: Arc<Shared>, era: Era) -> Client {
     client
 }
 
-/// Calls a tool that must do it; returns its data.
+/// Calls a tool that must succeed; returns its data.
 async fn done(client: &mut Client, tool: &str, arguments: Value) -> Value {
     let mut answer = client.call(tool, arguments).await;
     assert_ne!(answer["isError"], json!(true), "{answer}");
@@ -147,7 +147,7 @@ async fn no_answer_is_longer_than_asked_for() {
         let told = resource(&mut client, &uri(&format!("{view}?max_tokens=1000"))).await;
         assert!(bytes(&told) < 4 * 1000 + 4000, "{view}: {}", bytes(&told));
     }
-    // What was cut can be read whole: at its address, or part by part.
+    // A text that was cut can be read in full: at its address, or part by part.
     let page = done(&mut client, "get_evolution", json!({ "path": "long.txt" })).await;
     let cut = &page["revisions"][0];
     assert!(cut["cut"].as_str().unwrap().contains(cut["uri"].as_str().unwrap()), "{}", cut["cut"]);
@@ -238,7 +238,7 @@ async fn open_changes_are_settled_at_the_start_and_before_views_are_read() {
         revision::pending(&mut read, root.to_str().unwrap(), None).await.unwrap().len()
     };
     assert_eq!(open().await, 0);
-    // One that is left open while it runs is settled by whoever reads.
+    // A change that is left open while the server runs is settled before a view is read.
     leave_open(home.path(), "ws", event, "b", b"b").await;
     assert_eq!(open().await, 1);
     let mut reader = client(next, Era::Legacy).await;

@@ -114,7 +114,7 @@ async fn a_subscriber_of_a_timeline_is_notified_of_changes() {
     let id = work(&mut follower).await;
     let uri = format!("scrubjay://sessions/{id}/timeline");
     follower.ask("resources/subscribe", json!({ "uri": uri })).await;
-    // Stands for another process: it has opened the ledger by itself.
+    // Acts as another process: it opened the ledger by itself.
     let mut other = client(home.path(), Era::Legacy, None).await;
     let note = json!({ "type": "note", "description": "from elsewhere", "session_id": id });
     other.call("audit_event", note).await;

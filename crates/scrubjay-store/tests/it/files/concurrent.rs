@@ -75,7 +75,7 @@ fn check_chain(revisions: &[Revision], on_disk: Option<&[u8]>) {
     assert_eq!(on_disk.map(blob::hash), at, "the last revision is not on disk");
 }
 
-/// What one process did.
+/// The results of one process.
 #[derive(Debug, Default)]
 struct Tally {
     made: usize,

@@ -1,7 +1,7 @@
 //! A process is killed at every system call of a change: afterwards disk and ledger agree.
 //!
 //! A process makes four changes; `strace` kills it as one of its threads enters one call, each call in turn.
-//! What it had acknowledged is done, what it had begun is settled, and no unintended file is there.
+//! Acknowledged changes are on disk, begun ones are settled, and no other file is there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -47,14 +47,14 @@ const CALLS: [&str; 18] = [
     "unlinkat",
     "write",
 ];
-/// Imitates a system that can neither swap two files nor rename without replacing.
+/// Imitates an older system, which can neither exchange two files nor rename without replacing.
 const OLD_SYSTEM: &str = "inject=renameat2:error=EINVAL";
 /// The calls that put a file in its place on such a system.
 const PLACING: [&str; 3] = ["linkat", "renameat", "unlinkat"];
 /// How many connections a ledger opens.
 const CONNECTIONS: usize = 4;
 
-/// What the process does: a path, what is there before, what is there after.
+/// The changes that the process makes: a path, its content before and after.
 const CHANGES: [(&str, Option<&str>, Option<&str>); 4] = [
     ("made", None, Some("made\n")),
     ("kept", Some("one\ntwo\n"), Some("one\nzwei\n")),
@@ -208,7 +208,7 @@ impl KilledProcess {
         Self { child, said, pid, threads }
     }
 
-    /// Lets it work under a tracer; returns which changes it acknowledged, and whether it was killed.
+    /// Lets it make its changes under a tracer; returns which it acknowledged, and whether it was killed.
     fn go(mut self, tracer: &mut Command) -> Option<(BTreeSet<String>, bool)> {
         let mut tracing = tracer.stderr(Stdio::piped()).spawn().ok()?;
         let mut told = BufReader::new(tracing.stderr.take().unwrap()).lines().map_while(Result::ok);
@@ -263,10 +263,10 @@ struct Tally {
     states: BTreeMap<RevisionState, usize>,
 }
 
-/// A thread that has nothing to do may end before it is traced, on a machine that is busy.
+/// On a busy machine an idle thread may end before it is traced.
 const ATTEMPTS_MAX: usize = 5;
 
-/// Harms a process at each of the calls, and checks what it leaves.
+/// Kills a process or fails its call at each of the calls, and checks the result.
 fn harm_at_each(runs: &Runs, counted: Counted, harm: &str, injected: &[&str]) -> Tally {
     let mut tally = Tally::default();
     for ((thread, call), times) in counted {
@@ -323,7 +323,7 @@ fn after_a_kill_without_file_exchange_disk_and_ledger_agree() {
 fn after_a_call_that_fails_disk_and_ledger_agree() {
     let runs = Runs::new();
     let mut counted = count(&runs, &[]);
-    // Not these: threads wake each other by writing, and the database unlocks, without handling a failure.
+    // Without `write` to wake threads and without unlocking, because nothing handles their failure.
     counted.retain(|(_, call), _| !["write", "fcntl"].contains(call));
     let tally = harm_at_each(&runs, counted, "error=EIO", &[]);
     assert!(tally.kills == 0 && tally.unmade > 100, "{tally:?}");

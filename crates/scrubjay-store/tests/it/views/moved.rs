@@ -89,7 +89,7 @@ async fn a_file_has_one_history_across_a_move(database: Database) {
     assert_eq!(workspace.evolution(&session, "a.txt", all()).await.total, 4);
     assert!(theirs.revision.unwrap().id > first);
 
-    // Moved on and back again, it is still the same workspace.
+    // After two more moves it is still the same workspace.
     std::fs::remove_dir_all(&workspace.root).unwrap();
     std::fs::rename(&new, &workspace.root).unwrap();
     let back = files(&workspace, &workspace.root);

@@ -69,7 +69,7 @@ fn a_killed_process_leaves_a_complete_file_and_at_most_one_temporary() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        // Killed at work, after a number of changes: during the next one, or just after one.
+        // The child is killed during or just after a change, each time after another number of changes.
         let mut before = lab.read("src/a").unwrap().bytes[0];
         let mut changes = 0;
         while changes < 1 + round % 5 {

@@ -116,7 +116,7 @@ fn one_of_two_creations_is_made() {
 }
 
 /// A program without our locks puts a file of its own in place at about the same time, as editors do: its file is there
-/// in the end, whether it came before the change or after it.
+/// in the end, both if it came before the change and after it.
 #[test]
 fn a_change_of_another_program_is_not_overwritten() {
     let lab = Lab::new();

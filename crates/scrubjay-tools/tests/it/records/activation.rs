@@ -1,4 +1,4 @@
-//! What an activation returns, what it warns of, and how it fits into a token limit.
+//! What an activation returns, which warnings it has, and how it fits into a token limit.
 
 use serde_json::{Value, json};
 

@@ -115,7 +115,7 @@ async fn wrong_records_projects_versions_and_times_are_refused() {
     check(&error, "PROJECT_EXISTS", "fish", "project_id");
     let error = peer.fail("create_project", json!({ "id": "a\nb", "name": "Fish" })).await;
     check(&error, "INVALID_PROJECT", "id", "");
-    // A tool has its arguments under one name each: a rule about that cannot be talked around.
+    // Each argument has one name, so that a rule about it cannot be bypassed with another.
     let error = peer.fail("get_project", json!({ "project_id": "fish" })).await;
     check(&error, "INVALID_ARGUMENT", "project_id is no argument of this tool: it takes id", "");
     let error = peer.fail("create_project", json!({ "project_id": "wet", "name": "Wet" })).await;

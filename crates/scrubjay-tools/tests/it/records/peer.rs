@@ -32,7 +32,7 @@ impl TestData {
         self.home.path()
     }
 
-    /// Connects a client that says who it is, in the project "birds".
+    /// Connects a client with this key, in the project "birds".
     pub(super) async fn peer(&self, key: &str) -> Peer {
         let setup = Setup {
             llm: None,
@@ -116,7 +116,7 @@ impl Peer {
         result["structuredContent"]["error"].clone()
     }
 
-    /// Creates a record with little to say; returns its id.
+    /// Creates a record with short texts; returns its id.
     pub(super) async fn create(&mut self, parent: Option<&str>, title: &str) -> String {
         let arguments = json!({ "parent_id": parent, "type": "question", "title": title,
             "summary": format!("About {title}."), "body": format!("All about {title}.") });
