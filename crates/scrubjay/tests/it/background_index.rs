@@ -127,7 +127,7 @@ fn a_removed_tape_leaves_no_text_in_any_file() {
     let answer =
         serve.ask(1, "tools/call", &standing_alone("search_tapes", &json!({ "query": "else server:other" })));
     assert_eq!(answer["result"]["structuredContent"]["total"], 2, "{answer}");
-    lab.run_well(&["--quiet", "tape", "rm", &id, "--yes"]);
+    lab.run_ok(&["--quiet", "tape", "rm", &id, "--yes"]);
     assert_eq!(holding(lab.data()), [""; 0]);
     let answer = serve.ask(
         2,

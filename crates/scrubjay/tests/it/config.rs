@@ -99,7 +99,7 @@ fn a_project_file_starts_nothing_until_it_is_trusted() {
     let mut content = std::fs::read(&file).unwrap();
     content.push(b' ');
     std::fs::write(&file, content).unwrap();
-    assert!(!started(&lab), "one more byte makes it another file");
+    assert!(!started(&lab), "a changed file is not trusted");
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn connections_of_one_conversation_are_one_session() {
         command.arg("--data").arg(lab.data()).args(["wrap", "--name", name, "--", "cat"]);
         command.env("CLAUDE_CODE_SESSION_ID", conversation).env_remove("SCRUBJAY_DATA");
         let mut wrapped = Running::start(&mut command);
-        wrapped.say(r#"{"jsonrpc":"2.0","method":"notifications/hello"}"#);
+        wrapped.send_line(r#"{"jsonrpc":"2.0","method":"notifications/hello"}"#);
         wrapped.close_stdin();
         assert_eq!(wrapped.exit_code(), 0);
     }

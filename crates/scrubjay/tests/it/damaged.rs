@@ -25,18 +25,18 @@ fn look_at_everything(lab: &Lab, what: &str) {
         &["tape", "export", "--format", "native"],
         &["tape", "follow", "latest"],
     ] {
-        let told = lab.run(arguments);
-        assert!(matches!(told.code, 0 | 1), "{what}: {arguments:?}: {}", told.stderr);
-        assert!(!told.stderr.contains("panicked"), "{what}: {arguments:?}: {}", told.stderr);
+        let output = lab.run(arguments);
+        assert!(matches!(output.code, 0 | 1), "{what}: {arguments:?}: {}", output.stderr);
+        assert!(!output.stderr.contains("panicked"), "{what}: {arguments:?}: {}", output.stderr);
     }
 }
 
 fn is_sound(lab: &Lab, what: &str) -> bool {
-    let told = lab.run(&["tape", "verify", "--json"]);
-    assert_eq!(told.stderr, "", "{what}");
-    let checked: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+    let output = lab.run(&["tape", "verify", "--json"]);
+    assert_eq!(output.stderr, "", "{what}");
+    let checked: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let sound = checked[0]["sound"] == true;
-    assert_eq!(told.code, i32::from(!sound), "{what}");
+    assert_eq!(output.code, i32::from(!sound), "{what}");
     sound
 }
 
@@ -89,11 +89,11 @@ fn the_intact_entries_of_a_damaged_tape_are_exported() {
     let middle = bytes.len() / 2;
     bytes[middle..middle + 100].fill(0);
     std::fs::write(&file, bytes).unwrap();
-    let told = lab.run(&["tape", "verify"]);
-    let words = String::from_utf8(told.stdout).unwrap();
-    assert!(told.code == 1 && words.contains("DAMAGED") && words.contains("entry"), "{words}");
-    let told = lab.run(&["tape", "export"]);
-    assert!(told.code == 1 && told.stderr.contains("left out"), "{}", told.stderr);
-    let left = told.stdout.split(|byte| *byte == b'\n').count() - 2;
+    let output = lab.run(&["tape", "verify"]);
+    let words = String::from_utf8(output.stdout).unwrap();
+    assert!(output.code == 1 && words.contains("DAMAGED") && words.contains("entry"), "{words}");
+    let output = lab.run(&["tape", "export"]);
+    assert!(output.code == 1 && output.stderr.contains("left out"), "{}", output.stderr);
+    let left = output.stdout.split(|byte| *byte == b'\n').count() - 2;
     assert!(left > before / 4 && left < before, "{left} of {before} entries are left");
 }

@@ -7,7 +7,7 @@ mod wrapped;
 
 use std::time::{Duration, Instant};
 
-pub(crate) use lab::{CommandOutput, DOWN, Entry, Lab, Recorded, UP, text};
+pub(crate) use lab::{CommandOutput, DOWN, Entry, ExportedTape, Lab, UP, text};
 pub(crate) use processes::{Process, kill, tree_of};
 pub(crate) use running::{Running, request};
 pub(crate) use wrapped::{Wrap, Wrapped, standing_alone};

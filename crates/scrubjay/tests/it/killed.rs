@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
-use crate::harness::{DOWN, Lab, Recorded, UP, Wrapped, kill};
+use crate::harness::{DOWN, ExportedTape, Lab, UP, Wrapped, kill};
 use crate::random::Random;
 
 /// How many recorders are killed on one data directory. A kill may also interrupt the sealing of earlier tapes.
@@ -28,19 +28,19 @@ struct Evidence {
 }
 
 /// Sends without a pause until nothing reads any more; meanwhile a process is killed at a random instant.
-fn talk_until_killed(wrapped: &mut Wrapped, target: Pid, random: &mut Random) -> Vec<u8> {
+fn send_until_killed(wrapped: &mut Wrapped, target: Pid, random: &mut Random) -> Vec<u8> {
     let life = Duration::from_micros(random.below(LIFE_US_MAX) as u64);
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            // Not to wait for anything: to strike at any instant.
+            // A random moment, because the kill may come at any instant; this waits for nothing.
             std::thread::sleep(life);
             kill(target, Signal::KILL);
         });
         let (mut number, mut sent_bytes) = (0, 0);
-        while wrapped.is_heard() {
+        while wrapped.reads_stdin() {
             let lines = some_lines(&mut number, random);
             sent_bytes += lines.len();
-            assert!(sent_bytes < LOAD_BYTES_MAX, "nobody was killed");
+            assert!(sent_bytes < LOAD_BYTES_MAX, "the process was not killed");
             wrapped.send(&lines);
         }
     });
@@ -60,14 +60,14 @@ fn some_lines(number: &mut u64, random: &mut Random) -> Vec<u8> {
 }
 
 /// Reads the tapes of one connection.
-fn read_in_order(lab: &Lab, ids: &BTreeSet<String>) -> Vec<Recorded> {
-    let mut tapes: Vec<Recorded> = ids.iter().map(|id| lab.export(id)).collect();
+fn read_in_order(lab: &Lab, ids: &BTreeSet<String>) -> Vec<ExportedTape> {
+    let mut tapes: Vec<ExportedTape> = ids.iter().map(|id| lab.export(id)).collect();
     tapes.sort_by_key(|tape| tape.header["part"].as_u64());
     tapes
 }
 
 /// Asserts that everything that was seen is on the tapes, in the same order.
-fn assert_on_tape(evidence: &Evidence, tapes: &[Recorded]) {
+fn assert_on_tape(evidence: &Evidence, tapes: &[ExportedTape]) {
     for (direction, seen) in [(UP, &evidence.server_received), (DOWN, &evidence.client_received)] {
         let taped: Vec<u8> = tapes.iter().flat_map(|tape| tape.wire(direction)).collect();
         let (name, seen_bytes, taped_bytes) = (&evidence.name, seen.len(), taped.len());
@@ -79,7 +79,7 @@ fn assert_on_tape(evidence: &Evidence, tapes: &[Recorded]) {
 }
 
 /// Kills one worker, proves that nothing was lost, and returns its tapes.
-fn kill_a_worker(lab: &Lab, round: u64, random: &mut Random) -> (Evidence, Vec<Recorded>) {
+fn kill_a_worker(lab: &Lab, round: u64, random: &mut Random) -> (Evidence, Vec<ExportedTape>) {
     let name = format!("round-{round}");
     let mut wrap = lab.wrap(&["tee", &lab.file(&name)]).with(&["--name", &name]);
     if round % 3 == 1 {
@@ -94,11 +94,11 @@ fn kill_a_worker(lab: &Lab, round: u64, random: &mut Random) -> (Evidence, Vec<R
     let mut client_received = Vec::new();
     if round.is_multiple_of(2) {
         // This one is killed while it works; some of the others are killed while they start.
-        wrapped.say("first");
+        wrapped.send_line("first");
         assert_eq!(wrapped.line().as_deref(), Some("first"));
         client_received.extend(b"first\n");
     }
-    client_received.extend(talk_until_killed(&mut wrapped, worker, random));
+    client_received.extend(send_until_killed(&mut wrapped, worker, random));
     assert_eq!(wrapped.exit_code(), 128 + 9, "{name}");
     wrapped.mark().await_gone();
     let evidence = Evidence { server_received: lab.read(&name), client_received, name };
@@ -120,7 +120,7 @@ fn a_worker_killed_under_load_loses_nothing() {
         assert!(states.iter().all(|state| state == "sealed"), "{states:?}");
         assert_eq!(lab.verify().len(), rounds.iter().map(|(_, tapes)| tapes.len()).sum::<usize>());
         for (evidence, before) in rounds {
-            let ids = before.iter().map(Recorded::id).collect();
+            let ids = before.iter().map(ExportedTape::id).collect();
             assert!(read_in_order(&lab, &ids) == before, "{} reads otherwise once sealed", evidence.name);
             seen_bytes += evidence.client_received.len();
         }
@@ -135,12 +135,12 @@ fn a_warden_killed_under_load_loses_nothing() {
         let lab = Lab::new();
         let name = format!("round-{round}");
         let mut wrapped = lab.wrap(&["tee", &lab.file("log")]).with(&["--name", &name]).start();
-        wrapped.say("first");
+        wrapped.send_line("first");
         assert_eq!(wrapped.line().as_deref(), Some("first"));
         let warden = wrapped.pid();
-        let heard = talk_until_killed(&mut wrapped, warden, &mut random);
+        let received = send_until_killed(&mut wrapped, warden, &mut random);
         wrapped.mark().await_gone();
-        let client_received = [b"first\n", heard.as_slice()].concat();
+        let client_received = [b"first\n", received.as_slice()].concat();
         let evidence = Evidence { name, server_received: lab.read("log"), client_received };
         let tapes = read_in_order(&lab, &lab.tape_ids());
         assert_on_tape(&evidence, &tapes);

@@ -19,14 +19,14 @@ fn converse(lab: &Lab, number: u32, gate: &Barrier) {
     wrapped.initialize();
     for first in (1..=CALLS).step_by(usize::try_from(WINDOW).unwrap()) {
         let ids = first..first + WINDOW;
-        let said: Vec<String> = ids
+        let requests: Vec<String> = ids
             .clone()
             .map(|id| {
                 let text = format!("{number}/{id}");
                 request(id, "tools/call", &json!({ "name": "echo", "arguments": { "text": text } }))
             })
             .collect();
-        wrapped.say(&said.join("\n"));
+        wrapped.send_line(&requests.join("\n"));
         for _ in ids {
             let answer = wrapped.message();
             let text = format!("{number}/{}", answer["id"]);

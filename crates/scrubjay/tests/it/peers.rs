@@ -57,12 +57,12 @@ fn relay_is_transparent(wrapped: &Run) {
 /// The host sent, received and reported the same on both routes.
 fn same_conversation(direct: &Run, wrapped: &Run, host: Host, server: Server) {
     let [was, is] = [direct, wrapped].map(|run| {
-        let said = transcript::mask(lines(&run.tap("a.in")), lines(&run.tap("a.out")), server);
-        (said, lines(&run.host_view(host)))
+        let masked = transcript::mask(lines(&run.tap("a.in")), lines(&run.tap("a.out")), server);
+        (masked, lines(&run.host_view(host)))
     });
-    assert_same_lines("what the client said, direct and wrapped", &was.0.client, &is.0.client);
-    assert_same_lines("what the server said, direct and wrapped", &was.0.server, &is.0.server);
-    assert_same_lines("what the host reports, direct and wrapped", &was.1, &is.1);
+    assert_same_lines("messages of the client, direct and wrapped", &was.0.client, &is.0.client);
+    assert_same_lines("messages of the server, direct and wrapped", &was.0.server, &is.0.server);
+    assert_same_lines("report of the host, direct and wrapped", &was.1, &is.1);
 }
 
 const TOOLS_LIST: Host = Host::Inspector(&["--method", "tools/list"]);

@@ -124,8 +124,9 @@ fn people_and_agents_share_progress_entries() {
 #[test]
 fn the_api_key_is_in_no_file_or_log() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let aloud = ScriptedAnswer::status(400, format!(r#"{{"error":{{"message":"bad key {KEY}"}}}}"#));
-    let model = runtime.block_on(ScriptedEndpoint::answering([aloud, ScriptedAnswer::text("Summed up.")]));
+    let echoing_key = ScriptedAnswer::status(400, format!(r#"{{"error":{{"message":"bad key {KEY}"}}}}"#));
+    let model =
+        runtime.block_on(ScriptedEndpoint::answering([echoing_key, ScriptedAnswer::text("Summed up.")]));
     for (url, sources) in
         [(model.url(), ["fallback", "model"]), ("http://127.0.0.1:9".to_owned(), ["fallback"; 2])]
     {
@@ -192,7 +193,7 @@ fn the_file_of_the_older_package_works_and_the_environment_wins() {
     assert_eq!(
         (summed_up(&[]), in_file.exists()),
         (json!("fallback"), false),
-        "a stranger's file moves nothing"
+        "an untrusted file has no effect"
     );
     assert!(run(scrubjay(home.path(), &["trust", "agent-progress.config.json", "--yes"])).status.success());
     assert_eq!((summed_up(&[]), in_file.exists()), (json!("model"), true));

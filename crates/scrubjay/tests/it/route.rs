@@ -39,14 +39,14 @@ fn an_invalid_file_is_reported_with_its_line() {
     let catalog = format!("{SET}/catalog.json");
     let cases = lab.file("cases.jsonl");
     std::fs::write(&cases, "{\"query\": \"q\", \"expected\": []}\n{\"query\": \"q\"}\n").unwrap();
-    let told = |catalog: &str, cases: &str| {
+    let error_of = |catalog: &str, cases: &str| {
         let output = eval(&lab, &["--catalog", catalog, "--cases", cases]);
         assert_eq!(output.status.code(), Some(1));
         assert!(output.stdout.is_empty());
         String::from_utf8(output.stderr).unwrap()
     };
-    let wrong = told(&catalog, &cases);
+    let wrong = error_of(&catalog, &cases);
     assert!(wrong.contains("cases.jsonl: line 2: a case must be"), "{wrong}");
-    let absent = told("/nowhere.json", &cases);
+    let absent = error_of("/nowhere.json", &cases);
     assert!(absent.contains("cannot read /nowhere.json"), "{absent}");
 }

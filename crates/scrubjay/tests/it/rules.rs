@@ -54,7 +54,7 @@ fn a_blocked_call_never_reaches_the_server() {
         assert_eq!(entry["jsonrpc_id"], "1");
     }
     assert_eq!(lab.tapes()[0]["unanswered"], 0);
-    let shown = String::from_utf8(lab.run_well(&["tape", "show", &tape.id()])).unwrap();
+    let shown = String::from_utf8(lab.run_ok(&["tape", "show", &tape.id()])).unwrap();
     assert!(shown.contains("blocked by no-echo"), "{shown}");
     let found = lab.json(&["tape", "search", "no-echo", "--json"]);
     assert_eq!(
@@ -77,7 +77,7 @@ fn the_tape_has_both_the_original_and_the_changed_call() {
     );
     wrapped.initialize();
     let came = call(1, "echo", r#"{ "debug":{} ,"x":1.10, "text" : "a foo","y":18446744073709551616}"#);
-    wrapped.say(&came);
+    wrapped.send_line(&came);
     let answer = wrapped.message();
     assert_eq!(answer["result"]["content"][0]["text"], "a bar", "{answer}");
     assert_eq!(wrapped.leave(), 0);
@@ -108,7 +108,7 @@ fn the_tape_has_both_the_original_and_the_changed_call() {
     // An import has the same marks as the export.
     let other = Lab::new();
     let file = other.file("export.jsonl");
-    std::fs::write(&file, lab.run_well(&["tape", "export", &tape.id(), "--format", "jsonl"])).unwrap();
+    std::fs::write(&file, lab.run_ok(&["tape", "export", &tape.id(), "--format", "jsonl"])).unwrap();
     assert_eq!(other.run(&["tape", "import", &file]).code, 0);
     assert_eq!(other.only_tape().entries, tape.entries);
     let found = lab.json(&["tape", "search", "type:original foo", "--json"]);
@@ -181,8 +181,8 @@ fn a_delayed_message_keeps_its_place() {
     wrapped.initialize();
     let lines = [call(1, "echo", r#"{"text":"first"}"#), call(2, "large", r#"{"bytes":9}"#)];
     wrapped.send(format!("{}\n{}\n", lines[0], lines[1]).as_bytes());
-    let heard = [wrapped.message(), wrapped.message()];
-    assert!(heard.iter().all(|answer| answer["result"].is_object()), "{heard:?}");
+    let reply = [wrapped.message(), wrapped.message()];
+    assert!(reply.iter().all(|answer| answer["result"].is_object()), "{reply:?}");
     assert_eq!(wrapped.leave(), 0);
     assert!(received(&lab).ends_with(&format!("{}\n{}\n", lines[0], lines[1])), "{}", received(&lab));
     let tape = lab.only_tape();
@@ -199,7 +199,7 @@ fn a_delay_ends_when_the_host_leaves() {
         let lab = Lab::new();
         let mut wrapped = start(&lab, &slow(direction, "60s"));
         wrapped.initialize();
-        wrapped.say(&call(1, "echo", r#"{"text":"never"}"#));
+        wrapped.send_line(&call(1, "echo", r#"{"text":"never"}"#));
         until_delayed(&lab);
         wrapped.close_stdout();
         assert_eq!(wrapped.leave(), 0, "{direction}");
@@ -225,7 +225,7 @@ fn a_delayed_message_is_only_on_tape_after_a_kill() {
     let lab = Lab::new();
     let mut wrapped = start(&lab, &slow("client_to_server", "60s"));
     wrapped.initialize();
-    wrapped.say(&call(1, "echo", r#"{"text":"never"}"#));
+    wrapped.send_line(&call(1, "echo", r#"{"text":"never"}"#));
     until_delayed(&lab);
     kill(wrapped.worker(), Signal::KILL);
     wrapped.wait();
@@ -246,12 +246,12 @@ fn rules_apply_to_messages_that_cannot_be_recorded() {
         // In blocks of 512 bytes.
         let mut wrapped = wrap.after("ulimit -f 16").start();
         let line = |method: &str| format!(r#"{{"id":1,"method":"{method}","params":{{"x":"{large}"}}}}"#);
-        wrapped.say(&line("bad"));
-        let heard = wrapped.line().unwrap();
-        assert!(heard.contains(if passes { r#""rule":"no""# } else { "--on-record-failure" }), "{heard}");
-        wrapped.say(&line("good"));
-        let heard = wrapped.line().unwrap();
-        assert_eq!(heard == line("good"), passes, "{mode}: {heard}");
+        wrapped.send_line(&line("bad"));
+        let reply = wrapped.line().unwrap();
+        assert!(reply.contains(if passes { r#""rule":"no""# } else { "--on-record-failure" }), "{reply}");
+        wrapped.send_line(&line("good"));
+        let reply = wrapped.line().unwrap();
+        assert_eq!(reply == line("good"), passes, "{mode}: {reply}");
         assert_eq!(wrapped.leave(), 0);
     }
 }
@@ -263,11 +263,11 @@ fn each_message_of_a_batch_is_judged() {
     let rules = json!([{ "name": "no", "match": { "direction": "client_to_server", "methods": ["bad"] }, "action": "block" }]);
     std::fs::write(&config, json!({ "recorder": { "rules": rules } }).to_string()).unwrap();
     let mut wrapped = lab.wrap(&["cat"]).with(&["--config", &config]).start();
-    wrapped.say(r#"[{"id":1,"method":"good","params":{"n":1e400}}, {"id":2,"method":"bad"}]"#);
-    let mut heard = [wrapped.line().unwrap(), wrapped.line().unwrap()];
-    heard.sort();
-    assert_eq!(heard[0], r#"[{"id":1,"method":"good","params":{"n":1e400}}]"#);
-    let answers: Value = serde_json::from_str(&heard[1]).unwrap();
+    wrapped.send_line(r#"[{"id":1,"method":"good","params":{"n":1e400}}, {"id":2,"method":"bad"}]"#);
+    let mut reply = [wrapped.line().unwrap(), wrapped.line().unwrap()];
+    reply.sort();
+    assert_eq!(reply[0], r#"[{"id":1,"method":"good","params":{"n":1e400}}]"#);
+    let answers: Value = serde_json::from_str(&reply[1]).unwrap();
     assert_eq!((&answers[0]["id"], answers.as_array().map(Vec::len)), (&json!(2), Some(1)));
     assert_eq!(wrapped.leave(), 0);
     let kinds: Vec<String> =
@@ -311,7 +311,7 @@ fn secrets_in_rules_and_in_changed_messages_reach_no_file() {
     assert_eq!(wrapped.leave(), 0);
     all_clean();
     let id = lab.only_tape().id();
-    clean("an export", &lab.run_well(&["tape", "export", &id, "--format", "jsonl"]));
+    clean("an export", &lab.run_ok(&["tape", "export", &id, "--format", "jsonl"]));
     assert_eq!(lab.only_tape().of_kind("original").count(), 1);
     let config = lab.file("rules.yaml");
     clean("the configuration as shown", &lab.run(&["config", "show", "--config", &config]).stdout);
@@ -321,7 +321,7 @@ fn secrets_in_rules_and_in_changed_messages_reach_no_file() {
 fn an_invalid_rule_is_reported_at_start() {
     let lab = Lab::new();
     let config = lab.file("c.yaml");
-    for (rule, told) in [
+    for (rule, problem) in [
         (
             "{ name: a, action: block, match: { where: [{ path: '$.a[', exists: true }] } }",
             "rules[0].match.where[0].path is not a JSONPath",
@@ -343,7 +343,7 @@ fn an_invalid_rule_is_reported_at_start() {
         for command in [&["wrap", "--", "cat"][..], &["serve", "--", "cat"]] {
             let answer = lab.run(&[&["--config", &config], command].concat());
             assert_ne!(answer.code, 0, "{command:?}");
-            let expected = format!("c.yaml:3: recorder.{told}");
+            let expected = format!("c.yaml:3: recorder.{problem}");
             assert!(answer.stderr.contains(&expected), "{expected}\n{}", answer.stderr);
         }
     }
@@ -355,9 +355,9 @@ fn wrap_does_not_start_without_its_rules_if_a_file_is_invalid() {
     let config = lab.file("c.yaml");
     let rule = "{ name: a, action: block }";
     std::fs::write(&config, format!("colour: blue\nrecorder: {{ rules: [{rule}] }}\n")).unwrap();
-    let told = lab.run(&["--config", &config, "wrap", "--", "cat"]);
-    assert_eq!(told.code, 1);
-    assert!(told.stderr.contains("c.yaml:1: colour is not a known key"), "{}", told.stderr);
+    let output = lab.run(&["--config", &config, "wrap", "--", "cat"]);
+    assert_eq!(output.code, 1);
+    assert!(output.stderr.contains("c.yaml:1: colour is not a known key"), "{}", output.stderr);
 }
 
 #[test]
@@ -376,9 +376,9 @@ fn an_untrusted_file_neither_adds_nor_removes_rules() {
         std::fs::write(project.path().join("scrubjay.yaml"), &theirs).unwrap();
         let script = format!("cd '{}'; export HOME='{home}' XDG_CONFIG_HOME=", project.path().display());
         let mut wrapped = lab.wrap(&["cat"]).after(&script).start();
-        wrapped.say(r#"{"id":1,"method":"good"}"#);
+        wrapped.send_line(r#"{"id":1,"method":"good"}"#);
         assert_eq!(wrapped.line().as_deref(), Some(r#"{"id":1,"method":"good"}"#), "{theirs}");
-        wrapped.say(r#"{"id":2,"method":"bad"}"#);
+        wrapped.send_line(r#"{"id":2,"method":"bad"}"#);
         assert!(wrapped.line().unwrap().contains(r#""rule":"mine""#), "{theirs}");
         assert_eq!(wrapped.leave(), 0);
     }

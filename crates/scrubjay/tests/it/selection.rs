@@ -7,7 +7,7 @@ use std::process::Command;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Lab, Recorded, Running, SCRUBJAY, kill, text, wait_for};
+use crate::harness::{ExportedTape, Lab, Running, SCRUBJAY, kill, text, wait_for};
 
 /// How a server is recorded.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,7 +65,7 @@ impl ConfiguredLab {
         assert_eq!(running.exit_code(), 0, "{}", running.stderr_text());
         drop(running);
         let named = self.lab.tapes().into_iter().filter(|tape| mode == Mode::Wrap || tape["name"] == "serve");
-        let tapes: Vec<Recorded> = named.map(|tape| self.lab.export(text(&tape["id"]))).collect();
+        let tapes: Vec<ExportedTape> = named.map(|tape| self.lab.export(text(&tape["id"]))).collect();
         self.lab.verify();
         RecordedConversation { tapes }
     }
@@ -78,7 +78,7 @@ fn greet(running: &mut Running) {
         "initialize",
         &json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client }),
     );
-    running.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+    running.send_line(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
 }
 
 fn converse(running: &mut Running, slow_ms: u64) {
@@ -94,7 +94,7 @@ fn converse(running: &mut Running, slow_ms: u64) {
 
 /// What was recorded of a conversation.
 struct RecordedConversation {
-    tapes: Vec<Recorded>,
+    tapes: Vec<ExportedTape>,
 }
 
 const GREETING: &str = "greeting";
@@ -106,9 +106,12 @@ impl RecordedConversation {
         let names = [GREETING, "list", "ping", "echo", "slow", "count", "fail"];
         let mut calls = BTreeSet::new();
         for (id, name) in ids.into_iter().zip(names) {
-            let said = self.client_leg().filter(|entry| entry["jsonrpc_id"] == id).count();
-            assert!(said == 0 || said == 2, "{name}: a request and its answer, or neither: {said}");
-            if said == 2 {
+            let messages = self.client_leg().filter(|entry| entry["jsonrpc_id"] == id).count();
+            assert!(
+                messages == 0 || messages == 2,
+                "{name}: a request and its answer, or neither: {messages}"
+            );
+            if messages == 2 {
                 calls.insert(name);
             }
         }
@@ -339,7 +342,7 @@ fn tapes_past_their_retention_are_removed() {
             running.exit_code();
             (!configured.lab.tape_ids().contains(&old)).then_some(())
         });
-        assert!(!configured.lab.tape_ids().is_empty(), "the newest is still there");
+        assert!(!configured.lab.tape_ids().is_empty(), "the newest tape is kept");
     }
 }
 
@@ -375,10 +378,10 @@ fn a_buffer_is_written_when_it_is_full_or_due() {
                 .find(|t| mode == Mode::Wrap || t["name"] == "serve")
                 .unwrap();
             let tape = configured.lab.export(text(&tape["id"]));
-            let said = tape
+            let recorded = tape
                 .of_kind("message")
                 .filter(|entry| String::from_utf8_lossy(&entry.payload).contains("c4n4ry"));
-            assert!(said.count() >= 2, "the buffer is written at the end: {mode:?} {performance}");
+            assert!(recorded.count() >= 2, "the buffer is written at the end: {mode:?} {performance}");
         }
         let configured =
             ConfiguredLab::new("recorder: { performance: { async_storage: true, flush_interval: 20ms } }");
@@ -395,7 +398,7 @@ fn a_tape_notes_that_a_crash_may_lose_buffered_messages() {
     let configured =
         ConfiguredLab::new("recorder: { performance: { async_storage: true, flush_interval: 20ms } }");
     let mut wrapped = configured.lab.wrap(&["cat"]).with(&["--config", &configured.config]).start();
-    wrapped.say(r#"{"jsonrpc":"2.0","method":"first"}"#);
+    wrapped.send_line(r#"{"jsonrpc":"2.0","method":"first"}"#);
     wait_for("the buffer to be written", || is_on_disk(&configured.lab, "first").then_some(()));
     kill(wrapped.worker(), Signal::KILL);
     wrapped.wait();
@@ -417,10 +420,10 @@ fn every_view_of_a_tape_reports_left_out_messages() {
     assert!(left_out >= 12, "{listed}");
     let wanted = format!("{left_out} messages");
     for command in [&["tape", "show"][..], &["tape", "stats"]] {
-        let shown = String::from_utf8(configured.lab.run_well(command)).unwrap();
+        let shown = String::from_utf8(configured.lab.run_ok(command)).unwrap();
         assert!(shown.contains(&wanted) && shown.contains("by sample"), "{command:?}: {shown}");
     }
-    let shown = String::from_utf8(configured.lab.run_well(&["tape", "show"])).unwrap();
+    let shown = String::from_utf8(configured.lab.run_ok(&["tape", "show"])).unwrap();
     assert!(shown.contains("recorded in part: sampling random"), "{shown}");
     let stats = configured.lab.json(&["tape", "stats", "--json"]);
     assert_eq!(stats["left_out"]["sample"]["messages"], left_out);
@@ -491,7 +494,7 @@ fn an_untrusted_project_cannot_disable_recording() {
     command.arg("--data").arg(lab.data()).args(["wrap", "--", "cat"]).current_dir(project.path());
     command.env("XDG_CONFIG_HOME", project.path().join("none")).env_remove("SCRUBJAY_DATA");
     let mut running = Running::start(&mut command);
-    running.say(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#);
+    running.send_line(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#);
     assert!(running.line().is_some());
     running.close_stdin();
     assert_eq!(running.exit_code(), 0);

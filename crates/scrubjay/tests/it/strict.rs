@@ -28,7 +28,7 @@ fn only_unambiguous_lines_reach_the_server() {
     ];
     wrapped.send(sent.concat().as_bytes());
     wrapped.close_stdin();
-    let told: Vec<Value> = String::from_utf8(wrapped.rest())
+    let refusals: Vec<Value> = String::from_utf8(wrapped.rest())
         .unwrap()
         .lines()
         .map(|line| serde_json::from_str(line).expect("a refusal is JSON"))
@@ -37,9 +37,9 @@ fn only_unambiguous_lines_reach_the_server() {
     let received = "{\"method\":\"a\"}\n\n {\"method\" : \"b\"}\t\n{\"method\":\"c\",\"params\":{\"x\":\"\\u2028\"}}\n{\"method\":\"last\"}\n";
     assert_eq!(String::from_utf8_lossy(&lab.read("log")), received);
     let refused: Vec<(Value, Value)> =
-        told.iter().map(|told| (told["id"].clone(), told["error"]["data"]["rule"].clone())).collect();
+        refusals.iter().map(|one| (one["id"].clone(), one["error"]["data"]["rule"].clone())).collect();
     let expected = [(json!(null), "strict/json"), (json!(7), "strict/line-end"), (json!(9), "strict/json")];
-    assert_eq!(refused, expected.map(|(id, why)| (id, json!(why))), "{told:?}");
+    assert_eq!(refused, expected.map(|(id, why)| (id, json!(why))), "{refusals:?}");
     let tape = lab.only_tape();
     let noted: Vec<&str> = tape
         .messages(UP)
@@ -52,7 +52,7 @@ fn only_unambiguous_lines_reach_the_server() {
     assert_eq!(changed.json["original_message"], sent[4].trim_end());
     // The original lines, with their line ends.
     assert_eq!(tape.entries[0].json["terminator"], "crlf");
-    let shown = String::from_utf8(lab.run_well(&["tape", "show", &tape.id()])).unwrap();
+    let shown = String::from_utf8(lab.run_ok(&["tape", "show", &tape.id()])).unwrap();
     assert!(shown.contains("refused by strict/line-end"), "{shown}");
     lab.verify();
 }

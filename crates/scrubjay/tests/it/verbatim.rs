@@ -4,7 +4,7 @@
 
 use proptest::prelude::*;
 
-use crate::harness::{DOWN, Lab, Recorded, UP};
+use crate::harness::{DOWN, ExportedTape, Lab, UP};
 
 const MIB: usize = 1 << 20;
 
@@ -55,7 +55,7 @@ fn odd_lines() -> Vec<OddLine> {
 }
 
 /// Sends pieces through `tee`, and proves that all of it arrived everywhere.
-fn relay(pieces: &[&[u8]]) -> Recorded {
+fn relay(pieces: &[&[u8]]) -> ExportedTape {
     let lab = Lab::new();
     let mut wrapped = lab.wrap(&["tee", &lab.file("log")]).start();
     for piece in pieces {
@@ -69,12 +69,12 @@ fn relay(pieces: &[&[u8]]) -> Recorded {
     assert_same("the client received", &sent, &received);
     let tapes = lab.tapes();
     if sent.is_empty() {
-        assert!(tapes.is_empty(), "nothing was said: {tapes:?}");
-        return Recorded { header: serde_json::Value::Null, entries: Vec::new() };
+        assert!(tapes.is_empty(), "nothing was sent: {tapes:?}");
+        return ExportedTape { header: serde_json::Value::Null, entries: Vec::new() };
     }
     let recorded = lab.only_tape();
-    assert_same("the tape holds of the client", &sent, &recorded.wire(UP));
-    assert_same("the tape holds of the server", &sent, &recorded.wire(DOWN));
+    assert_same("the tape has from the client", &sent, &recorded.wire(UP));
+    assert_same("the tape has from the server", &sent, &recorded.wire(DOWN));
     lab.verify();
     recorded
 }

@@ -22,7 +22,7 @@ fn serve(lab: &Lab, ledger: &Path, first: &str) -> Running {
     let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {},
         "clientInfo": { "name": "faults", "version": "1" } });
     assert!(gateway.ask(0, "initialize", &hello)["result"].is_object());
-    gateway.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+    gateway.send_line(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
     gateway
 }
 

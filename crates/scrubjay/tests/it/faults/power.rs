@@ -12,8 +12,8 @@ fn watch(lab: &Lab, worker: rustix::process::Pid) -> Running {
     command.args(["-f", "-y", "-s", "40", "-o", &lab.file("trace"), "-p", &worker.to_string(), "-e"]);
     command.arg("trace=fsync,fdatasync,rename,unlink,write,pwrite64");
     let mut tracer = Running::start(&mut command);
-    let told = tracer.complaint("attach");
-    assert!(told.contains("attached"), "strace may not trace: {told}");
+    let output = tracer.await_stderr("attach");
+    assert!(output.contains("attached"), "strace may not trace: {output}");
     tracer
 }
 

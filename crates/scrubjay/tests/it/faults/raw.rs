@@ -25,7 +25,7 @@ fn failed_raw_system_calls_leave_workspace_files_complete() {
             served.story(&format!("{call}-{number}"));
             drop(tracer);
             served.everything_works(&injection);
-            served.files_hold_what_they_may(&injection);
+            served.check_files(&injection);
         }
     }
     served.finish();

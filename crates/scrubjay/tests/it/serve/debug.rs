@@ -92,12 +92,12 @@ fn both_sockets_report_events_as_they_happen() {
     let (mut logs, mut trace) = (gateway.follow("/ws/logs"), gateway.follow("/ws/mcptrace"));
     assert_eq!(gateway.get("/api/status")["mcptrace"]["followers"], 1);
     gateway.call("echo", &json!({ "text": "while it happens" }));
-    let heard: Vec<Value> = (0..4).map(|_| trace.hear_call()).collect();
-    assert_eq!(names(&heard, "backendId"), ["", "sample", "sample", ""], "{heard:?}");
-    assert_eq!(heard[0]["paramsOrResult"]["arguments"]["text"], "while it happens");
+    let received: Vec<Value> = (0..4).map(|_| trace.receive_call()).collect();
+    assert_eq!(names(&received, "backendId"), ["", "sample", "sample", ""], "{received:?}");
+    assert_eq!(received[0]["paramsOrResult"]["arguments"]["text"], "while it happens");
     gateway.task("echo the text hello back to me");
     loop {
-        let line = logs.hear().unwrap();
+        let line = logs.receive().unwrap();
         assert!(line["level"].is_string() && line["timestamp"].is_u64(), "{line}");
         if line["message"] == "a task was not routed" {
             break;
@@ -106,7 +106,7 @@ fn both_sockets_report_events_as_they_happen() {
     drop((logs, trace));
     // A follower that left does not affect the others.
     gateway.call("echo", &json!({ "text": "again" }));
-    until("they are forgotten", || gateway.get("/api/status")["mcptrace"]["followers"] == 0);
+    until("the followers are removed", || gateway.get("/api/status")["mcptrace"]["followers"] == 0);
 }
 
 const PATHS: [&str; 8] = [
@@ -120,8 +120,8 @@ const PATHS: [&str; 8] = [
     "/ws/mcptrace",
 ];
 
-/// Returns the other headers that a request to this path needs to be accepted, and the status that it then gets.
-fn welcome(path: &str) -> (&'static [(&'static str, &'static str)], u16) {
+/// Returns the other headers that a request to this path needs to be accepted, and the status of the answer.
+fn accepted(path: &str) -> (&'static [(&'static str, &'static str)], u16) {
     if path.starts_with("/ws/") {
         let upgrade = &[
             ("Connection", "Upgrade"),
@@ -141,7 +141,7 @@ fn a_foreign_host_is_refused() {
     let bearer = format!("Bearer {}", gateway.token);
     let port = gateway.address.rsplit_once(':').unwrap().1;
     for path in PATHS {
-        let (upgrade, status) = welcome(path);
+        let (upgrade, status) = accepted(path);
         let asked = |host: &str| {
             gateway
                 .ask("GET", path, &[upgrade, &[("Host", host), ("Authorization", &bearer)]].concat())
@@ -164,16 +164,16 @@ fn a_page_of_another_origin_is_refused() {
     let bearer = format!("Bearer {}", gateway.token);
     let own = format!("http://{}", gateway.address);
     for path in PATHS {
-        let (upgrade, status) = welcome(path);
+        let (upgrade, status) = accepted(path);
         let asked = |name: &str, value: &str| {
             let headers = [("Host", gateway.address.as_str()), ("Authorization", &bearer), (name, value)];
             gateway.ask("GET", path, &[upgrade, &headers].concat())
         };
         assert_eq!(asked("Origin", &own).status, status, "{path}");
         for foreign in ["https://evil.example", "null", "http://localhost:1", "http://127.0.0.1"] {
-            let told = asked("Origin", foreign);
-            assert_eq!(told.status, 403, "{path} from {foreign}");
-            assert!(told.header("access-control-allow-origin").is_none());
+            let answer = asked("Origin", foreign);
+            assert_eq!(answer.status, 403, "{path} from {foreign}");
+            assert!(answer.header("access-control-allow-origin").is_none());
         }
         assert_eq!(asked("Sec-Fetch-Site", "cross-site").status, 403, "{path}");
         assert_eq!(asked("Sec-Fetch-Site", "none").status, status, "{path}");
@@ -187,10 +187,10 @@ fn requests_without_the_token_are_refused() {
     let (host, token) = (("Host", gateway.address.as_str()), gateway.token.as_str());
     let wrong = format!("Bearer {token}x");
     for path in PATHS {
-        let (upgrade, _) = welcome(path);
+        let (upgrade, _) = accepted(path);
         for headers in [&[host][..], &[host, ("Authorization", &wrong)], &[host, ("Authorization", token)]] {
-            let told = gateway.ask("GET", path, &[upgrade, headers].concat());
-            assert_eq!((told.status, told.header("www-authenticate")), (401, Some("Bearer")), "{path}");
+            let answer = gateway.ask("GET", path, &[upgrade, headers].concat());
+            assert_eq!((answer.status, answer.header("www-authenticate")), (401, Some("Bearer")), "{path}");
         }
         let bearer = format!("Bearer {token}");
         assert_eq!(gateway.ask("POST", path, &[host, ("Authorization", &bearer)]).status, 405, "{path}");
@@ -198,7 +198,7 @@ fn requests_without_the_token_are_refused() {
     assert_eq!(gateway.ask("GET", &format!("/api/config?token={token}"), &[host]).status, 401);
     let mut browser = gateway.follow_without_header(&format!("/ws/mcptrace?token={token}"));
     gateway.call("echo", &json!({ "text": "for a browser" }));
-    assert_eq!(browser.hear_call()["paramsOrResult"]["arguments"]["text"], "for a browser");
+    assert_eq!(browser.receive_call()["paramsOrResult"]["arguments"]["text"], "for a browser");
 }
 
 #[test]
@@ -216,39 +216,39 @@ fn no_endpoint_shows_a_secret() {
     );
     gateway.call("fail", &json!({ "message": format!("token={SECRET} {KEY}") }));
     gateway.task(&format!("echo {KEY} back to me"));
-    let mut heard = String::new();
-    while !heard.contains("could not determine") {
-        heard += &trace.hear().unwrap().to_string();
+    let mut received = String::new();
+    while !received.contains("could not determine") {
+        received += &trace.receive().unwrap().to_string();
     }
-    assert!(heard.contains("\"seen\""), "{heard}");
-    let told: Vec<String> = ["status", "backends", "config", "logs?limit=1000", "mcptrace?limit=1000"]
+    assert!(received.contains("\"seen\""), "{received}");
+    let shown: Vec<String> = ["status", "backends", "config", "logs?limit=1000", "mcptrace?limit=1000"]
         .iter()
         .map(|path| gateway.get(&format!("/api/{path}")).to_string())
-        .chain([heard])
+        .chain([received])
         .collect();
-    for text in &told {
+    for text in &shown {
         assert!(!text.contains("canary") && !text.contains(SECRET), "{text}");
     }
-    assert!(told[1].contains("it said: ") && told[1].contains("[redacted:"), "{}", told[1]);
-    assert!(told[2].contains("\"seen\"") && told[4].contains("[redacted:"), "{told:?}");
+    assert!(shown[1].contains("it said: ") && shown[1].contains("[redacted:"), "{}", shown[1]);
+    assert!(shown[2].contains("\"seen\"") && shown[4].contains("[redacted:"), "{shown:?}");
 }
 
 #[test]
 fn a_slow_follower_is_disconnected_and_delays_no_call() {
     let mut gateway = start(&[]);
     gateway.open();
-    let deaf = gateway.follow("/ws/mcptrace");
+    let paused = gateway.follow("/ws/mcptrace");
     let text = "x".repeat(30_000);
     // More than fits into the queue and the sockets; every call is still answered.
-    until("it is let go", || {
+    until("the slow follower is disconnected", || {
         assert_eq!(gateway.call("echo", &json!({ "text": text }))["result"]["isError"], false);
         gateway.get("/api/status")["mcptrace"]["followers"] == 0
     });
-    drop(deaf);
+    drop(paused);
     let kept = gateway.get("/api/mcptrace?limit=1000").to_string();
     assert!(kept.len() <= 9 << 20, "{} bytes are kept", kept.len());
-    let loud = gateway.follow("/ws/logs");
-    loud.talk_until_it_is_over();
+    let talking = gateway.follow("/ws/logs");
+    talking.send_until_closed();
     assert_eq!(gateway.call("echo", &json!({ "text": "fine" }))["result"]["isError"], false);
 }
 
@@ -263,7 +263,7 @@ fn followers_and_connections_are_limited() {
     // A connection beyond the limit is closed at once and not read; otherwise it would wait for a request.
     let mut last = idle.last().unwrap();
     last.set_read_timeout(Some(DEADLINE)).unwrap();
-    assert!(matches!(std::io::Read::read(&mut last, &mut [0]), Ok(0)), "there is an end to it");
+    assert!(matches!(std::io::Read::read(&mut last, &mut [0]), Ok(0)), "the connection is closed");
     assert_eq!(gateway.call("echo", &json!({ "text": "fine" }))["result"]["isError"], false);
     drop(idle);
     let status = || gateway.try_status("/api/status");
@@ -274,7 +274,7 @@ fn followers_and_connections_are_limited() {
 fn too_many_requests_get_429() {
     let gateway = start(&[]);
     let status = || gateway.try_status("/api/status");
-    until("nobody asks without end", || (0..500).any(|_| status() == Some(429)));
+    until("requests are refused with 429", || (0..500).any(|_| status() == Some(429)));
 }
 
 #[test]
@@ -282,8 +282,8 @@ fn a_client_can_enable_the_endpoints_with_its_options() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let mut gateway = with_options(&json!({ "DEBUG_PORT": port }));
-    assert!(gateway.said("cannot start the debug endpoints on 127.0.0.1"), "a port in use is reported");
-    assert_eq!(gateway.call("echo", &json!({ "text": "all the same" }))["result"]["isError"], false);
+    assert!(gateway.has_logged("cannot start the debug endpoints on 127.0.0.1"), "a port in use is reported");
+    assert_eq!(gateway.call("echo", &json!({ "text": "still works" }))["result"]["isError"], false);
     drop(taken);
     let mut gateway = with_options(&json!({ "DEBUG_PORT": port }));
     gateway.find();
@@ -302,6 +302,6 @@ fn a_client_can_enable_the_endpoints_with_its_options() {
 fn the_endpoints_are_off_by_default() {
     let mut gateway = with_options(&Value::Null);
     gateway.call("echo", &json!({ "text": "x" }));
-    assert!(!gateway.said("debug endpoints"));
+    assert!(!gateway.has_logged("debug endpoints"));
     assert!(!gateway.data().join("debug").exists());
 }

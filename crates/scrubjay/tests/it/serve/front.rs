@@ -172,11 +172,11 @@ fn a_session_lasts_until_it_is_deleted() {
     assert!(busy.event().is_some());
     assert_eq!(session.delete().status, 200);
     while let Some(event) = busy.event() {
-        assert_ne!(event.message["id"], 6, "no answer comes after the end of the session");
+        assert_ne!(event.message["id"], 6, "there is no answer after the end of the session");
     }
     assert_eq!(session.post(&list).status, 404);
     assert_eq!(session.delete().status, 404);
-    assert!(other.post(&list).json()["result"]["tools"].is_array(), "the other session lives on");
+    assert!(other.post(&list).json()["result"]["tools"].is_array(), "the other session is still open");
 }
 
 #[test]
@@ -238,15 +238,15 @@ fn disconnecting_cancels_calls_of_modern_clients_only() {
     let scratch = scratch();
     let backend = tapped(scratch.path(), fixture(&[]));
     let served = Served::start(&scratch.path().join("data"), &[], &backend);
-    let heard = || std::fs::read_to_string(scratch.path().join("backend.in")).unwrap_or_default();
+    let received = || std::fs::read_to_string(scratch.path().join("backend.in")).unwrap_or_default();
     let target = served.target().with("MCP-Protocol-Version", "2026-07-28");
     let target = target.with("Mcp-Method", "tools/call").with("Mcp-Name", "test_reconnection");
     // The client leaves before the first byte of the answer.
     let slow = json!({ "name": "test_reconnection", "arguments": { "seconds": 60 } });
     let leaving = target.begin("POST", &modern(1, "tools/call", &slow).to_string());
-    until("the backend is asked", || heard().contains("test_reconnection"));
+    until("the backend is asked", || received().contains("test_reconnection"));
     drop(leaving);
-    until("the backend is called off", || heard().matches("notifications/cancelled").count() == 1);
+    until("the backend gets the cancellation", || received().matches("notifications/cancelled").count() == 1);
     // A listener leaves in the middle of a stream, and the gateway still answers.
     let listen = modern(2, "subscriptions/listen", &json!({ "notifications": { "toolsListChanged": true } }));
     let mut listening = post_modern(&served.target(), &listen);
@@ -256,14 +256,18 @@ fn disconnecting_cancels_calls_of_modern_clients_only() {
     // A legacy client that disconnects has cancelled nothing.
     let session = open_session(&served.target());
     let leaving = session.begin("POST", &call(3, "test_reconnection", &json!({ "seconds": 1.25 })));
-    until("the backend is asked", || heard().contains("1.25"));
+    until("the backend is asked", || received().contains("1.25"));
     drop(leaving);
     let answered = || std::fs::read_to_string(scratch.path().join("backend.out")).unwrap_or_default();
     until("the backend answers", || answered().contains("Reconnection test completed"));
-    assert_eq!(heard().matches("notifications/cancelled").count(), 1, "only the modern call was called off");
+    assert_eq!(
+        received().matches("notifications/cancelled").count(),
+        1,
+        "only the modern call was cancelled"
+    );
     // If a client ends its session, its server ends.
     let _leaving = session.begin("POST", &call(4, "test_reconnection", &json!({ "seconds": 61.5 })));
-    until("the backend is asked", || heard().contains("61.5"));
+    until("the backend is asked", || received().contains("61.5"));
     let pids = std::fs::read_to_string(scratch.path().join("backend.pid")).expect("servers were started");
     let its_own = format!("/proc/{}", pids.lines().last().expect("the client's own came last"));
     assert!(std::path::Path::new(&its_own).exists());
@@ -277,14 +281,14 @@ fn a_slow_answer_comes_on_a_stream_that_can_be_resumed_from_its_start() {
     let session = open_session(&served.target());
     let mut slow = session.begin("POST", &call(2, "test_reconnection", &json!({ "seconds": 0.5 })));
     let mut head = [0; 2048];
-    let mut heard = String::new();
-    while !heard.contains("\ndata: \n\n") {
+    let mut received = String::new();
+    while !received.contains("\ndata: \n\n") {
         let read = std::io::Read::read(&mut slow, &mut head).expect("it is open");
-        assert!(read > 0, "{heard}");
-        heard += std::str::from_utf8(&head[..read]).expect("text");
+        assert!(read > 0, "{received}");
+        received += std::str::from_utf8(&head[..read]).expect("text");
     }
-    let field = |name: &str| heard.lines().find_map(|line| line.strip_prefix(name));
-    assert_eq!(field("retry: "), Some("1000"), "{heard}");
+    let field = |name: &str| received.lines().find_map(|line| line.strip_prefix(name));
+    assert_eq!(field("retry: "), Some("1000"), "{received}");
     let event = field("id: ").expect("an id").to_owned();
     drop(slow);
     let resumed = session.clone().with("Last-Event-ID", &event).get().messages();

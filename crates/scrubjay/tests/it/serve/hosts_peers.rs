@@ -110,8 +110,8 @@ fn converse(host: Host, peers: &Path, directory: &Path, routes: &[Route]) -> Hos
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     };
-    let (stdout, stderr, heard) = (&printed.stdout, &printed.stderr, model.heard());
-    assert!(output.status.success(), "{host:?}: {}\n{stdout}\n{stderr}\n{heard}", output.status);
+    let (stdout, stderr, requests) = (&printed.stdout, &printed.stderr, model.requests());
+    assert!(output.status.success(), "{host:?}: {}\n{stdout}\n{stderr}\n{requests}", output.status);
     printed
 }
 

@@ -116,7 +116,7 @@ impl Target {
     pub(super) fn begin(&self, method: &str, body: &str) -> TcpStream {
         let mut stream = TcpStream::connect(&self.address).expect("the gateway listens");
         // A size of our own: the system would let the buffer grow, on some machines to tens of megabytes, and a client
-        // that does not read would hold up nobody.
+        // that does not read would not block the sender.
         set_socket_recv_buffer_size(&stream, RECEIVE_BYTES).expect("a socket has a buffer");
         stream.set_read_timeout(Some(DEADLINE)).expect("a timeout can be set");
         self.write(&mut stream, method, body.as_bytes());
@@ -187,7 +187,7 @@ impl Reply {
     }
 
     /// Reads the answer in its original spelling: the only message, or, if it was slow, the last one of a stream.
-    pub(super) fn said(self) -> String {
+    pub(super) fn raw_answer(self) -> String {
         let is_stream = self.is_stream();
         let body = self.text();
         if !is_stream {

@@ -1,4 +1,4 @@
-//! Attacks on the gateway's memory and connections: its peak, who else is served meanwhile, and what is on tape.
+//! Attacks on the gateway's memory and connections: the peak, the calls of other clients meanwhile, and the notes on tape.
 //!
 //! The attacks are in `tests/bombs`, which also runs them at full size; here the configuration lowers the limits,
 //! and the attacks are smaller accordingly.
@@ -13,9 +13,8 @@ fn survives(bomb: &str) {
         .args(["-B", &text(&script), env!("CARGO_BIN_EXE_scrubjay"), "--small", bomb])
         .output()
         .expect("python3 starts");
-    let (said, complained) =
-        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && said.contains("peak"), "{said}\n{complained}");
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && stdout.contains("peak"), "{stdout}\n{stderr}");
 }
 
 #[test]

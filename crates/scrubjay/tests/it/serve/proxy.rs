@@ -116,11 +116,15 @@ fn a_session_belongs_to_the_token_that_opened_it() {
         }
     }
     assert_eq!(upstream.asked().len(), asked, "the request does not reach the server");
-    assert_eq!(bob.clone().with("X-Again", "1").post(&hello).status, 502, "the session is another's");
+    assert_eq!(
+        bob.clone().with("X-Again", "1").post(&hello).status,
+        502,
+        "the session belongs to another token"
+    );
     let anna = anna.with("Mcp-Session-Id", "s-anna");
     assert_eq!(anna.post(&list).status, 200);
     assert_eq!(anna.delete().status, 200);
-    assert_eq!(anna.post(&list).status, 404, "it is over");
+    assert_eq!(anna.post(&list).status, 404, "the session has ended");
     drop(served);
     let recorded = recorded(directory.path());
     assert!(recorded.contains("session_principal") && recorded.contains("unknown session"), "{recorded}");
@@ -162,12 +166,12 @@ fn mirrored_headers_follow_changes_by_rules() {
     // It is unknown which of the two arguments the header repeats.
     assert_eq!(call("get", json!({ "region": "eu", "lang": "eu" }), "eu"), 400);
     assert_eq!(call("put", json!({ "region": "us" }), "eu"), 400);
-    let said = |asked: &UpstreamRequest| {
+    let mirrored = |asked: &UpstreamRequest| {
         ["mcp-method", "mcp-name", "mcp-param-region"].map(|name| asked.header(name).map(str::to_owned))
     };
-    let said: Vec<_> = upstream.asked().iter().map(said).collect();
+    let mirrored: Vec<_> = upstream.asked().iter().map(mirrored).collect();
     let expected = [["tools/call", "get", "us"], ["tools/call", "good", "eu"]];
-    assert_eq!(said, expected.map(|all| all.map(|value| Some(value.to_owned()))));
+    assert_eq!(mirrored, expected.map(|all| all.map(|value| Some(value.to_owned()))));
 }
 
 #[test]

@@ -18,8 +18,8 @@ fn greet(gateway: &mut Running) -> Value {
     gateway.ask(1, "initialize", &hello)
 }
 
-fn echo(gateway: &mut Running, id: u64, said: &str) -> Value {
-    gateway.ask(id, "tools/call", &json!({ "name": "echo", "arguments": { "text": said } }))
+fn echo(gateway: &mut Running, id: u64, text_sent: &str) -> Value {
+    gateway.ask(id, "tools/call", &json!({ "name": "echo", "arguments": { "text": text_sent } }))
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn unrecordable_messages_are_forwarded_only_if_configured() {
         let greeted = greet(&mut gateway);
         assert_eq!(greeted["result"].is_object(), moves_on, "{config}: {greeted}");
         if moves_on {
-            assert_eq!(echo(&mut gateway, 2, "heard")["result"]["content"][0]["text"], "heard");
+            assert_eq!(echo(&mut gateway, 2, "forwarded")["result"]["content"][0]["text"], "forwarded");
         } else {
             assert!(text(&greeted["error"]["message"]).contains("record"), "{greeted}");
         }

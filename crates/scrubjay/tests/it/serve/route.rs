@@ -132,10 +132,10 @@ fn a_task_without_a_call_gets_a_code_and_a_reason() {
     let answers: Vec<ScriptedAnswer> = script.iter().flat_map(|(answers, ..)| answers.clone()).collect();
     let model = Model::answering(&answers);
     let mut routing = Routing::start(Some(&model), &[]).opened();
-    for (_, reason, told) in &script {
+    for (_, reason, explanation) in &script {
         let error = &routing.task(TASK)["error"];
         let message = error["message"].as_str().unwrap_or_default();
-        let expected = format!("AI orchestrator could not determine an action for your query. {told}");
+        let expected = format!("AI orchestrator could not determine an action for your query. {explanation}");
         assert_eq!((&error["code"], &error["data"]["reason"]), (&json!(-32000), &json!(reason)), "{error}");
         assert!(message.starts_with(&expected), "{message}");
         assert_eq!(
@@ -208,18 +208,18 @@ fn rules_apply_to_requests_that_the_gateway_answers_itself() {
     assert!(log.contains("applies to nothing") && log.contains("idle-rule"), "{log}");
     // On tape the rule is noted at the client's own request, as it is at a request to a backend.
     let tape = entries(&data, "serve");
-    let mut told = Vec::new();
+    let mut applied = Vec::new();
     for entry in tape.iter().filter(|entry| entry["intercepted"] == true) {
         assert_eq!(entry["interception"], json!(["blocked"]), "{entry}");
         let asked = tape.iter().find(|asked| asked["entry"] == entry["operation"]).expect("an operation");
         assert_eq!((&asked["direction"], asked.get("via")), (&json!("client_to_server"), None));
         let rule = entry["applied_rules"][0].as_str().unwrap_or_default();
-        told.push((entry["via"].as_str().unwrap_or_default(), rule));
+        applied.push((entry["via"].as_str().unwrap_or_default(), rule));
     }
     let both = |via, rule| [(via, rule), (via, rule)];
     let expected = [both("router", "no-task"), both("router", "no-method")].concat();
     let expected = [&expected[..], &[("router", "no-find")], &both("scrubjay", "no-ping")].concat();
-    assert_eq!(told, [&expected[..], &both("scrubjay", "no-level")].concat());
+    assert_eq!(applied, [&expected[..], &both("scrubjay", "no-level")].concat());
 }
 
 #[test]

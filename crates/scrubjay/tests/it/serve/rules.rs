@@ -30,7 +30,7 @@ fn start(directory: &Path, rules: &Value, backends: &Value) -> Piped {
     command.args(["serve", "--toolsets", "none", "--log-level", "warn"]);
     let mut piped = Piped::started(command);
     piped.ask(&initialize(1));
-    piped.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    piped.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
     piped
 }
 
@@ -61,7 +61,7 @@ fn each_action_takes_effect_and_is_recorded() {
     let blocked = call(&mut piped, 10, "one__fail", &json!({}));
     assert_eq!(blocked["error"], json!({ "code": -32050, "message": "no", "data": { "rule": "no-fail" } }));
     let other = call(&mut piped, 11, "two__fail", &json!({}));
-    assert_eq!(other["result"]["isError"], true, "another backend is another matter: {other}");
+    assert_eq!(other["result"]["isError"], true, "the rule is about one backend: {other}");
     assert_eq!(answer_text(&call(&mut piped, 12, "one__slow", &json!({ "ms": 60_000 }))), "canned");
     let changed = call(&mut piped, 13, "one__echo", &json!({ "text": "a foo" }));
     assert_eq!((answer_text(&changed), &changed["result"]["content"][0]["extra"]), ("a bar", &json!(1)));
@@ -163,20 +163,20 @@ import json, sys
 def say(**members):
     print(json.dumps({"jsonrpc": "2.0", **members}), flush=True)
 for line in sys.stdin:
-    heard = json.loads(line)
-    if heard.get("id") == "q":
-        say(id=call, result={"content": [{"type": "text", "text": json.dumps(heard.get("result", heard.get("error")))}]})
-    elif heard.get("method") == "tools/call":
-        call = heard["id"]
+    received = json.loads(line)
+    if received.get("id") == "q":
+        say(id=call, result={"content": [{"type": "text", "text": json.dumps(received.get("result", received.get("error")))}]})
+    elif received.get("method") == "tools/call":
+        call = received["id"]
         say(method="notifications/message", params={"level": "error", "data": "gossip"})
         say(id="q", method="sampling/createMessage", params={"messages": [], "maxTokens": 1})
-    elif "id" in heard:
+    elif "id" in received:
         known = {
             "initialize": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}, "logging": {}}, "serverInfo": {"name": "a", "version": "1"}},
             "tools/list": {"tools": [{"name": "ask", "inputSchema": {"type": "object"}}]},
         }
-        result = known.get(heard["method"])
-        say(id=heard["id"], **({"result": result} if result else {"error": {"code": -32601, "message": "no"}}))
+        result = known.get(received["method"])
+        say(id=received["id"], **({"result": result} if result else {"error": {"code": -32601, "message": "no"}}))
 "#;
 
 #[test]
@@ -201,15 +201,15 @@ fn rules_apply_to_requests_and_notifications_of_a_backend() {
         let asker = json!({ "id": "asker", "type": "stdio", "command": "python3", "args": ["-c", ASKER] });
         let mut piped = start(scratch.path(), &json!([rule, hush]), &json!([asker]));
         let params = json!({ "name": "ask", "arguments": {} });
-        piped.say(&json!({ "jsonrpc": "2.0", "id": 10, "method": "tools/call", "params": params }));
-        let mut heard = piped.hear();
-        if heard["method"] == "sampling/createMessage" {
-            piped.say(&json!({ "jsonrpc": "2.0", "id": heard["id"], "result": { "model": "m" } }));
-            heard = piped.hear();
+        piped.send(&json!({ "jsonrpc": "2.0", "id": 10, "method": "tools/call", "params": params }));
+        let mut received = piped.receive();
+        if received["method"] == "sampling/createMessage" {
+            piped.send(&json!({ "jsonrpc": "2.0", "id": received["id"], "result": { "model": "m" } }));
+            received = piped.receive();
         }
-        assert!(answer_text(&heard).contains(expected), "{rule}: {heard}");
-        let (_, heard) = piped.finish();
-        assert!(!heard.concat().contains("gossip"), "{heard:?}");
+        assert!(answer_text(&received).contains(expected), "{rule}: {received}");
+        let (_, received) = piped.finish();
+        assert!(!received.concat().contains("gossip"), "{received:?}");
         let tape = entries(&scratch.path().join("data"), "serve");
         let hushed = tape.iter().find(|e| e["applied_rules"] == json!(["hush"])).expect("it is on tape");
         assert_eq!((&hushed["interception"], &hushed["via"]), (&json!(["blocked"]), &json!("asker")));
@@ -257,7 +257,7 @@ fn a_hidden_list_is_not_taken_from_an_earlier_run() {
         piped.finish();
         listed.contains("\"fail\"")
     };
-    assert!(lists_fail(&json!([])), "it is there");
+    assert!(lists_fail(&json!([])), "the tool is listed");
     assert!(lists_fail(&json!([])), "its last list is used");
     assert!(!lists_fail(
         &json!([{ "name": "hide", "match": { "methods": ["tools/*"] }, "action": "block" }])
@@ -280,10 +280,10 @@ fn rules_apply_to_wrap_listen() {
     let answer = post_modern(&served.target(), &modern(3, "tools/call", &json!({ "name": "pid" }))).json();
     assert_eq!(answer["error"]["data"]["rule"], "no-pid", "{answer}");
     for method in ["notifications/quiet", "notifications/loud"] {
-        let told = json!({ "jsonrpc": "2.0", "method": method });
-        assert_eq!(legacy.post(&told.to_string()).status, 202);
+        let notification = json!({ "jsonrpc": "2.0", "method": method });
+        assert_eq!(legacy.post(&notification.to_string()).status, 202);
     }
-    until("the server hears", || super::listen::log(scratch.path()).contains("notifications/loud"));
+    until("the server receives it", || super::listen::log(scratch.path()).contains("notifications/loud"));
     let log = super::listen::log(scratch.path());
     assert!(!log.contains("notifications/quiet") && !log.contains("\"pid\""), "{log}");
 }

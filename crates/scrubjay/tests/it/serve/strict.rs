@@ -46,8 +46,8 @@ fn an_ambiguous_body_reaches_no_server() {
         let reply = served.target().post(&body);
         assert_eq!((reply.status, &reply.json()["error"]["data"]["rule"]), (status, &json!(why)), "{body}");
     }
-    let liar = served.target().with("Mcp-Method", "tools/call").with("Mcp-Name", "rm").post(&call);
-    assert_eq!(liar.status, 400, "the header says other than the body");
+    let mismatch = served.target().with("Mcp-Method", "tools/call").with("Mcp-Name", "rm").post(&call);
+    assert_eq!(mismatch.status, 400, "the header contradicts the body");
     assert!(upstream.asked().is_empty());
     // Line breaks between tokens end no message over HTTP, but they are still removed.
     let pretty = call.replace("\"arguments\"", "\r\n\t\"arguments\"");
@@ -75,10 +75,13 @@ fn ambiguous_events_are_not_forwarded() {
     let upstream = Upstream::start(move |_| events(&stream));
     let data = directory.path().join("data");
     let served = Served::wrap_configured(&config, &data, &["--url", &upstream.url]);
-    let heard = served.target().post(&modern(2, "tools/list", &json!({})).to_string()).text();
-    assert!(!heard.contains("secret"), "{heard}");
-    assert!(heard.contains(r#""t":"\u2028data: ""#) && heard.contains(r#""id":2,"result":{}"#), "{heard}");
-    assert!(heard.starts_with("id: 1\ndata: \n\n"), "{heard}");
+    let received = served.target().post(&modern(2, "tools/list", &json!({})).to_string()).text();
+    assert!(!received.contains("secret"), "{received}");
+    assert!(
+        received.contains(r#""t":"\u2028data: ""#) && received.contains(r#""id":2,"result":{}"#),
+        "{received}"
+    );
+    assert!(received.starts_with("id: 1\ndata: \n\n"), "{received}");
 }
 
 #[test]
@@ -97,8 +100,12 @@ fn ambiguous_requests_to_the_gateway_are_refused() {
         (call.replace("\"params\"", "\"PARAMS\":{},\"params\""), "strict/spelling"),
         (call.replace("\"echo\"", "\"fail\""), "no"),
     ] {
-        let told = session.post(&body).json();
-        assert_eq!((&told["id"], &told["error"]["data"]["rule"]), (&json!(5), &json!(why)), "{body}: {told}");
+        let answered = session.post(&body).json();
+        assert_eq!(
+            (&answered["id"], &answered["error"]["data"]["rule"]),
+            (&json!(5), &json!(why)),
+            "{body}: {answered}"
+        );
     }
     // A line break within a string is not JSON, and is not repaired.
     let broken = session.post(&call.replace("\"echo\"", "\"ec\nho\""));

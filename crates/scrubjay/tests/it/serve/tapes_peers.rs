@@ -35,8 +35,8 @@ fn python_searches_and_analyses() {
                 ["search_tapes", { "query": "tol:x" }],
             ]);
             let python = peers.join(".venv/bin/python");
-            let said = run(scratch.path(), &python, &[&host, mode, address, &calls.to_string()]);
-            let saw: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
+            let printed = run(scratch.path(), &python, &[&host, mode, address, &calls.to_string()]);
+            let saw: Value = serde_json::from_str(&printed).unwrap_or_else(|e| panic!("{e}: {printed}"));
             let answers: Vec<String> = serde_json::from_value(saw["answers"].clone()).expect("texts");
             assert!(answers[1].starts_with("1 of 1 found."), "{mode}: {}", answers[1]);
             assert!(answers[1].contains(&format!("«{word}»")), "{mode}: {}", answers[1]);
@@ -67,8 +67,8 @@ fn the_inspector_searches() {
             "--tool-arg",
             argument,
         ];
-        let said = run_to(code, scratch.path(), &node, &words);
-        serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"))
+        let printed = run_to(code, scratch.path(), &node, &words);
+        serde_json::from_str(&printed).unwrap_or_else(|e| panic!("{e}: {printed}"))
     };
     ask(0, "echo", "text=a needle");
     let found = ask(0, "search_tapes", "query=needle");

@@ -35,7 +35,7 @@ impl Model {
     }
 
     /// Returns the host's requests: their paths, and how many tools each had.
-    pub(super) fn heard(&self) -> String {
+    pub(super) fn requests(&self) -> String {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         let line = |line: &str| {
             let request: Value = serde_json::from_str(line).expect("a line of JSON");

@@ -46,7 +46,7 @@ fn a_client_without_forms_gets_the_plan_instead() {
     assert_eq!(answer_text(&routing.task(TASK)), "hello", "the owner allowed it");
     let mut routing =
         Routing::start(Some(&model), &[ASK, ("SCRUBJAY_ROUTER_CONFIRM_DESTRUCTIVE", "false")]).opened();
-    assert_eq!(answer_text(&routing.task(TASK)), "hello", "the owner asks for no yes");
+    assert_eq!(answer_text(&routing.task(TASK)), "hello", "the owner switched the confirmation off");
 }
 
 #[test]

@@ -89,10 +89,10 @@ fn eval_can_use_tapes_as_cases() {
     // With a catalog of other tools there is nothing to grade.
     let catalog = directory.path().join("catalog.json");
     std::fs::write(&catalog, r#"[{"backend": "b", "tools": [{"name": "t"}]}]"#).unwrap();
-    let told = refused(&data, &["--catalog", catalog.to_str().unwrap()]);
-    assert!(told.contains("none of 3 tasks"), "{told}");
-    let told = refused(&directory.path().join("nowhere"), &[]);
-    assert!(told.contains("no task was carried out on 0 tapes"), "{told}");
+    let output = refused(&data, &["--catalog", catalog.to_str().unwrap()]);
+    assert!(output.contains("none of 3 tasks"), "{output}");
+    let output = refused(&directory.path().join("nowhere"), &[]);
+    assert!(output.contains("no task was carried out on 0 tapes"), "{output}");
 }
 
 fn refused(data: &std::path::Path, more: &[&str]) -> String {

@@ -73,11 +73,11 @@ fn timeline_of(data: &std::path::Path) -> Option<Vec<(String, String)>> {
     assert!(sessions.as_array().is_some_and(|all| all.len() < 2), "{sessions}");
     let id = sessions[0]["id"].as_str()?.to_owned();
     let events = json(&["session", "timeline", &id, "--json"])["events"].clone();
-    let told = |event: &Value| {
+    let described = |event: &Value| {
         let text = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
         (text("type"), text("summary"))
     };
-    let steps = events.as_array().unwrap().iter().map(told);
+    let steps = events.as_array().unwrap().iter().map(described);
     Some(steps.filter(|(kind, _)| kind.starts_with("plan_step")).collect())
 }
 
@@ -95,7 +95,7 @@ fn steps_are_recorded_as_plan_steps_of_the_session() {
     assert!(answer["result"]["content"].is_array(), "{answer}");
     let data = routing.data();
     let (_, _directory) = routing.finish();
-    let told = timeline(&data);
+    let recorded = timeline(&data);
     let expected = [
         ("plan_step", format!("planned: {}", step_of("one"))),
         ("plan_step", format!("planned: {}", step_of("two"))),
@@ -104,7 +104,7 @@ fn steps_are_recorded_as_plan_steps_of_the_session() {
         ("plan_step_status", format!("current: {}", step_of("two"))),
         ("plan_step_status", format!("done: {}", step_of("two"))),
     ];
-    assert_eq!(told, expected.map(|(kind, text)| (kind.to_owned(), text)));
+    assert_eq!(recorded, expected.map(|(kind, text)| (kind.to_owned(), text)));
 }
 
 #[test]
@@ -115,8 +115,8 @@ fn after_a_failed_step_none_is_current() {
     assert!(answer["error"].is_object(), "{answer}");
     let data = routing.data();
     let (_, _directory) = routing.finish();
-    let told = timeline(&data);
-    let ends: Vec<&str> = told.iter().skip(3).map(|(_, text)| text.as_str()).collect();
+    let recorded = timeline(&data);
+    let ends: Vec<&str> = recorded.iter().skip(3).map(|(_, text)| text.as_str()).collect();
     let fail = r#"sample/fail with {"message":"no luck"}"#;
     let expected = [
         format!("current: {}", step_of("one")),
@@ -154,14 +154,14 @@ fn after_a_cancelled_task_no_step_is_current() {
     let data = routing.data();
     let marked = |mark: &str| {
         data.join("ledger.db").exists() && {
-            let told = timeline_of(&data).unwrap_or_default();
-            told.iter().any(|(_, text)| text.starts_with(mark))
+            let recorded = timeline_of(&data).unwrap_or_default();
+            recorded.iter().any(|(_, text)| text.starts_with(mark))
         }
     };
     until("the first step is under way", || marked("current: sample/slow"));
     let params = json!({ "requestId": id });
-    routing.piped.say(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params }));
+    routing.piped.send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params }));
     until("none is under way", || marked("skipped: sample/slow"));
-    let told = timeline(&data);
-    assert!(told.iter().any(|(_, text)| *text == format!("skipped: {}", step_of("two"))), "{told:?}");
+    let recorded = timeline(&data);
+    assert!(recorded.iter().any(|(_, text)| *text == format!("skipped: {}", step_of("two"))), "{recorded:?}");
 }
