@@ -307,8 +307,8 @@ mod tests {
         environment.add_file("A=file\nB=1\nB=2\nwrong\n", Path::new("dev.env"), &mut problems);
         assert_eq!(environment.get("A"), Some("real"));
         assert_eq!(environment.get("B"), Some("2"));
-        let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        assert_eq!(told, ["dev.env:4: is not of the form NAME=value"]);
+        let messages: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        assert_eq!(messages, ["dev.env:4: is not of the form NAME=value"]);
     }
 
     fn layer(pairs: &[(&str, &str)]) -> (Layer, Vec<String>, Vec<Problem>) {

@@ -305,8 +305,8 @@ mod tests {
     #[test]
     fn a_value_with_an_unset_variable_is_not_checked() {
         let problems = |text: &str| {
-            let told = tree(text, "c").problems(&Environment::of(&[]));
-            told.iter().map(|p| p.key.clone()).collect::<Vec<_>>()
+            let found = tree(text, "c").problems(&Environment::of(&[]));
+            found.iter().map(|p| p.key.clone()).collect::<Vec<_>>()
         };
         assert!(problems("serve: { http: '${ADDRESS}' }").is_empty());
         assert_eq!(problems("serve: { http: '${ADDRESS}', naming: x }\nlogs: 1"), ["logs", "serve.naming"]);

@@ -378,8 +378,8 @@ mod tests {
     #[test]
     fn ranges_are_checked() {
         assert_eq!(read::<Size<1024, 2048>>("2KiB"), Ok(2048));
-        let told = "must be a size from 1KiB to 2KiB, like 100MB or 16MiB, not \"1\"";
-        assert_eq!(read::<Size<1024, 2048>>("1"), Err(told.to_owned()));
+        let message = "must be a size from 1KiB to 2KiB, like 100MB or 16MiB, not \"1\"";
+        assert_eq!(read::<Size<1024, 2048>>("1"), Err(message.to_owned()));
         assert!(read::<Span<1000>>("10ms").is_err_and(|m| m.contains("at least 1s")));
         assert!(read::<Count<1, 5>>("6").is_err() && read::<Count<1, 5>>("-1").is_err());
     }

@@ -347,9 +347,9 @@ mod tests {
     #[test]
     fn a_missing_key_is_reported() {
         let config = loaded("recorder: { privacy: { encryption: { enabled: true, key_id: main } } }");
-        let told = config.redactor(None).unwrap_err();
-        let told = &told.downcast_ref::<ConfigError>().unwrap().problems[0];
-        assert!(told.to_string().contains("recorder.privacy.encryption.key_id names no key"), "{told}");
+        let problem = config.redactor(None).unwrap_err();
+        let problem = &problem.downcast_ref::<ConfigError>().unwrap().problems[0];
+        assert!(problem.to_string().contains("recorder.privacy.encryption.key_id names no key"), "{problem}");
     }
 
     #[test]
@@ -362,9 +362,9 @@ mod tests {
             "recorder: {{ privacy: {{ keys: {{ main: {{ file: {} }} }}, encryption: {{ enabled: true, key_id: main }} }} }}",
             path.display()
         );
-        let told = loaded(&config).redactor(None).unwrap_err();
-        let told = told.downcast_ref::<ConfigError>().unwrap().problems[0].to_string();
-        assert!(told.contains("chmod 600") && !told.contains("horse"), "{told}");
+        let problem = loaded(&config).redactor(None).unwrap_err();
+        let problem = problem.downcast_ref::<ConfigError>().unwrap().problems[0].to_string();
+        assert!(problem.contains("chmod 600") && !problem.contains("horse"), "{problem}");
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         assert!(redact(&config, r#"{"token":"abc"}"#).starts_with(r#"{"token":"enc:v1:main:"#));
     }

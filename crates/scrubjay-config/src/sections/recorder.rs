@@ -116,23 +116,23 @@ mod tests {
 
     #[test]
     fn contradicting_settings_are_reported() {
-        let told = |text: &str| {
+        let problem = |text: &str| {
             let error: ConfigError = loaded(text).policy().unwrap_err().downcast().unwrap();
             error.problems[0].to_string()
         };
         let both = "durability: power\nrecorder:\n  performance: { async_storage: true }\n";
         assert!(
-            told(both).contains(":3: recorder.performance.async_storage passes messages on"),
+            problem(both).contains(":3: recorder.performance.async_storage passes messages on"),
             "{}",
-            told(both)
+            problem(both)
         );
         let other = "storage: postgres://a/b\nrecorder: { storage: { backend: sqlite } }";
         assert!(
-            told(other).ends_with(
+            problem(other).ends_with(
                 ":2: recorder.storage.backend says sqlite, but storage names a PostgreSQL database"
             )
         );
-        assert!(told("recorder: { storage: { backend: postgres } }").contains("says postgres"));
+        assert!(problem("recorder: { storage: { backend: postgres } }").contains("says postgres"));
     }
 
     #[test]

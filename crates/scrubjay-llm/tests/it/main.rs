@@ -24,8 +24,8 @@ async fn ask(config: LlmConfig, deadline: Instant) -> Result<ChatReply, LlmError
     let client = Client::new(config).expect("the scripted endpoint is local");
     let result = client.chat(&ChatRequest::new("be brief", "what is up?"), deadline).await;
     // Neither a reply nor an error shows the key.
-    let told = result.as_ref().map_or_else(|e| format!("{e} {e:?}"), |reply| format!("{reply:?}"));
-    assert!(!format!("{told} {client:?}").contains("canary"), "{told}");
+    let shown = result.as_ref().map_or_else(|e| format!("{e} {e:?}"), |reply| format!("{reply:?}"));
+    assert!(!format!("{shown} {client:?}").contains("canary"), "{shown}");
     result
 }
 
@@ -64,10 +64,10 @@ async fn a_tool_call_is_returned() {
 
 #[tokio::test]
 async fn a_wrong_key_is_not_retried() {
-    let said = format!(r#"{{"error":{{"message":"Incorrect API key: {KEY}"}}}}"#);
-    assert_eq!(answered([ScriptedAnswer::status(401, said.clone())]).await, (Err(LlmError::Unauthorized), 1));
+    let body = format!(r#"{{"error":{{"message":"Incorrect API key: {KEY}"}}}}"#);
+    assert_eq!(answered([ScriptedAnswer::status(401, body.clone())]).await, (Err(LlmError::Unauthorized), 1));
     let refused = LlmError::Refused { status: 400, message: "Incorrect API key: ***".to_owned() };
-    assert_eq!(answered([ScriptedAnswer::status(400, said)]).await, (Err(refused), 1));
+    assert_eq!(answered([ScriptedAnswer::status(400, body)]).await, (Err(refused), 1));
 }
 
 #[tokio::test]

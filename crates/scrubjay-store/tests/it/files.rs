@@ -129,10 +129,10 @@ async fn refusals_are_recorded(database: Database) {
             other => panic!("{path}: {other:?}"),
         }
     }
-    let told = workspace.events(&session).await;
-    let codes: Vec<_> = told[before..].iter().map(|e| e.details["code"].as_str().unwrap()).collect();
+    let events = workspace.events(&session).await;
+    let codes: Vec<_> = events[before..].iter().map(|e| e.details["code"].as_str().unwrap()).collect();
     assert_eq!(codes, cases.map(|(_, _, code)| code));
-    assert!(told[before..].iter().all(|e| e.kind == EventKind::FileRefused));
+    assert!(events[before..].iter().all(|e| e.kind == EventKind::FileRefused));
     assert_eq!(workspace.read("a").unwrap(), "a");
 
     let stale = Change {

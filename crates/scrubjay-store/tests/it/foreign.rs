@@ -36,8 +36,8 @@ async fn check_refused(directory: &Path, name: &str, words: &str) {
     let before = contents(directory);
     let path = directory.join(name);
     let error = open(&Storage::File(path.clone())).await.expect_err(name);
-    let told = error.to_string();
-    assert!(told.contains(path.to_str().unwrap()) && told.contains(words), "{told}");
+    let message = error.to_string();
+    assert!(message.contains(path.to_str().unwrap()) && message.contains(words), "{message}");
     assert!(!error.hint().is_empty());
     assert!(Ledger::inspect(&Storage::File(path)).await.is_err(), "{name}");
     assert_eq!(contents(directory), before, "{name} was touched");
@@ -180,8 +180,8 @@ async fn a_damaged_ledger_is_reported_at_once() {
     scribbled[100..16_384].fill(0x5a);
     for bytes in [&scribbled[..], &whole[..whole.len() / 2]] {
         let error = torn(bytes).await;
-        let told = error.to_string();
-        assert!(told.contains(path.to_str().unwrap()) && told.contains("malformed"), "{told}");
+        let message = error.to_string();
+        assert!(message.contains(path.to_str().unwrap()) && message.contains("malformed"), "{message}");
         assert!(error.hint().contains("Restore"), "{}", error.hint());
     }
 }
@@ -200,10 +200,10 @@ async fn an_unreachable_server_is_named_at_once() {
     drop(listener);
     let gone = open(&postgres_at(port)).await.unwrap_err();
     for (error, words) in [(silent, "no answer within 1.5s"), (gone, "Connection refused")] {
-        let told = error.to_string();
-        assert!(told.contains(words), "{told}");
-        assert!(told.contains(&format!("PostgreSQL at 127.0.0.1:{port}, database birds")), "{told}");
-        assert!(!format!("{told} {error:?}").contains("s3cret"), "{error:?}");
+        let message = error.to_string();
+        assert!(message.contains(words), "{message}");
+        assert!(message.contains(&format!("PostgreSQL at 127.0.0.1:{port}, database birds")), "{message}");
+        assert!(!format!("{message} {error:?}").contains("s3cret"), "{error:?}");
     }
 }
 

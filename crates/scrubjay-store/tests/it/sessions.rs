@@ -203,21 +203,21 @@ async fn sessions_of_gone_processes_are_ended(database: Database) {
 /// The owner of the tapes is notified when a connection is in another session than the one on its tape.
 async fn a_moved_connection_is_announced(database: Database) {
     let ledger = database.open().await;
-    let heard: Arc<Mutex<Vec<(String, String)>>> = Arc::default();
-    let hear = heard.clone();
+    let notified: Arc<Mutex<Vec<(String, String)>>> = Arc::default();
+    let collected = notified.clone();
     ledger.on_move(move |connection, session| {
-        hear.lock().unwrap().push((connection.to_owned(), session.to_owned()));
+        collected.lock().unwrap().push((connection.to_owned(), session.to_owned()));
     });
     let agent = caller("a");
     work(&ledger, &agent).await;
-    assert_eq!(*heard.lock().unwrap(), []);
+    assert_eq!(*notified.lock().unwrap(), []);
     let chosen = SessionStart { id: Some("my-session".to_owned()), ..SessionStart::default() };
     start(&ledger, &agent, chosen.clone()).await;
-    assert_eq!(*heard.lock().unwrap(), [("a".to_owned(), "my-session".to_owned())]);
+    assert_eq!(*notified.lock().unwrap(), [("a".to_owned(), "my-session".to_owned())]);
     let mut write = ledger.write(Survives::Process).await.unwrap();
     session::start(&mut write, &caller("b"), chosen).await.unwrap();
     drop(write);
-    assert_eq!(heard.lock().unwrap().len(), 1, "what was not committed is not told");
+    assert_eq!(notified.lock().unwrap().len(), 1, "a session that was not committed is not reported");
 }
 
 /// Steps are done or failed only if an agent says so.

@@ -36,11 +36,11 @@ impl TestWorkspace {
     }
 
     /// Notes something; returns the event.
-    async fn note(&self, label: &str, said: &str) -> i64 {
+    async fn note(&self, label: &str, content: &str) -> i64 {
         let session = self.session().await;
         let mut write = self.ledger.write(Survives::Power).await.unwrap();
-        let event = NewEvent::new(EventKind::Deliverable, format!("{label}: {said}"))
-            .with(json!({ "title": label, "content": said }));
+        let event = NewEvent::new(EventKind::Deliverable, format!("{label}: {content}"))
+            .with(json!({ "title": label, "content": content }));
         let id = event::append(&mut write, &session, &caller("agent"), event).await.unwrap();
         write.commit().await.unwrap();
         id
@@ -284,7 +284,7 @@ async fn a_timeline_shows_action_lines_and_step(database: Database) {
     let _ = workspace.change("../b", Action::Create(text("b"))).await.unwrap_err();
     let session = workspace.session().await;
     let timeline = workspace.timeline(&session, all()).await;
-    let told: Vec<_> = timeline
+    let described: Vec<_> = timeline
         .events
         .iter()
         .map(|event| {
@@ -303,7 +303,7 @@ async fn a_timeline_shows_action_lines_and_step(database: Database) {
         ("2.1 Rest", "deleted a", "+0 -3"),
         ("2.1 Rest", "create ../b refused: outside_workspace", ""),
     ];
-    assert_eq!(told, expected.map(|(a, b, c)| (a.to_owned(), b.to_owned(), c.to_owned())));
+    assert_eq!(described, expected.map(|(a, b, c)| (a.to_owned(), b.to_owned(), c.to_owned())));
     // Every view counts steps alike, and names them alike.
     let story = workspace.story(&session).await;
     let counted = StepTotals::read(&mut workspace.ledger.read().await.unwrap(), &session.id).await.unwrap();
@@ -349,9 +349,9 @@ async fn a_story_is_in_order_and_ends_with_its_summary(database: Database) {
         expected.map(|chapter| chapter.iter().map(|fact| (*fact).to_owned()).collect::<Vec<_>>())
     );
     assert_eq!(story.closing_summary.as_ref().unwrap().text, "Seven jays came.");
-    let told = story.markdown();
-    assert!(told.trim_end().ends_with("## Closing summary\n\nSeven jays came."), "{told}");
-    assert!(told.contains("1 step (1 done), 12 events, 2 files"), "{told}");
+    let text_shown = story.markdown();
+    assert!(text_shown.trim_end().ends_with("## Closing summary\n\nSeven jays came."), "{text_shown}");
+    assert!(text_shown.contains("1 step (1 done), 12 events, 2 files"), "{text_shown}");
     assert_eq!(
         story.totals.events,
         workspace.timeline(&ended, all()).await.total,
@@ -365,8 +365,8 @@ async fn a_story_is_in_order_and_ends_with_its_summary(database: Database) {
     write.commit().await.unwrap();
     let story = workspace.story(&open).await;
     assert_eq!(story.closing_summary.map(|quote| quote.text), None);
-    let told = story.chapters.iter().flat_map(story::Chapter::facts).collect::<Vec<_>>();
-    assert!(told.contains(&"session ended: Seven jays came.".to_owned()), "{told:?}");
+    let facts = story.chapters.iter().flat_map(story::Chapter::facts).collect::<Vec<_>>();
+    assert!(facts.contains(&"session ended: Seven jays came.".to_owned()), "{facts:?}");
     let ended = workspace.end(open, None).await;
-    assert!(workspace.story(&ended).await.closing_summary.is_none(), "nobody said what came of it");
+    assert!(workspace.story(&ended).await.closing_summary.is_none(), "the session ended without a summary");
 }

@@ -65,7 +65,7 @@ impl DamagedTape {
         let left: BTreeMap<u64, Owned> = read.into_iter().collect();
         let report = verify(&tape).unwrap();
         assert!(!report.is_sound(), "{what}: not noticed");
-        assert_eq!(report.head, None, "{what}: the chain is said to hold");
+        assert_eq!(report.head, None, "{what}: the chain is reported as intact");
         assert_eq!(report.entries, left.len() as u64, "{what}: how many entries can be read");
         if let Some(named) = report.first_bad_entry() {
             assert!((0..named).all(|n| left.contains_key(&n)), "{what}: not all before {named} can be read");
@@ -293,17 +293,17 @@ fn removed_duplicated_and_swapped_blocks_are_detected() {
 #[test]
 fn the_report_says_which_part_is_damaged() {
     let sealed = DamagedTape::new(burst());
-    let said = |at: usize| {
+    let reported = |at: usize| {
         let mut damaged = sealed.bytes.clone();
         damaged[at] ^= 1;
         let (_, report) = sealed.check(&damaged, "one part").unwrap();
         report.damage.iter().map(|d| d.what.as_str()).collect::<Vec<_>>().join("; ")
     };
-    assert_eq!(said(30), "the tape's header is damaged");
-    assert_eq!(said(sealed.footer + 10), "the footer is damaged; the entries are not");
-    assert_eq!(said(sealed.footer + 70), "the footer is damaged, or does not belong here");
-    assert_eq!(said(sealed.bytes.len() - 1), "the tape's last bytes are damaged; the entries are not");
-    let block = said(sealed.header_bytes + 64 + 40);
+    assert_eq!(reported(30), "the tape's header is damaged");
+    assert_eq!(reported(sealed.footer + 10), "the footer is damaged; the entries are not");
+    assert_eq!(reported(sealed.footer + 70), "the footer is damaged, or does not belong here");
+    assert_eq!(reported(sealed.bytes.len() - 1), "the tape's last bytes are damaged; the entries are not");
+    let block = reported(sealed.header_bytes + 64 + 40);
     assert!(block.contains("cannot be trusted: its block was altered"), "{block}");
 }
 
@@ -327,7 +327,7 @@ fn intact_entries_are_exported_with_their_numbers() {
             assert_eq!(report.first_bad_entry(), Some(lost.first_entry), "block {n}: {report:?}");
             assert_eq!(report.entries, left.len() as u64);
             assert!(report.head.is_some(), "the chain is as it was sealed");
-            assert_eq!(report.damage.len(), 1, "said once: {:?}", report.damage);
+            assert_eq!(report.damage.len(), 1, "reported once: {:?}", report.damage);
         }
     }
 }

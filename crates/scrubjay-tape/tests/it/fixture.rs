@@ -124,9 +124,9 @@ pub(crate) fn run_in_a_process_of_its_own(prepare: &str, test: &str, environment
         .envs(environment.iter().copied())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{prepare}: {said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains("1 passed"), "{prepare}: {said}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{prepare}: {stdout}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(stdout.contains("1 passed"), "{prepare}: {stdout}");
 }
 
 pub(crate) fn header(seed: u64) -> Header {

@@ -62,9 +62,9 @@ fn a_directory_that_cannot_be_read_is_an_error() {
 fn a_unique_name_finds_its_tape_and_others_are_refused_with_a_reason() {
     let scratch = scratch();
     let home = home(&scratch);
-    let said = |name: &str| home.find(name).unwrap_err().to_string();
+    let error_of = |name: &str| home.find(name).unwrap_err().to_string();
     assert_eq!(
-        said("latest"),
+        error_of("latest"),
         format!(
             "there are no tapes in {} yet: record one with `scrubjay wrap -- COMMAND`",
             home.root().display()
@@ -82,15 +82,18 @@ fn a_unique_name_finds_its_tape_and_others_are_refused_with_a_reason() {
         assert_eq!(home.find(name).unwrap().id.as_str(), id, "{name}");
     }
     assert_eq!(
-        said("abd"),
+        error_of("abd"),
         "\"abd\" fits several tapes (abd1111111111111, abd0000000000000): give more characters"
     );
     let unknown = |name| format!("no tape or session is called \"{name}\": `scrubjay tape ls` lists them");
     for name in ["xyz", "abc00000000000000", "../abc", "ABC", "late"] {
-        assert_eq!(said(name), unknown(name));
+        assert_eq!(error_of(name), unknown(name));
     }
     for name in ["", "a", "ab"] {
-        assert_eq!(said(name), format!("\"{name}\" is too short to name a tape: give at least 3 characters"));
+        assert_eq!(
+            error_of(name),
+            format!("\"{name}\" is too short to name a tape: give at least 3 characters")
+        );
     }
 }
 

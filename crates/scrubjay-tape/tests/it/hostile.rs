@@ -248,7 +248,7 @@ fn forged_trailers() {
         let left = forge.check(&forgery.end(&forge.footer, Some(offset)), &format!("footer at {offset}"));
         assert_eq!(left, forge.entries.len(), "footer at {offset}");
     }
-    // A footer that is huge, or said to be.
+    // A footer that is huge, or whose length says so.
     for (stored_bytes, plain_bytes) in
         [(1 << 30, 1 << 30), (10, 1 << 30), (1 << 30, 10), (u32::MAX, u32::MAX)]
     {
@@ -347,8 +347,8 @@ fn forged_headers() {
         bytes.extend_from_slice(&crc);
         bytes.extend_from_slice(&[b' '; 500]);
         std::fs::write(&path, &bytes).unwrap();
-        let said = Tape::open(&path).unwrap_err().to_string();
-        assert!(said.ends_with("the tape's header is damaged"), "{length}: {said}");
+        let message = Tape::open(&path).unwrap_err().to_string();
+        assert!(message.ends_with("the tape's header is damaged"), "{length}: {message}");
     }
 }
 

@@ -148,8 +148,8 @@ fn a_tape_whose_file_is_younger_is_kept() {
     let header = Header { started_wall_ns: written - YEAR_NS, ..header(1) };
     let live = home.live_path(header.id, header.started_wall_ns);
     let mut writer = Writer::create(live.clone(), header, clock::now().instant).unwrap();
-    let said = Owned { wall_ns: written - YEAR_NS, ..Owned::message("m") };
-    writer.append([said].iter().map(Owned::written)).unwrap();
+    let entry = Owned { wall_ns: written - YEAR_NS, ..Owned::message("m") };
+    writer.append([entry].iter().map(Owned::written)).unwrap();
     drop(writer);
     seal(&live).unwrap();
     assert_eq!(home.remove_ended_before(written - DAY_NS).unwrap(), 0);

@@ -19,7 +19,7 @@ fn in_order(home: &Home) -> Vec<Tape> {
 
 /// Checks the links of the tapes of one connection, and returns their messages.
 fn follow(tapes: &[Tape]) -> Vec<Vec<u8>> {
-    let mut said = Vec::new();
+    let mut messages = Vec::new();
     let mut continues: Option<TapeId> = None;
     let mut announced: Option<TapeId> = None;
     for (tape, part) in tapes.iter().zip(1..) {
@@ -32,7 +32,7 @@ fn follow(tapes: &[Tape]) -> Vec<Vec<u8>> {
         announced = None;
         for (_, entry) in entries {
             match entry.kind {
-                EntryKind::Message => said.push(entry.payload),
+                EntryKind::Message => messages.push(entry.payload),
                 EntryKind::End => {
                     assert_eq!(announced, None, "one end a tape");
                     announced = serde_json::from_slice::<End>(&entry.payload).unwrap().continues_on;
@@ -43,7 +43,7 @@ fn follow(tapes: &[Tape]) -> Vec<Vec<u8>> {
         continues = Some(header.id);
     }
     assert_eq!(announced, None, "the last one is not continued");
-    said
+    messages
 }
 
 fn texts(count: usize) -> Vec<String> {
@@ -61,8 +61,8 @@ fn tapes_of_one_connection_are_linked_and_have_every_entry_once() {
         let scratch = scratch();
         let home = home(&scratch);
         let mut recording = recording(&home, limit);
-        let said = texts(60);
-        for batch in said.chunks(3) {
+        let sent = texts(60);
+        for batch in sent.chunks(3) {
             say(&mut recording, &batch.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
         }
         let last = recording.tape().unwrap();
@@ -74,7 +74,7 @@ fn tapes_of_one_connection_are_linked_and_have_every_entry_once() {
         }
         let tapes = in_order(&home);
         assert!(tapes.iter().all(|tape| tape.state() == TapeState::Sealed), "limit {limit}");
-        assert_eq!(follow(&tapes), bytes(&said), "limit {limit}");
+        assert_eq!(follow(&tapes), bytes(&sent), "limit {limit}");
         assert!(tapes.len() > 1, "limit {limit}: {}", tapes.len());
         for tape in &tapes {
             // A tape is never empty, and a batch stays together.
@@ -146,9 +146,9 @@ fn tapes_whose_sealing_could_not_keep_up_are_sealed_later() {
     let home = home(&scratch);
     let mut recording = recording(&home, 1);
     // The first takes long to seal, and the others come right behind it.
-    let mut said = vec!["y".repeat(30 << 20)];
-    said.extend(texts(20));
-    for text in &said {
+    let mut sent = vec!["y".repeat(30 << 20)];
+    sent.extend(texts(20));
+    for text in &sent {
         say(&mut recording, &[text]).unwrap();
     }
     recording.finish(&end()).unwrap().unwrap();
@@ -159,7 +159,7 @@ fn tapes_whose_sealing_could_not_keep_up_are_sealed_later() {
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
     let tapes = in_order(&home);
     assert!(tapes.iter().all(|tape| tape.state() == TapeState::Sealed));
-    assert!(follow(&tapes) == bytes(&said));
+    assert!(follow(&tapes) == bytes(&sent));
     assert_eq!(home.seal_abandoned().unwrap().len(), 0, "nothing is left to do");
 }
 

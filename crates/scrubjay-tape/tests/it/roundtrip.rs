@@ -34,7 +34,7 @@ fn any_payload() -> impl Strategy<Value = Vec<u8>> {
         1 => Just(32 * 1024).prop_flat_map(sized),
         1 => (0usize..100 * 1024).prop_flat_map(sized),
         1 => Just(serde_json::to_vec(&End {
-            reason: "said so".to_owned(),
+            reason: "a reason".to_owned(),
             exit_code: Some(3),
             signal: None,
             continues_on: None,

@@ -178,7 +178,7 @@ const TAMPERINGS: &[Tampering] = &[
         |home, tapes| {
             forge(home, &tapes[1], |_, entries| {
                 let end = entries.pop().unwrap();
-                entries.extend([Owned::message("never said"), end]);
+                entries.extend([Owned::message("never sent"), end]);
             });
         },
         1,
@@ -310,9 +310,9 @@ fn importing_the_neighbours_does_not_excuse_a_missing_tape() {
         let expected: Vec<_> = expected.iter().map(|at| (tapes[*at].id, LinkProblem::Missing)).collect();
         assert_eq!(found, expected, "{imported:?} imported, {gone:?} gone");
         for (id, one) in check_all(&home) {
-            let is_told = expected.iter().any(|(told, _)| *told == id);
+            let is_expected = expected.iter().any(|(expected, _)| *expected == id);
             assert!(
-                is_told || gone.len() < 2 || one.notes[0].contains("which is not here"),
+                is_expected || gone.len() < 2 || one.notes[0].contains("which is not here"),
                 "{:?}",
                 one.notes
             );

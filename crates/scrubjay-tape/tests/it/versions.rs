@@ -65,8 +65,8 @@ fn other_files_are_refused_as_no_tape() {
     for content in [&b""[..], b"S", b"SCRUBJA", b"# notes\n", &[0; 4096], &[0xFF; 100_000], text.as_bytes()] {
         std::fs::write(&path, content).unwrap();
         let error = Tape::open(&path).unwrap_err();
-        let said = format!("{}: not a tape: the file does not begin as one", path.display());
-        assert_eq!(error.to_string(), said, "{} bytes", content.len());
+        let message = format!("{}: not a tape: the file does not begin as one", path.display());
+        assert_eq!(error.to_string(), message, "{} bytes", content.len());
     }
     for content in [&b"SCRUBJAY"[..], b"SCRUBJAY and nothing else that fits"] {
         std::fs::write(&path, content).unwrap();

@@ -137,8 +137,9 @@ async fn forbidden_changes_are_refused_and_recorded() {
             assert!(error["recovery_hint"].as_str().is_some_and(|hint| !hint.is_empty()), "{error}");
             events.push(error["details"]["event_id"].as_i64().unwrap());
         }
-        let told = timeline(&lab.ledger().await, session.as_str().unwrap()).await;
-        let refusals: Vec<_> = told.iter().filter(|event| event.kind == EventKind::FileRefused).collect();
+        let timeline_events = timeline(&lab.ledger().await, session.as_str().unwrap()).await;
+        let refusals: Vec<_> =
+            timeline_events.iter().filter(|event| event.kind == EventKind::FileRefused).collect();
         assert_eq!(
             refusals.iter().map(|event| event.id).collect::<Vec<_>>(),
             events,

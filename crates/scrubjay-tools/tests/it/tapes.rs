@@ -250,7 +250,7 @@ async fn an_analysis_has_a_limit() {
 #[tokio::test]
 async fn calls_that_cannot_be_answered_are_refused_with_a_code() {
     let mut lab = Lab::new(Era::Legacy).await;
-    for (tool, arguments, code, told) in [
+    for (tool, arguments, code, message) in [
         ("search_tapes", json!({ "query": "x tol:y" }), "INVALID_QUERY", "tol:"),
         ("search_tapes", json!({ "from": "never" }), "INVALID_TIME", "never"),
         ("search_tapes", json!({ "message_types": ["x"] }), "INVALID_ARGUMENT", "x"),
@@ -261,7 +261,7 @@ async fn calls_that_cannot_be_answered_are_refused_with_a_code() {
     ] {
         let error = lab.refused(tool, arguments).await;
         assert_eq!(error["code"], code, "{error}");
-        assert!(error["message"].as_str().unwrap().contains(told), "{error}");
+        assert!(error["message"].as_str().unwrap().contains(message), "{error}");
     }
     let error = lab.refused("search_tapes", json!({ "query": "größe tol:y z" })).await;
     assert_eq!(error["details"], json!({ "part": "tol:y", "from": 8, "to": 13 }));

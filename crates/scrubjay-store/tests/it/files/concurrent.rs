@@ -93,8 +93,8 @@ fn one_process_in_child_process() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let tally = runtime.block_on(async {
         let (files, ledger) = open(&directory).await;
-        let mut said = std::io::stdout();
-        said.write_all(b"\nready\n").unwrap();
+        let mut stdout = std::io::stdout();
+        stdout.write_all(b"\nready\n").unwrap();
         std::io::stdin().read_line(&mut String::new()).unwrap();
         let tally = take_part(&files, &directory, number).await;
         ledger.close().await;
@@ -148,20 +148,20 @@ async fn eight_processes_change_the_same_files_one_after_the_other() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-        assert!(said.any(|line| line == "ready"), "it did not start");
-        children.push((child, said));
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        assert!(lines.any(|line| line == "ready"), "it did not start");
+        children.push((child, lines));
     }
     children.iter_mut().for_each(|(child, _)| child.stdin.take().unwrap().write_all(b"go\n").unwrap());
     let mut all = Tally::default();
-    for (mut child, mut said) in children {
-        let told = said.find_map(|line| line.strip_prefix("tally ").map(str::to_owned));
-        let told = told.expect("an error surfaced");
-        let counts: Vec<usize> = told.split(' ').map(|count| count.parse().unwrap()).collect();
+    for (mut child, mut lines) in children {
+        let tally_line = lines.find_map(|line| line.strip_prefix("tally ").map(str::to_owned));
+        let tally_line = tally_line.expect("an error surfaced");
+        let counts: Vec<usize> = tally_line.split(' ').map(|count| count.parse().unwrap()).collect();
         all.made += counts[0];
         all.conflicts += counts[1];
         all.others += counts[2];
-        said.for_each(drop);
+        lines.for_each(drop);
         assert!(child.wait().unwrap().success());
     }
     check_all(&scratch, &all).await;
@@ -179,8 +179,8 @@ async fn check_all(scratch: &TempDir, all: &Tally) {
     assert_eq!(done, all.made, "as many as were acknowledged");
     let (mut conflicts, mut others) = (0, 0);
     for number in 0..PROCESSES {
-        let told = timeline(&ledger, &format!("agent {number}")).await;
-        let refused = told.iter().filter(|event| event.kind == EventKind::FileRefused);
+        let events = timeline(&ledger, &format!("agent {number}")).await;
+        let refused = events.iter().filter(|event| event.kind == EventKind::FileRefused);
         for event in refused {
             *(if event.details["code"] == "changed" { &mut conflicts } else { &mut others }) += 1;
         }
@@ -234,8 +234,8 @@ fn a_link_swapped_in_for_a_directory_is_not_followed_and_is_recorded() {
         assert_eq!(files.settle(&caller("agent")).await.unwrap(), 0, "nothing is open");
         let revisions = evolution(&ledger, &files, "src/file").await;
         check_chain(&revisions, std::fs::read(src.join("file")).ok().as_deref());
-        let told = timeline(&ledger, "agent").await;
-        let recorded = told.iter().filter(|event| event.kind == EventKind::FileRefused).count();
+        let events = timeline(&ledger, "agent").await;
+        let recorded = events.iter().filter(|event| event.kind == EventKind::FileRefused).count();
         assert_eq!(recorded as u64, refused);
         let canary = blob::get(&mut ledger.read().await.unwrap(), &blob::hash(b"canary")).await;
         assert!(canary.is_err(), "what is outside was read and recorded");

@@ -121,8 +121,8 @@ fn one_that_is_killed_in_child_process() {
         }
         drop(open);
         say(&format!("ready {}", std::process::id()));
-        let told = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
-        told.await.unwrap().unwrap();
+        let start_signal = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
+        start_signal.await.unwrap().unwrap();
         for (path, before, after) in CHANGES {
             match lab.change(path, before, after).await {
                 Ok(_) => say(&format!("made {path}")),
@@ -178,7 +178,7 @@ fn copy(from: &Path, to: &Path) {
 /// The process that is killed.
 struct KilledProcess {
     child: Child,
-    said: std::io::Lines<BufReader<std::process::ChildStdout>>,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
     pid: String,
     /// Its threads, in the order in which they started.
     threads: Vec<String>,
@@ -197,33 +197,33 @@ impl KilledProcess {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
-        let ready = said.by_ref().map(Result::unwrap).find(|line| line.starts_with("ready")).unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let ready = lines.by_ref().map(Result::unwrap).find(|line| line.starts_with("ready")).unwrap();
         let pid = ready.split(' ').nth(1).unwrap().to_owned();
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
         let mut threads: Vec<u32> =
             tasks.map(|task| task.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect();
         threads.sort_unstable();
         let threads = threads.iter().map(u32::to_string).collect();
-        Self { child, said, pid, threads }
+        Self { child, lines, pid, threads }
     }
 
     /// Lets it make its changes under a tracer; returns which it acknowledged, and whether it was killed.
     fn go(mut self, tracer: &mut Command) -> Option<(BTreeSet<String>, bool)> {
         let mut tracing = tracer.stderr(Stdio::piped()).spawn().ok()?;
-        let mut told = BufReader::new(tracing.stderr.take().unwrap()).lines().map_while(Result::ok);
-        let attached = told.any(|line| line.contains("attached"));
+        let mut trace_output = BufReader::new(tracing.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let attached = trace_output.any(|line| line.contains("attached"));
         if attached {
             self.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
         }
         drop(self.child.stdin.take());
-        let said = self.said.map_while(Result::ok);
-        let made = said.filter_map(|line| line.strip_prefix("made ").map(str::to_owned)).collect();
+        let lines = self.lines.map_while(Result::ok);
+        let made = lines.filter_map(|line| line.strip_prefix("made ").map(str::to_owned)).collect();
         // `timeout` ends as its command did.
         let ended = self.child.wait().unwrap();
         let killed = ended.signal() == Some(9);
         assert!(killed || ended.success(), "the process ended with {ended}: {tracer:?}");
-        told.for_each(drop);
+        trace_output.for_each(drop);
         tracing.wait().unwrap();
         attached.then_some((made, killed))
     }

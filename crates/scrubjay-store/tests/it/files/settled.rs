@@ -95,7 +95,7 @@ async fn an_event_reports_what_was_found(database: Database) {
         session::current(&mut write, &caller("agent"), None).await.unwrap()
     };
     let events = workspace.events(&session.id).await;
-    let told: Vec<_> = events
+    let found: Vec<_> = events
         .iter()
         .filter(|event| event.kind == EventKind::FileSettled)
         .map(|event| (event.summary.as_str(), event.details["outcome"].as_str().unwrap()))
@@ -107,7 +107,7 @@ async fn an_event_reports_what_was_found(database: Database) {
         ("settled after a crash: edit gone: the file is gone", "changed"),
         ("settled after a crash: edit other: the file was changed by someone else", "changed"),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(found, expected);
     let meant = events.iter().find(|event| event.subject.as_deref() == Some("after")).unwrap();
     let settled = events.iter().find(|event| event.kind == EventKind::FileSettled).unwrap();
     assert_eq!(settled.details["settles"], meant.id);

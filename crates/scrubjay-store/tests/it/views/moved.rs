@@ -54,14 +54,14 @@ async fn a_file_has_one_history_across_a_move(database: Database) {
     assert!(!made.observed);
 
     let evolution = workspace.evolution(&session, "a.txt", all()).await;
-    let told: Vec<_> =
+    let found: Vec<_> =
         evolution.revisions.iter().map(|r| (r.source, r.workspace.as_deref(), r.added, r.removed)).collect();
     let expected = [
         (RevisionSource::Enforced, Some(old.as_str()), 1, 0),
         (RevisionSource::Enforced, Some(old.as_str()), 1, 1),
         (RevisionSource::Enforced, None, 1, 1),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(found, expected);
     assert_eq!((&evolution.workspace, &evolution.moved_from), (&there.root(), &vec![old.clone()]));
     let mut read = workspace.ledger.read().await.unwrap();
     let touched = evolution::files(&mut read, &session, None).await.unwrap();

@@ -61,8 +61,12 @@ async fn every_error_code_occurs_and_has_a_hint() {
     let error = second.fail("transition", json!({ "id": "R001", "to_state": "LATER", "reason": "x" })).await;
     check(&error, "CONFLICT", "was changed by session", "sync_session");
     assert_eq!(error["details"]["other_version"]["body"], "new");
-    let told = first.call("get_recent_activity", json!({ "types": ["conflict_detected"] })).await;
-    assert_eq!(told["activity"].as_array().unwrap().len(), 1, "it is told though it failed");
+    let recent = first.call("get_recent_activity", json!({ "types": ["conflict_detected"] })).await;
+    assert_eq!(
+        recent["activity"].as_array().unwrap().len(),
+        1,
+        "the conflict is an event although the call failed"
+    );
 
     for tool in ["sync_session", "save_session", "close_session"] {
         let error = first.fail(tool, json!({ "session_id": "gone" })).await;

@@ -224,8 +224,8 @@ async fn conflicts_can_be_resolved() {
 
 /// The timeline and the history show both versions and who decided.
 async fn check_what_was_recorded(first: &mut Peer, s2: &Value) {
-    let told = first.call("get_recent_activity", json!({ "record_id": "R001" })).await;
-    let mut names = kinds(&told["activity"]);
+    let recent = first.call("get_recent_activity", json!({ "record_id": "R001" })).await;
+    let mut names = kinds(&recent["activity"]);
     names.reverse();
     assert_eq!(
         names,
@@ -245,14 +245,14 @@ async fn check_what_was_recorded(first: &mut Peer, s2: &Value) {
     assert_eq!(&resolved["activity"][0]["session_id"], s2);
     assert_eq!(resolved["activity"][0]["record_id"], "R001");
     let history = first.call("get_record_history", json!({ "id": "R001" })).await;
-    let told: Vec<_> = history["history"]
+    let versions: Vec<_> = history["history"]
         .as_array()
         .unwrap()
         .iter()
         .map(|v| (v["version"].clone(), v["summary"].clone()))
         .collect();
     assert_eq!(
-        told,
+        versions,
         [
             (json!(4), json!("changed title")),
             (json!(3), json!("changed body")),

@@ -128,8 +128,8 @@ mod tests {
         assert!(create(&path).is_err(), "a key is never written over");
         for mode in [0o644, 0o640, 0o660, 0o606] {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-            let told = format!("{:#}", read(&path).err().unwrap());
-            assert!(told.contains("chmod 600"), "{told}");
+            let message = format!("{:#}", read(&path).err().unwrap());
+            assert!(message.contains("chmod 600"), "{message}");
         }
     }
 }
