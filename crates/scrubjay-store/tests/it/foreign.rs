@@ -16,7 +16,9 @@ use crate::database::{Database, redactor};
 const HANGS: Duration = Duration::from_secs(10);
 
 async fn open(storage: &Storage) -> Result<Ledger, LedgerError> {
-    tokio::time::timeout(HANGS, Ledger::open(storage, redactor())).await.expect("it must not hang")
+    tokio::time::timeout(HANGS, Ledger::open(storage, redactor()))
+        .await
+        .expect("the ledger did not answer in time")
 }
 
 /// The state of a directory: names, bytes, modes, times.
@@ -256,7 +258,9 @@ async fn a_server_that_returns_is_used_again() {
     between.stop().await;
     for _ in 0..2 {
         let write = tokio::time::timeout(HANGS, ledger.write(Survives::Power)).await;
-        let Err(error) = write.expect("it must not hang") else { panic!("nobody is there") };
+        let Err(error) = write.expect("the ledger did not answer in time") else {
+            panic!("there is no server, but the write succeeded")
+        };
         assert!(error.to_string().contains("Connection refused"), "{error}");
         assert!(matches!(error, LedgerError::Unreachable { .. }), "{error:?}");
     }

@@ -169,7 +169,7 @@ impl Indexed {
         assert_ne!(total(&index, SAID).await, 0);
         assert!(
             holding(home.root()).iter().any(|file| file.starts_with("index.db")),
-            "the words are looked for wrongly"
+            "the check must find the words in the files before they are forgotten"
         );
         Self { database, home, index }
     }
@@ -252,7 +252,7 @@ async fn a_slow_reader_delays_only_the_cleaning_of_the_log() {
     Index::forget_removed(&indexed.home, &indexed.database.storage).await.unwrap();
     assert_eq!(total(&indexed.index, SAID).await, 0);
     let still: i64 = sqlx::query_scalar(count).fetch_one(&mut *reading).await.unwrap();
-    assert_eq!(still, before, "a reading is of one moment");
+    assert_eq!(still, before, "an open read transaction still sees its snapshot");
     reading.commit().await.unwrap();
     indexed.index.catch_up(|_| ()).await.unwrap();
     indexed.check_nothing_is_left();

@@ -172,7 +172,7 @@ async fn the_depth_is_limited(database: Database) {
     let nowhere = create(&ledger, "t", new(Some(99), "other", "")).await;
     assert!(matches!(nowhere, Err(RecordError::NotFound(id)) if id == "R099"));
     let collection = collection::open(&mut ledger.read().await.unwrap(), "birds").await.unwrap();
-    assert_eq!(collection.totals.records, DEPTH_MAX, "what failed left nothing behind");
+    assert_eq!(collection.totals.records, DEPTH_MAX, "a failed creation must leave nothing behind");
 }
 
 /// Changes of two sessions: refused, merged if they touch different parts, forced if they do not.
@@ -446,7 +446,7 @@ async fn a_changed_citation_is_suspect(database: Database) {
         assert!(found[0].diff.as_ref().unwrap().contains("-c\n+C\n"), "{found:?}");
     }
     revise(&ledger, Some("A\nb\nC\nd\n"), Some("A\nb\nc\nd\n")).await;
-    assert_eq!(suspects(2).await, [], "what was cited is there again");
+    assert_eq!(suspects(2).await, [], "the cited text is there again");
     revise(&ledger, Some("A\nb\nc\nd\n"), None).await;
     assert_eq!(suspects(2).await[0].diff, None, "the file is gone");
     // Citing the lines again stores them as they are now.

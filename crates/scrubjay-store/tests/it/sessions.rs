@@ -84,7 +84,7 @@ async fn connections_of_one_host_share_a_session_until_they_name_one(database: D
     assert_eq!(work(&ledger, &a).await.id, of_a.id);
     assert_eq!(work(&ledger, &b).await.id, of_b.id);
     let third = work(&ledger, &child("c", "agent")).await;
-    assert!(third.id != of_a.id && third.id != of_b.id, "a named session is joined by nobody");
+    assert!(third.id != of_a.id && third.id != of_b.id, "an unrelated caller must not join a named session");
 
     // If the host itself names the conversation, its connections stay together.
     let host = |connection| Caller { told_by: "host_session".to_owned(), ..child(connection, "agent") };
@@ -150,7 +150,7 @@ async fn a_session_ends_with_its_last_connection(database: Database) {
     );
     let mut write = ledger.write(Survives::Process).await.unwrap();
     let named = session::current(&mut write, &caller("x"), Some(&session.id)).await.unwrap();
-    assert_eq!(named.ended_ns, None, "nobody had ended it: who names it goes on with it");
+    assert_eq!(named.ended_ns, None, "a session that nobody ended must be resumed by its name");
     write.commit().await.unwrap();
     assert_eq!(kinds(&ledger, &session.id).await.last(), Some(&EventKind::SessionResumed));
     leave(&ledger, "x").await;
@@ -229,7 +229,11 @@ async fn steps_end_only_as_the_agent_says(database: Database) {
     let texts = ["look", "count", "tell"].map(str::to_owned);
     let steps = plan::set(&mut write, &agent, &mut session, &texts).await.unwrap();
     plan::mark(&mut write, &agent, &mut session, &steps[0], StepStatus::Failed).await.unwrap();
-    assert_eq!(session.current_step, Some(steps[0].id), "what follows may be the mending of it");
+    assert_eq!(
+        session.current_step,
+        Some(steps[0].id),
+        "a failed step stays the current one, because the next work may repair it"
+    );
     plan::mark(&mut write, &agent, &mut session, &steps[1], StepStatus::Current).await.unwrap();
     plan::mark(&mut write, &agent, &mut session, &steps[2], StepStatus::Current).await.unwrap();
     let now = plan::steps(&mut write, &session.id).await.unwrap();

@@ -167,7 +167,10 @@ async fn an_evolution_begins_with_the_earlier_content(database: Database) {
     let evolution = workspace.evolution(&session, "old", all()).await;
     let first = &evolution.revisions[0];
     assert_eq!((first.initial_content.as_deref(), first.lines), (Some("was here\n"), 1));
-    assert_eq!(evolution.revisions[1].initial_content, None, "only what nobody recorded");
+    assert_eq!(
+        evolution.revisions[1].initial_content, None,
+        "only content that no revision recorded is shown as initial"
+    );
     // A file that an agent created has no content before.
     workspace.change("new", Action::Create(text("new\n"))).await.unwrap();
     assert_eq!(workspace.evolution(&session, "new", all()).await.revisions[0].initial_content, None);
@@ -267,10 +270,14 @@ async fn a_view_that_is_too_long_is_cut_with_a_note(database: Database) {
     let page = workspace.timeline(&session, Window { after: id - 1, limit: 1, tokens_max: Some(2000) }).await;
     let event = &page.events[0];
     assert!(budget::tokens_of(&page) <= 2000 && event.cut.as_ref().unwrap().contains("max_tokens"));
-    assert!(event.summary.chars().count() <= 400, "one line is one line");
+    assert!(event.summary.chars().count() <= 400, "a summary must be short");
     let page =
         workspace.timeline(&session, Window { after: id - 1, limit: 1, tokens_max: Some(40_000) }).await;
-    assert_eq!(page.events[0].details["content"].as_str().unwrap().len(), 96_000, "as the note says");
+    assert_eq!(
+        page.events[0].details["content"].as_str().unwrap().len(),
+        96_000,
+        "with enough max_tokens, the content is whole"
+    );
 }
 
 async fn a_timeline_shows_action_lines_and_step(database: Database) {

@@ -164,7 +164,11 @@ fn a_file_cut_within_the_header_is_not_a_tape() {
         assert!(Tape::open(&crashed.live).is_err());
         let outcomes = crashed.home.seal_abandoned().unwrap();
         assert!(matches!(outcomes.as_slice(), [Err(SealError::Open(_))]), "{outcomes:?}");
-        assert_eq!(std::fs::read(&crashed.live).unwrap(), &crashed.bytes[..length], "left as it is");
+        assert_eq!(
+            std::fs::read(&crashed.live).unwrap(),
+            &crashed.bytes[..length],
+            "a tape that cannot be opened must stay unchanged"
+        );
     }
 }
 

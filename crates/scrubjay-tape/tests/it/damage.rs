@@ -274,7 +274,7 @@ fn removed_duplicated_and_swapped_blocks_are_detected() {
         let mut entries = Tape::open(&sealed.copy()).unwrap().entries().unwrap();
         while entries.next().unwrap().is_some() {}
         let named: Vec<_> = entries.damage().iter().map(|d| d.entry).collect();
-        assert_eq!(named, [Some(block.first_entry)], "{what}: who only reads knows, too");
+        assert_eq!(named, [Some(block.first_entry)], "{what}: reading the entries must report it too");
 
         let mut doubled = sealed.bytes.clone();
         doubled.splice(extent(block).end..extent(block).end, bytes(block));
@@ -340,7 +340,7 @@ fn an_export_of_a_damaged_tape_is_marked_incomplete() {
         std::fs::write(sealed.copy(), bytes).unwrap();
         write_sealed(&Tape::open(&sealed.copy()).unwrap(), &target).unwrap()
     };
-    assert!(!export(&sealed.bytes), "the whole is the whole");
+    assert!(!export(&sealed.bytes), "an intact tape must not be exported as cut");
     for block in &sealed.blocks {
         for length in [extent(block).start, extent(block).start + 64, extent(block).end - 1] {
             assert!(export(&sealed.bytes[..length]), "cut at {length}");

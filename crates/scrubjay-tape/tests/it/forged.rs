@@ -237,7 +237,7 @@ fn an_old_checkpoint_reports_that_it_covers_no_facts() {
         (tape.header, tape.footer) = (None, None);
     }
     let listed = serde_json::to_vec(&(1, old.made_wall_ns, &old.tapes)).unwrap();
-    assert!(!String::from_utf8_lossy(&listed).contains("footer"), "as it was written then");
+    assert!(!String::from_utf8_lossy(&listed).contains("footer"), "an old checkpoint lists no footers");
     old.root = blake3::hash(&[&b"scrubjay checkpoint\n"[..], &listed].concat()).to_hex().to_string();
     let old = Checkpoint::parse(&serde_json::to_vec(&old).unwrap()).unwrap();
     eventful.remake(|header, _| header.noted_kind = Some(TapeKind::Backend));
@@ -245,5 +245,8 @@ fn an_old_checkpoint_reports_that_it_covers_no_facts() {
     assert!(compared.is_fine() && !compared.covers_facts);
     assert!(eventful.checkpoint.compare(&eventful.home).unwrap().covers_facts);
     eventful.remake(|header, _| header.name = "other".to_owned());
-    assert!(!old.compare(&eventful.home).unwrap().is_fine(), "what identifies a tape it covers");
+    assert!(
+        !old.compare(&eventful.home).unwrap().is_fine(),
+        "an old checkpoint covers the identity of a tape"
+    );
 }

@@ -43,7 +43,7 @@ fn tapes_are_listed_newest_first_and_once() {
     std::fs::write(home.tapes().join("README"), "").unwrap();
     assert_eq!(ids(&home), ["cccccccccccccccc", "bbbbbbbbbbbbbbbb", "aaaaaaaaaaaaaaaa"]);
     let both = &home.list().unwrap()[0];
-    assert_eq!(both.path.extension().unwrap(), "tape", "of two files the sealed one");
+    assert_eq!(both.path.extension().unwrap(), "tape", "the sealed file must be listed, not the live one");
     assert_eq!(home.find("latest").unwrap().id.as_str(), "cccccccccccccccc");
 }
 
@@ -112,7 +112,7 @@ fn the_lock_shows_whether_the_writer_lives() {
     }
     let handle = writer.sync_handle().unwrap();
     drop(writer);
-    assert_eq!(tape.state(), TapeState::Live, "while a sync handle is open");
+    assert_eq!(tape.state(), TapeState::Live, "a tape stays live while a sync handle is open");
     drop(handle);
     until_abandoned(&tape);
     // Reading the state must not leave a lock, which would make the tape look live to others.
@@ -186,8 +186,8 @@ fn many_sealers_seal_each_tape_once() {
         sealers.into_iter().flat_map(|sealer| sealer.join().unwrap()).collect()
     });
     let sealed: Vec<_> = outcomes.into_iter().map(Result::unwrap).collect();
-    assert_eq!(sealed.len() as u64, TAPES, "each once");
-    assert_eq!(sealed.iter().collect::<BTreeSet<_>>().len() as u64, TAPES, "and none twice");
+    assert_eq!(sealed.len() as u64, TAPES, "each tape must be sealed");
+    assert_eq!(sealed.iter().collect::<BTreeSet<_>>().len() as u64, TAPES, "no tape must be sealed twice");
     for file in home.list().unwrap() {
         let tape = home.open(&file).unwrap();
         assert_eq!(tape.state(), TapeState::Sealed);

@@ -229,7 +229,7 @@ fn forged_block_tables() {
         let mut footer = forge.footer.clone();
         change(&mut footer.blocks);
         let left = forge.check(&forge.forge(&forge.footer.blocks, &footer), what);
-        assert_eq!(left, forge.entries.len(), "{what}: the blocks know better");
+        assert_eq!(left, forge.entries.len(), "{what}: the blocks, not the footer, decide");
     }
 }
 

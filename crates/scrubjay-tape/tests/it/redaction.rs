@@ -112,7 +112,7 @@ fn a_watcher_sees_exactly_the_recorded_messages() {
     };
     say(&mut one, None, EntryKind::Message, "nobody watches yet");
     assert!(watch.begin(Box::new(collected.clone())));
-    assert!(!watch.begin(Box::new(collected.clone())), "one is enough");
+    assert!(!watch.begin(Box::new(collected.clone())), "a second observer must be refused");
     say(&mut one, None, EntryKind::Message, &format!(r#"{{"params":{{"password":"{CANARY}","n":1}}}}"#));
     say(&mut two, Some(LEG), EntryKind::Message, "{}");
     say(&mut one, None, EntryKind::Note, "{}");

@@ -105,7 +105,7 @@ fn tapes_of_a_running_conversation_are_kept() {
         home.seal_abandoned().unwrap();
     }
     let tapes = home.list().unwrap().len();
-    assert_eq!(home.remove_ended_before(u64::MAX).unwrap(), 5, "those of others");
+    assert_eq!(home.remove_ended_before(u64::MAX).unwrap(), 5, "only the ended tapes of others are removed");
     assert_eq!(home.list().unwrap().len(), tapes - 5);
     running.finish(&end()).unwrap().unwrap();
     home.seal_abandoned().unwrap();

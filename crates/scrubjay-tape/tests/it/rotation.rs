@@ -34,7 +34,7 @@ fn follow(tapes: &[Tape]) -> Vec<Vec<u8>> {
             match entry.kind {
                 EntryKind::Message => messages.push(entry.payload),
                 EntryKind::End => {
-                    assert_eq!(announced, None, "one end a tape");
+                    assert_eq!(announced, None, "a tape has one end entry");
                     announced = serde_json::from_slice::<End>(&entry.payload).unwrap().continues_on;
                 }
                 kind => panic!("{kind:?}"),

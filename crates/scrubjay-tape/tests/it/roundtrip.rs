@@ -119,7 +119,10 @@ fn more_large_payloads_than_one_write_takes_are_read_back() {
             Owned { since_start_ns: n, ..Owned::message(&noise[random.below(5000)..][..size]) }
         })
         .collect();
-    assert!(entries.iter().filter(|e| e.payload.len() >= 32 * 1024).count() > 520, "more than 1024 slices");
+    assert!(
+        entries.iter().filter(|e| e.payload.len() >= 32 * 1024).count() > 520,
+        "the entries must need more than 1024 slices"
+    );
     let directory = scratch();
     let live = append_all(&directory, std::slice::from_ref(&entries));
     assert!(read(&live) == numbered(&entries));

@@ -128,7 +128,11 @@ fn buffered_entries_keep_their_order_and_times() {
     assert_eq!(messages, [request(2), request(77), error(77), error(2)]);
     let waited = &entries[2].1;
     let leg = (waited.via.as_deref(), waited.connection, waited.transport);
-    assert_eq!(leg, (Some(LEG.backend), LEG.connection, LEG.transport), "what waited is still that leg's");
+    assert_eq!(
+        leg,
+        (Some(LEG.backend), LEG.connection, LEG.transport),
+        "a delayed message must keep its leg"
+    );
     assert_eq!((left_out.total().messages, left_out.strategy), (4, left_out.total()));
     assert_eq!(tape.footer().unwrap().metadata.left_out, left_out);
     let note = selection_note(&entries[0].1.payload).expect("it begins with what is in force");
@@ -177,11 +181,11 @@ fn a_buffer_is_written_when_it_is_full_or_due_and_a_crash_loses_the_rest() {
     }
     assert!(live(&home).is_empty());
     record(&mut recording, C, &lines[2]);
-    assert_eq!(messages_and_left_out(&live(&home)).0, lines[..3], "it was full");
+    assert_eq!(messages_and_left_out(&live(&home)).0, lines[..3], "a full buffer must be written");
     record(&mut recording, C, &lines[3]);
     assert_eq!(messages_and_left_out(&live(&home)).0, lines[..3]);
     recording.flush(clock::now()).unwrap();
-    assert_eq!(messages_and_left_out(&live(&home)).0, lines[..4], "it was due");
+    assert_eq!(messages_and_left_out(&live(&home)).0, lines[..4], "a flush must write what is due");
     record(&mut recording, C, &lines[4]);
     drop(recording);
     let tape = home.open(&home.find("latest").unwrap()).unwrap();
@@ -316,7 +320,7 @@ fn buffered_entries_are_redacted() {
         let bytes = format!("{:?}", text.as_bytes());
         format!("{recording:?}").contains(bytes.trim_matches(['[', ']']))
     };
-    assert!(in_memory("tools/call") && !in_memory("c4n4ry"), "nor is it in memory");
+    assert!(in_memory("tools/call") && !in_memory("c4n4ry"), "a secret must not stay in memory");
     record(&mut recording, S, &error(1));
     let (_, entries) = sealed(recording);
     assert!(messages_and_left_out(&entries).0.concat().contains("[redacted:password]"));
@@ -409,7 +413,7 @@ fn an_original_message_is_written_to_the_tape_of_the_changed_one() {
     let kinds: Vec<EntryKind> = entries[1..5].iter().map(|(_, entry)| entry.kind).collect();
     assert_eq!(kinds, [EntryKind::Original, EntryKind::Message, EntryKind::Message, EntryKind::Message]);
     assert_eq!(entries[1].1.payload, format!("{} ", request(2)).into_bytes());
-    assert_eq!(entries[3].1.operation, Some(2), "it names what went on");
+    assert_eq!(entries[3].1.operation, Some(2), "the message must name the operation that went on");
     let (messages, left_out) = messages_and_left_out(&entries);
     assert_eq!((messages.len(), left_out.total().messages), (3, 6));
 }

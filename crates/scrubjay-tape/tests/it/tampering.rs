@@ -347,7 +347,7 @@ fn importing_the_next_connection_does_not_excuse_a_missing_tape() {
     std::fs::remove_file(&file(ids[1]).path).unwrap();
     assert_eq!(problems(&home), [(ids[2], LinkProblem::Missing)]);
     std::fs::remove_file(&file(ids[0]).path).unwrap();
-    assert_eq!(problems(&home), [], "one that was imported alone");
+    assert_eq!(problems(&home), [], "a tape that was imported alone needs no predecessor");
 }
 
 #[test]

@@ -142,7 +142,7 @@ impl Client {
     /// Returns the next message.
     pub(crate) async fn receive(&mut self) -> Value {
         let line = timeout(ANSWER_TIMEOUT, self.lines.next_line()).await.expect("the server never answered");
-        serde_json::from_str(&line.unwrap().expect("the server hung up")).unwrap()
+        serde_json::from_str(&line.unwrap().expect("the server closed the connection")).unwrap()
     }
 
     /// Closes the connection and returns how the server ended. All its messages must have been read before.

@@ -448,6 +448,6 @@ async fn a_digest_without_a_model_lists_titles() {
                 (&json!("fallback"), listed.as_str())
             );
         }
-        assert_eq!(model.asked().len(), 2, "what is not the model's is not kept");
+        assert_eq!(model.asked().len(), 2, "a fallback summary must not be stored");
     }
 }

@@ -86,7 +86,7 @@ fn a_foreign_file_is_reported_to_the_host_and_not_changed() {
     let after = notes.metadata().unwrap();
     assert_eq!(std::fs::read_to_string(&notes).unwrap(), "my notes");
     assert_eq!((after.mode(), after.modified().unwrap()), (before.mode(), before.modified().unwrap()));
-    assert_eq!(std::fs::read_dir(&place).unwrap().count(), 1, "nothing was left beside it");
+    assert_eq!(std::fs::read_dir(&place).unwrap().count(), 1, "no other file must be created there");
 }
 
 #[test]

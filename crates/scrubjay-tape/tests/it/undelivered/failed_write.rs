@@ -127,5 +127,5 @@ fn finish_in_child_process() {
     limit_files(None);
     let tape = Tape::open(&path).unwrap();
     assert!(tape.undelivered().unwrap().messages < 450, "the last note did not fit");
-    assert_eq!(tape.footer().unwrap().end, None, "so it does not look complete");
+    assert_eq!(tape.footer().unwrap().end, None, "a tape without its last note must not look complete");
 }

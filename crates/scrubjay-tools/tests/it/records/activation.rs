@@ -63,7 +63,7 @@ async fn a_token_limit_leaves_out_the_least_needed_first() {
             peer.call("activate", json!({ "id": "R002", "max_tokens": max })).await["context"].clone();
         let tokens = context["tokens"].as_i64().unwrap();
         assert!(tokens <= max.max(70), "{tokens} of {max}");
-        assert!(tokens >= last, "more room, more to see");
+        assert!(tokens >= last, "a larger max_tokens must not shorten the answer");
         last = tokens;
         let left: Vec<_> = context["left_out"]
             .as_array()
@@ -109,7 +109,11 @@ async fn stale_sessions_and_orphaned_records_cause_warnings() {
         .map(|s| (s["tick_gap"].as_i64().unwrap(), s["status"].as_str().unwrap()))
         .collect();
     statuses.sort_unstable();
-    assert_eq!(statuses, [(0, "active"), (STALE_AFTER + 1, "stale")], "own writes make nobody stale");
+    assert_eq!(
+        statuses,
+        [(0, "active"), (STALE_AFTER + 1, "stale")],
+        "a writer's own changes must not make it stale"
+    );
     let synced = second.call("sync_session", json!({})).await;
     assert_eq!(
         (&synced["session_status"], &synced["relevance"]["parents"]),
@@ -117,7 +121,7 @@ async fn stale_sessions_and_orphaned_records_cause_warnings() {
     );
     let again = second.call("activate", json!({ "id": "R002", "override": true })).await;
     assert_eq!(again["context"]["warnings"], Value::Null);
-    assert_eq!(again["changed"], Value::Null, "it was activated after the last change");
+    assert_eq!(again["changed"], Value::Null, "nothing changed since the last activation");
 
     first.call("transition", json!({ "id": "R001", "to_state": "DISCARDED", "reason": "wrong" })).await;
     let again = second.call("activate", json!({ "id": "R002", "override": true })).await;

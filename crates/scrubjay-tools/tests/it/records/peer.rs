@@ -83,7 +83,8 @@ impl Peer {
         let id = self.last_id;
         self.send(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await;
         let line = tokio::time::timeout(ANSWER_TIMEOUT, self.lines.next_line()).await.expect("no answer");
-        let answer: Value = serde_json::from_str(&line.unwrap().expect("the server hung up")).unwrap();
+        let answer: Value =
+            serde_json::from_str(&line.unwrap().expect("the server closed the connection")).unwrap();
         assert_eq!(answer["id"], id);
         answer
     }

@@ -117,7 +117,7 @@ impl CanaryRun {
     fn new() -> Self {
         let directory = tempfile::tempdir().expect("there is a temporary directory");
         for name in ["inputs", "tmp", "exports", "workspace"] {
-            std::fs::create_dir(directory.path().join(name)).expect("it is ours");
+            std::fs::create_dir(directory.path().join(name)).expect("the test can write in its directory");
         }
         let mut canaries = every_form::canaries();
         let needle = "canary-4829136650".to_owned();
@@ -172,7 +172,8 @@ impl CanaryRun {
     /// Prepares `scrubjay` with settings; its log goes to a file.
     fn command(&self, name: &str, settings: &Value) -> Command {
         let config = self.path("inputs").join(format!("{name}.json"));
-        std::fs::write(&config, self.settings(settings).to_string()).expect("it is ours");
+        std::fs::write(&config, self.settings(settings).to_string())
+            .expect("the test can write in its directory");
         let mut command = Command::new("sh");
         let log = self.path(&format!("{name}.log"));
         command.args(["-c", "exec \"$@\" 2>>\"$LOG\"", "sh", env!("CARGO_BIN_EXE_scrubjay"), "--config"]);
@@ -207,7 +208,7 @@ impl CanaryRun {
             for format in ["jsonl", "html", "har"] {
                 let file = self.path("exports").join(format!("{id}.{format}"));
                 let output = self.look(&["tape", "export", &id, "--format", format]);
-                std::fs::write(file, output).expect("it is ours");
+                std::fs::write(file, output).expect("the test can write in its directory");
             }
         }
         for args in [

@@ -36,7 +36,7 @@ impl Route {
     /// Starts Scrubjay in front of this server; `None` if the server does not have the transport that this route needs.
     fn open(self, directory: &Path, server: &Server, url: &str) -> Option<Served> {
         let directory = directory.join(format!("{self:?}"));
-        std::fs::create_dir_all(&directory).expect("it is ours");
+        std::fs::create_dir_all(&directory).expect("the test can write in its directory");
         let data = directory.join("data");
         Some(match self {
             Self::ServeStdio => Served::start(&data, &[], server.stdio.as_ref()?),
@@ -101,7 +101,11 @@ impl Server {
             url: format!("http://{address}/mcp"),
         };
         until("the server listens", || {
-            assert!(server.child.try_wait().expect("it is ours").is_none(), "{} ended", self.name);
+            assert!(
+                server.child.try_wait().expect("the child is the test's own").is_none(),
+                "{} ended",
+                self.name
+            );
             std::net::TcpStream::connect(address).is_ok()
         });
         server

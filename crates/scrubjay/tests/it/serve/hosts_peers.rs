@@ -96,7 +96,7 @@ struct HostOutput {
 /// Lets a host answer one prompt, and checks that it succeeds.
 fn converse(host: Host, peers: &Path, directory: &Path, routes: &[Route]) -> HostOutput {
     let home = directory.join("home");
-    std::fs::create_dir(&home).expect("it is ours");
+    std::fs::create_dir(&home).expect("the test can write in its directory");
     let model = Model::start(directory, routes);
     let host_command = host.command(peers, &home, routes, &model.url);
     let mut limited = Command::new("timeout");

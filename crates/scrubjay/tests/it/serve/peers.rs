@@ -29,7 +29,8 @@ fn launcher_of_three(directory: &Path, peers: &Path) -> String {
     ];
     let mut files: Vec<String> = files.iter().map(|below| text(&peers.join(below))).collect();
     files.push(text(directory));
-    std::fs::write(directory.join("note.txt"), "kept in a file").expect("it is ours");
+    std::fs::write(directory.join("note.txt"), "kept in a file")
+        .expect("the test can write in its directory");
     let config = json!({ "backends": [
         backend("everything", &everything(peers)),
         backend("wrong", &["/nonexistent/server".to_owned()]),
@@ -37,7 +38,7 @@ fn launcher_of_three(directory: &Path, peers: &Path) -> String {
         backend("python", &python_server(peers)),
     ] });
     let path = directory.join("scrubjay-config.json");
-    std::fs::write(&path, config.to_string()).expect("it is ours");
+    std::fs::write(&path, config.to_string()).expect("the test can write in its directory");
     launcher_of(directory, &format!("--config '{}' serve", text(&path)))
 }
 
@@ -45,8 +46,9 @@ pub(super) fn launcher_of(directory: &Path, command: &str) -> String {
     let (program, data) = (env!("CARGO_BIN_EXE_scrubjay"), text(&directory.join("data")));
     let script = format!("#!/bin/sh\nexec '{program}' --data '{data}' {command}\n");
     let path = directory.join("launch");
-    std::fs::write(&path, script).expect("it is ours");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    std::fs::write(&path, script).expect("the test can write in its directory");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))
+        .expect("the test can write in its directory");
     text(&path)
 }
 
@@ -123,7 +125,8 @@ fn claude_connects_through_the_gateway() {
     let scratch = scratch();
     let launcher = launcher(scratch.path(), &python_server(&peers));
     let settings = json!({ "mcpServers": { "jay": { "type": "stdio", "command": launcher, "args": [] } } });
-    std::fs::write(scratch.path().join(".claude.json"), settings.to_string()).expect("it is ours");
+    std::fs::write(scratch.path().join(".claude.json"), settings.to_string())
+        .expect("the test can write in its directory");
     let claude = peers.join("node_modules/@anthropic-ai/claude-code-linux-x64/claude");
     let printed = run(scratch.path(), &claude, &["mcp", "list"]);
     assert!(printed.contains("jay") && printed.contains("Connected"), "{printed}");
@@ -169,7 +172,8 @@ fn the_inspector_and_claude_reach_three_servers() {
         assert!(printed.contains(&format!("\"{expected}\"")), "{expected} is missing: {printed}");
     }
     let settings = json!({ "mcpServers": { "jay": { "type": "stdio", "command": launcher, "args": [] } } });
-    std::fs::write(scratch.path().join(".claude.json"), settings.to_string()).expect("it is ours");
+    std::fs::write(scratch.path().join(".claude.json"), settings.to_string())
+        .expect("the test can write in its directory");
     let claude = peers.join("node_modules/@anthropic-ai/claude-code-linux-x64/claude");
     let printed = run(scratch.path(), &claude, &["mcp", "list"]);
     assert!(printed.contains("jay") && printed.contains("Connected"), "{printed}");

@@ -152,7 +152,7 @@ fn mirrored_headers_follow_changes_by_rules() {
           "action": "modify", "set": { "$.name": "good" } },
     ] } });
     let config = directory.path().join("config.json");
-    std::fs::write(&config, rules.to_string()).expect("it is ours");
+    std::fs::write(&config, rules.to_string()).expect("the test can write in its directory");
     let upstream = Upstream::start(|_| answer("", r#"{"jsonrpc":"2.0","id":2,"result":{}}"#));
     let data = directory.path().join("data");
     let served = Served::wrap_configured(&config, &data, &["--url", &upstream.url]);
@@ -258,7 +258,7 @@ fn rules_apply_to_proxied_messages() {
         { "name": "no-rm", "match": { "tools": ["rm"] }, "action": "block", "message": "no" },
     ] } });
     let config = directory.path().join("config.json");
-    std::fs::write(&config, rules.to_string()).expect("it is ours");
+    std::fs::write(&config, rules.to_string()).expect("the test can write in its directory");
     let upstream = Upstream::start(|_| answer("", r#"{"jsonrpc":"2.0","id":2,"result":{}}"#));
     let data = directory.path().join("data");
     let served = Served::wrap_configured(&config, &data, &["--url", &upstream.url]);

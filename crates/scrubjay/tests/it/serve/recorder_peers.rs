@@ -23,7 +23,7 @@ enum Endpoint {
 impl Endpoint {
     fn both(directory: &Path) -> [Self; 2] {
         let workspace = workspace(directory);
-        std::fs::create_dir(&workspace).expect("it is ours");
+        std::fs::create_dir(&workspace).expect("the test can write in its directory");
         let options = ["--toolsets", "recorder", "--workspace", &text(&workspace)];
         let command = format!("serve {} {} {} '{}'", options[0], options[1], options[2], options[3]);
         let launcher = launcher_of(directory, &command);

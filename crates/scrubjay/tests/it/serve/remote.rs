@@ -188,7 +188,7 @@ fn a_server_of_the_first_http_transport_is_detected_and_used() {
     for kind in ["http", "sse"] {
         let config = format!("backends:\n  - {{ id: old, type: {kind}, url: \"{}\" }}\n", server.url);
         let directory = directory.path().join(kind);
-        std::fs::create_dir(&directory).expect("it is ours");
+        std::fs::create_dir(&directory).expect("the test can write in its directory");
         let gateway = Served::configured(&directory, &config, None);
         let legacy = open_session(&gateway.target()).post(&echo.to_string()).json();
         assert_eq!(answer_text(&legacy), "ça va", "{kind}");

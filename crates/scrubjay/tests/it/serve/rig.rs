@@ -56,7 +56,10 @@ pub(super) fn scratch() -> tempfile::TempDir {
 pub(super) fn write_private(path: &Path, text: &str) {
     use std::os::unix::fs::OpenOptionsExt;
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    file.as_mut().expect("it is new").write_all(text.as_bytes()).expect("it is ours");
+    file.as_mut()
+        .expect("it is new")
+        .write_all(text.as_bytes())
+        .expect("the test can write in its directory");
 }
 
 /// Waits for something to become true.
@@ -83,7 +86,7 @@ fn serve(data: &Path, options: &[&str], backend: &[String]) -> Command {
 /// Prepares `scrubjay` with these settings; its data and its log are in the directory, which is its home.
 pub(super) fn logged(directory: &Path, settings: &Value) -> Command {
     let config = directory.join("scrubjay-config.json");
-    std::fs::write(&config, settings.to_string()).expect("it is ours");
+    std::fs::write(&config, settings.to_string()).expect("the test can write in its directory");
     let mut command = Command::new("sh");
     let script = "exec \"$@\" 2>\"$SCRATCH/log\"";
     command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_scrubjay"), "--config"]);
@@ -360,7 +363,7 @@ impl Piped {
     pub(super) fn exit_code(&mut self) -> Option<i32> {
         let mut status = None;
         until("the gateway leaves", || {
-            status = self.child.try_wait().expect("it is ours");
+            status = self.child.try_wait().expect("the child is the test's own");
             status.is_some()
         });
         status.and_then(|status| status.code())
@@ -369,7 +372,7 @@ impl Piped {
     /// Closes the stream and waits for the gateway to exit.
     pub(super) fn finish(mut self) -> (Vec<String>, Vec<String>) {
         self.stdin = None;
-        until("the gateway leaves", || self.child.try_wait().expect("it is ours").is_some());
+        until("the gateway leaves", || self.child.try_wait().expect("the child is the test's own").is_some());
         while let Ok(line) = self.lines.recv_timeout(DEADLINE) {
             self.received.push(line);
         }

@@ -28,7 +28,7 @@ fn an_ambiguous_body_reaches_no_server() {
     let rules = json!({ "recorder": { "rules": [
         { "name": "no-rm", "match": { "tools": ["rm"] }, "action": "block" } ] } });
     let config = directory.path().join("config.json");
-    std::fs::write(&config, rules.to_string()).expect("it is ours");
+    std::fs::write(&config, rules.to_string()).expect("the test can write in its directory");
     let upstream = Upstream::start(|_| answer("", r#"{"jsonrpc":"2.0","id":2,"result":{}}"#));
     let data = directory.path().join("data");
     let served = Served::wrap_configured(&config, &data, &["--url", &upstream.url]);
@@ -64,7 +64,7 @@ fn ambiguous_events_are_not_forwarded() {
     let rules = json!({ "recorder": { "rules": [
         { "name": "hush", "match": { "methods": ["notifications/secret"] }, "action": "block" } ] } });
     let config = directory.path().join("config.json");
-    std::fs::write(&config, rules.to_string()).expect("it is ours");
+    std::fs::write(&config, rules.to_string()).expect("the test can write in its directory");
     let secret = r#"{"jsonrpc":"2.0","method":"notifications/secret"}"#;
     let stream = format!(
         "id: 1\ndata:\n\n: a\u{b}data: {secret}\n\nevent: other\ndata: {secret}\n\n\

@@ -112,7 +112,7 @@ mod tests {
         assert!(key.has_signed(b"root", &signed));
         assert!(!key.has_signed(b"roof", &signed) && !key.has_signed(b"root", &by_other));
         let claimed = Signature { public_key: signed.public_key.clone(), ..by_other };
-        assert!(!key.has_signed(b"root", &claimed), "who it says it is by does not count");
+        assert!(!key.has_signed(b"root", &claimed), "the key that a signature claims must not be trusted");
         assert!(!key.has_signed(b"root", &Signature { signature: "00".to_owned(), ..signed }));
         assert!(PublicKey::parse("zz").is_err());
     }

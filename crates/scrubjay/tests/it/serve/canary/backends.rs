@@ -66,9 +66,9 @@ impl Client {
 pub(super) fn pass(run: &mut CanaryRun) {
     let inputs = run.path("inputs");
     let (texts, words) = (run.texts(), run.words());
-    std::fs::write(inputs.join("server.py"), SERVER).expect("it is ours");
-    std::fs::write(inputs.join("texts"), texts.join("\x1e")).expect("it is ours");
-    std::fs::write(inputs.join("words"), words.join("\x1e")).expect("it is ours");
+    std::fs::write(inputs.join("server.py"), SERVER).expect("the test can write in its directory");
+    std::fs::write(inputs.join("texts"), texts.join("\x1e")).expect("the test can write in its directory");
+    std::fs::write(inputs.join("words"), words.join("\x1e")).expect("the test can write in its directory");
     // Ids are short and plain.
     let id = words.iter().find(|word| word.starts_with("ghp_")).expect("a token without odd characters");
     let mut args = ["server.py", "texts", "words"].map(|name| text(&inputs.join(name))).to_vec();
@@ -176,7 +176,7 @@ fn look_at_debug(run: &mut CanaryRun) {
         found.is_some()
     });
     let (address, file) = found.expect("it was found");
-    let token = std::fs::read_to_string(file).expect("it is ours");
+    let token = std::fs::read_to_string(file).expect("the test can read its files");
     for path in ["/api/status", "/api/backends", "/api/config", "/api/logs", "/api/mcptrace"] {
         let shown = get(&address, path, token.trim());
         assert!(shown.contains("200 OK"), "{path}: {shown:.200}");

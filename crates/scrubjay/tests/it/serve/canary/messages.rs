@@ -123,7 +123,8 @@ fn coloured(text: &str) -> String {
 
 pub(super) fn pass(run: &mut CanaryRun) {
     let config = run.path("inputs").join("wrap.json");
-    std::fs::write(&config, run.settings(&json!({})).to_string()).expect("it is ours");
+    std::fs::write(&config, run.settings(&json!({})).to_string())
+        .expect("the test can write in its directory");
     let config = config.to_str().expect("a path in UTF-8").to_owned();
     let (texts, words) = (run.texts(), run.words());
     let lab = Lab::new().with_data(run.data());

@@ -78,7 +78,8 @@ fn behind(run: &mut CanaryRun) {
 fn before(run: &mut CanaryRun) {
     let (texts, words) = (run.texts(), run.words());
     let config = run.path("inputs").join("front.yaml");
-    std::fs::write(&config, run.settings(&json!({})).to_string()).expect("it is ours");
+    std::fs::write(&config, run.settings(&json!({})).to_string())
+        .expect("the test can write in its directory");
     let data = run.data();
     let sample = ["sample-server".to_owned()];
     let backend = [&[env!("CARGO_BIN_EXE_scrubjay").to_owned()], &sample[..]].concat();

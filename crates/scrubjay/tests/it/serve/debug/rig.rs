@@ -85,7 +85,8 @@ impl DebuggedGateway {
             found.is_some()
         });
         (self.address, self.token_file) = found.expect("it was found");
-        self.token = std::fs::read_to_string(&self.token_file).expect("it is ours").trim().to_owned();
+        self.token =
+            std::fs::read_to_string(&self.token_file).expect("the test can read its files").trim().to_owned();
     }
 
     fn log(&self) -> String {

@@ -31,8 +31,9 @@ impl Host {
 }
 
 fn write(path: &Path, content: &str) {
-    std::fs::create_dir_all(path.parent().expect("it is below the home")).expect("it is ours");
-    std::fs::write(path, content).expect("it is ours");
+    std::fs::create_dir_all(path.parent().expect("it is below the home"))
+        .expect("the test can write in its directory");
+    std::fs::write(path, content).expect("the test can write in its directory");
 }
 
 /// Returns an object with a member for each route.

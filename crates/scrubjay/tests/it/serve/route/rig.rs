@@ -186,7 +186,10 @@ pub(super) fn sample() -> Value {
 
 /// Tells whether any file below a directory holds this text.
 pub(in crate::serve) fn holds(directory: &Path, text: &str) -> Option<std::path::PathBuf> {
-    for entry in std::fs::read_dir(directory).expect("it is ours").map(|entry| entry.expect("it is there")) {
+    for entry in std::fs::read_dir(directory)
+        .expect("the test can read its files")
+        .map(|entry| entry.expect("it is there"))
+    {
         let path = entry.path();
         let found = if path.is_dir() {
             holds(&path, text)
