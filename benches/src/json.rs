@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_json() {
+    fn json_values_are_written_as_json() {
         let value = Json::object([
             ("name", Json::text("a \"b\"\n")),
             ("rounds", Json::List(vec![Json::Number(1.23456), Json::Number(f64::NAN), Json::Bool(true)])),

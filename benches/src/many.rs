@@ -24,11 +24,11 @@ impl Gateway {
     /// Runs this command, and waits until it prints its address.
     pub fn start(mut command: Command) -> io::Result<Self> {
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-        let mut said = BufReader::new(child.stderr.take().ok_or_else(|| io::Error::other("no stderr"))?);
+        let mut stderr = BufReader::new(child.stderr.take().ok_or_else(|| io::Error::other("no stderr"))?);
         let mut line = String::new();
         let port = loop {
             line.clear();
-            if said.read_line(&mut line)? == 0 {
+            if stderr.read_line(&mut line)? == 0 {
                 return Err(io::Error::other("scrubjay serve ended"));
             }
             if let Some(port) = line.split("127.0.0.1:").nth(1).and_then(|p| p.split('/').next()) {
@@ -36,7 +36,7 @@ impl Gateway {
             }
         };
         // Read to the end, or it would block on a full pipe.
-        std::thread::spawn(move || io::copy(&mut said, &mut io::sink()));
+        std::thread::spawn(move || io::copy(&mut stderr, &mut io::sink()));
         Ok(Self { child, port })
     }
 
@@ -63,9 +63,9 @@ impl Drop for Gateway {
 }
 
 /// Starts many backends behind a new gateway in each round, and measures the memory of the last.
-pub fn measure(series: &mut Series, beside: &Path, data: &Path, rounds: usize) -> io::Result<()> {
+pub fn measure(series: &mut Series, program_directory: &Path, data: &Path, rounds: usize) -> io::Result<()> {
     std::fs::create_dir_all(data)?;
-    let backend = beside.join("bench-server");
+    let backend = program_directory.join("bench-server");
     let config = data.join("many.yaml");
     let mut text = "backends:\n".to_owned();
     for number in 0..BACKENDS {
@@ -79,7 +79,7 @@ pub fn measure(series: &mut Series, beside: &Path, data: &Path, rounds: usize) -
         }
         series.push("slowest alone ms", slowest);
         let begun = clock::now();
-        let mut command = Command::new(beside.join("scrubjay"));
+        let mut command = Command::new(program_directory.join("scrubjay"));
         command.arg("--config").arg(&config).arg("--data").arg(data.join("tapes-of-many"));
         command.args(["serve", "--toolsets", "none", "--http", "127.0.0.1:0"]);
         let gateway = Gateway::start(command)?;

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_has_the_size_asked_for_and_no_raw_control_byte() {
+    fn the_text_has_the_requested_size_and_no_raw_control_byte() {
         for bytes in [0, 1, 40, 1000, 100_000] {
             let text = log_text(bytes);
             assert_eq!(text.len(), bytes);

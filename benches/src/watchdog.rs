@@ -13,7 +13,7 @@ use crate::procfs;
 /// Kills the processes of one target when its time is up; harmless once dropped.
 pub struct Watchdog {
     // Dropping the sender stops the thread.
-    call_off: Option<Sender<()>>,
+    cancel: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
     fired: Arc<AtomicBool>,
 }
@@ -21,17 +21,17 @@ pub struct Watchdog {
 impl Watchdog {
     /// Starts to watch the child `root` of this process.
     pub fn over(root: u32, limit: Duration) -> Self {
-        let (call_off, called_off) = mpsc::channel();
+        let (cancel, cancelled) = mpsc::channel();
         let fired = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&fired);
         let thread = thread::spawn(move || {
-            if called_off.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+            if cancelled.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
                 flag.store(true, Ordering::SeqCst);
                 // If this fails the run hangs, which is noticed; the result of this thread is not used.
                 let _ = kill_tree(root);
             }
         });
-        Self { call_off: Some(call_off), thread: Some(thread), fired }
+        Self { cancel: Some(cancel), thread: Some(thread), fired }
     }
 
     /// Returns whether the time was up.
@@ -42,7 +42,7 @@ impl Watchdog {
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        self.call_off.take();
+        self.cancel.take();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

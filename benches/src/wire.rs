@@ -2,7 +2,7 @@
 //!
 //! Client and server build from the same constants, so an answer that passed through a
 //! transparent relay can be compared whole. Ids are found by byte search, not by parsing JSON:
-//! the harness must cost next to nothing beside what it measures.
+//! the harness must cost next to nothing compared with what it measures.
 
 /// How every message of the benchmark itself begins, up to the id.
 pub const HEAD: &[u8] = b"{\"jsonrpc\":\"2.0\",\"id\":";

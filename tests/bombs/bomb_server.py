@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A legacy MCP server over stdio that sends too much, or does not read, when a tool is called.
+"""A legacy MCP server over stdio that sends too much, or stops reading, when a tool is called.
 
-With `WHAT BYTES COUNT` it describes itself at too great length, and each process differently.
+With the arguments `WHAT BYTES COUNT`, its lists or capabilities have that many bytes and differ for each process.
 """
 
 import json
@@ -77,7 +77,7 @@ def main():
             greeting = {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info, **instructions}
             say(id=request_id, result=greeting)
         elif method == "tools/list" and what == "pages":
-            # There is always another page.
+            # Each page names a next one, so the list never ends.
             tool = {"name": "page", "description": "x" * size, "inputSchema": {"type": "object"}}
             say(id=request_id, result={"tools": [tool], "nextCursor": "more"})
         elif method == "tools/list":

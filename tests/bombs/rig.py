@@ -15,7 +15,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 SERVER = [sys.executable, "-B", os.path.join(HERE, "bomb_server.py")]
 MIB = 1 << 20
-PATIENCE = 60
+DEADLINE_S = 60
 
 _, DESCRIPTORS_MAX = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS_MAX, DESCRIPTORS_MAX))
@@ -74,7 +74,7 @@ class Gateway:
 
     def stop(self):
         self.process.terminate()
-        self.process.wait(PATIENCE)
+        self.process.wait(DEADLINE_S)
 
     def notes(self):
         """Returns everything that is on its tapes, after it has stopped."""
@@ -90,7 +90,7 @@ class Gateway:
         stream = socket.socket()
         if receive_buffer:
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        stream.settimeout(PATIENCE)
+        stream.settimeout(DEADLINE_S)
         stream.connect(self.address)
         return stream
 
@@ -194,7 +194,7 @@ class Bystander:
             begun = time.monotonic()
             try:
                 self.session.echo()
-            except Exception as e:  # noqa: BLE001: what went wrong is told at the end
+            except Exception as e:  # noqa: BLE001: the error is reported by finish
                 self.failed = repr(e)
                 return
             self.calls += 1
@@ -204,13 +204,13 @@ class Bystander:
     def finish(self):
         self.session.echo()
         self.over = True
-        self.thread.join(PATIENCE)
+        self.thread.join(DEADLINE_S)
         assert self.failed is None, f"a bystander was not served: {self.failed}"
         assert self.calls > 0
         return f"{self.calls} calls of others, slowest {self.slowest:.2f} s"
 
 
-def until(what, done, limit=PATIENCE):
+def until(what, done, limit=DEADLINE_S):
     deadline = time.monotonic() + limit
     while not done():
         assert time.monotonic() < deadline, f"{what}: not within {limit} s"

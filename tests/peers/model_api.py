@@ -5,7 +5,7 @@
 PLAN is JSON: a list of {"server", "tool", "arguments"}. The model asks for these tools one after the other,
 each in a turn of its own, and then ends with a text that has all their results. It finds the name under which
 the host offers a tool among those the host sent; one that is not offered is reported in that last text, and so
-is a call that failed. Everything the host asked for is appended to LOG, a line of JSON for each request.
+is a call that failed. Each request of the host is appended to LOG as a line of JSON.
 
 It implements Anthropic Messages (Claude Code), OpenAI Responses (Codex) and Chat Completions (opencode), and Gemini's
 generateContent (Gemini CLI). It keeps no state: the progress of a conversation is read from the request.

@@ -1,4 +1,4 @@
-"""An MCP host for the tests: one fixed conversation with whatever server it is given.
+"""An MCP host for the tests: one fixed conversation with the given server.
 
     python_client.py MODE LOGPREFIX -- COMMAND…
 

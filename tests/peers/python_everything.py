@@ -3,7 +3,7 @@
     python_everything.py stdio
     python_everything.py http PORT
 
-`scripts/install-peers` puts the server beside the virtual environment. By itself it only serves HTTP.
+`scripts/install-peers` puts the server into the directory of the virtual environment. By itself it only serves HTTP.
 """
 
 import sys

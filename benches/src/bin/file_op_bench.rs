@@ -1,4 +1,4 @@
-//! What a recorded file change costs beside the same syncs with nothing recorded, how fast the views of long
+//! What a recorded file change costs compared with the same syncs without recording, how fast the views of long
 //! sessions are, and what contents take in the ledger.
 //!
 //! Works on the disk of the target directory: a file system in memory has no syncs to compare with. Writes
@@ -30,15 +30,15 @@ const FILE_BYTES: usize = 10 * 1024;
 const LOG_BYTES: usize = 12 * 1024;
 const EVENTS: i64 = 100_000;
 const REVISIONS: usize = 10_000;
-/// How many are written in one go when a long session is prepared.
+/// How many are written in one transaction when a long session is prepared.
 const BATCH: usize = 1000;
 /// The most events and revisions that a page has by default.
 const PAGE: i64 = 200;
 
 fn main() -> Outcome<()> {
     let quick = std::env::args().any(|a| a == "--quick");
-    let beside = std::env::current_exe()?.parent().map(Path::to_owned).unwrap_or_default();
-    let data = beside.join("file-op-bench-data");
+    let program_directory = std::env::current_exe()?.parent().map(Path::to_owned).unwrap_or_default();
+    let data = program_directory.join("file-op-bench-data");
     if data.exists() {
         std::fs::remove_dir_all(&data)?;
     }
@@ -87,7 +87,7 @@ fn sources() -> io::Result<String> {
     Ok(all.chars().filter(char::is_ascii).collect())
 }
 
-/// Edits a file of 10 KB through the ledger and beside it, in turns.
+/// Edits a file of 10 KB through the ledger and without it, in turns.
 async fn changes(data: &Path, rounds: usize, raw: &mut Series, own: &mut Series) -> Outcome<()> {
     let ledger = open(&data.join("ledger.db")).await?;
     let workspace = Workspace::open(&data.join("workspace"))?;
@@ -206,11 +206,11 @@ async fn add_revision(
 
 /// Keeps distinct contents of about a length, and compares what they take with zstd alone.
 async fn contents(data: &Path, bytes: usize, size: &mut Series) -> Outcome<()> {
-    let place = data.join(format!("contents-{bytes}.db"));
+    let path = data.join(format!("contents-{bytes}.db"));
     let text = sources()?;
-    open(&place).await?.close().await;
-    let empty = std::fs::metadata(&place)?.len();
-    let ledger = open(&place).await?;
+    open(&path).await?.close().await;
+    let empty = std::fs::metadata(&path)?.len();
+    let ledger = open(&path).await?;
     let mut write = ledger.write(CommitDurability::Process).await?;
     let mut alone = 0;
     let step = bytes / 3 + 1;
@@ -223,7 +223,7 @@ async fn contents(data: &Path, bytes: usize, size: &mut Series) -> Outcome<()> {
     }
     write.commit().await?;
     ledger.close().await;
-    let taken = std::fs::metadata(&place)?.len() - empty;
+    let taken = std::fs::metadata(&path)?.len() - empty;
     size.push(&format!("{bytes}"), taken as f64 / alone as f64);
     Ok(())
 }

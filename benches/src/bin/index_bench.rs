@@ -4,7 +4,7 @@
 //! `--quick`) of made-up conversations on tapes in a directory of its own, which is removed at the end. With `--prose`
 //! their answers are real text from files on this machine (570,000 entries, 300 MB by default). Prints a figure a
 //! line, and writes `bench-results/index.json`. With `SCRUBJAY_BENCH_POSTGRES` the index is there instead of in a
-//! file. With `SCRUBJAY_BENCH_HOME` the data directory is that one: its tapes are used as they are, and it stays.
+//! file. With `SCRUBJAY_BENCH_HOME` the data directory is that one: its tapes are used as they are, and it is kept.
 //! `SCRUBJAY_BENCH_TAPE` is how many entries the largest tape has; the others have a tenth.
 
 use std::error::Error;
@@ -49,21 +49,21 @@ const TOOLS: [&str; 12] = [
 /// How often each kind of query is made.
 const ROUNDS: usize = 20;
 
-/// A cheap source of varied numbers, the same in every run.
-struct Dice(u64);
+/// A generator of random numbers, the same in every run.
+struct Random(u64);
 
-impl Dice {
-    fn roll(&mut self) -> u64 {
+impl Random {
+    fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed ^ mixed >> 31
     }
 
     fn below(&mut self, limit: u64) -> u64 {
-        self.roll() % limit
+        self.next() % limit
     }
 
-    /// A word of a language in which few words are frequent and most are rare.
+    /// Makes a word; few words are frequent and most are rare, as in any language.
     fn word(&mut self) -> String {
         let bits = 1 + self.below(16);
         let mut number = self.below(1 << bits);
@@ -82,8 +82,8 @@ impl Dice {
         }
     }
 
-    /// A word that people may search for: not one that is in every second message.
-    fn telling_word(&mut self) -> String {
+    /// Makes a word that is rare enough to search for.
+    fn rare_word(&mut self) -> String {
         loop {
             let word = self.word();
             if word.len() > 4 {
@@ -98,9 +98,10 @@ impl Dice {
 }
 
 /// Makes up a query.
-type Ask = fn(&mut Dice) -> String;
+type Ask = fn(&mut Random) -> String;
 
-struct Made {
+/// What the tapes contain.
+struct TapeSizes {
     tapes: u64,
     entries: u64,
     message_bytes: u64,
@@ -119,14 +120,14 @@ fn main() -> Outcome<()> {
     let entries: u64 = arguments.first().map_or(Ok(usual), |text| text.parse())?;
     let parent = arguments.get(1).map_or_else(std::env::temp_dir, PathBuf::from);
     let directory = parent.join(format!("scrubjay-index-bench-{}", std::process::id()));
-    let stays = std::env::var_os("SCRUBJAY_BENCH_HOME").map(PathBuf::from);
-    let home = Home::new(stays.clone().unwrap_or_else(|| directory.join("data")));
+    let given_home = std::env::var_os("SCRUBJAY_BENCH_HOME").map(PathBuf::from);
+    let home = Home::new(given_home.clone().unwrap_or_else(|| directory.join("data")));
     home.create()?;
     let mut figures = Figures::default();
     let mut prose = is_prose.then(|| Prose::find().ok_or("no text was found on this machine")).transpose()?;
     let made = make(&home, entries, prose.as_mut());
     let outcome = made.and_then(|made| measure(&home, &made, &mut figures));
-    if stays.is_none() {
+    if given_home.is_none() {
         std::fs::remove_dir_all(&directory)?;
     }
     outcome?;
@@ -149,7 +150,7 @@ impl Figures {
     }
 }
 
-fn measure(home: &Home, made: &Made, figures: &mut Figures) -> Outcome<()> {
+fn measure(home: &Home, made: &TapeSizes, figures: &mut Figures) -> Outcome<()> {
     figures.say("tapes", made.tapes, "");
     figures.say("entries", made.entries, "");
     figures.say("messages", made.message_bytes / 1_000_000, "MB");
@@ -203,17 +204,21 @@ async fn timed(
 }
 
 async fn search(index: &Index, figures: &mut Figures) -> Outcome<()> {
-    let mut dice = Dice(77);
+    let mut random = Random(77);
     let kinds: [(&str, Ask); 8] = [
-        ("rare word", |dice| dice.telling_word() + "zz"),
-        ("word", Dice::telling_word),
-        ("word and tool", |dice| format!("{} tool:{}", dice.telling_word(), TOOLS[dice.below(12) as usize])),
-        ("word, failed and slow", |dice| format!("{} error:true >20ms", dice.telling_word())),
-        ("phrase and method", |dice| {
-            format!("\"{} {}\" method:tools/call", dice.telling_word(), dice.word())
+        ("rare word", |random| random.rare_word() + "zz"),
+        ("word", Random::rare_word),
+        ("word and tool", |random| {
+            format!("{} tool:{}", random.rare_word(), TOOLS[random.below(12) as usize])
+        }),
+        ("word, failed and slow", |random| format!("{} error:true >20ms", random.rare_word())),
+        ("phrase and method", |random| {
+            format!("\"{} {}\" method:tools/call", random.rare_word(), random.word())
         }),
         ("refused, failed, since", |_| "\"connection refused\" error:true since:1d".to_owned()),
-        ("field equals, and tool", |dice| format!("arg.path=/src/{}.rs tool:read_file", dice.telling_word())),
+        ("field equals, and tool", |random| {
+            format!("arg.path=/src/{}.rs tool:read_file", random.rare_word())
+        }),
         ("failed", |_| "error:true".to_owned()),
     ];
     let at = START_NS + 86_400_000_000_000;
@@ -222,7 +227,7 @@ async fn search(index: &Index, figures: &mut Figures) -> Outcome<()> {
         let mut found = 0;
         let begun_with = all.len();
         for _ in 0..ROUNDS {
-            let query = parse(&query(&mut dice), at, &jiff::tz::TimeZone::UTC)?;
+            let query = parse(&query(&mut random), at, &jiff::tz::TimeZone::UTC)?;
             let begun = now();
             found += index.search(&query).await?.total;
             all.push(begun.elapsed().as_micros() as u64);
@@ -272,8 +277,8 @@ fn list(home: &Home, figures: &mut Figures) -> Outcome<()> {
 }
 
 /// Counts the entries on existing tapes.
-fn count(home: &Home) -> Outcome<Made> {
-    let mut made = Made { tapes: 0, entries: 0, message_bytes: 0, file_bytes: 0 };
+fn count(home: &Home) -> Outcome<TapeSizes> {
+    let mut made = TapeSizes { tapes: 0, entries: 0, message_bytes: 0, file_bytes: 0 };
     for file in home.list()? {
         let tape = home.open(&file)?;
         made.tapes += 1;
@@ -287,13 +292,13 @@ fn count(home: &Home) -> Outcome<Made> {
     Ok(made)
 }
 
-fn make(home: &Home, entries: u64, mut prose: Option<&mut Prose>) -> Outcome<Made> {
+fn make(home: &Home, entries: u64, mut prose: Option<&mut Prose>) -> Outcome<TapeSizes> {
     if !home.list()?.is_empty() {
         return count(home);
     }
     let off = Redactor::new(&RedactionConfig { redact_sensitive: false, ..RedactionConfig::default() });
     let off = off.map_err(|_| "no redaction is always possible")?;
-    let mut made = Made { tapes: 0, entries: 0, message_bytes: 0, file_bytes: 0 };
+    let mut made = TapeSizes { tapes: 0, entries: 0, message_bytes: 0, file_bytes: 0 };
     let large =
         std::env::var("SCRUBJAY_BENCH_TAPE").map_or(Ok(LARGE_TAPE), |text| text.parse())?.min(entries);
     while made.entries < entries {
@@ -316,11 +321,11 @@ fn make_tape(
     bytes: &mut u64,
     mut prose: Option<&mut Prose>,
 ) -> Outcome<PathBuf> {
-    let mut dice = Dice(number);
-    let mut random = [0; 10];
-    random[..8].copy_from_slice(&dice.roll().to_be_bytes());
+    let mut random = Random(number);
+    let mut id_bytes = [0; 10];
+    id_bytes[..8].copy_from_slice(&random.next().to_be_bytes());
     let started_wall_ns = START_NS + number * 600_000_000_000;
-    let id = TapeId::from_random(random);
+    let id = TapeId::from_random(id_bytes);
     let header = Header {
         id,
         noted_kind: None,
@@ -344,13 +349,13 @@ fn make_tape(
     let mut since_start_ns = 0;
     for pair in 0..entries / 2 {
         let (asked, answered) = match prose.as_deref_mut() {
-            Some(prose) => reading(&mut dice, prose, pair),
-            None => exchange(&mut dice, pair),
+            Some(prose) => reading(&mut random, prose, pair),
+            None => exchange(&mut random, pair),
         };
         *bytes += (asked.len() + answered.len()) as u64;
         for (direction, line) in [(Direction::ClientToServer, &asked), (Direction::ServerToClient, &answered)]
         {
-            since_start_ns += dice.below(30_000_000);
+            since_start_ns += random.below(30_000_000);
             let entry = Entry {
                 kind: EntryKind::Message,
                 direction,
@@ -374,30 +379,30 @@ fn make_tape(
 }
 
 /// A call of about 200 bytes and an answer of about 400.
-fn exchange(dice: &mut Dice, id: u64) -> (String, String) {
-    let tool = TOOLS[dice.below(12) as usize];
+fn exchange(random: &mut Random, id: u64) -> (String, String) {
+    let tool = TOOLS[random.below(12) as usize];
     let asked = format!(
         r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{{"path":"/src/{}.rs","limit":{},"query":"{}"}},"_meta":{{"progressToken":{id}}}}}}}"#,
-        dice.word(),
-        dice.below(1000),
-        dice.words(6),
+        random.word(),
+        random.below(1000),
+        random.words(6),
     );
-    let answered = match dice.below(50) {
+    let answered = match random.below(50) {
         0 => format!(
             r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32000,"message":"connection refused by {}"}}}}"#,
-            dice.word()
+            random.word()
         ),
         1 => format!(
             r#"{{"jsonrpc":"2.0","id":{id},"result":{{"isError":true,"content":[{{"type":"text","text":"no such file: {}"}}]}}}}"#,
-            dice.words(2)
+            random.words(2)
         ),
         _ => {
-            let length = 20 + dice.below(80);
+            let length = 20 + random.below(80);
             format!(
                 r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"type":"text","text":"{}"}}],"structuredContent":{{"lines":{},"took":{}}}}}}}"#,
-                dice.words(length),
-                dice.below(5000),
-                dice.below(100_000),
+                random.words(length),
+                random.below(5000),
+                random.below(100_000),
             )
         }
     };
@@ -405,22 +410,22 @@ fn exchange(dice: &mut Dice, id: u64) -> (String, String) {
 }
 
 /// A call that reads, and real text as its answer: mostly some lines, sometimes a file.
-fn reading(dice: &mut Dice, prose: &mut Prose, id: u64) -> (String, String) {
-    let tool = ["read_file", "search", "run_tests", "fetch"][dice.below(4) as usize];
-    let length = match dice.below(100) {
-        0..70 => 60 + dice.below(400),
-        70..93 => 400 + dice.below(1200),
-        93..99 => 1600 + dice.below(4400),
-        _ => 6000 + dice.below(24_000),
+fn reading(random: &mut Random, prose: &mut Prose, id: u64) -> (String, String) {
+    let tool = ["read_file", "search", "run_tests", "fetch"][random.below(4) as usize];
+    let length = match random.below(100) {
+        0..70 => 60 + random.below(400),
+        70..93 => 400 + random.below(1200),
+        93..99 => 1600 + random.below(4400),
+        _ => 6000 + random.below(24_000),
     };
     let (path, text) = prose.piece(length as usize);
     let asked = format!(
         r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{{"path":{},"offset":{},"limit":{}}},"_meta":{{"progressToken":{id}}}}}}}"#,
         json_string(&path.to_string_lossy()),
-        dice.below(100_000),
-        dice.below(2000),
+        random.below(100_000),
+        random.below(2000),
     );
-    let answered = match dice.below(50) {
+    let answered = match random.below(50) {
         0 => format!(
             r#"{{"jsonrpc":"2.0","id":{id},"result":{{"isError":true,"content":[{{"type":"text","text":{}}}]}}}}"#,
             json_string(&text[..text.char_indices().nth(80).map_or(text.len(), |(at, _)| at)])

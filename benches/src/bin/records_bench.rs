@@ -1,7 +1,7 @@
-//! What the records toolset takes in a large project: activate, overview, search, create.
+//! How long the records toolset takes in a large project: activate, overview, search, create.
 //!
-//! A project of 100,000 records, 12 levels deep, on SQLite, beside another one; every call goes through the
-//! toolset as an agent's does. `--quick` has a tenth of the records. Writes `bench-results/records.json`.
+//! A project of 100,000 records, 12 levels deep, on SQLite, and a smaller project in the same ledger; every call goes
+//! through the toolset as an agent's does. `--quick` has a tenth of the records. Writes `bench-results/records.json`.
 
 use std::io::{self, Write as _};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const VOCABULARY: u64 = 20_000;
 const BODY_WORDS: usize = 90;
 /// How many records each session leaves activated.
 const SESSION_RECORDS: usize = 2_000;
-/// How many records are written before the disk is asked to keep them.
+/// How many records are written in one transaction.
 const BATCH: usize = 1_000;
 const CALLS: usize = 1_000;
 
@@ -33,9 +33,9 @@ fn main() -> io::Result<()> {
 }
 
 /// A generator of random numbers, the same in every run.
-struct Chance(u64);
+struct Random(u64);
 
-impl Chance {
+impl Random {
     fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % end
@@ -60,11 +60,11 @@ async fn run(count: usize) -> io::Result<()> {
         .await
         .map_err(io::Error::other)?;
     fill(&ledger, "large", count).await?;
-    fill(&ledger, "beside", count / 5).await?;
+    fill(&ledger, "other", count / 5).await?;
     ledger.close().await;
     let bytes = std::fs::metadata(home.path().join("ledger.db"))?.len();
     let mut text = format!(
-        "{count} records, {LEVELS} levels, beside {} of another project: written in {:.1} s, {} MB\n",
+        "{count} records, {LEVELS} levels, and {} of another project: written in {:.1} s, {} MB\n",
         count / 5,
         begun.elapsed().as_secs_f64(),
         bytes / 1_000_000
@@ -72,12 +72,12 @@ async fn run(count: usize) -> io::Result<()> {
     let mut peer = Peer::connect(home.path().to_owned(), storage).await?;
     let mut table = Table::new("calls of one agent", &["p50 ms", "p99 ms", "max ms"]);
     let mut figures = Vec::new();
-    let mut chance = Chance(7);
+    let mut random = Random(7);
     for tool in ["activate", "get_project_overview", "search_records", "common words", "create_record"] {
         let mut taken_ms = Vec::new();
         let calls = if tool == "create_record" { CALLS / 2 } else { CALLS };
         for _ in 0..calls {
-            let (name, arguments) = call(tool, &mut chance, count as u64);
+            let (name, arguments) = call(tool, &mut random, count as u64);
             let begun = clock::now();
             peer.call(name, arguments).await?;
             taken_ms.push(begun.elapsed().as_secs_f64() * 1000.0);
@@ -94,29 +94,29 @@ async fn run(count: usize) -> io::Result<()> {
     std::fs::write("bench-results/records.json", format!("{}\n", Json::Object(figures.into_iter().collect())))
 }
 
-fn call(tool: &str, chance: &mut Chance, count: u64) -> (&'static str, Value) {
+fn call(tool: &str, random: &mut Random, count: u64) -> (&'static str, Value) {
     match tool {
-        "activate" => ("activate", json!({ "id": format!("R{:03}", chance.below(count) + 1) })),
+        "activate" => ("activate", json!({ "id": format!("R{:03}", random.below(count) + 1) })),
         "get_project_overview" => ("get_project_overview", json!({})),
         "search_records" => {
-            let words = chance.below(3) as usize + 1;
-            ("search_records", json!({ "query": chance.words(words), "states": ["OPEN", "LATER"] }))
+            let words = random.below(3) as usize + 1;
+            ("search_records", json!({ "query": random.words(words), "states": ["OPEN", "LATER"] }))
         }
         "common words" => {
-            let query = format!("w{} w{}", chance.below(3), chance.below(3));
+            let query = format!("w{} w{}", random.below(3), random.below(3));
             ("search_records", json!({ "query": query }))
         }
         _ => (
             "create_record",
-            json!({ "type": "note", "title": chance.words(5), "summary": chance.words(12),
-                "body": chance.words(BODY_WORDS) }),
+            json!({ "type": "note", "title": random.words(5), "summary": random.words(12),
+                "body": random.words(BODY_WORDS) }),
         ),
     }
 }
 
 /// Fills a project through the store, many records at a time.
 async fn fill(ledger: &Ledger, project: &str, count: usize) -> io::Result<()> {
-    let mut chance = Chance(count as u64);
+    let mut random = Random(count as u64);
     let mut depths: Vec<usize> = Vec::with_capacity(count);
     while depths.len() < count {
         let mut write = ledger.write(CommitDurability::Process).await.map_err(io::Error::other)?;
@@ -124,7 +124,7 @@ async fn fill(ledger: &Ledger, project: &str, count: usize) -> io::Result<()> {
         let entered = records::enter(&mut write, &caller, None, None).await;
         let mut scope = entered.map_err(io::Error::other)?;
         for _ in 0..BATCH.min(count - depths.len()) {
-            let parent = parent(&mut chance, &depths);
+            let parent = parent(&mut random, &depths);
             if let Some(parent) = parent {
                 let activated = activation::activate(&mut write, &scope, RecordId(parent as i64), true).await;
                 activated.map_err(io::Error::other)?;
@@ -133,11 +133,11 @@ async fn fill(ledger: &Ledger, project: &str, count: usize) -> io::Result<()> {
                 [RecordState::Open, RecordState::Later, RecordState::Resolved, RecordState::Discarded];
             let new = NewRecord {
                 parent: parent.map(|parent| RecordId(parent as i64)),
-                kind: ["question", "conclusion", "note"][chance.below(3) as usize].to_owned(),
-                title: chance.words(5),
-                summary: chance.words(12),
-                body: chance.words(BODY_WORDS),
-                state: states[chance.below(4) as usize],
+                kind: ["question", "conclusion", "note"][random.below(3) as usize].to_owned(),
+                title: random.words(5),
+                summary: random.words(12),
+                body: random.words(BODY_WORDS),
+                state: states[random.below(4) as usize],
                 related: vec![],
                 metadata: Default::default(),
                 citations: vec![],
@@ -151,17 +151,17 @@ async fn fill(ledger: &Ledger, project: &str, count: usize) -> io::Result<()> {
 }
 
 /// Chooses the parent of a new record: one in fifty is a root, and none is deeper than allowed.
-fn parent(chance: &mut Chance, depths: &[usize]) -> Option<usize> {
-    if depths.is_empty() || chance.below(50) == 0 {
+fn parent(random: &mut Random, depths: &[usize]) -> Option<usize> {
+    if depths.is_empty() || random.below(50) == 0 {
         return None;
     }
     let recent = depths.len().saturating_sub(2_000) as u64;
     (0..20)
-        .map(|_| (recent + chance.below(depths.len() as u64 - recent)) as usize)
+        .map(|_| (recent + random.below(depths.len() as u64 - recent)) as usize)
         .find_map(|n| (depths[n] < LEVELS).then_some(n + 1))
 }
 
-/// An agent that talks to the toolset.
+/// An agent that uses the toolset.
 struct Peer {
     lines: Lines<BufReader<ReadHalf<DuplexStream>>>,
     writer: WriteHalf<DuplexStream>,
@@ -202,7 +202,8 @@ impl Peer {
         self.last_id += 1;
         let id = self.last_id;
         self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await?;
-        let line = self.lines.next_line().await?.ok_or_else(|| io::Error::other("the toolset hung up"))?;
+        let line =
+            self.lines.next_line().await?.ok_or_else(|| io::Error::other("the toolset closed the stream"))?;
         Ok(serde_json::from_str(&line)?)
     }
 

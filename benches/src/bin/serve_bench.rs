@@ -1,4 +1,4 @@
-//! What `scrubjay serve --http` costs beside a relay that copies bytes and parses nothing.
+//! What `scrubjay serve --http` costs compared with a relay that copies bytes and parses nothing.
 //!
 //! Small calls to one stdio backend over HTTP, both legs recorded, interleaved with the raw relay in front of
 //! a server that answers at once. Writes `bench-results/serve.json`.
@@ -21,14 +21,14 @@ use scrubjay_bench::table::Table;
 fn main() -> io::Result<()> {
     let quick = std::env::args().any(|a| a == "--quick");
     let (rounds, time) = if quick { (3, Duration::from_millis(600)) } else { (7, Duration::from_secs(2)) };
-    let beside = std::env::current_exe()?.parent().map(Path::to_owned).unwrap_or_default();
-    let data = beside.join("serve-bench-data");
+    let program_directory = std::env::current_exe()?.parent().map(Path::to_owned).unwrap_or_default();
+    let data = program_directory.join("serve-bench-data");
     let mut raw = Series::of("raw relay");
     let mut own = Series::of("scrubjay serve");
     let mut shared = Series::of("scrubjay serve, shared");
     let mut aggregator = Series::of("mcp-aggregator");
     {
-        let targets = Targets::start(&beside, &data)?;
+        let targets = Targets::start(&program_directory, &data)?;
         for connections in [16, 64] {
             for round in 0..rounds {
                 let mut contenders = vec![
@@ -54,18 +54,18 @@ fn main() -> io::Result<()> {
         }
         many_sessions(&mut own, &targets)?;
     }
-    many::measure(&mut own, &beside, &data, rounds)?;
-    let others = in_turn(&beside, &data, quick)?;
+    many::measure(&mut own, &program_directory, &data, rounds)?;
+    let others = in_turn(&program_directory, &data, quick)?;
     std::fs::remove_dir_all(&data)?;
     report(&raw, &own, &shared, &aggregator, &others)
 }
 
 /// Makes calls one at a time, to `scrubjay` and, with `--peers-dir`, to others that offer a stdio server
 /// over HTTP.
-fn in_turn(beside: &Path, data: &Path, quick: bool) -> io::Result<Vec<Series>> {
+fn in_turn(program_directory: &Path, data: &Path, quick: bool) -> io::Result<Vec<Series>> {
     let Some(directory) = peers_directory()? else { return Ok(Vec::new()) };
     let plan = if quick { Plan::QUICK } else { Plan::FULL };
-    let (server, scrubjay) = (beside.join("bench-server"), beside.join("scrubjay"));
+    let (server, scrubjay) = (program_directory.join("bench-server"), program_directory.join("scrubjay"));
     let mut peers = peers::find(&directory, &server, data, &plan);
     for note in peers.notes.iter().filter(|note| !note.contains("cannot do this job")) {
         io::stdout().write_all(format!("{note}\n").as_bytes())?;
@@ -94,14 +94,14 @@ struct Targets {
 }
 
 impl Targets {
-    fn start(beside: &Path, data: &Path) -> io::Result<Self> {
-        let (server, server_port) = start_raw(beside, &["serve"])?;
-        let (relay, raw_port) = start_raw(beside, &["relay", &server_port.to_string()])?;
-        let backend = beside.join("bench-server");
+    fn start(program_directory: &Path, data: &Path) -> io::Result<Self> {
+        let (server, server_port) = start_raw(program_directory, &["serve"])?;
+        let (relay, raw_port) = start_raw(program_directory, &["relay", &server_port.to_string()])?;
+        let backend = program_directory.join("bench-server");
         std::fs::create_dir_all(data)?;
         // 5000: each session has a server of its own, and the harness closes no session.
-        let own = start_own(beside, data, "own", "maxConnections: 5000")?;
-        let shared = start_own(beside, data, "shared", "shared: true")?;
+        let own = start_own(program_directory, data, "own", "maxConnections: 5000")?;
+        let shared = start_own(program_directory, data, "shared", "shared: true")?;
         let program = peers_directory()?.and_then(|peers| Aggregator::find(&peers));
         let aggregator = program.map(|program| Aggregator::start(&program, &backend, data)).transpose()?;
         Ok(Self { server, relay, own, shared, aggregator, raw_port, backend })
@@ -122,8 +122,8 @@ impl Drop for Targets {
 }
 
 /// Starts `scrubjay serve` in front of one backend with this setting, with a data directory of its own.
-fn start_own(beside: &Path, data: &Path, name: &str, setting: &str) -> io::Result<Gateway> {
-    let backend = beside.join("bench-server");
+fn start_own(program_directory: &Path, data: &Path, name: &str, setting: &str) -> io::Result<Gateway> {
+    let backend = program_directory.join("bench-server");
     let data = data.join(name);
     std::fs::create_dir_all(&data)?;
     let config = data.join("serve.yaml");
@@ -131,14 +131,15 @@ fn start_own(beside: &Path, data: &Path, name: &str, setting: &str) -> io::Resul
         &config,
         format!("backends:\n  - {{ id: b, type: stdio, command: {backend:?}, {setting} }}\n"),
     )?;
-    let mut command = Command::new(beside.join("scrubjay"));
+    let mut command = Command::new(program_directory.join("scrubjay"));
     command.arg("--config").arg(config).arg("--data").arg(data);
     command.args(["serve", "--toolsets", "none", "--http", "127.0.0.1:0"]);
     Gateway::start(command)
 }
 
-fn start_raw(beside: &Path, arguments: &[&str]) -> io::Result<(Child, u16)> {
-    let mut child = Command::new(beside.join("raw-http")).args(arguments).stdout(Stdio::piped()).spawn()?;
+fn start_raw(program_directory: &Path, arguments: &[&str]) -> io::Result<(Child, u16)> {
+    let mut child =
+        Command::new(program_directory.join("raw-http")).args(arguments).stdout(Stdio::piped()).spawn()?;
     let mut line = String::new();
     let stdout = child.stdout.take().ok_or_else(|| io::Error::other("no stdout"))?;
     BufReader::new(stdout).read_line(&mut line)?;

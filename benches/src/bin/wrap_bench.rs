@@ -1,8 +1,8 @@
-//! `wrap-bench`: what `scrubjay wrap` costs beside no relay and beside a raw one.
+//! `wrap-bench`: what `scrubjay wrap` costs compared with no relay and with a raw one.
 //!
 //! All targets run the same calls, interleaved, in one run. Prints a table with the goals and
 //! writes `bench-results/wrap.json`. Fails when an answer is wrong; a goal that is missed is
-//! shown, not failed: a busy machine is not a broken build.
+//! only shown, because the machine may be busy.
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -23,7 +23,7 @@ usage: wrap-bench [--quick] [--peers] [--peers-dir DIR] [--scrubjay PROGRAM] [--
   --quick             about 15 s instead of about 75 s
   --peers             other relays too, as far as they are installed
   --peers-dir DIR     where: the directory of node_modules and .venv (default: tests/peers)
-  --scrubjay PROGRAM  what to run as scrubjay (default: the scrubjay beside wrap-bench)
+  --scrubjay PROGRAM  what to run as scrubjay (default: the one in the directory of wrap-bench)
   --only WORKLOAD     seq, flight64, 1MiB, 10MiB, start or idle; may be repeated";
 
 const WORKLOADS: [&str; 6] = ["seq", "flight64", "1MiB", "10MiB", "start", "idle"];
@@ -53,12 +53,13 @@ fn main() -> ExitCode {
 }
 
 fn bench(options: &Options) -> io::Result<()> {
-    let beside = beside_this_program()?;
-    let scrubjay = fs::canonicalize(options.scrubjay.clone().unwrap_or_else(|| beside.join("scrubjay")))
-        .map_err(|error| io::Error::other(format!("no scrubjay to measure (see --scrubjay): {error}")))?;
-    let server = fs::canonicalize(beside.join("bench-server"))?;
-    let scratch_root = scratch_root(&beside)?;
-    let targets = targets(&beside, &scrubjay, &server);
+    let program_directory = directory_of_this_program()?;
+    let scrubjay =
+        fs::canonicalize(options.scrubjay.clone().unwrap_or_else(|| program_directory.join("scrubjay")))
+            .map_err(|error| io::Error::other(format!("no scrubjay to measure (see --scrubjay): {error}")))?;
+    let server = fs::canonicalize(program_directory.join("bench-server"))?;
+    let scratch_root = scratch_root(&program_directory)?;
+    let targets = targets(&program_directory, &scrubjay, &server);
     let mut bench = Bench { targets, plan: options.plan, scratch_root };
     let outcome = measure(&mut bench, options, &scrubjay, &server);
     // An indexer may still write there; the next run removes what is left.
@@ -118,11 +119,11 @@ fn run(bench: &Bench, workload: &str) -> io::Result<Vec<Series>> {
     }
 }
 
-fn targets(beside: &Path, scrubjay: &Path, server: &Path) -> Vec<Target> {
+fn targets(program_directory: &Path, scrubjay: &Path, server: &Path) -> Vec<Target> {
     let target = |name: &str, relay| Target { name: name.to_owned(), relay, server: server.to_owned() };
     vec![
         target(DIRECT, Relay::Direct),
-        target(RAW, Relay::Raw(beside.join("raw-relay"))),
+        target(RAW, Relay::Raw(program_directory.join("raw-relay"))),
         target(SCRUBJAY, Relay::Scrubjay(scrubjay.to_owned())),
         target("tee to a file", Relay::Tee),
     ]
@@ -147,14 +148,14 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Options> {
     Some(options)
 }
 
-fn beside_this_program() -> io::Result<PathBuf> {
+fn directory_of_this_program() -> io::Result<PathBuf> {
     let program = fs::canonicalize(std::env::current_exe()?)?;
-    Ok(program.parent().expect("a program lies in a directory").to_owned())
+    Ok(program.parent().expect("a program is in a directory").to_owned())
 }
 
 // On the disk of the build, not in /tmp, which may be memory: recordings grow to hundreds of MB.
-fn scratch_root(beside: &Path) -> io::Result<PathBuf> {
-    let all = beside.join("wrap-bench-scratch");
+fn scratch_root(program_directory: &Path) -> io::Result<PathBuf> {
+    let all = program_directory.join("wrap-bench-scratch");
     fs::create_dir_all(&all)?;
     for entry in fs::read_dir(&all)? {
         let entry = entry?;

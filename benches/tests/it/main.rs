@@ -1,4 +1,4 @@
-//! The harness against relays that are right, wrong, silent or dead: only the first may pass.
+//! The harness with relays that work, change bytes, do not answer or exit: only the first may pass.
 
 use std::fs;
 use std::io::Write;
@@ -26,7 +26,7 @@ fn open(target: &Target, session_limit: Duration) -> std::io::Result<Session> {
 /// Writes a program that is started as scrubjay would be: `--data D wrap --name N -- SERVER`.
 fn script(name: &str, body: &str) -> Relay {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.sh"));
-    // Written by another process: a file that this one has open for writing while some other test forks
+    // Written by another process: a file that this one has open for writing while another test forks
     // could not be started.
     let mut writing = Command::new("sh")
         .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
@@ -46,7 +46,7 @@ fn error_of(name: &str, body: &str) -> String {
 }
 
 #[test]
-fn every_call_goes_through_a_right_relay() {
+fn every_call_passes_a_correct_relay() {
     for (name, relay, processes) in
         [("direct", Relay::Direct, 0), ("raw", Relay::Raw(RAW_RELAY.into()), 1), ("tee", Relay::Tee, 2)]
     {
@@ -64,27 +64,27 @@ fn every_call_goes_through_a_right_relay() {
 }
 
 #[test]
-fn a_changed_byte_is_found() {
+fn a_changed_byte_is_detected() {
     let error = error_of("changes", "\"$@\" | sed -u s/twice/Twice/");
     assert!(error.contains("call 2: a wrong answer"), "{error}");
 }
 
 #[test]
-fn a_changed_byte_in_a_large_answer_is_found() {
+fn a_changed_byte_in_a_large_answer_is_detected() {
     let target = target("changes-large", script("changes-large", "\"$@\" | sed -u 's/expired/Expired/9'"));
     let mut session = open(&target, LIMIT).unwrap();
     assert!(session.check_large(300_000).unwrap_err().to_string().contains("a wrong answer"));
 }
 
 #[test]
-fn a_lost_byte_in_a_large_answer_is_found() {
+fn a_lost_byte_in_a_large_answer_is_detected() {
     let target = target("loses", script("loses", "\"$@\" | sed -u 's/expired/expire/9'"));
     let mut session = open(&target, LIMIT).unwrap();
     assert!(session.call_large(300_000, 1, LIMIT).unwrap_err().to_string().contains("a wrong answer"));
 }
 
 #[test]
-fn a_relay_that_dies_fails_with_its_last_words() {
+fn a_relay_that_exits_fails_with_its_standard_error() {
     let error = error_of("dies", "echo out of luck >&2; exit 3");
     assert!(error.contains("out of luck"), "{error}");
 }

@@ -31,7 +31,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_free_below_something_kept_goes_back() {
+    fn free_memory_below_a_live_allocation_is_returned() {
         // Below glibc's threshold for mappings of their own. `last` stays allocated at the end of the heap.
         let many: Vec<Vec<u8>> = (0..4096).map(|_| vec![1; 16 * 1024]).collect();
         let last = vec![1_u8; 1024];

@@ -281,7 +281,7 @@ mod tests {
     use crate::setting::List;
 
     #[test]
-    fn lines_of_an_environment_file() {
+    fn lines_of_an_environment_file_are_parsed() {
         let check = |line: &str, expected: Option<(&str, &str)>| {
             let parsed = parse_line(line).unwrap();
             assert_eq!(parsed.as_ref().map(|(k, v)| (*k, v.as_str())), expected, "{line}");
@@ -308,8 +308,8 @@ mod tests {
         environment.add_file("A=file\nB=1\nB=2\nwrong\n", Path::new("dev.env"), &mut problems);
         assert_eq!(environment.get("A"), Some("real"));
         assert_eq!(environment.get("B"), Some("2"));
-        let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        assert_eq!(told, ["dev.env:4: is not of the form NAME=value"]);
+        let messages: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        assert_eq!(messages, ["dev.env:4: is not of the form NAME=value"]);
     }
 
     fn layer(pairs: &[(&str, &str)]) -> (Layer, Vec<String>, Vec<Problem>) {
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn our_name_wins_over_the_seeds() {
+    fn our_variable_wins_over_the_names_of_other_programs() {
         let level = |pairs: &[(&str, &str)]| {
             let layer = layer(pairs).0;
             let level = layer.read::<LogLevel>("log_level").unwrap();
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_others_use_too_do_no_harm() {
+    fn an_invalid_value_under_a_shared_name_is_ignored_with_a_notice() {
         let (found, notices, problems) = layer(&[("LOG_LEVEL", "verbose")]);
         assert!(found.get("log_level").is_none() && problems.is_empty());
         assert!(notices[0].contains("$LOG_LEVEL") && notices[0].contains("left out"), "{notices:?}");
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_and_unknown_names_of_ours_are_reported() {
+    fn wrong_and_unknown_scrubjay_variables_are_reported() {
         let (_, _, problems) = layer(&[("SCRUBJAY_SERVE_MAX_SESSIONS", "many")]);
         assert!(problems[0].to_string().starts_with("$SCRUBJAY_SERVE_MAX_SESSIONS: "), "{problems:?}");
         let (_, notices, _) = layer(&[("SCRUBJAY_LOGLEVEL", "info"), ("SCRUBJAY_WARDEN", "1")]);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_ours_that_is_not_utf_8_is_reported() {
+    fn a_scrubjay_variable_that_is_not_utf_8_is_reported() {
         use std::os::unix::ffi::OsStringExt;
         let broken = |name: &str| (OsString::from(name), OsString::from_vec(b"/d\xff".to_vec()));
         let environment = Environment::from_os([broken("SCRUBJAY_DATA"), broken("OTHER")].into_iter());
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_have_commas() {
+    fn lists_in_variables_are_separated_by_commas() {
         let (layer, _, problems) = layer(&[("SCRUBJAY_SERVE_ALLOWED_HOSTS", "a.example, b.example,")]);
         assert!(problems.is_empty());
         let hosts = layer.read::<List<Host>>("serve.allowed_hosts").unwrap();
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_put_in_place() {
+    fn variables_are_expanded() {
         check_expanded("plain $HOME $", Ok("plain $HOME $"));
         check_expanded("${HOME}/x and ${HOME}", Ok("/h/x and /h"));
         check_expanded("${NOBODY:-there}", Ok("there"));
@@ -402,12 +402,12 @@ mod tests {
     }
 
     #[test]
-    fn what_a_variable_holds_is_only_text() {
+    fn the_value_of_a_variable_is_not_expanded_again() {
         check_expanded("${TRAP}", Ok("${HOME}\nk: v"));
     }
 
     #[test]
-    fn what_is_not_set_is_named() {
+    fn an_unset_or_malformed_variable_is_reported() {
         check_expanded("x${NOBODY}", Err("the variable NOBODY, which is not set"));
         check_expanded("${HOME", Err("without its }"));
         check_expanded("${a b}", Err("names no variable"));
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_known_by_the_variable_too() {
+    fn a_value_from_a_secret_variable_is_secret() {
         let environment = Environment::of(&[("GITHUB_TOKEN", "t0p"), ("HOME", "/h")]);
         for (text, secret) in [("x-${GITHUB_TOKEN}", true), ("${HOME}", false)] {
             let mut scalar = Scalar::new(text.to_owned(), Kind::Text);

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_without_a_default_are_these() {
+    fn only_the_expected_keys_have_no_default() {
         let (_, layers) = together(&[]);
         let keys = section::keys().iter().map(|key| key.path.as_str());
         let missing: Vec<&str> = keys.filter(|key| layers.get(key).is_none()).collect();
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_replaces_a_token_file() {
+    fn a_token_in_a_higher_layer_replaces_a_token_file() {
         let (low, _) = read("serve: { auth_token_file: /run/token }");
         let (high, _) = read("serve: { auth_token: abc }");
         let serve = together(&[low, high]).0.serve;
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_progress_trackers_example_is_read() {
+    fn the_example_of_the_progress_tracker_is_read() {
         let (layer, problems) = read_file(
             r#"{
   "dbPath": "./data/progress.db",
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_progress_trackers_file_only_its_own_keys_are_known() {
+    fn a_file_of_the_progress_tracker_may_have_only_its_own_keys() {
         let (_, problems) =
             read_file(r#"{"log_level": "info", "logging": {"levle": "info"}, "backends": []}"#, FILE_NAME);
         assert_eq!(problems.len(), 3, "{problems:?}");
@@ -297,17 +297,17 @@ mod tests {
     }
 
     #[test]
-    fn a_value_with_an_unset_variable_is_no_problem() {
+    fn a_value_with_an_unset_variable_is_not_checked() {
         let problems = |text: &str| {
-            let told = tree(text, "c").problems(&Environment::of(&[]));
-            told.iter().map(|p| p.key.clone()).collect::<Vec<_>>()
+            let found = tree(text, "c").problems(&Environment::of(&[]));
+            found.iter().map(|p| p.key.clone()).collect::<Vec<_>>()
         };
         assert!(problems("serve: { http: '${ADDRESS}' }").is_empty());
         assert_eq!(problems("serve: { http: '${ADDRESS}', naming: x }\nlogs: 1"), ["logs", "serve.naming"]);
     }
 
     #[test]
-    fn only_free_keys_are_left_of_an_untrusted_file() {
+    fn only_keys_without_trust_are_used_from_an_untrusted_file() {
         let text = "log_level: debug\nbackends: []\nserve: { http: '[::]:80' }\nunheard_of: 1\n\
                     records: { stale_after: 3, other: 4 }\ndata: x\n";
         let guarded: Vec<&str> = tree(text, "c").guarded().into_iter().map(|(key, _)| key).collect();

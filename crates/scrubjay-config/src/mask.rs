@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_known_by_name() {
+    fn secret_names_are_recognised() {
         for name in [
             "API_KEY",
             "apiKey",
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_hidden_by_name_and_by_look() {
+    fn values_are_hidden_by_name_and_by_format() {
         assert_eq!(mask("TOKEN", "abc"), hide("abc"));
         assert_eq!(mask("WHATEVER", "ghp_abcdef"), hide("ghp_abcdef"));
         assert_eq!(mask("PORT", "3000").shown, "3000");
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_keep_what_is_not_secret() {
+    fn only_the_secret_parts_of_a_url_are_hidden() {
         let masked = mask("DATABASE", "postgres://me:hunter2@db:5432/x?sslmode=on&api_key=k1");
         assert_eq!(masked.shown, "postgres://me:***@db:5432/x?sslmode=on&api_key=***");
         assert_eq!(masked.hidden, ["hunter2", "k1"]);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_hidden_where_they_follow_a_secret_name() {
+    fn arguments_after_a_secret_flag_are_hidden() {
         let args =
             ["-y", "run", "--key", "k1", "--token=k2", "-e", "API_KEY=k3", "--port", "1", "a/b?token=c=d"];
         let shown: Vec<String> = mask_args("npx", args.into_iter()).into_iter().map(|m| m.shown).collect();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_hidden_where_redaction_knows_the_command() {
+    fn arguments_that_redaction_recognises_are_hidden() {
         let check = |command: &str, args: &[&str], expected: &[&str]| {
             let shown: Vec<String> =
                 mask_args(command, args.iter().copied()).into_iter().map(|m| m.shown).collect();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn signatures_in_addresses_are_hidden() {
+    fn signatures_in_urls_are_hidden() {
         let masked = mask("u", "https://h/c?sv=2022&sig=abc&X-Amz-Signature=def");
         assert_eq!(masked.shown, "https://h/c?sv=2022&sig=***&X-Amz-Signature=***");
     }

@@ -140,8 +140,8 @@ mod tests {
     fn a_client_cannot_silence_warnings() {
         let kept = |asked: &str, configured: LogLevel| {
             let mut options = parse(&json!({ "logLevel": asked })).ok().unwrap();
-            let told = keep_warnings(&mut options, configured);
-            (options.read::<LogLevel>("log_level").unwrap(), told.is_some())
+            let warning = keep_warnings(&mut options, configured);
+            (options.read::<LogLevel>("log_level").unwrap(), warning.is_some())
         };
         assert_eq!(kept("silent", LogLevel::Info), (LogLevel::Warn, true));
         assert_eq!(kept("error", LogLevel::Trace), (LogLevel::Warn, true));
@@ -153,15 +153,15 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_required() {
+    fn no_option_is_required() {
         for options in [json!(null), json!({}), json!({"DEBUG_PORT": null})] {
             assert!(parse(&options).is_ok(), "{options}");
         }
     }
 
     #[test]
-    fn every_bad_option_is_named() {
-        let told = refused(&json!({
+    fn every_invalid_option_is_reported() {
+        let messages = refused(&json!({
             "logLevel": "loud", "OPENAI_API_KEY": "", "DEBUG_PORT": "3001",
             "backends": [{"id": "a", "type": "stdio"}, {"id": "a", "type": "stdio", "command": "c"}],
         }));
@@ -172,7 +172,7 @@ mod tests {
             "OPENAI_API_KEY must not be empty",
             "DEBUG_PORT must be a port: a whole number from 1 to 65535",
         ];
-        assert_eq!(told, expected);
+        assert_eq!(messages, expected);
         let held = json!({"id": "a", "type": "stdio", "command": "c", "quarantine": "off"});
         assert!(refused(&json!({ "backends": [held] }))[0].contains("quarantine is not taken from a client"));
         assert_eq!(refused(&json!({"backends": []})), ["backends must name at least one backend"]);
@@ -185,8 +185,8 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_never_repeated() {
-        let told = refused(&json!({"OPENAI_API_KEY": ["sk-123456"], "DEBUG_PORT": "sk-123456"}));
-        assert!(!told.concat().contains("sk-123456"), "{told:?}");
+    fn an_error_never_contains_the_key() {
+        let messages = refused(&json!({"OPENAI_API_KEY": ["sk-123456"], "DEBUG_PORT": "sk-123456"}));
+        assert!(!messages.concat().contains("sk-123456"), "{messages:?}");
     }
 }

@@ -144,17 +144,17 @@ mod tests {
         std::fs::write(&path, "t0p-s3cret").unwrap();
         for mode in [0o644, 0o640, 0o604, 0o660, 0o602, 0o777] {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-            let told = read_secret(&path).unwrap_err().to_string();
-            assert!(told.contains(&format!("{mode:04o}")) && !told.contains("s3cret"), "{told}");
-            assert!(told.contains(&format!("`chmod 600 '{}'`", path.display())), "{told}");
+            let message = read_secret(&path).unwrap_err().to_string();
+            assert!(message.contains(&format!("{mode:04o}")) && !message.contains("s3cret"), "{message}");
+            assert!(message.contains(&format!("`chmod 600 '{}'`", path.display())), "{message}");
         }
         for mode in [0o600, 0o400] {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
             assert_eq!(read_secret(&path).unwrap(), b"t0p-s3cret");
         }
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
-        let told = read_secret(&path).unwrap_err().to_string();
-        assert!(told.contains("others could put another file in its place"), "{told}");
+        let message = read_secret(&path).unwrap_err().to_string();
+        assert!(message.contains("others could put another file in its place"), "{message}");
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(&path, Some(65534), None).unwrap();

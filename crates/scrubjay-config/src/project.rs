@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn ours_comes_before_the_seeds() {
+    fn our_own_project_file_has_precedence() {
         let directory = tempfile::tempdir().unwrap();
         assert!(matches!(find(directory.path()), Err((_, Refused::Absent))));
         std::fs::write(directory.path().join(agent_progress::FILE_NAME), "{}").unwrap();
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_user_and_root_speak_for_the_user() {
+    fn only_files_of_the_user_and_root_count() {
         assert!(may_own(1000, 1000) && may_own(0, 1000) && may_own(0, 0));
         assert!(!may_own(1001, 1000) && !may_own(1000, 0));
     }

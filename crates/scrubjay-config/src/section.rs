@@ -115,21 +115,21 @@ pub(crate) fn key(path: &str) -> Option<&'static Key> {
 mod tests {
     use super::*;
 
-    /// The keys that a file nobody trusted may set, and why none of them is of use to a stranger.
+    /// The keys that an untrusted file may set, and why none of them helps an attacker.
     const ANY_FILE: [(&str, &str); 2] = [
         ("records.stale_after", "says only how soon a session hears that others wrote"),
         ("router.shortlist", "says only how many candidates an answer names, within 1 and 15"),
     ];
 
-    /// A key marked `free` fails here unless `ANY_FILE` names it with a reason.
+    /// A key marked `free` fails this test until the list above has a line with the reason.
     #[test]
-    fn every_key_needs_trust_unless_it_is_argued_here() {
+    fn every_key_needs_trust_unless_a_reason_is_given() {
         let free: Vec<String> = keys().iter().filter(|k| k.is_free).map(|k| k.path.clone()).collect();
         for key in &free {
             assert!(
                 ANY_FILE.iter().any(|(allowed, _)| allowed == key),
                 "the key {key} is `free`: an untrusted project file could set it. Leave `free` out and mark it *(t)* in \
-                 docs/CONFIG.md, or say in ANY_FILE why it is of no use to a stranger"
+                 docs/CONFIG.md, or say in ANY_FILE why it does not help an attacker"
             );
         }
         assert_eq!(free.len(), ANY_FILE.len(), "ANY_FILE names a key that is not free: {free:?}");

@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn written_sizes_and_durations_can_be_parsed() {
         for size in [1, 1000, 1024, 1_000_000, 16 << 20, 5_000_000_000, 3 << 30] {
             assert_eq!(parse_size(&write_size(size)), Ok(size));
         }
@@ -396,14 +396,14 @@ mod tests {
     #[test]
     fn ranges_are_checked() {
         assert_eq!(read::<Size<1024, 2048>>("2KiB"), Ok(2048));
-        let told = "must be a size from 1KiB to 2KiB, like 100MB or 16MiB, not \"1\"";
-        assert_eq!(read::<Size<1024, 2048>>("1"), Err(told.to_owned()));
+        let message = "must be a size from 1KiB to 2KiB, like 100MB or 16MiB, not \"1\"";
+        assert_eq!(read::<Size<1024, 2048>>("1"), Err(message.to_owned()));
         assert!(read::<Span<1000>>("10ms").is_err_and(|m| m.contains("at least 1s")));
         assert!(read::<Count<1, 5>>("6").is_err() && read::<Count<1, 5>>("-1").is_err());
     }
 
     #[test]
-    fn addresses_are_local_unless_they_say_otherwise() {
+    fn listen_addresses_are_parsed() {
         assert_eq!(read::<SocketAddr>("localhost:80").unwrap().to_string(), "127.0.0.1:80");
         assert_eq!(read::<SocketAddr>("[::1]:80").unwrap().to_string(), "[::1]:80");
         assert_eq!(read::<SocketAddr>("0.0.0.0:0").unwrap().to_string(), "0.0.0.0:0");
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_fit_into_a_header_and_are_never_repeated() {
+    fn tokens_must_fit_into_a_header_and_never_appear_in_errors() {
         assert!(read::<Secret>("s3cret!").is_ok());
         for wrong in ["", "two words", "line\nline", "sécret"] {
             assert!(read::<Secret>(wrong).is_err_and(|m| wrong.is_empty() || !m.contains(wrong)), "{wrong}");
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_in_a_clients_json_is_no_string() {
+    fn a_json_number_is_not_accepted_as_a_string() {
         let number = |origin: &Origin| read_node::<String>(&Node::from_json(&json!(3000), origin));
         assert_eq!(number(&Origin::Default).0.as_deref(), Some("3000"));
         let (none, problems) = number(&Origin::Options);
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_starts_where_it_was_written() {
+    fn a_relative_path_starts_at_the_directory_of_its_file() {
         let file = Origin::File { path: Path::new("/etc/scrubjay/config.yaml").into(), line: 1 };
         let path =
             |text: &str, origin: &Origin| read_node::<PathBuf>(&Node::text(text, origin.clone())).0.unwrap();
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn origins_and_hosts_are_told_apart() {
+    fn origins_and_hosts_are_distinguished() {
         let node = |items: &[&str]| Node::from_json(&json!(items), &Origin::Default);
         let keys = |problems: Vec<Problem>| problems.into_iter().map(|p| p.key).collect::<Vec<_>>();
         assert!(read_node::<List<Host>>(&node(&["a.example:8080"])).0.is_some());

@@ -154,7 +154,7 @@ fn later_layers_win() {
 }
 
 #[test]
-fn the_users_directory_is_where_xdg_says() {
+fn the_users_file_is_found_through_xdg() {
     let lab = Lab::new().user("log_level: trace");
     let config = lab.write("xdg/scrubjay/config.yaml", "log_level: debug");
     let xdg = config.parent().unwrap().parent().unwrap().to_string_lossy().into_owned();
@@ -162,7 +162,7 @@ fn the_users_directory_is_where_xdg_says() {
 }
 
 #[test]
-fn a_named_file_replaces_both_and_needs_no_trust() {
+fn a_file_named_by_config_replaces_the_others_and_needs_no_trust() {
     let mut lab = Lab::new().user("log_level: trace").project("log_level: debug");
     lab.config = Some(lab.write("other/mine.yaml", BACKEND));
     let loaded = lab.load();
@@ -174,7 +174,7 @@ fn a_named_file_replaces_both_and_needs_no_trust() {
 }
 
 #[test]
-fn a_client_brings_its_backends() {
+fn the_options_of_a_client_replace_the_backends() {
     let lab = Lab::new().user(BACKEND);
     let options =
         json!({"backends": [{"id": "b", "type": "stdio", "command": "b"}], "OPENAI_API_KEY": "sk-123456"});
@@ -191,7 +191,7 @@ fn a_client_brings_its_backends() {
 }
 
 #[test]
-fn an_untrusted_project_starts_opens_and_moves_nothing() {
+fn an_untrusted_project_file_has_no_effect() {
     let lab = Lab::new().user("serve: { http: '127.0.0.1:1' }").project(&format!(
         "log_level: debug\ndata: ./here\n{BACKEND}serve: {{ http: '0.0.0.0:80', auth_token: abc, auth_token_file: x,\n\
          allowed_hosts: [evil.example], allowed_origins: ['https://evil.example'], naming: always }}\n"
@@ -213,7 +213,7 @@ fn an_untrusted_project_starts_opens_and_moves_nothing() {
 }
 
 #[test]
-fn trust_is_for_this_content() {
+fn trust_applies_to_one_content() {
     let lab = Lab::new().project(BACKEND);
     assert!(lab.load().backends().is_empty());
     lab.trust();
@@ -230,7 +230,7 @@ fn trust_is_for_this_content() {
 }
 
 #[test]
-fn a_stranger_cannot_bring_trust_along() {
+fn a_project_cannot_bring_its_own_list_of_trusted_files() {
     // A list of trusted files inside the project, and every way for the project to point at it.
     let mut lab = Lab::new().project(&format!("data: ./evil\n{BACKEND}"));
     let file = project::find(&lab.at("project")).unwrap();
@@ -280,7 +280,7 @@ fn the_progress_trackers_file_is_a_project_file() {
 }
 
 #[test]
-fn variables_expand_in_every_file_and_an_unset_one_is_named() {
+fn variables_expand_in_every_file_and_unset_ones_are_reported() {
     let lab = Lab::new()
         .user("serve: { auth_token: '${TOKEN}' }\nlog_level: ${LEVEL:-warn}\n")
         .set("TOKEN", "t0p-s3cret");
@@ -293,16 +293,16 @@ fn variables_expand_in_every_file_and_an_unset_one_is_named() {
 }
 
 #[test]
-fn a_withheld_key_needs_no_variables() {
+fn an_ignored_key_needs_no_variables() {
     let lab = Lab::new().project("backends: [{ id: a, type: stdio, command: '${NOBODY}' }]\n");
     assert!(lab.load().backends().is_empty());
     says(&lab.problems_if_trusted(), "backends[0].command needs the variable NOBODY");
 }
 
 #[test]
-fn what_a_variable_holds_is_not_repeated_by_a_problem() {
+fn a_problem_does_not_show_the_value_of_a_variable() {
     let lab = Lab::new().project("log_level: ${API_KEY}\n").set("API_KEY", "t0p-s3cret");
-    // Nor does a notice about an untrusted file repeat it.
+    // A notice about an untrusted file does not show it either.
     assert!(!lab.load().notices.concat().contains("s3cret"));
     let problems = lab.problems_if_trusted();
     says(&problems, "log_level");
@@ -310,7 +310,7 @@ fn what_a_variable_holds_is_not_repeated_by_a_problem() {
 }
 
 #[test]
-fn problems_of_all_layers_come_together() {
+fn problems_of_all_layers_are_reported_together() {
     let lab = Lab::new()
         .user("log_levle: info\n")
         .project("limits: { max_message_size: 1 }\n")
@@ -326,7 +326,7 @@ fn problems_of_all_layers_come_together() {
 }
 
 #[test]
-fn an_environment_file_lies_below_the_environment() {
+fn the_environment_wins_over_an_environment_file() {
     let mut lab = Lab::new().set("SCRUBJAY_LOG_LEVEL", "error");
     lab.env_file = Some(lab.write("dev.env", "SCRUBJAY_LOG_LEVEL=trace\nSCRUBJAY_DURABILITY=power\nX=1\n"));
     assert_eq!(lab.load().log_level(), LogLevel::Error);
@@ -336,7 +336,7 @@ fn an_environment_file_lies_below_the_environment() {
 }
 
 #[test]
-fn the_data_directory_is_found_without_the_rest() {
+fn the_data_directory_is_found_despite_other_mistakes() {
     let data = |lab: &Lab| {
         let mut notices = Vec::new();
         let home = lab
@@ -347,7 +347,7 @@ fn the_data_directory_is_found_without_the_rest() {
     };
     let lab = Lab::new();
     assert_eq!(data(&lab), (Ok("home/.local/share/scrubjay".to_owned()), vec![]));
-    // A project file that may not name the directory is not in the way, even if it cannot be parsed.
+    // An untrusted project file cannot set the directory, and does no harm if it cannot be parsed.
     let lab = lab.project("data: ./here\nlogs: [\n");
     assert_eq!(data(&lab).0, Ok("home/.local/share/scrubjay".to_owned()));
     let lab = lab.project("data: ./here\nlogs: 1\n");
@@ -376,7 +376,7 @@ fn the_data_directory_is_found_without_the_rest() {
 }
 
 #[test]
-fn values_reach_the_rooms() {
+fn values_reach_the_settings_of_each_crate() {
     let loaded = loaded(
         "on_record_failure: forward\ndurability: power\n\
          limits: { max_message_size: 1MiB, max_tape_size: 5MB, max_tape_duration: 2h }\n\
@@ -402,7 +402,7 @@ fn values_reach_the_rooms() {
 }
 
 #[test]
-fn a_request_may_be_as_long_as_a_message_or_less() {
+fn the_body_limit_defaults_to_the_message_limit() {
     let check = |more: &str, expected: usize| {
         let loaded =
             loaded(&format!("limits: {{ max_message_size: 1MiB }}\nserve: {{ http: '127.0.0.1:0'{more} }}"));
@@ -414,7 +414,7 @@ fn a_request_may_be_as_long_as_a_message_or_less() {
 }
 
 #[test]
-fn a_token_is_needed_where_others_can_reach_it() {
+fn a_token_is_required_on_a_public_address() {
     let serve = |lab: &Lab| lab.load().serve_config().map_err(|e| reported(&e).concat());
     let lab = Lab::new().user("serve: { http: '0.0.0.0:80' }");
     assert!(serve(&lab).unwrap_err().contains("needs --auth-token-file"));
@@ -439,7 +439,7 @@ fn a_token_is_needed_where_others_can_reach_it() {
 }
 
 #[test]
-fn nothing_that_is_shown_is_a_secret() {
+fn config_show_contains_no_secret() {
     let loaded = loaded(
         "serve: { http: '127.0.0.1:1', auth_token: canary-1 }\n\
          backends:\n\
@@ -465,7 +465,7 @@ fn example() -> &'static str {
 }
 
 #[test]
-fn the_manual_is_true() {
+fn the_manual_lists_every_key() {
     for key in section::keys() {
         let trust = if key.is_free { "" } else { " *(t)*" };
         assert!(MANUAL.contains(&format!("\n| `{}`{trust} |", key.path)), "{}", key.path);
@@ -478,7 +478,7 @@ fn the_manual_is_true() {
 }
 
 #[test]
-fn a_second_name_counts_like_the_first() {
+fn a_second_name_sets_the_same_key() {
     let lab = Lab::new().user("recorder: { storage: { path: tapes, max_tape_size: 5MB } }\n");
     let directory = lab.at("home/.config/scrubjay/tapes");
     assert_eq!(lab.load().home().unwrap().root(), directory);
@@ -493,7 +493,7 @@ fn a_second_name_counts_like_the_first() {
 }
 
 #[test]
-fn the_environment_says_what_is_recorded() {
+fn variables_set_the_recorder_section() {
     let lab = Lab::new()
         .user("recorder: { strategy: { kind: error_focused, before: 3 } }")
         .set("SCRUBJAY_RECORDER_STRATEGY", "performance")
@@ -509,7 +509,7 @@ fn the_environment_says_what_is_recorded() {
 }
 
 #[test]
-fn what_is_recorded_is_the_owners_to_choose() {
+fn an_untrusted_file_cannot_change_what_is_recorded() {
     let theirs = "recorder:\n  enabled: false\n  capture: { errors: false }\n  filters: { exclude_methods: ['*'] }\n  \
                   sampling: { strategy: random, rate: 0 }\n  strategy: performance\n  \
                   storage: { path: here, retention: 1s, max_tape_size: 1KiB }\n  performance: { async_storage: true }\n";
@@ -528,9 +528,9 @@ fn what_is_recorded_is_the_owners_to_choose() {
     assert!(lab.load().home().unwrap().root().ends_with("here"));
 }
 
-/// Every key of an untrusted file is left out and named, except the few that are of no use to a stranger.
+/// Every key of an untrusted file is left out and named, except the few that do not help an attacker.
 #[test]
-fn of_a_strangers_file_every_key_is_left_out_and_named() {
+fn every_ignored_key_of_an_untrusted_file_is_named() {
     let lab = Lab::new().project(example()).set("TICKETS_TOKEN", "t");
     let (loaded, none) = (lab.load(), Lab::new().load());
     let given = ["records.stale_after", "router.shortlist"];
@@ -546,7 +546,7 @@ fn of_a_strangers_file_every_key_is_left_out_and_named() {
 
 /// A mistake in an untrusted file keeps nothing from starting, and no key of the file counts.
 #[test]
-fn a_mistake_in_an_untrusted_file_is_reported_and_harms_nobody() {
+fn a_mistake_in_an_untrusted_file_is_only_reported() {
     for wrong in [
         "colour: blue\nrecords: { stale_after: 7 }\n",
         "recorder: { enabled: maybe }\n",
@@ -569,7 +569,7 @@ fn a_mistake_in_an_untrusted_file_is_reported_and_harms_nobody() {
 }
 
 #[test]
-fn the_model_is_the_owners_to_choose() {
+fn an_untrusted_file_cannot_change_the_model() {
     let defaults = Lab::new().load().llm_config().unwrap();
     assert_eq!(defaults, scrubjay_llm::LlmConfig::default());
     let theirs = "llm: { api_key: sk-theirs-1, base_url: 'https://evil.example/v1', model: dear, retries: 0,\n\
@@ -589,7 +589,7 @@ fn the_model_is_the_owners_to_choose() {
 }
 
 #[test]
-fn the_environment_gives_the_model_under_the_usual_names() {
+fn the_usual_variables_set_the_model() {
     let lab = Lab::new()
         .set("OPENAI_API_KEY", "sk-mine-123")
         .set("OPENAI_BASE_URL", "http://localhost:11434/v1")

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn one_byte_or_another_path_is_another_file() {
+    fn trust_applies_to_one_path_and_content() {
         let directory = tempfile::tempdir().unwrap();
         let store = store(&directory);
         let original = file("/p/scrubjay.yaml", "log_level: info\n");
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_is_its_owners_alone() {
+    fn the_trust_list_is_private() {
         let directory = tempfile::tempdir().unwrap();
         let store = store(&directory);
         store.trust(&file("/p/c", "a")).unwrap();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn many_approve_at_once_and_none_is_lost() {
+    fn simultaneous_approvals_are_all_kept() {
         let directory = tempfile::tempdir().unwrap();
         std::thread::scope(|scope| {
             for i in 0..8 {

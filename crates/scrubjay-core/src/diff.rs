@@ -205,7 +205,12 @@ fn blocks<'l, 't>(lines: &'l [&'t str], mean: u64) -> Vec<&'l [&'t str]> {
 }
 
 #[cfg(test)]
+#[path = "../../../tests/random.rs"]
+mod random;
+
+#[cfg(test)]
 mod tests {
+    use super::random::Random;
     use super::*;
     use proptest::prelude::*;
 
@@ -235,14 +240,10 @@ mod tests {
         assert_eq!(open, "--- a\n+++ b\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n");
     }
 
-    /// Lines by number, from a generator with a fixed seed.
-    fn scattered(lines: u64, different: u64, seed: u64) -> String {
-        let mut state = seed;
-        let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % different
-        };
-        (0..lines).map(|_| format!("{}\n", next())).collect()
+    /// Makes lines, each with a random number.
+    fn scattered(lines: u64, different: usize, seed: u64) -> String {
+        let mut random = Random::new(seed);
+        (0..lines).map(|_| format!("{}\n", random.below(different))).collect()
     }
 
     #[test]

@@ -311,9 +311,9 @@ mod tests {
             call(4, 19, "t"),
             answer(4, 19, json!({})),
         ]);
-        let told: Vec<(&str, &str)> =
+        let found: Vec<(&str, &str)> =
             tasks.iter().map(|t| (t.query.as_str(), t.calls[0].1.as_str())).collect();
-        assert_eq!(told, [("one", "t"), ("two", "u")], "not what came later, nor too late");
+        assert_eq!(found, [("one", "t"), ("two", "u")], "not what came later, nor too late");
     }
 
     #[test]

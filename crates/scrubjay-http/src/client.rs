@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_response_is_returned_whatever_its_status() {
+    async fn a_response_is_returned_with_any_status() {
         let url = answering("HTTP/1.1 302 Found\r\nlocation: /other\r\ncontent-length: 2\r\n\r\nhi").await;
         let response = get(&url).await.unwrap();
         assert_eq!(response.status(), 302, "redirects are not followed");

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_does_not_show() {
+    fn debug_output_hides_a_secret() {
         let key = Secret::new("sk-canary-1");
         assert_eq!(format!("{key:?}"), "***");
         assert_eq!(key.reveal(), "sk-canary-1");

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_path_is_put_behind_the_base() {
+    fn the_path_is_appended_to_the_base_url() {
         let url = |base: &str| at(base).endpoint().unwrap().to_string();
         assert_eq!(url(OPENAI), "https://api.openai.com/v1/chat/completions");
         assert_eq!(url("http://localhost:11434/v1/"), "http://localhost:11434/v1/chat/completions");
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_goes_to_another_machine_only_with_tls() {
+    fn a_key_is_sent_to_other_machines_only_over_tls() {
         for far in ["http://example.com/v1", "http://127.0.0.1.example.com", "http://10.0.0.1"] {
             assert!(matches!(at(far).endpoint(), Err(LlmConfigError::Insecure)), "{far}");
             assert!(LlmConfig { allow_insecure: true, ..at(far) }.endpoint().is_ok(), "{far}");
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_does_not_show() {
+    fn debug_output_hides_the_key() {
         let config = LlmConfig { api_key: Some(Secret::new("sk-canary-1")), ..LlmConfig::default() };
         assert!(!format!("{config:?}").contains("canary"));
     }

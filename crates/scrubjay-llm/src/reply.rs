@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_and_the_oddest_that_endpoints_send() {
+    fn minimal_and_unusual_replies_are_parsed() {
         assert_eq!(parse(r#"{"choices":[{"message":{"content":"hi"}}]}"#).unwrap().text, "hi");
         let odd = r#"{"choices":[{"message":{"role":"assistant","content":[{"type":"text","text":"a"},{"type":"x"}],
             "tool_calls":[{"function":{"name":"f","arguments":{"x":1}}},{"id":"","function":{"name":"g"}}]},
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_told_apart() {
+    fn malformed_replies_are_distinguished() {
         assert_eq!(parse("<html>"), Err(MalformedReply::NotJson));
         assert_eq!(parse(r#"{"choices":"#), Err(MalformedReply::NotJson));
         assert_eq!(parse(r#"{"ok":true}"#), Err(MalformedReply::NotACompletion));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_taken_out_of_everything() {
+    fn the_key_is_removed_from_every_reply() {
         let reply = parse(
             r#"{"model":"sk-canary-1","choices":[{"message":{"content":"key sk-canary-1",
             "tool_calls":[{"id":"1","function":{"name":"f","arguments":"{\"k\":\"sk-canary-1\"}"}}]}}]}"#,
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn complaints_are_short_and_harmless() {
+    fn error_messages_are_short_and_inert() {
         let key = Secret::new("sk-canary-1");
         let check = |body: &str, expected: &str| {
             assert_eq!(complaint(body.as_bytes(), Some(&key)), expected, "{body}");

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_question() {
+    fn a_question_without_tools_is_written() {
         let request =
             ChatRequest { max_tokens: Some(9), temperature: Some(0.0), ..ChatRequest::new("s", "u") };
         let expected = json!({
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_and_what_came_of_them() {
+    fn tools_and_their_results_are_written() {
         let parameters = json!({"type": "object", "properties": {"x": {"type": "number"}}});
         let call = ToolCall { id: "c1".to_owned(), name: "f".to_owned(), arguments: "{}".to_owned() };
         let request = ChatRequest {

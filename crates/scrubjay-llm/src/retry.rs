@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn retries_and_time_end() {
+    fn retries_end_with_their_number_and_with_the_time() {
         assert_eq!(wait(2, 2, None, MINUTE, 0), None);
         assert_eq!(wait(0, 2, None, Duration::from_millis(250), 0), None);
         assert_eq!(wait(0, 2, Some(MINUTE), MINUTE, 0), None);
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_endpoint_asks_for() {
+    fn the_requested_wait_is_parsed() {
         assert_eq!(retry_after(None, Some("2")), Some(Duration::from_secs(2)));
         assert_eq!(retry_after(Some("20"), Some("2")), Some(Duration::from_millis(20)));
         for odd in ["", "-1", "NaN", "inf", "1e300", "Fri, 31 Dec 1999 23:59:59 GMT"] {

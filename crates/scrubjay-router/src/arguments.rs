@@ -35,26 +35,26 @@ mod tests {
         let schema = json!({"type": "object", "required": ["path"],
             "properties": {"path": {"type": "string"}, "mode": {"enum": ["r", "w"]}}});
         assert!(problems(&schema, &json!({"path": "/a", "mode": "r"})).is_empty());
-        let told = problems(&schema, &json!({"mode": "x"}));
-        assert_eq!(told.len(), 2, "{told:?}");
+        let found = problems(&schema, &json!({"mode": "x"}));
+        assert_eq!(found.len(), 2, "{found:?}");
         assert!(
-            told.iter().any(|p| p.contains("path")) && told.iter().any(|p| p.starts_with("/mode: ")),
-            "{told:?}"
+            found.iter().any(|p| p.contains("path")) && found.iter().any(|p| p.starts_with("/mode: ")),
+            "{found:?}"
         );
     }
 
     #[test]
-    fn a_schema_of_no_use_stands_in_nobodys_way() {
+    fn arguments_are_not_checked_against_an_unusable_schema() {
         for schema in [json!(null), json!({"type": 7}), json!({"$ref": "https://nowhere.example/schema"})] {
             assert!(problems(&schema, &json!({"a": 1})).is_empty(), "{schema}");
         }
     }
 
     #[test]
-    fn what_is_told_is_short() {
+    fn a_problem_of_arguments_is_described_briefly() {
         let schema = json!({"additionalProperties": {"type": "string"}});
         let many: Value = (0..100).map(|i| (i.to_string(), json!(["x".repeat(500)]))).collect();
-        let told = problems(&schema, &many);
-        assert!(told.len() == PROBLEMS_MAX && told.iter().all(|p| p.chars().count() <= PROBLEM_CHARS_MAX));
+        let found = problems(&schema, &many);
+        assert!(found.len() == PROBLEMS_MAX && found.iter().all(|p| p.chars().count() <= PROBLEM_CHARS_MAX));
     }
 }

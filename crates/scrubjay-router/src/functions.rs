@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn names_fit_and_differ() {
+    fn function_names_are_valid_and_unique() {
         let long = "x".repeat(100);
         let tools = [tool("a", "b.c"), tool("a", "b/c"), tool("a", &long), tool("a", &format!("{long}y"))];
         let functions = Functions::of_tools(&tools.iter().collect::<Vec<_>>());
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_backend_is_described_as_agreed_and_never_at_too_great_a_length() {
+    fn a_known_backend_has_its_agreed_description_within_the_limit() {
         for (id, known) in KNOWN_BACKENDS {
             let tools: Vec<Tool> = (0..100).map(|i| tool(id, &format!("tool_{i}"))).collect();
             let catalog = Catalog::new(vec![id.to_owned()], tools);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_shown_only_schemas_that_it_takes() {
+    fn a_model_gets_only_schemas_that_it_accepts() {
         let nothing = json!({"type": "object", "properties": {}});
         let long = json!({"type": "object", "properties": {"a": {"description": "x".repeat(20_000)}}});
         for schema in [json!(null), json!({"anyOf": []}), json!({"type": "object"}), long] {

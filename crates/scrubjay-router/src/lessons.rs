@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_was_missed_is_found_once_it_was_learned() {
+    fn a_task_is_found_after_its_lesson() {
         let catalog = catalog();
         let mut lessons = Lessons::default();
         assert!(lessons.add(Lesson::new("nuke it", "files", "delete_file", "s")));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_much_is_kept() {
+    fn the_number_of_lessons_is_limited() {
         let mut lessons = Lessons::default();
         assert!(!lessons.add(Lesson::new(&"x".repeat(QUERY_CHARS_MAX + 1), "b", "t", "s")));
         for i in 0..2 * LESSONS_MAX {

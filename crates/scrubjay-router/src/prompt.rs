@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_with_and_without_context() {
+    fn a_prompt_has_the_task_and_its_context() {
         let task = |context| RouteTask { query: "read it".to_owned(), context, clarification: None };
         assert_eq!(user(&task(None)), "User query: \"read it\"");
         assert_eq!(user(&task(Some(json!(null)))), "User query: \"read it\"");

@@ -1,4 +1,4 @@
-//! What the progress entries of a large project cost on SQLite, alone and beside nine as large.
+//! What the progress entries of a large project cost on SQLite, alone and with nine others as large.
 //!
 //! `cargo bench -p scrubjay-store --bench progress`; `-- --quick` for a tenth of it. Entries are put in by
 //! statements of its own, in large transactions; everything measured goes through the ledger as tools use it.
@@ -21,19 +21,19 @@ const ROWS: usize = 100;
 const BATCH: usize = 20_000;
 const VOCABULARY: usize = 20_000;
 
-/// The same numbers each time.
-struct Dice(u64);
+/// A generator of random numbers, the same in every run.
+struct Random(u64);
 
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % sides
+        (self.0 >> 33) as usize % limit
     }
 
     /// A word: few are frequent, most are rare.
     fn word(&mut self) -> String {
-        let bound = 1 + self.roll(VOCABULARY);
-        let mut n = self.roll(bound);
+        let bound = 1 + self.below(VOCABULARY);
+        let mut n = self.below(bound);
         let mut word = String::new();
         for _ in 0..4 {
             word.push(char::from(b"bdfgklmnprstvz"[n % 14]));
@@ -66,7 +66,7 @@ async fn log(ledger: &Ledger, project: &str, title: &str, content: &str) -> Stri
 /// Fills a project; its first entry is logged as usual, and lends the others its session and event.
 ///
 /// The other projects' entries are shorter: they shall be many, not large.
-async fn fill(ledger: &Ledger, dice: &mut Dice, project: &str, number: usize, count: usize) {
+async fn fill(ledger: &Ledger, random: &mut Random, project: &str, number: usize, count: usize) {
     let (title_words, content_words) = if number == 0 { (5, 14) } else { (3, 5) };
     let first = log(ledger, project, "the first", "of them").await;
     // No two projects share a moment.
@@ -83,9 +83,9 @@ async fn fill(ledger: &Ledger, dice: &mut Dice, project: &str, number: usize, co
         for part in 0..BATCH / ROWS {
             let (mut entries, mut texts, mut tags) = (Vec::new(), Vec::new(), Vec::new());
             for n in 0..ROWS {
-                at_us += 16 * (60 + dice.roll(700_000) as i64);
+                at_us += 16 * (60 + random.below(700_000) as i64);
                 let (title, content) =
-                    (format!("fixed {}", dice.words(title_words)), dice.words(content_words));
+                    (format!("fixed {}", random.words(title_words)), random.words(content_words));
                 let scoped = |text: &str| {
                     text.split(' ').map(|word| format!("{scope}x{word}")).collect::<Vec<_>>().join(" ")
                 };
@@ -169,11 +169,11 @@ async fn find(ledger: &Ledger, says: TextFilter<'_>, tags: &[String]) -> i64 {
     search::find(&mut read, &search).await.unwrap().total
 }
 
-async fn measure(ledger: &Ledger, dice: &mut Dice, times: usize) {
+async fn measure(ledger: &Ledger, random: &mut Random, times: usize) {
     let mut ids = Vec::new();
     let mut took = Took::default();
     for _ in 0..times {
-        let (title, content) = (format!("fixed {}", dice.words(5)), dice.words(60));
+        let (title, content) = (format!("fixed {}", random.words(5)), random.words(60));
         ids.push(took.time(log(ledger, "large", &title, &content)).await);
     }
     took.tell("log");
@@ -186,17 +186,17 @@ async fn measure(ledger: &Ledger, dice: &mut Dice, times: usize) {
     let mut took: [Took; 6] = Default::default();
     let tags = ["bench".to_owned()];
     for n in 0..times / 5 {
-        let word = dice.word();
+        let word = random.word();
         let part = match n % 5 {
             0 => "fixed".to_owned(),
             1 => word[..2].to_owned(),
-            2 => format!("{word} {}", dice.word()),
+            2 => format!("{word} {}", random.word()),
             _ => word.clone(),
         };
         let words = match n % 4 {
             0 => terms("fixed", FOLDING),
             1 => terms(&format!("fixed {word}"), FOLDING),
-            2 => terms(&format!("{word} {}", dice.word()), FOLDING),
+            2 => terms(&format!("{word} {}", random.word()), FOLDING),
             _ => terms(&word, FOLDING),
         };
         for (which, (says, tags)) in [
@@ -234,20 +234,20 @@ fn main() {
     let storage = Storage::File(file.clone());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let mut dice = Dice(7);
+        let mut random = Random(7);
         let open = async || {
             Ledger::open(&storage, std::sync::Arc::new(scrubjay_core::redact::Redactor::standard()))
                 .await
                 .unwrap()
         };
         let ledger = open().await;
-        fill(&ledger, &mut dice, "large", 0, count).await;
+        fill(&ledger, &mut random, "large", 0, count).await;
         ledger.close().await;
         let ledger = open().await;
         println!("{count} entries");
-        measure(&ledger, &mut dice, times).await;
+        measure(&ledger, &mut random, times).await;
         for number in 1..=others {
-            fill(&ledger, &mut dice, &format!("other {number}"), number, count).await;
+            fill(&ledger, &mut random, &format!("other {number}"), number, count).await;
         }
         ledger.close().await;
         let ledger = open().await;
@@ -256,7 +256,7 @@ fn main() {
             count * (others + 1),
             std::fs::metadata(&file).unwrap().len() / 1_000_000
         );
-        measure(&ledger, &mut dice, times).await;
+        measure(&ledger, &mut random, times).await;
         ledger.close().await;
     });
 }

@@ -389,7 +389,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_uid_map_shows_whether_nobody_is_mapped() {
+    fn a_uid_map_shows_whether_the_user_nobody_is_mapped() {
         assert!(maps("         0          0 4294967295\n", NOBODY));
         assert!(!maps("      1000       1000          1\n", NOBODY));
         assert!(maps("0 100000 65536\n", NOBODY));
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn only_known_file_names_are_ours() {
+    fn only_our_own_file_names_are_recognised() {
         for name in [
             "tapes",
             "ledger.db",

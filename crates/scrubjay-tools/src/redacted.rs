@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_stored_and_changed_is_named() {
+    fn only_redacted_arguments_that_were_stored_are_named() {
         const TOKEN: &str = "ghp_abcdefghijklmnopqrstuvwxyz0123456789";
         let arguments = json!({
             "title": format!(" use {TOKEN} "), "query": TOKEN, "steps": ["a", format!("send {TOKEN}")],

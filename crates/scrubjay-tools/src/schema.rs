@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_that_holds_itself_is_cut_off() {
+    fn a_recursive_type_is_cut_off() {
         let schema = json!({ "$ref": "#/$defs/A", "$defs": { "A": { "items": { "$ref": "#/$defs/A" } } } });
         let mut at = Value::Object(narrowed(&inlined(schema.as_object().unwrap())));
         for _ in 0..DEPTH_MAX {

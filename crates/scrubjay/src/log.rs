@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn each_level_logs_itself_and_what_is_worse() {
+    fn each_level_includes_the_more_severe_ones() {
         for (level, count) in
             [("trace", 5), ("debug", 4), ("info", 3), ("warn", 2), ("error", 1), ("fatal", 1), ("silent", 0)]
         {
@@ -240,24 +240,24 @@ mod tests {
 
     #[test]
     fn libraries_log_only_warnings_and_rmcp_only_errors() {
-        let told = lines(Format::Human, "trace", |_| {
+        let logged = lines(Format::Human, "trace", |_| {
             tracing::warn!(target: "rmcp::transport", "a whole message");
             tracing::error!(target: "rmcp::transport", "broken");
             tracing::info!(target: "hyper::proto", "headers");
             tracing::warn!(target: "hyper::proto", "odd");
             tracing::trace!(target: "scrubjay_gateway::relay", "ours");
         });
-        assert_eq!(told.len(), 3, "{told:?}");
+        assert_eq!(logged.len(), 3, "{logged:?}");
     }
 
     #[test]
     fn json_lines_are_flat_and_inert() {
-        let told = lines(Format::Json, "info", |_| {
+        let logged = lines(Format::Json, "info", |_| {
             tracing::warn!(backend = "a\u{1b}[31m\nb\u{9b}\u{202e}\u{e0041}", "it \r\nbroke");
         });
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(!told[0].chars().any(char::is_control), "{told:?}");
-        let value: serde_json::Value = serde_json::from_str(&told[0]).unwrap();
+        assert_eq!(logged.len(), 1, "{logged:?}");
+        assert!(!logged[0].chars().any(char::is_control), "{logged:?}");
+        let value: serde_json::Value = serde_json::from_str(&logged[0]).unwrap();
         assert_eq!(value["level"], "WARN");
         assert_eq!(value["message"], "it \r\nbroke");
         assert_eq!(value["backend"], "a\u{1b}[31m\nb\u{9b}\u{202e}\u{e0041}");
@@ -266,51 +266,51 @@ mod tests {
 
     #[test]
     fn a_value_cannot_forge_a_line() {
-        let told = lines(Format::Human, "info", |_| {
+        let logged = lines(Format::Human, "info", |_| {
             tracing::info!(name = %"x\n12:00:00 ERROR forged", "said \u{1b}[2J{}", "y\rz");
         });
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(!told[0].chars().any(char::is_control), "{told:?}");
+        assert_eq!(logged.len(), 1, "{logged:?}");
+        assert!(!logged[0].chars().any(char::is_control), "{logged:?}");
     }
 
     #[test]
-    fn secrets_of_the_configuration_never_show() {
+    fn secrets_of_the_configuration_are_hidden() {
         for format in [Format::Human, Format::Json] {
-            let told =
+            let logged =
                 lines(format, "info", |_| tracing::info!(header = "Bearer canary-123456", "canary-123456"));
-            assert!(told[0].contains("***") && !told[0].contains("canary"), "{told:?}");
+            assert!(logged[0].contains("***") && !logged[0].contains("canary"), "{logged:?}");
         }
     }
 
     #[test]
-    fn other_secrets_never_show() {
+    fn other_secrets_are_hidden() {
         for format in [Format::Human, Format::Json] {
-            let told = lines(format, "info", |_| {
+            let logged = lines(format, "info", |_| {
                 tracing::info!(
                     url = "https://user:c4n4ry@example.com/",
                     password = "c4n4ry",
                     "DB_PASSWORD=c4n4ry"
                 );
             });
-            assert!(told[0].contains("[redacted:") && !told[0].contains("c4n4ry"), "{told:?}");
+            assert!(logged[0].contains("[redacted:") && !logged[0].contains("c4n4ry"), "{logged:?}");
         }
     }
 
     #[test]
-    fn another_configuration_is_adopted() {
-        let told = lines(Format::Human, "silent", |log| {
+    fn a_new_configuration_is_adopted() {
+        let logged = lines(Format::Human, "silent", |log| {
             at_every_level();
             log.adopt(&loaded("log_level: error\nserve: { auth_token: other-123456 }"));
             tracing::error!("now other-123456 is hidden");
         });
-        assert_eq!(told.len(), 1);
-        assert!(told[0].ends_with("now *** is hidden"), "{told:?}");
+        assert_eq!(logged.len(), 1);
+        assert!(logged[0].ends_with("now *** is hidden"), "{logged:?}");
     }
 
     #[test]
-    fn a_mirror_gets_every_line_too() {
+    fn a_mirror_gets_every_line() {
         let copies = Arc::new(Mutex::new(Vec::new()));
-        let told = lines(Format::Human, "info", |log| {
+        let logged = lines(Format::Human, "info", |log| {
             tracing::info!("before");
             let kept = copies.clone();
             let config = loaded("log_level: info\nserve: { auth_token: canary-123456 }");
@@ -320,7 +320,7 @@ mod tests {
             log.adopt(&loaded("log_level: debug\nserve: { auth_token: other-123456 }"));
             tracing::debug!("other-123456 now");
         });
-        assert_eq!(told.len(), 3, "{told:?}");
+        assert_eq!(logged.len(), 3, "{logged:?}");
         let copies = copies.lock().unwrap();
         assert_eq!(copies.len(), 2, "{copies:?}");
         assert!(!copies.concat().contains("canary") && !copies.concat().contains("c4n4ry"), "{copies:?}");

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_the_seed_is_taken() {
+    fn the_example_of_the_specification_is_accepted() {
         let backends = read(&json!([
             {"id": "filesystem", "type": "stdio", "command": "npx",
              "args": ["-y", "@modelcontextprotocol/server-filesystem", "/Users/Shared/TestPoCDir1"]},
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_is_named() {
+    fn every_problem_is_reported() {
         refused(&json!({}), &["backends[0].type is required", "backends[0].id is required"]);
         refused(
             &json!({"id": "a b", "type": "stdio", "command": "", "args": [1, "x"], "env": {"A": 1, "B=": "x"},
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_unique_and_fit_a_tool_name() {
+    fn ids_are_unique_and_valid_in_tool_names() {
         let stdio = |id: &str| json!({"id": id, "type": "stdio", "command": "c"});
         assert!(read(&json!([stdio(&"x".repeat(64)), stdio("A-Z_0")])).is_ok());
         for id in ["", "a.b", "é", &"x".repeat(65)] {
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_masked_and_known() {
+    fn secrets_of_backends_are_masked_and_collected() {
         let node = Node::from_json(
             &json!([
                 {"id": "x", "type": "stdio", "command": "c", "args": ["--key", "k-123456", "-pS-123456"],

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_mean_what_they_say() {
+    fn each_privacy_key_takes_effect() {
         let text = r#"{"ssn":"078-05-1120","token":"abc"}"#;
         assert_eq!(redact("", text), r#"{"ssn":"078-05-1120","token":"[redacted:token]"}"#);
         assert_eq!(redact("recorder: { privacy: { redact_sensitive: false } }", text), text);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn two_thousand_names_are_found_and_more_are_refused() {
+    fn at_most_2000_sensitive_fields_are_accepted() {
         let names = |n: usize| (0..n).map(|i| format!("field{i:04}of")).collect::<Vec<_>>().join(", ");
         let config = |n| format!("recorder: {{ privacy: {{ sensitive_fields: [{}] }} }}", names(n));
         assert_eq!(
@@ -335,13 +335,13 @@ mod tests {
     #[test]
     fn a_missing_key_is_reported() {
         let config = loaded("recorder: { privacy: { encryption: { enabled: true, key_id: main } } }");
-        let told = config.redactor(None).unwrap_err();
-        let told = &told.downcast_ref::<ConfigError>().unwrap().problems[0];
-        assert!(told.to_string().contains("recorder.privacy.encryption.key_id names no key"), "{told}");
+        let problem = config.redactor(None).unwrap_err();
+        let problem = &problem.downcast_ref::<ConfigError>().unwrap().problems[0];
+        assert!(problem.to_string().contains("recorder.privacy.encryption.key_id names no key"), "{problem}");
     }
 
     #[test]
-    fn what_is_encrypted_names_its_key() {
+    fn encryption_uses_the_named_key() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("key");
         std::fs::write(&path, "correct horse battery staple\n").unwrap();
@@ -350,9 +350,9 @@ mod tests {
             "recorder: {{ privacy: {{ keys: {{ main: {{ file: {} }} }}, encryption: {{ enabled: true, key_id: main }} }} }}",
             path.display()
         );
-        let told = loaded(&config).redactor(None).unwrap_err();
-        let told = told.downcast_ref::<ConfigError>().unwrap().problems[0].to_string();
-        assert!(told.contains("chmod 600") && !told.contains("horse"), "{told}");
+        let problem = loaded(&config).redactor(None).unwrap_err();
+        let problem = problem.downcast_ref::<ConfigError>().unwrap().problems[0].to_string();
+        assert!(problem.contains("chmod 600") && !problem.contains("horse"), "{problem}");
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         assert!(redact(&config, r#"{"token":"abc"}"#).starts_with(r#"{"token":"enc:v1:main:"#));
     }

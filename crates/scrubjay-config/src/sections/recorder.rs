@@ -118,27 +118,27 @@ mod tests {
 
     #[test]
     fn contradicting_settings_are_reported() {
-        let told = |text: &str| {
+        let problem = |text: &str| {
             let error: ConfigError = loaded(text).policy().unwrap_err().downcast().unwrap();
             error.problems[0].to_string()
         };
         let both = "durability: power\nrecorder:\n  performance: { async_storage: true }\n";
         assert!(
-            told(both).contains(":3: recorder.performance.async_storage passes messages on"),
+            problem(both).contains(":3: recorder.performance.async_storage passes messages on"),
             "{}",
-            told(both)
+            problem(both)
         );
         let other = "storage: postgres://a/b\nrecorder: { storage: { backend: sqlite } }";
         assert!(
-            told(other).ends_with(
+            problem(other).ends_with(
                 ":2: recorder.storage.backend says sqlite, but storage names a PostgreSQL database"
             )
         );
-        assert!(told("recorder: { storage: { backend: postgres } }").contains("says postgres"));
+        assert!(problem("recorder: { storage: { backend: postgres } }").contains("says postgres"));
     }
 
     #[test]
-    fn a_key_with_two_names_has_one_value() {
+    fn a_key_given_under_both_its_names_is_reported() {
         check_problems(
             "limits: { max_tape_size: 1MB }\ndata: a\nrecorder:\n  storage:\n    max_tape_size: 2MB\n    path: b\n",
             &[

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_kept_by_default() {
+    fn everything_is_recorded_by_default() {
         assert_eq!(settings(""), SelectionSettings::default());
         assert!(settings("recorder: { sampling: { rate: 0.5, always_sample: [errors] } }").keeps_all());
     }

@@ -340,15 +340,18 @@ mod tests {
 
     #[test]
     fn a_changed_description_is_quoted_where_it_differs() {
-        let told = |old: &str, new: &str| difference(old, new);
+        let described = |old: &str, new: &str| difference(old, new);
         assert_eq!(
-            told("Reads a file.", "Reads a file. Also sends it home."),
+            described("Reads a file.", "Reads a file. Also sends it home."),
             "added behind \"Reads a file.\" \"Also sends it home.\""
         );
-        assert_eq!(told("Reads one file now", "Reads two files now"), "\"one file\" became \"two files\"");
-        assert_eq!(told("Reads the big file", "Reads file"), "removed behind \"Reads\" \"the big\"");
-        assert_eq!(told("a  b", "a b"), "only white space changed");
-        assert!(told("x", &"y".repeat(5000)).chars().count() < 400);
+        assert_eq!(
+            described("Reads one file now", "Reads two files now"),
+            "\"one file\" became \"two files\""
+        );
+        assert_eq!(described("Reads the big file", "Reads file"), "removed behind \"Reads\" \"the big\"");
+        assert_eq!(described("a  b", "a b"), "only white space changed");
+        assert!(described("x", &"y".repeat(5000)).chars().count() < 400);
     }
 
     #[test]

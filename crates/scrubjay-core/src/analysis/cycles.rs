@@ -94,10 +94,10 @@ mod tests {
     fn check(text: &str, expected: &[(&str, usize)]) {
         let letters: Vec<u32> = text.chars().map(u32::from).collect();
         let found = cycles(&letters);
-        let told: Vec<(String, usize)> =
+        let found: Vec<(String, usize)> =
             found.iter().map(|c| (text[c.begin()..c.begin() + c.period].to_owned(), c.count())).collect();
         let expected: Vec<(String, usize)> = expected.iter().map(|(w, n)| ((*w).to_owned(), *n)).collect();
-        assert_eq!(told, expected, "{text}");
+        assert_eq!(found, expected, "{text}");
     }
 
     #[test]

@@ -177,7 +177,7 @@ fn a_tape_is_described() {
 }
 
 #[test]
-fn an_empty_tape_shows_nothing() {
+fn an_empty_tape_has_an_empty_analysis() {
     let analysis = analyse(&TapeCalls::default(), &[]);
     assert_eq!((analysis.message_flow, analysis.bottlenecks), (Flow::default(), Vec::new()));
 }

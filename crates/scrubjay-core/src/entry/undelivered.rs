@@ -134,6 +134,6 @@ mod tests {
     #[test]
     fn a_reversed_range_is_dropped() {
         let note = br#"{"event":"undelivered","why":"x","messages":1,"entries":[[9,3],[4,4]]}"#;
-        assert_eq!(Undelivered::from_note(note).map(|told| told.entries), Some(vec![(4, 4)]));
+        assert_eq!(Undelivered::from_note(note).map(|read| read.entries), Some(vec![(4, 4)]));
     }
 }

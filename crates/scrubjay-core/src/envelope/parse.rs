@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds() {
+    fn kinds_of_messages_are_recognised() {
         use MessageKind as K;
         let long = "123456789012345678901234567890";
         check(
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn details() {
+    fn details_of_messages_are_read() {
         let call = Envelope::parse(
             br#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"echo","arguments":{"name":"x"},
             "_meta":{"progressToken":9,"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#,

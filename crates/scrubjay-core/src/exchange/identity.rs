@@ -51,8 +51,8 @@ mod tests {
         let other = r#"{"id":1,"method":"tools/call","params":{"name":"t","arguments":{"a":2,"b":"x"}}}"#;
         assert_ne!(of(other), call);
         assert_eq!((of("[1]"), of("nothing")), (None, None));
-        let said = |text: &str| answer_identity(text.as_bytes());
-        assert_eq!(said(r#"{"id":1,"result":{"a":1}}"#), said(r#"{"id":2,"result":{"a":1}}"#));
-        assert_ne!(said(r#"{"id":1,"result":{"a":1}}"#), said(r#"{"id":1,"result":{"a":2}}"#));
+        let identity = |text: &str| answer_identity(text.as_bytes());
+        assert_eq!(identity(r#"{"id":1,"result":{"a":1}}"#), identity(r#"{"id":2,"result":{"a":1}}"#));
+        assert_ne!(identity(r#"{"id":1,"result":{"a":1}}"#), identity(r#"{"id":1,"result":{"a":2}}"#));
     }
 }

@@ -282,8 +282,8 @@ mod tests {
             ("$.a b", "neither a . nor a [ at character 4"),
             ("$.é b", "neither a . nor a [ at character 4"),
         ] {
-            let told = Path::parse(path).unwrap_err().to_string();
-            assert!(told.contains(what), "{path}: {told}");
+            let message = Path::parse(path).unwrap_err().to_string();
+            assert!(message.contains(what), "{path}: {message}");
         }
     }
 }

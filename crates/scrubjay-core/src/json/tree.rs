@@ -215,10 +215,10 @@ mod tests {
     fn nodes_have_the_ranges_of_their_values() {
         let text = br#" {"a" : [1, "x\"y", {}], "b":null} "#;
         let tree = Tree::parse(text).unwrap();
-        let told: Vec<(NodeKind, &[u8])> =
+        let found: Vec<(NodeKind, &[u8])> =
             tree.nodes.iter().map(|n| (n.kind, &text[n.range.clone()])).collect();
-        assert_eq!(told[1], (NodeKind::Array, &br#"[1, "x\"y", {}]"#[..]));
-        assert_eq!(told[3], (NodeKind::String, &br#""x\"y""#[..]));
+        assert_eq!(found[1], (NodeKind::Array, &br#"[1, "x\"y", {}]"#[..]));
+        assert_eq!(found[3], (NodeKind::String, &br#""x\"y""#[..]));
         assert_eq!(tree.children(0).collect::<Vec<_>>(), [1, 5]);
         assert_eq!(tree.children(1).collect::<Vec<_>>(), [2, 3, 4]);
         assert_eq!(&text[tree.nodes[5].key.clone().unwrap()], b"b");

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn known_rankings() {
+    fn known_rankings_are_measured() {
         let all = [
             answer(&[0], 1, true),
             answer(&[3, 1], 2, false),

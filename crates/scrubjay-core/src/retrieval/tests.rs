@@ -76,7 +76,10 @@ fn learning_does_not_lower_recall() {
         }
         if std::ptr::eq(taught, asked) {
             let after = catalog.grade(&index, asked);
-            assert!(after.recall[2] > before.recall[2], "what was taught is found: {before:?} {after:?}");
+            assert!(
+                after.recall[2] > before.recall[2],
+                "recall must improve for the taught associations: {before:?} {after:?}"
+            );
         }
     }
 }

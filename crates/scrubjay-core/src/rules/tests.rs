@@ -130,7 +130,7 @@ fn an_answer_matches_the_rules_of_its_request() {
     );
     // The request was answered already, so this may be an answer to anything.
     assert_ne!(text(&judge.line(S, answer("1").as_bytes())), "same");
-    // Nor is it an answer if it comes from the side that sent the request.
+    // A response from the side that sent the request is not an answer either.
     assert_eq!(text(&judge.line(C, answer("3").as_bytes())), "same");
     assert_ne!(text(&judge.line(S, answer("3").as_bytes())), "same");
 }

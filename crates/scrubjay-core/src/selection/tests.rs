@@ -144,7 +144,7 @@ fn an_operation_is_judged_by_its_request() {
     };
     let mut play = Play::new(SelectionSettings { filters, ..SelectionSettings::default() });
     let asked = play.say(C, &request(1, "tools/call"));
-    let told = play.say(S, &progress(1));
+    let notified = play.say(S, &progress(1));
     let answered = play.say(S, &answer(1, true));
     play.call(2, "tools/list", 1, false);
     play.say(S, &notice("notifications/message"));
@@ -152,7 +152,7 @@ fn an_operation_is_judged_by_its_request() {
     let garbage = play.say(S, "what?");
     let left_out = play.selection.take_left_out();
     assert_eq!((left_out.filter.messages, left_out.total().messages), (3, 3));
-    assert_eq!(play.kept(), [asked, told, answered, unasked, garbage]);
+    assert_eq!(play.kept(), [asked, notified, answered, unasked, garbage]);
 }
 
 #[test]
@@ -479,25 +479,25 @@ proptest! {
                 Step::Ask { greeting, backend } => {
                     let id = calls.len() as u64;
                     let asked = play.say(C, &request(id, if greeting { "initialize" } else { "tools/call" }));
-                    let mut said = vec![asked];
+                    let mut messages = vec![asked];
                     if backend {
-                        said.push(play.say_on(C, Some("b"), Some(asked), &request(1000 + id, "tools/call")));
+                        messages.push(play.say_on(C, Some("b"), Some(asked), &request(1000 + id, "tools/call")));
                     }
-                    calls.push((said, greeting, true, false));
+                    calls.push((messages, greeting, true, false));
                 }
                 Step::Progress(at) => if let Some(i) = pick(at) {
-                    let said = play.say(S, &progress(i as u64));
-                    calls[i].0.push(said);
+                    let message = play.say(S, &progress(i as u64));
+                    calls[i].0.push(message);
                 },
                 Step::Answer(at, ok) => if let Some(i) = pick(at) {
-                    let said = play.say(S, &answer(i as u64, ok));
-                    calls[i].0.push(said);
+                    let message = play.say(S, &answer(i as u64, ok));
+                    calls[i].0.push(message);
                     (calls[i].2, calls[i].3) = (false, !ok);
                 },
                 Step::Cancel(at) => if let Some(i) = pick(at) {
                     let line = format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{i}}}}}"#);
-                    let said = play.say(C, &line);
-                    calls[i].0.push(said);
+                    let message = play.say(C, &line);
+                    calls[i].0.push(message);
                 },
                 Step::Notice => { play.say(S, &notice("notifications/message")); }
                 Step::Wait(ms) => play.wait(ms),
@@ -510,15 +510,15 @@ proptest! {
         let kept = play.kept();
         prop_assert_eq!(left_out.total().messages, messages - kept.len() as u64);
         let keeps_errors = settings.always.errors || matches!(settings.strategy, SelectionStrategy::ErrorFocused { .. });
-        for (said, greeting, under_way, failed) in &calls {
-            let of_it = said.iter().filter(|message| kept.binary_search(message).is_ok()).count();
-            prop_assert!(of_it == 0 || of_it == said.len(), "{:?} of {:?}", of_it, said);
+        for (messages, greeting, under_way, failed) in &calls {
+            let of_it = messages.iter().filter(|message| kept.binary_search(message).is_ok()).count();
+            prop_assert!(of_it == 0 || of_it == messages.len(), "{:?} of {:?}", of_it, messages);
             if *greeting || *failed && keeps_errors {
-                prop_assert_eq!(of_it, said.len(), "{:?} is missing", said);
+                prop_assert_eq!(of_it, messages.len(), "{:?} is missing", messages);
             }
             let can_be_forced = settings.sampling == Sampling::All || settings.always.errors;
             if *under_way && can_be_forced && !matches!(settings.strategy, SelectionStrategy::Sessions { .. }) {
-                prop_assert_eq!(of_it, said.len(), "{:?} had no outcome", said);
+                prop_assert_eq!(of_it, messages.len(), "{:?} had no outcome", messages);
             }
         }
     }

@@ -3,7 +3,7 @@
 //! Calls of harmless tools are mutated to smuggle others past three sets of rules. Of everything that passes, real
 //! readers (Python's json and the official SDK, Node's JSON and the official SDK, Go's encoding/json, serde) say which
 //! calls they find in it. One that was not judged is a failure. Needs `scripts/install-peers` and `SCRUBJAY_PEERS`.
-//! `SCRUBJAY_DIFFERENTIAL_CASES` sets how many cases are made, `SCRUBJAY_TEST_SEED` repeats.
+//! `SCRUBJAY_DIFFERENTIAL_CASES` sets the number of cases, `SCRUBJAY_TEST_SEED` repeats a run.
 
 mod attack;
 mod ordinary;
@@ -18,8 +18,8 @@ use scrubjay_core::rules::{
     Condition, Forwarded, JsonPath, Judge, Judgement, Rule, RuleAction, RuleMatch, Rules, ValueCheck,
 };
 
-use self::attack::Chance;
 use self::readers::{Call, Reader};
+use crate::random::Random;
 
 /// How many cases a run makes by default.
 const CASES: u64 = 20_000;
@@ -171,15 +171,15 @@ fn every_reader_reads_a_passed_message_as_it_was_judged() {
     let mut readers = readers::start_all();
     let cases =
         std::env::var("SCRUBJAY_DIFFERENTIAL_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(CASES);
-    let (mut chance, seed) = Chance::new();
+    let mut random = Random::from_environment();
     let (mut passed, mut asked, mut chunk) = (0, 0, Vec::new());
     for case in 0..cases {
-        let made = attack::make(&mut chance);
+        let made = attack::make(&mut random);
         let policy = POLICIES[usize::try_from(case % 3).unwrap()];
         chunk.extend(judged(policy, made));
         if chunk.len() == CHUNK || case + 1 == cases {
             passed += chunk.len();
-            asked += ask_all(&mut readers, &chunk, seed);
+            asked += ask_all(&mut readers, &chunk, random.seed());
             chunk.clear();
         }
     }

@@ -5,3 +5,5 @@
 mod differential_peers;
 #[path = "../../../../tests/needs.rs"]
 mod needs;
+#[path = "../../../../tests/random.rs"]
+mod random;

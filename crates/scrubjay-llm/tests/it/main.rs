@@ -15,7 +15,7 @@ fn config(server: &ScriptedEndpoint) -> LlmConfig {
     LlmConfig { api_key: Some(Secret::new(KEY)), base_url: server.url(), ..LlmConfig::default() }
 }
 
-/// Far enough for the slowest machine; nothing here waits for it.
+/// Late enough for the slowest machine; no test waits this long.
 fn later() -> Instant {
     Instant::now() + Duration::from_secs(60)
 }
@@ -23,13 +23,13 @@ fn later() -> Instant {
 async fn ask(config: LlmConfig, deadline: Instant) -> Result<ChatReply, LlmError> {
     let client = Client::new(config).expect("the scripted endpoint is local");
     let result = client.chat(&ChatRequest::new("be brief", "what is up?"), deadline).await;
-    // No outcome shows the key.
-    let told = result.as_ref().map_or_else(|e| format!("{e} {e:?}"), |reply| format!("{reply:?}"));
-    assert!(!format!("{told} {client:?}").contains("canary"), "{told}");
+    // Neither a reply nor an error shows the key.
+    let shown = result.as_ref().map_or_else(|e| format!("{e} {e:?}"), |reply| format!("{reply:?}"));
+    assert!(!format!("{shown} {client:?}").contains("canary"), "{shown}");
     result
 }
 
-/// Asks once, with the first answers of the endpoint.
+/// Asks once; returns the outcome and how many requests the endpoint received.
 async fn answered(answers: impl IntoIterator<Item = ScriptedAnswer>) -> (Result<ChatReply, LlmError>, usize) {
     let server = ScriptedEndpoint::answering(answers).await;
     let result = ask(config(&server), later()).await;
@@ -37,7 +37,7 @@ async fn answered(answers: impl IntoIterator<Item = ScriptedAnswer>) -> (Result<
 }
 
 #[tokio::test]
-async fn a_question_and_its_answer() {
+async fn a_question_is_answered() {
     let server = ScriptedEndpoint::answering([ScriptedAnswer::text("all is well")]).await;
     let reply = ask(config(&server), later()).await.unwrap();
     assert_eq!(reply.text, "all is well");
@@ -48,7 +48,7 @@ async fn a_question_and_its_answer() {
 }
 
 #[tokio::test]
-async fn a_call_of_a_function() {
+async fn a_tool_call_is_returned() {
     let server =
         ScriptedEndpoint::answering([ScriptedAnswer::tool_call("read", &json!({"path": "/a"}))]).await;
     let tool = Tool { name: "read".to_owned(), description: "reads".to_owned(), parameters: json!({}) };
@@ -63,29 +63,29 @@ async fn a_call_of_a_function() {
 }
 
 #[tokio::test]
-async fn a_wrong_key_is_not_tried_twice() {
-    let said = format!(r#"{{"error":{{"message":"Incorrect API key: {KEY}"}}}}"#);
-    assert_eq!(answered([ScriptedAnswer::status(401, said.clone())]).await, (Err(LlmError::Unauthorized), 1));
+async fn a_wrong_key_is_not_retried() {
+    let body = format!(r#"{{"error":{{"message":"Incorrect API key: {KEY}"}}}}"#);
+    assert_eq!(answered([ScriptedAnswer::status(401, body.clone())]).await, (Err(LlmError::Unauthorized), 1));
     let refused = LlmError::Refused { status: 400, message: "Incorrect API key: ***".to_owned() };
-    assert_eq!(answered([ScriptedAnswer::status(400, said)]).await, (Err(refused), 1));
+    assert_eq!(answered([ScriptedAnswer::status(400, body)]).await, (Err(refused), 1));
 }
 
 #[tokio::test]
-async fn an_endpoint_in_need_of_a_pause_gets_it() {
+async fn the_retry_after_header_is_respected() {
     let soon = ScriptedAnswer::status(429, "{}").header("retry-after-ms", "5");
     let (result, asked) = answered([soon.clone(), ScriptedAnswer::text("now")]).await;
     assert_eq!((result.unwrap().text.as_str(), asked), ("now", 2));
-    // As often as it may, and no more.
+    // At most as often as configured.
     let limited = LlmError::RateLimited { retry_after: Some(Duration::from_millis(5)) };
     assert_eq!(answered([soon]).await, (Err(limited), 3));
-    // A pause longer than the time that is left is not begun.
+    // A wait beyond the deadline is not begun.
     let tomorrow = ScriptedAnswer::status(429, "{}").header("retry-after", "86400");
     let limited = LlmError::RateLimited { retry_after: Some(Duration::from_secs(86_400)) };
     assert_eq!(answered([tomorrow, ScriptedAnswer::text("never")]).await, (Err(limited), 1));
 }
 
 #[tokio::test]
-async fn a_failure_that_passes_is_not_told() {
+async fn a_temporary_failure_is_retried() {
     let (result, asked) =
         answered([ScriptedAnswer::status(500, "oops"), ScriptedAnswer::text("again")]).await;
     assert_eq!((result.unwrap().text.as_str(), asked), ("again", 2));
@@ -93,20 +93,20 @@ async fn a_failure_that_passes_is_not_told() {
 }
 
 #[tokio::test]
-async fn a_slow_model_is_given_up() {
+async fn a_slow_model_times_out() {
     let server = ScriptedEndpoint::answering([ScriptedAnswer::never()]).await;
-    let impatient = LlmConfig { timeout: Duration::from_millis(50), ..config(&server) };
-    assert_eq!(ask(impatient, later()).await, Err(LlmError::TimedOut));
+    let short_timeout = LlmConfig { timeout: Duration::from_millis(50), ..config(&server) };
+    assert_eq!(ask(short_timeout, later()).await, Err(LlmError::TimedOut));
     assert!(server.asked().len() <= 1, "it is not tried again");
-    // However patient the client is, the caller's deadline holds.
-    let patient = LlmConfig { timeout: Duration::from_secs(3600), ..config(&server) };
-    let asking = ask(patient, Instant::now() + Duration::from_millis(50));
+    // The caller's deadline applies even if the client's timeout is longer.
+    let long_timeout = LlmConfig { timeout: Duration::from_secs(3600), ..config(&server) };
+    let asking = ask(long_timeout, Instant::now() + Duration::from_millis(50));
     let result = tokio::time::timeout(Duration::from_secs(20), asking).await.unwrap();
     assert_eq!(result, Err(LlmError::TimedOut));
 }
 
 #[tokio::test]
-async fn answers_that_are_none() {
+async fn malformed_replies_are_errors() {
     let malformed = |what| (Err(LlmError::Malformed(what)), 1);
     assert_eq!(answered([ScriptedAnswer::text("cut").cut()]).await, malformed(MalformedReply::BrokeOff));
     assert_eq!(
@@ -131,7 +131,7 @@ async fn a_redirect_is_not_followed() {
 }
 
 #[tokio::test]
-async fn nobody_is_there() {
+async fn an_unreachable_endpoint_is_retried_and_reported() {
     let server = ScriptedEndpoint::answering([ScriptedAnswer::text("")]).await;
     let gone = LlmConfig { retries: 1, ..config(&server) };
     drop(server);
@@ -142,7 +142,7 @@ async fn nobody_is_there() {
 }
 
 #[tokio::test]
-async fn a_key_is_needed_only_elsewhere() {
+async fn a_local_endpoint_needs_no_key() {
     let server = ScriptedEndpoint::answering([ScriptedAnswer::text("local")]).await;
     let result = ask(LlmConfig { api_key: None, ..config(&server) }, later()).await;
     assert_eq!(result.unwrap().text, "local");
@@ -151,7 +151,7 @@ async fn a_key_is_needed_only_elsewhere() {
 }
 
 #[tokio::test]
-async fn no_more_calls_at_once_than_allowed() {
+async fn simultaneous_calls_are_limited() {
     let server = ScriptedEndpoint::held(|asked| ScriptedAnswer::text(asked.last_text())).await;
     let client = Arc::new(Client::new(LlmConfig { concurrency: 2, ..config(&server) }).unwrap());
     let call = |i: usize| {
@@ -168,21 +168,21 @@ async fn no_more_calls_at_once_than_allowed() {
 }
 
 #[tokio::test]
-async fn a_crowd_is_turned_away() {
+async fn too_many_waiting_calls_are_refused() {
     let server = ScriptedEndpoint::held(|_| ScriptedAnswer::text("")).await;
     let client = Client::new(LlmConfig { concurrency: 1, ..config(&server) }).unwrap();
     let request = ChatRequest::new("", "");
     let mut calls: Vec<_> = (0..258).map(|_| Box::pin(client.chat(&request, later()))).collect();
-    let turned_away = std::future::poll_fn(|cx| {
+    let refused_calls = std::future::poll_fn(|cx| {
         let answers = calls.iter_mut().map(|call| call.as_mut().poll(cx));
         Poll::Ready(answers.filter(|answer| *answer == Poll::Ready(Err(LlmError::Busy))).count())
     })
     .await;
-    // One has its turn, 256 wait.
-    assert_eq!(turned_away, 1);
+    // One call is under way, and 256 wait.
+    assert_eq!(refused_calls, 1);
 }
 
-/// What is logged while something is done, at every level.
+/// A log of everything at every level.
 #[derive(Clone, Default)]
 struct Logged(Arc<std::sync::Mutex<Vec<u8>>>);
 

@@ -71,7 +71,7 @@ async fn a_task_becomes_a_call() {
 }
 
 #[tokio::test]
-async fn a_task_becomes_a_method_of_a_backend() {
+async fn a_task_becomes_a_method_call_of_a_backend() {
     let call = |params: Value| {
         ScriptedAnswer::tool_call("files", &json!({"mcp_method": "tools/call", "mcp_params": params}))
     };
@@ -84,7 +84,7 @@ async fn a_task_becomes_a_method_of_a_backend() {
     let (result, _) =
         route(ToolPresentation::Backends, TASK, &[ScriptedAnswer::tool_call("files", &other)]).await;
     assert!(matches!(result.decided, Ok(plan) if plan.mcp_method == "fs/readFile"));
-    // What would change the shared connection is refused.
+    // Methods that would change the shared connection are refused.
     for method in ["initialize", "notifications/cancelled", ""] {
         let answer = ScriptedAnswer::tool_call("files", &json!({"mcp_method": method, "mcp_params": {}}));
         let (result, _) = route(ToolPresentation::Backends, TASK, &[answer]).await;
@@ -96,7 +96,7 @@ async fn a_task_becomes_a_method_of_a_backend() {
 }
 
 #[tokio::test]
-async fn wrong_arguments_are_mended_once() {
+async fn wrong_arguments_are_corrected_once() {
     let wrong = ScriptedAnswer::tool_call("files__read_file", &json!({"path": 7}));
     let right = ScriptedAnswer::tool_call("files__read_file", &json!({"path": "/w/a.txt"}));
     let (result, requests) = route(ToolPresentation::Catalog, TASK, &[wrong.clone(), right]).await;
@@ -113,7 +113,7 @@ async fn wrong_arguments_are_mended_once() {
 }
 
 #[tokio::test]
-async fn exactly_one_call_counts() {
+async fn exactly_one_tool_call_is_accepted() {
     let two = [("files__read_file", "{}".to_owned()), ("files__delete_file", "{}".to_owned())];
     let checks = [
         (ScriptedAnswer::text("Which\n file?"), AnswerError::NoCall { text: "Which file?".to_owned() }),
@@ -127,7 +127,7 @@ async fn exactly_one_call_counts() {
 }
 
 #[tokio::test]
-async fn several_steps_are_planned_where_they_may_be() {
+async fn several_steps_are_planned_only_if_allowed() {
     let step = |path: &str| json!({"function": "files__read_file", "arguments": {"path": path}});
     let planned = |steps: Value| ScriptedAnswer::tool_call("plan_steps", &json!({ "steps": steps }));
     let route = async |steps_max: usize, answer: ScriptedAnswer| {
@@ -155,7 +155,7 @@ async fn several_steps_are_planned_where_they_may_be() {
 }
 
 #[tokio::test]
-async fn what_nothing_serves_costs_nothing() {
+async fn a_task_that_no_tool_serves_is_not_sent_to_the_model() {
     for (query, expected) in [
         ("order a large pizza with mushrooms", NoCall::NothingFits),
         ("return my library books and order a page of stamps", NoCall::Unsure),
@@ -177,7 +177,7 @@ async fn without_a_model_there_are_candidates() {
 }
 
 #[tokio::test]
-async fn a_tool_that_somebody_chose_is_filled_in() {
+async fn fill_asks_only_for_the_arguments_of_the_chosen_tool() {
     let answer = ScriptedAnswer::tool_call("files__read_file", &json!({"path": "/w/a.txt"}));
     let server = ScriptedEndpoint::answering([answer]).await;
     let router = asking(ToolPresentation::Catalog, &server);
@@ -191,7 +191,7 @@ async fn a_tool_that_somebody_chose_is_filled_in() {
 }
 
 #[tokio::test]
-async fn it_learns() {
+async fn a_lesson_makes_its_tool_findable() {
     let catalog = catalog();
     let mut lessons = Lessons::default();
     lessons.add(Lesson::new("snapshot the dashboard", "web", "take_screenshot", "a"));

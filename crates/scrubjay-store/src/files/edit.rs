@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn line_endings_stay() {
+    fn line_endings_are_kept() {
         let text = |old: &[u8], new: &str| apply(Some(old), NewContent::Text(new.to_owned())).unwrap();
         assert_eq!(text(b"a\r\nb\r\n", "a\nc\n"), b"a\r\nc\r\n");
         assert_eq!(text(b"a\r\nb\n", "a\nc\n"), b"a\nc\n", "mixed endings are the agent's to choose");

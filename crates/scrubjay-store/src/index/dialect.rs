@@ -232,7 +232,7 @@ mod tests {
 
     /// A process that was killed while it created the index leaves its tables in the log.
     #[tokio::test]
-    async fn an_index_whose_tables_are_only_in_its_log_is_ours() {
+    async fn an_index_whose_tables_are_only_in_its_log_is_recognised() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("index.db");
         std::fs::File::create(&path).unwrap();

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn one_item_is_always_taken() {
+    fn at_least_one_item_is_always_taken() {
         let check = |max, expected: &[usize], all| {
             assert_eq!(take_within(vec![5, 3, 4], max, 2, |n| *n), (expected.to_vec(), all), "{max:?}");
         };

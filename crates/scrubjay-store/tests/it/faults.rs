@@ -31,7 +31,7 @@ async fn break_off(write: &mut scrubjay_store::ledger::Write, storage: &Storage)
         }
         Storage::Postgres(_) => write.conn().execute("SELECT pg_terminate_backend(pg_backend_pid())").await,
     };
-    assert!(failure.is_err(), "it went on");
+    assert!(failure.is_err(), "the statement must fail");
 }
 
 async fn is_there(ledger: &Ledger, session: &str) -> bool {

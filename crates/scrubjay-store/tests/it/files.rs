@@ -24,14 +24,14 @@ on_both![
     every_earlier_state_can_be_restored,
 ];
 
-pub(crate) struct Place {
+pub(crate) struct TestWorkspace {
     pub(crate) files: Arc<Files>,
     pub(crate) root: PathBuf,
     pub(crate) ledger: scrubjay_store::ledger::Ledger,
     _database: Database,
 }
 
-impl Place {
+impl TestWorkspace {
     pub(crate) async fn new(database: Database) -> Self {
         let root = database.home.path().join("workspace");
         std::fs::create_dir(&root).unwrap();
@@ -70,19 +70,19 @@ pub(crate) fn text(text: &str) -> NewContent {
 }
 
 async fn changes_are_recorded(database: Database) {
-    let place = Place::new(database).await;
-    let made = place.change("src/a.txt", Action::Create(text("one\ntwo\n"))).await.unwrap();
-    assert_eq!(place.read("src/a.txt").unwrap(), "one\ntwo\n");
+    let workspace = TestWorkspace::new(database).await;
+    let made = workspace.change("src/a.txt", Action::Create(text("one\ntwo\n"))).await.unwrap();
+    assert_eq!(workspace.read("src/a.txt").unwrap(), "one\ntwo\n");
     let edits = vec![TextEdit { old_text: "two".into(), new_text: "zwei".into(), replace_all: false }];
-    let edited = place.change("src/a.txt", Action::Edit(NewContent::Edits(edits))).await.unwrap();
-    assert_eq!(place.read("src/a.txt").unwrap(), "one\nzwei\n");
-    let same = place.change("src/a.txt", Action::Edit(text("one\nzwei\n"))).await.unwrap();
+    let edited = workspace.change("src/a.txt", Action::Edit(NewContent::Edits(edits))).await.unwrap();
+    assert_eq!(workspace.read("src/a.txt").unwrap(), "one\nzwei\n");
+    let same = workspace.change("src/a.txt", Action::Edit(text("one\nzwei\n"))).await.unwrap();
     assert!(same.revision.is_none() && same.event_id > edited.event_id);
-    place.change("src/a.txt", Action::Delete).await.unwrap();
-    assert_eq!(place.read("src/a.txt"), None);
+    workspace.change("src/a.txt", Action::Delete).await.unwrap();
+    assert_eq!(workspace.read("src/a.txt"), None);
 
-    let mut read = place.ledger.read().await.unwrap();
-    let root = place.files.root();
+    let mut read = workspace.ledger.read().await.unwrap();
+    let root = workspace.files.root();
     let revisions = revision::page(&mut read, &root, "src/a.txt", 0, 10).await.unwrap();
     let shape: Vec<_> = revisions
         .iter()
@@ -98,7 +98,7 @@ async fn changes_are_recorded(database: Database) {
     );
     assert_eq!(blob::get(&mut read, &revisions[1].before.unwrap()).await.unwrap(), b"one\ntwo\n");
     assert_eq!(blob::get(&mut read, &revisions[1].after.unwrap()).await.unwrap(), b"one\nzwei\n");
-    let kinds: Vec<_> = place.events(&made.session_id).await.iter().map(|e| e.kind).collect();
+    let kinds: Vec<_> = workspace.events(&made.session_id).await.iter().map(|e| e.kind).collect();
     let expected = [
         EventKind::SessionStarted,
         EventKind::FileCreate,
@@ -110,8 +110,8 @@ async fn changes_are_recorded(database: Database) {
 }
 
 async fn refusals_are_recorded(database: Database) {
-    let place = Place::new(database).await;
-    let session = place.change("a", Action::Create(text("a"))).await.unwrap().session_id;
+    let workspace = TestWorkspace::new(database).await;
+    let session = workspace.change("a", Action::Create(text("a"))).await.unwrap().session_id;
     let cases = [
         ("a", Action::Create(text("b")), "exists"),
         ("b", Action::Edit(text("b")), "missing"),
@@ -122,18 +122,18 @@ async fn refusals_are_recorded(database: Database) {
         ("a", Action::Edit(NewContent::Edits(vec![])), "edit_failed"),
         ("big", Action::Create(NewContent::Bytes(vec![0; FILE_BYTES_MAX as usize + 1])), "too_large"),
     ];
-    let before = place.events(&session).await.len();
+    let before = workspace.events(&session).await.len();
     for (path, action, expected) in cases.clone() {
-        match place.change(path, action).await {
+        match workspace.change(path, action).await {
             Err(FileError::Refused { code, .. }) => assert_eq!(code, expected, "{path}"),
             other => panic!("{path}: {other:?}"),
         }
     }
-    let told = place.events(&session).await;
-    let codes: Vec<_> = told[before..].iter().map(|e| e.details["code"].as_str().unwrap()).collect();
+    let events = workspace.events(&session).await;
+    let codes: Vec<_> = events[before..].iter().map(|e| e.details["code"].as_str().unwrap()).collect();
     assert_eq!(codes, cases.map(|(_, _, code)| code));
-    assert!(told[before..].iter().all(|e| e.kind == EventKind::FileRefused));
-    assert_eq!(place.read("a").unwrap(), "a");
+    assert!(events[before..].iter().all(|e| e.kind == EventKind::FileRefused));
+    assert_eq!(workspace.read("a").unwrap(), "a");
 
     let stale = Change {
         session: None,
@@ -143,22 +143,22 @@ async fn refusals_are_recorded(database: Database) {
         mode: None,
         rewinds_to: None,
     };
-    let refused = place.files.change(&caller("agent"), stale).await;
+    let refused = workspace.files.change(&caller("agent"), stale).await;
     assert!(matches!(refused, Err(FileError::Refused { code: "changed", found: Some(_), .. })));
 }
 
 async fn changes_by_others_are_recorded(database: Database) {
-    let place = Place::new(database).await;
-    std::fs::write(place.root.join("f"), "theirs\n").unwrap();
-    let first = place.change("f", Action::Edit(text("ours\n"))).await.unwrap();
+    let workspace = TestWorkspace::new(database).await;
+    std::fs::write(workspace.root.join("f"), "theirs\n").unwrap();
+    let first = workspace.change("f", Action::Edit(text("ours\n"))).await.unwrap();
     assert!(!first.observed, "what was there at first is no change");
-    std::fs::write(place.root.join("f"), "theirs again\n").unwrap();
-    let second = place.change("f", Action::Edit(text("ours again\n"))).await.unwrap();
+    std::fs::write(workspace.root.join("f"), "theirs again\n").unwrap();
+    let second = workspace.change("f", Action::Edit(text("ours again\n"))).await.unwrap();
     assert!(second.observed);
-    std::fs::remove_file(place.root.join("f")).unwrap();
-    place.change("f", Action::Create(text("new\n"))).await.unwrap();
-    let mut read = place.ledger.read().await.unwrap();
-    let revisions = revision::page(&mut read, &place.files.root(), "f", 0, 10).await.unwrap();
+    std::fs::remove_file(workspace.root.join("f")).unwrap();
+    workspace.change("f", Action::Create(text("new\n"))).await.unwrap();
+    let mut read = workspace.ledger.read().await.unwrap();
+    let revisions = revision::page(&mut read, &workspace.files.root(), "f", 0, 10).await.unwrap();
     let mut contents = Vec::new();
     for revision in &revisions {
         let content = match revision.after {
@@ -182,44 +182,44 @@ async fn changes_by_others_are_recorded(database: Database) {
 /// files of that time.
 async fn every_earlier_state_can_be_restored(database: Database) {
     use proptest::strategy::{Strategy, ValueTree};
-    let place = Place::new(database).await;
+    let workspace = TestWorkspace::new(database).await;
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let steps = proptest::collection::vec((0..4usize, 0..5u8, "[a-c\n]{0,12}"), 40..60);
     let steps = steps.new_tree(&mut runner).unwrap().current();
     let names = ["one", "two", "dir/three", "dir/sub/four"];
-    std::fs::write(place.root.join("one"), "was here\n").unwrap();
+    std::fs::write(workspace.root.join("one"), "was here\n").unwrap();
     // The ledger cannot know the states of a file before it is first seen.
-    let session = place.change("one", Action::Edit(text("seen\n"))).await.unwrap().session_id;
+    let session = workspace.change("one", Action::Edit(text("seen\n"))).await.unwrap().session_id;
 
-    let snapshot = |place: &Place| names.map(|name| place.read(name));
+    let snapshot = |workspace: &TestWorkspace| names.map(|name| workspace.read(name));
     let mut states = Vec::new();
     for (file, what, content) in steps {
         let path = names[file];
         let body = text(&content);
-        match (what, place.read(path)) {
-            (0, Some(_)) => drop(place.change(path, Action::Delete).await.unwrap()),
+        match (what, workspace.read(path)) {
+            (0, Some(_)) => drop(workspace.change(path, Action::Delete).await.unwrap()),
             (1, Some(_)) => {
-                std::fs::write(place.root.join(path), format!("{content}behind\n")).unwrap();
-                drop(place.change(path, Action::Edit(body)).await.unwrap());
+                std::fs::write(workspace.root.join(path), format!("{content}behind\n")).unwrap();
+                drop(workspace.change(path, Action::Edit(body)).await.unwrap());
             }
-            (_, Some(_)) => drop(place.change(path, Action::Edit(body)).await.unwrap()),
-            (_, None) => drop(place.change(path, Action::Create(body)).await.unwrap()),
+            (_, Some(_)) => drop(workspace.change(path, Action::Edit(body)).await.unwrap()),
+            (_, None) => drop(workspace.change(path, Action::Create(body)).await.unwrap()),
         }
-        let event = place.events(&session).await.last().unwrap().id;
-        states.push((event, snapshot(&place)));
+        let event = workspace.events(&session).await.last().unwrap().id;
+        states.push((event, snapshot(&workspace)));
     }
     for (event, state) in states.iter().rev().chain(&states) {
-        let plan = place.files.plan_rewind(&session, *event, None).await.unwrap();
-        place.files.rewind(&caller("agent"), &session, *event, plan, false).await.unwrap();
+        let plan = workspace.files.plan_rewind(&session, *event, None).await.unwrap();
+        workspace.files.rewind(&caller("agent"), &session, *event, plan, false).await.unwrap();
         // A file that this session had not touched by then is as it was found.
-        assert_eq!(&snapshot(&place), state, "event {event}");
+        assert_eq!(&snapshot(&workspace), state, "event {event}");
     }
-    std::fs::write(place.root.join("one"), "nobody knows").unwrap();
+    std::fs::write(workspace.root.join("one"), "nobody knows").unwrap();
     let (event, _) = states[0];
-    let plan = place.files.plan_rewind(&session, event, Some("one")).await.unwrap();
-    let refused = place.files.rewind(&caller("agent"), &session, event, plan.clone(), false).await;
+    let plan = workspace.files.plan_rewind(&session, event, Some("one")).await.unwrap();
+    let refused = workspace.files.rewind(&caller("agent"), &session, event, plan.clone(), false).await;
     assert!(refused.unwrap_err().hint().unwrap().contains("--force"));
-    assert_eq!(place.read("one").unwrap(), "nobody knows");
-    place.files.rewind(&caller("agent"), &session, event, plan, true).await.unwrap();
-    assert_eq!(place.read("one"), states[0].1[0]);
+    assert_eq!(workspace.read("one").unwrap(), "nobody knows");
+    workspace.files.rewind(&caller("agent"), &session, event, plan, true).await.unwrap();
+    assert_eq!(workspace.read("one"), states[0].1[0]);
 }

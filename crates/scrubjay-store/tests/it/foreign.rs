@@ -1,4 +1,4 @@
-//! A path or URL of the ledger may lead to something that is not ours, or not there: it is refused at once, unchanged.
+//! A path or URL of the ledger that leads to a foreign or missing file or server is refused at once, without changes.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -12,14 +12,16 @@ use tokio::io::AsyncWriteExt;
 
 use crate::database::{Database, redactor};
 
-/// Far longer than any answer takes, far shorter than any wait for a lock.
+/// Much longer than an answer takes, and much shorter than a wait for a lock.
 const HANGS: Duration = Duration::from_secs(10);
 
 async fn open(storage: &Storage) -> Result<Ledger, LedgerError> {
-    tokio::time::timeout(HANGS, Ledger::open(storage, redactor())).await.expect("it must not hang")
+    tokio::time::timeout(HANGS, Ledger::open(storage, redactor()))
+        .await
+        .expect("the ledger did not answer in time")
 }
 
-/// Everything that a change of a directory would show: names, bytes, modes, times.
+/// The state of a directory: names, bytes, modes, times.
 fn contents(directory: &Path) -> BTreeMap<PathBuf, (Vec<u8>, u32, SystemTime)> {
     let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     entries
@@ -36,8 +38,8 @@ async fn check_refused(directory: &Path, name: &str, words: &str) {
     let before = contents(directory);
     let path = directory.join(name);
     let error = open(&Storage::File(path.clone())).await.expect_err(name);
-    let told = error.to_string();
-    assert!(told.contains(path.to_str().unwrap()) && told.contains(words), "{told}");
+    let message = error.to_string();
+    assert!(message.contains(path.to_str().unwrap()) && message.contains(words), "{message}");
     assert!(!error.hint().is_empty());
     assert!(Ledger::inspect(&Storage::File(path)).await.is_err(), "{name}");
     assert_eq!(contents(directory), before, "{name} was touched");
@@ -53,7 +55,7 @@ async fn sqlite(path: &Path, statements: &str) -> sqlx::AnyConnection {
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_database_is_left_alone() {
+async fn a_file_that_is_no_database_is_not_changed() {
     let home = tempfile::tempdir().unwrap();
     let notes = home.path().join("notes.txt");
     std::fs::write(&notes, "Buy seeds for the jays.\n".repeat(20)).unwrap();
@@ -67,7 +69,7 @@ async fn a_file_that_is_no_database_is_left_alone() {
 }
 
 #[tokio::test]
-async fn another_programs_database_is_left_alone() {
+async fn another_programs_database_is_not_changed() {
     let home = tempfile::tempdir().unwrap();
     let tables =
         "CREATE TABLE users (name TEXT); CREATE TABLE orders (n INT); INSERT INTO users VALUES ('ann')";
@@ -89,7 +91,7 @@ async fn another_programs_database_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_database_whose_tables_are_in_its_log_is_left_alone() {
+async fn a_foreign_database_with_tables_only_in_its_log_is_not_changed() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("live.db");
     let open = sqlite(&path, "PRAGMA journal_mode=WAL; CREATE TABLE users (name TEXT)").await;
@@ -119,7 +121,7 @@ async fn another_users_file_is_refused() {
 }
 
 #[tokio::test]
-async fn a_directory_that_takes_no_file_is_named() {
+async fn an_unwritable_directory_is_named() {
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join("file"), "").unwrap();
     check_refused(home.path(), "file/ledger.db", "Not a directory").await;
@@ -129,7 +131,7 @@ async fn a_directory_that_takes_no_file_is_named() {
 }
 
 #[tokio::test]
-async fn a_new_file_and_an_empty_one_are_taken() {
+async fn a_new_file_and_an_empty_one_become_the_ledger() {
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join("empty.db"), "").unwrap();
     for name in ["empty.db", "new.db", "deep/er/new.db"] {
@@ -166,7 +168,7 @@ async fn a_ledger_without_an_application_id_is_accepted() {
 }
 
 #[tokio::test]
-async fn a_damaged_ledger_says_so_at_once() {
+async fn a_damaged_ledger_is_reported_at_once() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("ledger.db");
     open(&Storage::File(path.clone())).await.unwrap().close().await;
@@ -180,8 +182,8 @@ async fn a_damaged_ledger_says_so_at_once() {
     scribbled[100..16_384].fill(0x5a);
     for bytes in [&scribbled[..], &whole[..whole.len() / 2]] {
         let error = torn(bytes).await;
-        let told = error.to_string();
-        assert!(told.contains(path.to_str().unwrap()) && told.contains("malformed"), "{told}");
+        let message = error.to_string();
+        assert!(message.contains(path.to_str().unwrap()) && message.contains("malformed"), "{message}");
         assert!(error.hint().contains("Restore"), "{}", error.hint());
     }
 }
@@ -192,7 +194,7 @@ fn postgres_at(port: u16) -> Storage {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_named_at_once() {
+async fn an_unreachable_server_is_named_at_once() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     // It accepts connections and sends nothing.
@@ -200,10 +202,10 @@ async fn a_server_that_is_not_there_is_named_at_once() {
     drop(listener);
     let gone = open(&postgres_at(port)).await.unwrap_err();
     for (error, words) in [(silent, "no answer within 1.5s"), (gone, "Connection refused")] {
-        let told = error.to_string();
-        assert!(told.contains(words), "{told}");
-        assert!(told.contains(&format!("PostgreSQL at 127.0.0.1:{port}, database birds")), "{told}");
-        assert!(!format!("{told} {error:?}").contains("s3cret"), "{error:?}");
+        let message = error.to_string();
+        assert!(message.contains(words), "{message}");
+        assert!(message.contains(&format!("PostgreSQL at 127.0.0.1:{port}, database birds")), "{message}");
+        assert!(!format!("{message} {error:?}").contains("s3cret"), "{error:?}");
     }
 }
 
@@ -244,7 +246,7 @@ impl Between {
 
 #[tokio::test]
 #[ignore = "needs postgres"]
-async fn a_server_that_comes_back_is_used_again() {
+async fn a_server_that_returns_is_used_again() {
     let database = Database::postgres().await;
     let Storage::Postgres(url) = &database.storage else { unreachable!() };
     let (start, name) = url.rsplit_once('/').unwrap();
@@ -256,7 +258,9 @@ async fn a_server_that_comes_back_is_used_again() {
     between.stop().await;
     for _ in 0..2 {
         let write = tokio::time::timeout(HANGS, ledger.write(CommitDurability::Power)).await;
-        let Err(error) = write.expect("it must not hang") else { panic!("nobody is there") };
+        let Err(error) = write.expect("the ledger did not answer in time") else {
+            panic!("there is no server, but the write succeeded")
+        };
         assert!(error.to_string().contains("Connection refused"), "{error}");
         assert!(matches!(error, LedgerError::Unreachable { .. }), "{error:?}");
     }
@@ -276,7 +280,7 @@ async fn inspecting_a_path_creates_no_file() {
 
 /// The index is disposable, but another program's database at its path is not.
 #[tokio::test]
-async fn another_programs_database_in_place_of_the_index_is_left_alone() {
+async fn another_programs_database_in_place_of_the_index_is_not_changed() {
     let home = tempfile::tempdir().unwrap();
     sqlite(&home.path().join("index.db"), "CREATE TABLE users (name TEXT)").await.close().await.unwrap();
     let before = contents(home.path());

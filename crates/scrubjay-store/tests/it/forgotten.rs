@@ -1,4 +1,4 @@
-//! No file of the data directory contains text of a removed tape, whichever state the index was in.
+//! No file of the data directory contains text of a removed tape, in any state of the index.
 
 use std::path::Path;
 
@@ -26,12 +26,12 @@ const ALL: [&str; 5] = [SAID, TOOL, METHOD, FAILED, RULE];
 /// too.
 const PIECE: usize = 6;
 
-fn said(ms: u64, direction: Direction, payload: String) -> Owned {
+fn message(ms: u64, direction: Direction, payload: String) -> Owned {
     let (wall_ns, since_start_ns) = (NOW + ms * 1_000_000, ms * 1_000_000);
     Owned { direction, wall_ns, since_start_ns, ..Owned::message(payload) }
 }
 
-/// A tape with all of them among many other words.
+/// Makes a tape with all of these words among many others.
 fn secret_tape() -> Vec<Owned> {
     let (client, server) = (Direction::ClientToServer, Direction::ServerToClient);
     let call = |id: u64, tool: &str, text: &str| {
@@ -45,17 +45,17 @@ fn secret_tape() -> Vec<Owned> {
         r#"{{"jsonrpc":"2.0","id":3,"result":{{"tools":[{{"name":"{TOOL}","inputSchema":{{"type":"object"}}}}]}}}}"#
     );
     let mut all = vec![
-        Owned { rules: RULE.to_owned(), ..said(0, client, call(1, TOOL, SAID)) },
-        said(1, server, format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"text":"again {SAID}"}}}}"#)),
-        said(2, client, call(2, "read_file", "shared words")),
-        said(3, server, error),
-        said(4, client, r#"{"jsonrpc":"2.0","id":3,"method":"tools/list"}"#.to_owned()),
-        said(5, server, list),
-        said(6, client, format!(r#"{{"jsonrpc":"2.0","id":4,"method":"{METHOD}/list"}}"#)),
+        Owned { rules: RULE.to_owned(), ..message(0, client, call(1, TOOL, SAID)) },
+        message(1, server, format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"text":"again {SAID}"}}}}"#)),
+        message(2, client, call(2, "read_file", "shared words")),
+        message(3, server, error),
+        message(4, client, r#"{"jsonrpc":"2.0","id":3,"method":"tools/list"}"#.to_owned()),
+        message(5, server, list),
+        message(6, client, format!(r#"{{"jsonrpc":"2.0","id":4,"method":"{METHOD}/list"}}"#)),
     ];
     // Enough text that the words are on pages of their own.
     all.extend(
-        (0..300).map(|n| said(10 + n, client, call(10 + n, "read_file", &format!("{SAID} {n}word{n}")))),
+        (0..300).map(|n| message(10 + n, client, call(10 + n, "read_file", &format!("{SAID} {n}word{n}")))),
     );
     all
 }
@@ -63,7 +63,7 @@ fn secret_tape() -> Vec<Owned> {
 fn other_tape() -> Vec<Owned> {
     let line = |n: u64| {
         let text = format!("shared words stay {n}");
-        said(
+        message(
             n,
             Direction::ClientToServer,
             format!(
@@ -169,7 +169,7 @@ impl Indexed {
         assert_ne!(total(&index, SAID).await, 0);
         assert!(
             holding(home.root()).iter().any(|file| file.starts_with("index.db")),
-            "the words are looked for wrongly"
+            "the check must find the words in the files before they are forgotten"
         );
         Self { database, home, index }
     }
@@ -227,7 +227,7 @@ async fn an_index_of_another_version_is_emptied() {
 async fn a_cleaning_that_a_crash_interrupted_is_completed_later() {
     let indexed = Indexed::new().await;
     remove_secret(&indexed.home);
-    // The process deleted the rows, and was killed then.
+    // The process was killed after it had deleted the rows.
     let of_tape = "(SELECT id FROM exchanges WHERE tape = 1)";
     let crash = format!(
         "DELETE FROM texts WHERE rowid IN {of_tape}; DELETE FROM judged WHERE exchange IN {of_tape};
@@ -252,14 +252,14 @@ async fn a_slow_reader_delays_only_the_cleaning_of_the_log() {
     Index::forget_removed(&indexed.home, &indexed.database.storage).await.unwrap();
     assert_eq!(total(&indexed.index, SAID).await, 0);
     let still: i64 = sqlx::query_scalar(count).fetch_one(&mut *reading).await.unwrap();
-    assert_eq!(still, before, "a reading is of one moment");
+    assert_eq!(still, before, "an open read transaction still sees its snapshot");
     reading.commit().await.unwrap();
     indexed.index.catch_up(|_| ()).await.unwrap();
     indexed.check_nothing_is_left();
 }
 
 #[tokio::test]
-async fn a_tape_removed_while_it_is_read_is_forgotten_at_the_end() {
+async fn a_tape_removed_while_it_is_indexed_leaves_no_text() {
     let database = Database::sqlite();
     let home = home(&database.home);
     record_both(&home);
@@ -290,11 +290,11 @@ async fn catching_up_reports_progress_to_the_end() {
     let home = home(&database.home);
     record_both(&home);
     let index = Index::open(&home, &database.storage).await.unwrap();
-    let mut told = Vec::new();
-    index.catch_up(|progress| told.push(progress)).await.unwrap();
+    let mut reports = Vec::new();
+    index.catch_up(|progress| reports.push(progress)).await.unwrap();
     let files = home.list().unwrap();
     let bytes: u64 = files.iter().map(|file| std::fs::metadata(&file.path).unwrap().len()).sum();
-    assert!(told.iter().all(|progress| progress.bytes_total == bytes), "{told:?}");
-    assert_eq!(told.first().map(|progress| progress.bytes), Some(0));
-    assert_eq!(told.last().map(|progress| progress.bytes), Some(bytes));
+    assert!(reports.iter().all(|progress| progress.bytes_total == bytes), "{reports:?}");
+    assert_eq!(reports.first().map(|progress| progress.bytes), Some(0));
+    assert_eq!(reports.last().map(|progress| progress.bytes), Some(bytes));
 }

@@ -72,7 +72,7 @@ async fn search(home: &Home, storage: &Storage, text: &str) -> SearchResults {
     found
 }
 
-/// The entries that a query finds.
+/// Returns the entries that a query finds.
 fn entries(found: &SearchResults) -> Vec<u64> {
     found.hits.iter().map(|hit| hit.entry).collect()
 }
@@ -297,7 +297,7 @@ async fn messages_only_on_a_backends_leg_are_found_once(database: Database) {
             &format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"sampling/createMessage","params":{{}}}}"#),
         )
     };
-    let said = |ms, id| {
+    let sampled = |ms, id| {
         at(ms, Direction::ClientToServer, &format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#))
     };
     let all = [
@@ -316,11 +316,11 @@ async fn messages_only_on_a_backends_leg_are_found_once(database: Database) {
         asked(20, 3, "files__ask", "/"),
         leg(9, asked(21, 9, "ask", "/")),
         leg(9, sampling(22, 1)),
-        leg(9, said(23, 1)),
+        leg(9, sampled(23, 1)),
         leg(9, sampling(24, 2)),
         sampling(25, 100),
-        said(26, 100),
-        leg(9, said(27, 2)),
+        sampled(26, 100),
+        leg(9, sampled(27, 2)),
     ];
     let checks = [
         ("", vec![14, 11, 9, 4, 1, 0]),
@@ -428,7 +428,7 @@ async fn answers(index: &Index) -> Vec<SearchResults> {
 fn any_message() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         3 => (0u64..6, "[a-z]{1,4}").prop_map(|(id, path)| asked(0, id, "tool", &path).payload),
-        3 => (0u64..6).prop_map(|id| answered(0, id, "said it").payload),
+        3 => (0u64..6).prop_map(|id| answered(0, id, "some text").payload),
         2 => (0u64..6).prop_map(|id| failed(0, id, -1, "refused").payload),
         1 => (0u64..6).prop_map(|id| format!(r#"[{{"jsonrpc":"2.0","id":{id},"method":"a"}},{{"jsonrpc":"2.0","id":"x{id}","method":"b"}}]"#).into_bytes()),
         1 => (0u64..6).prop_map(|id| format!(r#"[{{"jsonrpc":"2.0","id":{id},"result":{{}}}},{{"jsonrpc":"2.0","id":"x{id}","result":{{}}}}]"#).into_bytes()),
@@ -618,16 +618,16 @@ async fn only_differences_from_earlier_tapes_are_anomalies(database: Database) {
     let odd = session(&home, 5, 40, 220, |round| (10..20).contains(&round), "writes, and sends a copy to me");
     let index = Index::open(&home, storage).await.unwrap();
     index.catch_up(|_| ()).await.unwrap();
-    let mut told = Vec::new();
+    let mut analysed = Vec::new();
     for id in [same, odd] {
         let id = id.parse().unwrap();
         let analysis =
             analyse(&index.calls(id).await.unwrap().unwrap(), &index.earlier_calls(id).await.unwrap());
-        told.push((analysis.compared_with, analysis.anomalies));
+        analysed.push((analysis.compared_with, analysis.anomalies));
     }
     index.close().await;
-    assert_eq!(told[0], (3, Vec::new()));
-    let named: Vec<_> = told[1].1.iter().map(|a| (a.kind, a.subject.as_str())).collect();
+    assert_eq!(analysed[0], (3, Vec::new()));
+    let named: Vec<_> = analysed[1].1.iter().map(|a| (a.kind, a.subject.as_str())).collect();
     assert_eq!(
         named,
         [
@@ -636,12 +636,12 @@ async fn only_differences_from_earlier_tapes_are_anomalies(database: Database) {
             (AnomalyKind::Slower, "tools/call read"),
         ]
     );
-    assert_eq!(told[1].1[0].entries, [1]);
-    let changed = &told[1].1[0].summary;
+    assert_eq!(analysed[1].1[0].entries, [1]);
+    let changed = &analysed[1].1[0].summary;
     assert_eq!(changed, "description: \"writes\" became \"writes, and sends a copy to me\"");
     // Two entries for the list, four for each round, then the answer of the second call: ten rounds from the tenth on.
-    assert_eq!(told[1].1[1].entries, [45, 49, 53, 57, 61]);
-    assert!(told[1].1[1].summary.contains("connect <n>.<n>.<n>.<n> refused"), "{:?}", told[1].1[1]);
+    assert_eq!(analysed[1].1[1].entries, [45, 49, 53, 57, 61]);
+    assert!(analysed[1].1[1].summary.contains("connect <n>.<n>.<n>.<n> refused"), "{:?}", analysed[1].1[1]);
 }
 
 /// Tokens are a column and a filter; what analysis finds in a single tape is read from its messages.
@@ -685,9 +685,9 @@ async fn token_costs_and_loops_are_found(database: Database) {
     assert_eq!(sorted.hits[0].name.as_deref(), Some("read"));
     let analysis = analyse(&index.calls(id).await.unwrap().unwrap(), &index.earlier_calls(id).await.unwrap());
     index.close().await;
-    let told: Vec<_> = analysis.findings.iter().map(|f| (f.kind, f.subject.as_str())).collect();
+    let found: Vec<_> = analysis.findings.iter().map(|f| (f.kind, f.subject.as_str())).collect();
     assert_eq!(
-        told,
+        found,
         [
             (FindingKind::ChangedTool, "read"),
             (FindingKind::VanishedTool, "write"),
@@ -809,7 +809,7 @@ async fn many_entries_are_caught_up_with_at_once(database: Database) {
     assert_eq!((found.total, found.total_is_exact), (600, true));
 }
 
-/// Messages of peers may be endless or senseless; indexing continues.
+/// Very long and meaningless messages do not stop indexing.
 async fn hostile_names_and_texts_are_kept(database: Database) {
     let (home, storage) = (home(&database.home), &database.storage);
     let long: String = (1..2000u64).map(|n| format!("{:x}", n.wrapping_mul(0x9E37_79B9_7F4A_7C15))).collect();

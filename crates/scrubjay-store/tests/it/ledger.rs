@@ -156,8 +156,8 @@ async fn no_secret_reaches_the_ledger(database: Database) {
     const SECRET: &str = "ghp_abcdefghijklmnopqrstuvwxyz0123456789";
     let ledger = database.open().await;
     let mut write = ledger.write(CommitDurability::Power).await.unwrap();
-    let told = Some(format!("use {SECRET}"));
-    let beginning = SessionStart { title: told.clone(), user_message: told, ..SessionStart::default() };
+    let text = Some(format!("use {SECRET}"));
+    let beginning = SessionStart { title: text.clone(), user_message: text, ..SessionStart::default() };
     let (mut session, _) = session::start(&mut write, &caller("a"), beginning).await.unwrap();
     plan::set(&mut write, &caller("a"), &mut session, &[format!("send {SECRET}")]).await.unwrap();
     let event = NewEvent::new(EventKind::Deliverable, SECRET)

@@ -15,6 +15,8 @@ mod ledger;
 #[path = "../../../../tests/needs.rs"]
 mod needs;
 mod progress;
+#[path = "../../../../tests/random.rs"]
+mod random;
 mod records;
 mod sessions;
 mod undelivered;

@@ -112,12 +112,12 @@ async fn an_entry_is_an_event_of_its_session(database: Database) {
     let mut read = ledger.read().await.unwrap();
     let page = EventPage { session: &entry.session_id, after: 0, limit: 10 };
     let events = event::page(&mut read, page).await.unwrap();
-    let told = events.last().unwrap();
+    let event = events.last().unwrap();
     assert_eq!(
-        (told.id, told.kind, told.subject.as_deref()),
+        (event.id, event.kind, event.subject.as_deref()),
         (entry.event_id, EventKind::Progress, Some(&*entry.id))
     );
-    assert_eq!((told.summary.as_str(), &told.details["project_id"]), ("Fixed it", &"other".into()));
+    assert_eq!((event.summary.as_str(), &event.details["project_id"]), ("Fixed it", &"other".into()));
     assert_eq!(project::get(&mut read, "other").await.unwrap().unwrap().name, "other");
 }
 
@@ -250,9 +250,9 @@ async fn clock_set_back(database: Database) {
 async fn a_summary_is_stored_once(database: Database) {
     let ledger = database.open().await;
     let entry = log(&ledger, "birds", "t", "c", &[]).await;
-    for (said, kept) in [("first", "first"), ("second", "first")] {
+    for (given, kept) in [("first", "first"), ("second", "first")] {
         let mut write = ledger.write(CommitDurability::Power).await.unwrap();
-        assert_eq!(progress::store_summary(&mut write, &entry.id, said, "m").await.unwrap(), kept);
+        assert_eq!(progress::store_summary(&mut write, &entry.id, given, "m").await.unwrap(), kept);
         write.commit().await.unwrap();
     }
     let mut write = ledger.write(CommitDurability::Power).await.unwrap();

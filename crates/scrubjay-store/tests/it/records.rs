@@ -172,7 +172,7 @@ async fn the_depth_is_limited(database: Database) {
     let nowhere = create(&ledger, "t", new(Some(99), "other", "")).await;
     assert!(matches!(nowhere, Err(RecordError::NotFound(id)) if id == "R099"));
     let collection = collection::open(&mut ledger.read().await.unwrap(), "birds").await.unwrap();
-    assert_eq!(collection.totals.records, DEPTH_MAX, "what failed left nothing behind");
+    assert_eq!(collection.totals.records, DEPTH_MAX, "a failed creation must leave nothing behind");
 }
 
 /// Changes of two sessions: refused, merged if they touch different parts, forced if they do not.
@@ -210,8 +210,8 @@ async fn conflicting_updates_are_refused_merged_or_forced(database: Database) {
     assert_eq!((forced.record.content.title.as_str(), forced.record.content.body.as_str()), ("A", "mine"));
 
     let wanted = ActivityFilter { record: Some(RecordId(1)), limit: 50, ..ActivityFilter::default() };
-    let told = activity::recent(&mut ledger.read().await.unwrap(), "birds", &wanted).await.unwrap();
-    let names: Vec<_> = told.iter().rev().map(|event| event.kind.name()).collect();
+    let recent = activity::recent(&mut ledger.read().await.unwrap(), "birds", &wanted).await.unwrap();
+    let names: Vec<_> = recent.iter().rev().map(|event| event.kind.name()).collect();
     assert_eq!(
         names,
         [
@@ -331,8 +331,8 @@ async fn versions_are_found_by_number_tick_and_time(database: Database) {
     let mut read = ledger.read().await.unwrap();
     let collection = collection::open(&mut read, "birds").await.unwrap();
     let versions = history::versions(&mut read, &collection, RecordId(1), 0, i64::MAX, 10).await.unwrap();
-    let told: Vec<_> = versions.iter().map(|v| (v.version, v.tick, v.change.name())).collect();
-    assert_eq!(told, [(3, 4, "state_changed"), (2, 3, "modified"), (1, 1, "created")]);
+    let changes: Vec<_> = versions.iter().map(|v| (v.version, v.tick, v.change.name())).collect();
+    assert_eq!(changes, [(3, 4, "state_changed"), (2, 3, "modified"), (1, 1, "created")]);
     assert_eq!(versions[0].reason.as_deref(), Some("because"));
     let session = Some(own.session.id.clone());
     let mut check = async |point: VersionPoint, expected: Option<i64>| {
@@ -383,8 +383,8 @@ async fn a_resumed_session_continues_where_it_was(database: Database) {
     let (branched, _) = session::start(&mut write, &caller("u"), branch).await.unwrap();
     assert_eq!(scope(&mut write, "u").await.session.parent_session, Some(id));
     let wanted = ActivityFilter { limit: 1, ..ActivityFilter::default() };
-    let told = activity::recent(&mut write, "birds", &wanted).await.unwrap();
-    assert_eq!((told[0].kind.name().as_str(), &told[0].session_id), ("session_branched", &branched.id));
+    let recent = activity::recent(&mut write, "birds", &wanted).await.unwrap();
+    assert_eq!((recent[0].kind.name().as_str(), &recent[0].session_id), ("session_branched", &branched.id));
 }
 
 #[expect(clippy::disallowed_methods, reason = "a revision is put in as files.rs would")]
@@ -446,7 +446,7 @@ async fn a_changed_citation_is_suspect(database: Database) {
         assert!(found[0].diff.as_ref().unwrap().contains("-c\n+C\n"), "{found:?}");
     }
     revise(&ledger, Some("A\nb\nC\nd\n"), Some("A\nb\nc\nd\n")).await;
-    assert_eq!(suspects(2).await, [], "what was cited is there again");
+    assert_eq!(suspects(2).await, [], "the cited text is there again");
     revise(&ledger, Some("A\nb\nc\nd\n"), None).await;
     assert_eq!(suspects(2).await[0].diff, None, "the file is gone");
     // Citing the lines again stores them as they are now.

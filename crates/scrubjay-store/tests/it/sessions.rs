@@ -1,4 +1,4 @@
-//! To which session a call belongs, and when a session ends, the same on both databases.
+//! Which session a call belongs to, and when a session ends, the same on both databases.
 
 use std::sync::{Arc, Mutex};
 
@@ -67,7 +67,7 @@ async fn kinds(ledger: &Ledger, session: &str) -> Vec<EventKind> {
     events.iter().map(|event| event.kind).collect()
 }
 
-/// Two connections of one host are in one session; once each names one, each has its own, and nobody joins those.
+/// Two connections of one host are in one session; once each names one, each has its own, and no other connection joins those.
 async fn connections_of_one_host_share_a_session_until_they_name_one(database: Database) {
     let ledger = database.open().await;
     let (a, b) = (child("a", "agent"), child("b", "agent"));
@@ -84,7 +84,7 @@ async fn connections_of_one_host_share_a_session_until_they_name_one(database: D
     assert_eq!(work(&ledger, &a).await.id, of_a.id);
     assert_eq!(work(&ledger, &b).await.id, of_b.id);
     let third = work(&ledger, &child("c", "agent")).await;
-    assert!(third.id != of_a.id && third.id != of_b.id, "a named session is joined by nobody");
+    assert!(third.id != of_a.id && third.id != of_b.id, "an unrelated caller must not join a named session");
 
     // If the host itself names the conversation, its connections stay together.
     let host = |connection| Caller { told_by: "host_session".to_owned(), ..child(connection, "agent") };
@@ -150,7 +150,7 @@ async fn a_session_ends_with_its_last_connection(database: Database) {
     );
     let mut write = ledger.write(CommitDurability::Process).await.unwrap();
     let named = session::current(&mut write, &caller("x"), Some(&session.id)).await.unwrap();
-    assert_eq!(named.ended_ns, None, "nobody had ended it: who names it goes on with it");
+    assert_eq!(named.ended_ns, None, "a session that nobody ended must be resumed by its name");
     write.commit().await.unwrap();
     assert_eq!(kinds(&ledger, &session.id).await.last(), Some(&EventKind::SessionResumed));
     leave(&ledger, "x").await;
@@ -203,21 +203,21 @@ async fn sessions_of_gone_processes_are_ended(database: Database) {
 /// The owner of the tapes is notified when a connection is in another session than the one on its tape.
 async fn a_moved_connection_is_announced(database: Database) {
     let ledger = database.open().await;
-    let heard: Arc<Mutex<Vec<(String, String)>>> = Arc::default();
-    let hear = heard.clone();
+    let notified: Arc<Mutex<Vec<(String, String)>>> = Arc::default();
+    let collected = notified.clone();
     ledger.on_move(move |connection, session| {
-        hear.lock().unwrap().push((connection.to_owned(), session.to_owned()));
+        collected.lock().unwrap().push((connection.to_owned(), session.to_owned()));
     });
     let agent = caller("a");
     work(&ledger, &agent).await;
-    assert_eq!(*heard.lock().unwrap(), []);
+    assert_eq!(*notified.lock().unwrap(), []);
     let chosen = SessionStart { id: Some("my-session".to_owned()), ..SessionStart::default() };
     start(&ledger, &agent, chosen.clone()).await;
-    assert_eq!(*heard.lock().unwrap(), [("a".to_owned(), "my-session".to_owned())]);
+    assert_eq!(*notified.lock().unwrap(), [("a".to_owned(), "my-session".to_owned())]);
     let mut write = ledger.write(CommitDurability::Process).await.unwrap();
     session::start(&mut write, &caller("b"), chosen).await.unwrap();
     drop(write);
-    assert_eq!(heard.lock().unwrap().len(), 1, "what was not committed is not told");
+    assert_eq!(notified.lock().unwrap().len(), 1, "a session that was not committed is not reported");
 }
 
 /// Steps are done or failed only if an agent says so.
@@ -229,7 +229,11 @@ async fn steps_end_only_as_the_agent_says(database: Database) {
     let texts = ["look", "count", "tell"].map(str::to_owned);
     let steps = plan::set(&mut write, &agent, &mut session, &texts).await.unwrap();
     plan::mark(&mut write, &agent, &mut session, &steps[0], StepStatus::Failed).await.unwrap();
-    assert_eq!(session.current_step, Some(steps[0].id), "what follows may be the mending of it");
+    assert_eq!(
+        session.current_step,
+        Some(steps[0].id),
+        "a failed step stays the current one, because the next work may repair it"
+    );
     plan::mark(&mut write, &agent, &mut session, &steps[1], StepStatus::Current).await.unwrap();
     plan::mark(&mut write, &agent, &mut session, &steps[2], StepStatus::Current).await.unwrap();
     let now = plan::steps(&mut write, &session.id).await.unwrap();

@@ -1,4 +1,4 @@
-//! What was recorded and not delivered is marked in what a search finds.
+//! A search marks messages that were recorded and not delivered.
 
 use scrubjay_core::entry::WhyUndelivered;
 use scrubjay_store::index::Index;

@@ -17,7 +17,7 @@ use scrubjay_store::views::{ViewError, evolution, story, timeline};
 use serde_json::json;
 
 use crate::database::{Database, caller, on_both};
-use crate::files::{Place, text};
+use crate::files::{TestWorkspace, text};
 
 on_both![
     every_content_can_be_read,
@@ -28,7 +28,7 @@ on_both![
     a_story_is_in_order_and_ends_with_its_summary,
 ];
 
-impl Place {
+impl TestWorkspace {
     async fn session(&self) -> Session {
         let mut write = self.ledger.write(CommitDurability::Power).await.unwrap();
         let session = session::current(&mut write, &caller("agent"), None).await.unwrap();
@@ -37,11 +37,11 @@ impl Place {
     }
 
     /// Notes something; returns the event.
-    async fn note(&self, label: &str, said: &str) -> i64 {
+    async fn note(&self, label: &str, content: &str) -> i64 {
         let session = self.session().await;
         let mut write = self.ledger.write(CommitDurability::Power).await.unwrap();
-        let event = NewEvent::new(EventKind::Deliverable, format!("{label}: {said}"))
-            .with(json!({ "title": label, "content": said }));
+        let event = NewEvent::new(EventKind::Deliverable, format!("{label}: {content}"))
+            .with(json!({ "title": label, "content": content }));
         let id = event::append(&mut write, &session, &caller("agent"), event).await.unwrap();
         write.commit().await.unwrap();
         id
@@ -96,21 +96,21 @@ fn all() -> Window {
 }
 
 async fn every_content_can_be_read(database: Database) {
-    let place = Place::new(database).await;
+    let workspace = TestWorkspace::new(database).await;
     let bytes = vec![0, 255, 1];
     let states: [Option<Vec<u8>>; 4] =
         [Some(b"one\n".to_vec()), Some(bytes.clone()), None, Some(b"two\n".to_vec())];
-    place.change("f", Action::Create(text("one\n"))).await.unwrap();
-    place.change("f", Action::Edit(NewContent::Bytes(bytes))).await.unwrap();
-    place.change("f", Action::Delete).await.unwrap();
-    let last = place.change("f", Action::Create(text("two\n"))).await.unwrap();
-    let session = place.session().await;
-    let revisions = place.evolution(&session, "f", all()).await.revisions;
+    workspace.change("f", Action::Create(text("one\n"))).await.unwrap();
+    workspace.change("f", Action::Edit(NewContent::Bytes(bytes))).await.unwrap();
+    workspace.change("f", Action::Delete).await.unwrap();
+    let last = workspace.change("f", Action::Create(text("two\n"))).await.unwrap();
+    let session = workspace.session().await;
+    let revisions = workspace.evolution(&session, "f", all()).await.revisions;
     assert_eq!(revisions.len(), states.len());
     let mut before = None;
     for (revision, state) in revisions.iter().zip(&states) {
         for (side, expected) in [(Side::After, state), (Side::Before, &before)] {
-            match (place.content("f", StatePoint::Revision(revision.id), side).await, expected) {
+            match (workspace.content("f", StatePoint::Revision(revision.id), side).await, expected) {
                 (Ok(content), Some(expected)) => assert_eq!(&content, expected),
                 (Err(ViewError::NoContent { revision: id, .. }), None) => assert_eq!(id, revision.id),
                 (other, _) => panic!("revision {} {side:?}: {other:?}", revision.id),
@@ -118,34 +118,37 @@ async fn every_content_can_be_read(database: Database) {
         }
         if let Some(expected) = state {
             let by_event =
-                place.content("f", StatePoint::Event(revision.event_id), Side::After).await.unwrap();
+                workspace.content("f", StatePoint::Event(revision.event_id), Side::After).await.unwrap();
             assert_eq!(&by_event, expected);
         }
         before.clone_from(state);
     }
-    let now = place.content("f", StatePoint::Newest, Side::After).await.unwrap();
-    let by_time = place.content("f", StatePoint::Time(i64::MAX), Side::After).await.unwrap();
+    let now = workspace.content("f", StatePoint::Newest, Side::After).await.unwrap();
+    let by_time = workspace.content("f", StatePoint::Time(i64::MAX), Side::After).await.unwrap();
     assert_eq!((now.as_slice(), by_time.as_slice()), (&b"two\n"[..], &b"two\n"[..]));
     assert!(matches!(
-        place.content("f", StatePoint::Time(0), Side::After).await,
+        workspace.content("f", StatePoint::Time(0), Side::After).await,
         Err(ViewError::NoRevision(..))
     ));
     // The revision of another file is not found for this one.
-    place.change("g", Action::Create(text("g\n"))).await.unwrap();
+    workspace.change("g", Action::Create(text("g\n"))).await.unwrap();
     let id = last.revision.unwrap().id;
     assert!(matches!(
-        place.content("g", StatePoint::Revision(id), Side::After).await,
+        workspace.content("g", StatePoint::Revision(id), Side::After).await,
         Err(ViewError::NoRevision(_, StatePoint::Revision(wrong))) if wrong == id
     ));
-    assert!(matches!(place.content("h", StatePoint::Newest, Side::After).await, Err(ViewError::NoFile(..))));
+    assert!(matches!(
+        workspace.content("h", StatePoint::Newest, Side::After).await,
+        Err(ViewError::NoFile(..))
+    ));
 
     // Each event says where the contents before and after are.
-    for event in place.timeline(&session, all()).await.events {
+    for event in workspace.timeline(&session, all()).await.events {
         let Some(change) = event.change else { continue };
         for (content, side) in [(change.before, Side::Before), (change.after, Side::After)] {
             let Some(content) = content else { continue };
             let path = event.subject.as_deref().unwrap();
-            let bytes = place.content(path, StatePoint::Revision(change.revision), side).await.unwrap();
+            let bytes = workspace.content(path, StatePoint::Revision(change.revision), side).await.unwrap();
             assert_eq!(blob::hex(&blob::hash(&bytes)), content.hash);
             let tail = if side == Side::Before { "&side=before" } else { "" };
             let uri = format!(
@@ -158,21 +161,24 @@ async fn every_content_can_be_read(database: Database) {
 }
 
 async fn an_evolution_begins_with_the_earlier_content(database: Database) {
-    let place = Place::new(database).await;
-    std::fs::write(place.root.join("old"), "was here\n").unwrap();
-    place.change("old", Action::Edit(text("is here\n"))).await.unwrap();
-    let session = place.session().await;
-    let evolution = place.evolution(&session, "old", all()).await;
+    let workspace = TestWorkspace::new(database).await;
+    std::fs::write(workspace.root.join("old"), "was here\n").unwrap();
+    workspace.change("old", Action::Edit(text("is here\n"))).await.unwrap();
+    let session = workspace.session().await;
+    let evolution = workspace.evolution(&session, "old", all()).await;
     let first = &evolution.revisions[0];
     assert_eq!((first.initial_content.as_deref(), first.lines), (Some("was here\n"), 1));
-    assert_eq!(evolution.revisions[1].initial_content, None, "only what nobody recorded");
+    assert_eq!(
+        evolution.revisions[1].initial_content, None,
+        "only content that no revision recorded is shown as initial"
+    );
     // A file that an agent created has no content before.
-    place.change("new", Action::Create(text("new\n"))).await.unwrap();
-    assert_eq!(place.evolution(&session, "new", all()).await.revisions[0].initial_content, None);
+    workspace.change("new", Action::Create(text("new\n"))).await.unwrap();
+    assert_eq!(workspace.evolution(&session, "new", all()).await.revisions[0].initial_content, None);
     // An unchanged file still has its size, and its event says where the content can be read.
-    let same = place.change("old", Action::Edit(text("is here\n"))).await.unwrap();
+    let same = workspace.change("old", Action::Edit(text("is here\n"))).await.unwrap();
     assert_eq!((same.revision, same.size), (None, 8));
-    let timeline = place.timeline(&session, Window::items(same.event_id - 1, 1)).await;
+    let timeline = workspace.timeline(&session, Window::items(same.event_id - 1, 1)).await;
     let change = timeline.events[0].change.clone().unwrap();
     assert_eq!((change.revision, change.added), (evolution.revisions[1].id, 0));
     assert_eq!((&change.before, change.size), (&change.after, 8));
@@ -180,21 +186,21 @@ async fn an_evolution_begins_with_the_earlier_content(database: Database) {
 }
 
 async fn pages_fit_their_token_limit(database: Database) {
-    let place = Place::new(database).await;
-    place.change("f", Action::Create(text("0\n"))).await.unwrap();
+    let workspace = TestWorkspace::new(database).await;
+    workspace.change("f", Action::Create(text("0\n"))).await.unwrap();
     for n in 1..40 {
-        place.change("f", Action::Edit(text(&format!("{n}\n").repeat(n)))).await.unwrap();
-        place.note("note", &"words and words ".repeat(n * 10)).await;
+        workspace.change("f", Action::Edit(text(&format!("{n}\n").repeat(n)))).await.unwrap();
+        workspace.note("note", &"words and words ".repeat(n * 10)).await;
     }
-    let session = place.session().await;
-    let events = place.timeline(&session, all()).await.events.len();
-    let revisions = place.evolution(&session, "f", all()).await.revisions.len();
+    let session = workspace.session().await;
+    let events = workspace.timeline(&session, all()).await.events.len();
+    let revisions = workspace.evolution(&session, "f", all()).await.revisions.len();
     assert_eq!((events, revisions), (80, 40));
     for tokens_max in [1000, 3000, 100_000] {
         let (mut after, mut seen, mut pages) = (0, 0, 0);
         loop {
             let window = Window { after, limit: 1000, tokens_max: Some(tokens_max) };
-            let page = place.timeline(&session, window).await;
+            let page = workspace.timeline(&session, window).await;
             assert!(budget::tokens_of(&page.events) <= tokens_max, "{}", budget::tokens_of(&page.events));
             (seen, pages) = (seen + page.events.len(), pages + 1);
             assert_eq!(page.total, 80);
@@ -207,7 +213,7 @@ async fn pages_fit_their_token_limit(database: Database) {
         let (mut after, mut seen) = (0, 0);
         loop {
             let window = Window { after, limit: 7, tokens_max: Some(tokens_max) };
-            let page = place.evolution(&session, "f", window).await;
+            let page = workspace.evolution(&session, "f", window).await;
             assert!(budget::tokens_of(&page.revisions) <= tokens_max);
             seen += page.revisions.len();
             match page.next_after {
@@ -217,38 +223,38 @@ async fn pages_fit_their_token_limit(database: Database) {
         }
         assert_eq!(seen, 40, "{tokens_max}");
     }
-    let whole = place.story(&session).await;
+    let whole = workspace.story(&session).await;
     assert!(budget::tokens_of(&whole) > 3000 && whole.cut.is_none());
     let short = whole.shorten_to(3000);
     assert!(budget::tokens_of(&short) <= 3000 && short.cut.is_some());
     // A full page that ends with the last item has no next page.
-    assert_eq!(place.timeline(&session, Window::items(0, 80)).await.next_after, None);
+    assert_eq!(workspace.timeline(&session, Window::items(0, 80)).await.next_after, None);
 }
 
 async fn a_view_that_is_too_long_is_cut_with_a_note(database: Database) {
-    let place = Place::new(database).await;
+    let workspace = TestWorkspace::new(database).await;
     let long: String = (0..20_000).map(|n| format!("line {n}\n")).collect();
-    std::fs::write(place.root.join("f"), &long).unwrap();
-    let made = place.change("f", Action::Edit(text(&long.replace("line", "Zeile")))).await.unwrap();
-    let session = place.session().await;
+    std::fs::write(workspace.root.join("f"), &long).unwrap();
+    let made = workspace.change("f", Action::Edit(text(&long.replace("line", "Zeile")))).await.unwrap();
+    let session = workspace.session().await;
     let window = |after| Window { after, limit: 10, tokens_max: Some(2000) };
-    let first = place.evolution(&session, "f", window(0)).await;
+    let first = workspace.evolution(&session, "f", window(0)).await;
     assert_eq!(first.revisions.len(), 1);
     let cut = &first.revisions[0];
     assert!(cut.initial_content.as_ref().unwrap().starts_with("line 0\nline 1\n"));
     assert!(cut.cut.as_ref().unwrap().contains(cut.uri.as_ref().unwrap()), "{:?}", cut.cut);
-    let second = place.evolution(&session, "f", window(first.next_after.unwrap())).await;
+    let second = workspace.evolution(&session, "f", window(first.next_after.unwrap())).await;
     let cut = &second.revisions[0];
     assert_eq!((cut.id, second.next_after), (made.revision.unwrap().id, None));
     assert!(cut.diff.starts_with("--- a/f\n") && cut.diff.len() > 2000, "{}", cut.diff.len());
     for page in [&first, &second] {
         assert!(budget::tokens_of(&page.revisions) <= 2000, "{}", budget::tokens_of(&page.revisions));
     }
-    let whole = place.content("f", StatePoint::Newest, Side::After).await.unwrap();
+    let whole = workspace.content("f", StatePoint::Newest, Side::After).await.unwrap();
     assert_eq!(whole.len(), long.len() + 20_000);
 
     // The parts of a text together are the whole text.
-    let mut read = place.ledger.read().await.unwrap();
+    let mut read = workspace.ledger.read().await.unwrap();
     let content = content::read(&mut read, &session, "f", StatePoint::Newest, Side::Before).await.unwrap();
     let (mut parts, mut offset) = (String::new(), 0);
     loop {
@@ -261,27 +267,32 @@ async fn a_view_that_is_too_long_is_cut_with_a_note(database: Database) {
     assert_eq!(parts, long);
     drop(read);
 
-    let id = place.note("decision", &"because ".repeat(12_000)).await;
-    let page = place.timeline(&session, Window { after: id - 1, limit: 1, tokens_max: Some(2000) }).await;
+    let id = workspace.note("decision", &"because ".repeat(12_000)).await;
+    let page = workspace.timeline(&session, Window { after: id - 1, limit: 1, tokens_max: Some(2000) }).await;
     let event = &page.events[0];
     assert!(budget::tokens_of(&page) <= 2000 && event.cut.as_ref().unwrap().contains("max_tokens"));
-    assert!(event.summary.chars().count() <= 400, "one line is one line");
-    let page = place.timeline(&session, Window { after: id - 1, limit: 1, tokens_max: Some(40_000) }).await;
-    assert_eq!(page.events[0].details["content"].as_str().unwrap().len(), 96_000, "as the note says");
+    assert!(event.summary.chars().count() <= 400, "a summary must be short");
+    let page =
+        workspace.timeline(&session, Window { after: id - 1, limit: 1, tokens_max: Some(40_000) }).await;
+    assert_eq!(
+        page.events[0].details["content"].as_str().unwrap().len(),
+        96_000,
+        "with enough max_tokens, the content is whole"
+    );
 }
 
 async fn a_timeline_shows_action_lines_and_step(database: Database) {
-    let place = Place::new(database).await;
-    place.plan(&["Look", "Tell"]).await;
-    place.change("a", Action::Create(text("1\n2\n"))).await.unwrap();
-    place.done().await;
-    place.change("a", Action::Edit(text("1\n3\n4\n"))).await.unwrap();
-    place.plan(&["Rest"]).await;
-    place.change("a", Action::Delete).await.unwrap();
-    let _ = place.change("../b", Action::Create(text("b"))).await.unwrap_err();
-    let session = place.session().await;
-    let timeline = place.timeline(&session, all()).await;
-    let told: Vec<_> = timeline
+    let workspace = TestWorkspace::new(database).await;
+    workspace.plan(&["Look", "Tell"]).await;
+    workspace.change("a", Action::Create(text("1\n2\n"))).await.unwrap();
+    workspace.done().await;
+    workspace.change("a", Action::Edit(text("1\n3\n4\n"))).await.unwrap();
+    workspace.plan(&["Rest"]).await;
+    workspace.change("a", Action::Delete).await.unwrap();
+    let _ = workspace.change("../b", Action::Create(text("b"))).await.unwrap_err();
+    let session = workspace.session().await;
+    let timeline = workspace.timeline(&session, all()).await;
+    let described: Vec<_> = timeline
         .events
         .iter()
         .map(|event| {
@@ -300,35 +311,35 @@ async fn a_timeline_shows_action_lines_and_step(database: Database) {
         ("2.1 Rest", "deleted a", "+0 -3"),
         ("2.1 Rest", "create ../b refused: outside_workspace", ""),
     ];
-    assert_eq!(told, expected.map(|(a, b, c)| (a.to_owned(), b.to_owned(), c.to_owned())));
+    assert_eq!(described, expected.map(|(a, b, c)| (a.to_owned(), b.to_owned(), c.to_owned())));
     // Every view counts steps alike, and names them alike.
-    let story = place.story(&session).await;
-    let counted = StepTotals::read(&mut place.ledger.read().await.unwrap(), &session.id).await.unwrap();
+    let story = workspace.story(&session).await;
+    let counted = StepTotals::read(&mut workspace.ledger.read().await.unwrap(), &session.id).await.unwrap();
     assert_eq!((&story.steps, &timeline.steps), (&counted, &counted));
     assert_eq!(counted.total, story.chapters.iter().filter(|c| c.step.is_some()).count() as i64);
     let numbers: Vec<_> = story.chapters.iter().filter_map(|c| c.number.as_deref()).collect();
     assert_eq!(numbers, ["1", "2", "2.1"]);
-    let evolution = place.evolution(&session, "a", all()).await;
+    let evolution = workspace.evolution(&session, "a", all()).await;
     let steps: Vec<_> =
         evolution.revisions.iter().map(|r| r.step.as_ref().unwrap().number.as_str()).collect();
     assert_eq!(steps, ["1", "2", "2.1"]);
 }
 
 async fn a_story_is_in_order_and_ends_with_its_summary(database: Database) {
-    let place = Place::new(database).await;
-    place.note("note", "before any plan").await;
-    place.plan(&["Look"]).await;
-    place.note("decision", "only jays").await;
-    place.change("a", Action::Create(text("1\n"))).await.unwrap();
-    let _ = place.change("../b", Action::Create(text("b"))).await.unwrap_err();
-    place.note("milestone", "first one").await;
-    place.change("c", Action::Create(text("c\n"))).await.unwrap();
-    place.change("a", Action::Edit(text("2\n"))).await.unwrap();
-    place.done().await;
-    place.note("note", "after the plan").await;
-    let session = place.session().await;
-    let ended = place.end(session, Some("Seven jays came.")).await;
-    let story = place.story(&ended).await;
+    let workspace = TestWorkspace::new(database).await;
+    workspace.note("note", "before any plan").await;
+    workspace.plan(&["Look"]).await;
+    workspace.note("decision", "only jays").await;
+    workspace.change("a", Action::Create(text("1\n"))).await.unwrap();
+    let _ = workspace.change("../b", Action::Create(text("b"))).await.unwrap_err();
+    workspace.note("milestone", "first one").await;
+    workspace.change("c", Action::Create(text("c\n"))).await.unwrap();
+    workspace.change("a", Action::Edit(text("2\n"))).await.unwrap();
+    workspace.done().await;
+    workspace.note("note", "after the plan").await;
+    let session = workspace.session().await;
+    let ended = workspace.end(session, Some("Seven jays came.")).await;
+    let story = workspace.story(&ended).await;
     let facts: Vec<Vec<String>> = story.chapters.iter().map(story::Chapter::facts).collect();
     let expected: [&[&str]; 3] = [
         &["note: before any plan"],
@@ -346,20 +357,24 @@ async fn a_story_is_in_order_and_ends_with_its_summary(database: Database) {
         expected.map(|chapter| chapter.iter().map(|fact| (*fact).to_owned()).collect::<Vec<_>>())
     );
     assert_eq!(story.closing_summary.as_ref().unwrap().text, "Seven jays came.");
-    let told = story.markdown();
-    assert!(told.trim_end().ends_with("## Closing summary\n\nSeven jays came."), "{told}");
-    assert!(told.contains("1 step (1 done), 12 events, 2 files"), "{told}");
-    assert_eq!(story.totals.events, place.timeline(&ended, all()).await.total, "each event is counted once");
+    let text_shown = story.markdown();
+    assert!(text_shown.trim_end().ends_with("## Closing summary\n\nSeven jays came."), "{text_shown}");
+    assert!(text_shown.contains("1 step (1 done), 12 events, 2 files"), "{text_shown}");
+    assert_eq!(
+        story.totals.events,
+        workspace.timeline(&ended, all()).await.total,
+        "each event is counted once"
+    );
 
     // A resumed session has not ended: its earlier end is an event where it happened.
-    let mut write = place.ledger.write(CommitDurability::Power).await.unwrap();
+    let mut write = workspace.ledger.write(CommitDurability::Power).await.unwrap();
     let again = session::SessionStart { id: Some(ended.id.clone()), ..Default::default() };
     let (open, _) = session::start(&mut write, &caller("agent"), again).await.unwrap();
     write.commit().await.unwrap();
-    let story = place.story(&open).await;
+    let story = workspace.story(&open).await;
     assert_eq!(story.closing_summary.map(|quote| quote.text), None);
-    let told = story.chapters.iter().flat_map(story::Chapter::facts).collect::<Vec<_>>();
-    assert!(told.contains(&"session ended: Seven jays came.".to_owned()), "{told:?}");
-    let ended = place.end(open, None).await;
-    assert!(place.story(&ended).await.closing_summary.is_none(), "nobody said what came of it");
+    let facts = story.chapters.iter().flat_map(story::Chapter::facts).collect::<Vec<_>>();
+    assert!(facts.contains(&"session ended: Seven jays came.".to_owned()), "{facts:?}");
+    let ended = workspace.end(open, None).await;
+    assert!(workspace.story(&ended).await.closing_summary.is_none(), "the session ended without a summary");
 }

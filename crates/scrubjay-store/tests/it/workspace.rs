@@ -1,4 +1,4 @@
-//! What a workspace promises: nothing outside is touched, nothing hangs, and a change is whole or not made.
+//! What a workspace guarantees: nothing outside is changed, no call blocks, and a change is made in full or not at all.
 
 mod faults;
 mod races;
@@ -19,7 +19,7 @@ use crate::fixture::{run_in_a_process_of_its_own, scratch};
 const MAX: u64 = 1 << 20;
 const DIRECTORY: &str = "SCRUBJAY_TEST_WORKSPACE_IN";
 
-/// A workspace with a neighbour that must never be touched.
+/// A workspace next to a directory that must never be changed.
 struct Lab {
     scratch: TempDir,
     workspace: Workspace,
@@ -222,7 +222,7 @@ fn a_file_that_is_too_large_is_refused_with_its_size() {
 }
 
 #[test]
-fn what_is_not_a_regular_file_is_refused_without_hanging() {
+fn a_special_file_is_refused_without_blocking() {
     for lab in [Lab::new(), Lab::step_by_step()] {
         let fifo = Mode::from_raw_mode(0o666);
         mknodat(CWD, lab.disk("fifo"), FileType::Fifo, fifo, 0).unwrap();
@@ -292,7 +292,7 @@ fn a_file_is_not_changed_if_its_directory_was_moved_out() {
 }
 
 #[test]
-fn a_workspace_that_was_removed_says_so() {
+fn a_removed_workspace_is_reported() {
     let lab = Lab::new();
     std::fs::remove_dir_all(lab.disk("")).unwrap();
     std::fs::create_dir_all(lab.disk("src")).unwrap();

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_calls_back_once_for_each_step() {
+    fn a_backlog_calls_back_once_for_each_step() {
         let calls = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&calls);
         let backlog = Backlog::new(100, move || {

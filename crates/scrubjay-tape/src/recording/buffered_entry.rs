@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_are_forgotten() {
+    fn the_oldest_positions_are_dropped_at_the_limit() {
         let mut places = WrittenPositions::default();
         (0..=RUNS_MAX as u64).for_each(|n| places.insert(n * 2, 1, n * 2));
         assert_eq!((places.find(0), places.find(2)), (None, Some((1, 2))));

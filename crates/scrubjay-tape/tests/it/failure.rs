@@ -121,8 +121,8 @@ fn the_current_tape_grows_if_no_next_one_can_be_created() {
     let scratch = scratch();
     let home = Home::new(scratch.path().join("data"));
     let mut recording = recording(&home, 300);
-    let said: Vec<String> = (0..12).map(|n| format!("message number {n}, of some length")).collect();
-    for (n, text) in said.iter().enumerate() {
+    let sent: Vec<String> = (0..12).map(|n| format!("message number {n}, of some length")).collect();
+    for (n, text) in sent.iter().enumerate() {
         match n {
             1 => take_away(&home.tapes()),
             9 => give_back(&home.tapes()),
@@ -143,7 +143,7 @@ fn the_current_tape_grows_if_no_next_one_can_be_created() {
         .filter(|(_, entry)| entry.kind == EntryKind::Message)
         .map(|(_, entry)| entry.payload)
         .collect();
-    assert_eq!(messages, said.iter().map(|text| text.as_bytes()).collect::<Vec<_>>());
+    assert_eq!(messages, sent.iter().map(|text| text.as_bytes()).collect::<Vec<_>>());
     let parts: Vec<u32> = tapes.iter().map(|tape| tape.header().unwrap().part).collect();
     assert_eq!(parts, (1..=u32::try_from(tapes.len()).unwrap()).collect::<Vec<_>>(), "none was skipped");
 }

@@ -109,30 +109,6 @@ impl From<Entry<'_>> for Owned {
 /// A connection to a backend over something else than the recording's own transport.
 pub(crate) const LEG: Leg<'_> = Leg { backend: "files", connection: 2, transport: Transport::Http };
 
-/// A fast pseudo-random generator with a fixed seed.
-pub(crate) struct Dice(u64);
-
-impl Dice {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// Xorshift-multiply: good enough to vary sizes and positions.
-    pub(crate) fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed ^ mixed >> 31
-    }
-
-    pub(crate) fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.roll() % limit as u64).unwrap()
-    }
-
-    pub(crate) fn bytes(&mut self, length: usize) -> Vec<u8> {
-        (0..length).map(|_| self.roll().to_le_bytes()[0]).collect()
-    }
-}
-
 /// A directory in memory if the system has one: sealing syncs, and these tests seal many tapes.
 pub(crate) fn scratch() -> TempDir {
     let memory = Path::new("/dev/shm");
@@ -148,9 +124,9 @@ pub(crate) fn run_in_a_process_of_its_own(prepare: &str, test: &str, environment
         .envs(environment.iter().copied())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{prepare}: {said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains("1 passed"), "{prepare}: {said}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{prepare}: {stdout}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(stdout.contains("1 passed"), "{prepare}: {stdout}");
 }
 
 pub(crate) fn header(seed: u64) -> Header {
@@ -247,7 +223,7 @@ pub(crate) fn any_entry(payload: impl Strategy<Value = Vec<u8>>) -> impl Strateg
     let names = || proptest::collection::vec("[a-z_./:-]{1,9}", 0..3).prop_map(|names| names.join("\n"));
     let judged = (any::<u8>().prop_map(RuleEffects::of_bits), names(), names());
     let shape = (kind, direction, transport, terminator, (via, any::<u32>()), any::<Option<u64>>());
-    // Thirteen days: their sums are no matter of the store.
+    // At most thirteen days, so that sums of them do not overflow.
     let times = (any::<u64>(), 0..1u64 << 50, any::<u32>());
     (shape, times, judged, payload).prop_map(
         |(

@@ -9,15 +9,16 @@ use scrubjay_tape::format::reader::{Tape, TapeState};
 use scrubjay_tape::format::seal::seal;
 use scrubjay_tape::format::verify::verify;
 
-use crate::fixture::{Dice, Owned, begin, home, numbered, read, record_live, scratch, until_abandoned};
+use crate::fixture::{Owned, begin, home, numbered, read, record_live, scratch, until_abandoned};
+use crate::random::Random;
 
 fn stream(count: usize) -> Vec<Owned> {
-    let mut dice = Dice::new(31);
-    let noise = dice.bytes(150_000);
+    let mut random = Random::new(31);
+    let noise = random.bytes(150_000);
     let mut entries: Vec<Owned> = (0..count)
         .map(|_| {
-            let size = [10, 100, 1000, 50_000][dice.below(100) / 33];
-            Owned::message(&noise[dice.below(100_000)..][..size])
+            let size = [10, 100, 1000, 50_000][random.below(100) / 33];
+            Owned::message(&noise[random.below(100_000)..][..size])
         })
         .collect();
     entries.push(Owned { kind: EntryKind::End, ..Owned::message("{}") });
@@ -62,10 +63,10 @@ fn readers_see_each_entry_once_while_it_is_written_and_sealed() {
                     seen = found.len();
                 }
             });
-            let mut dice = Dice::new(round);
+            let mut random = Random::new(round);
             let mut rest = entries.as_slice();
             while !rest.is_empty() {
-                let (batch, behind) = rest.split_at((1 + dice.below(20)).min(rest.len()));
+                let (batch, behind) = rest.split_at((1 + random.below(20)).min(rest.len()));
                 writer.append(batch.iter().map(Owned::written)).unwrap();
                 rest = behind;
             }

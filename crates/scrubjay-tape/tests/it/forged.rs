@@ -1,5 +1,5 @@
-//! Forged headers and footers of sealed tapes, with valid checksums and chain and untouched entries. A check computes
-//! again what follows from the entries; a checkpoint detects the rest.
+//! Forged headers and footers of sealed tapes, with valid checksums and chain and untouched entries. `verify` computes
+//! again what follows from the entries; a checkpoint detects other changes.
 
 use scrubjay_core::entry::{Direction, EntryKind, Terminator};
 use scrubjay_tape::checkpoint::{Checkpoint, TapeChange};
@@ -69,16 +69,16 @@ impl Eventful {
 }
 
 /// A forged fact of a footer, and its name.
-type FooterLie = (&'static str, fn(&mut Footer));
+type ForgedFooterFact = (&'static str, fn(&mut Footer));
 
-const FOOTER_LIES: &[FooterLie] = &[
+const FORGED_FOOTER_FACTS: &[ForgedFooterFact] = &[
     ("total_errors", |footer| footer.metadata.total_errors = 0),
     ("methods", |footer| footer.metadata.methods.clear()),
     ("p95_response_time_ns", |footer| footer.metadata.p95_response_time_ns += 1),
     ("error_rate", |footer| footer.metadata.error_rate += 0.25),
     ("undelivered", |footer| {
-        let lie = r#"{"messages":2,"ranges":[[0,1,"client left"]]}"#;
-        footer.metadata.undelivered = serde_json::from_str(lie).unwrap();
+        let marks = r#"{"messages":2,"ranges":[[0,1,"client left"]]}"#;
+        footer.metadata.undelivered = serde_json::from_str(marks).unwrap();
     }),
     ("undelivered", |footer| footer.metadata.undelivered = Default::default()),
     ("moved_to", |footer| footer.metadata.moved_to = Some("elsewhere".to_owned())),
@@ -95,8 +95,8 @@ fn a_footer_that_contradicts_the_entries_is_detected() {
     eventful.remake(|_, _| {});
     assert!(check_all(&eventful.home)[0].1.is_sound(), "rewritten without a change, it is sound");
     assert_eq!(eventful.change_since(&eventful.checkpoint), TapeChange::Same);
-    for (fact, lie) in FOOTER_LIES {
-        eventful.remake(|_, footer| lie(footer));
+    for (fact, change) in FORGED_FOOTER_FACTS {
+        eventful.remake(|_, footer| change(footer));
         let report = check_all(&eventful.home).remove(0).1.report;
         let found = format!("{:?}", report.damage);
         assert!(found.contains("the footer was altered") && found.contains(fact), "{fact}: {found}");
@@ -110,9 +110,9 @@ fn a_footer_that_contradicts_the_entries_is_detected() {
 fn only_totals_that_other_versions_may_compute_differently_are_doubtful() {
     let eventful = eventful();
     for version in [None, Some(u32::MAX)] {
-        let check = |lie: fn(&mut Footer), is_sound: bool, doubtful: &[&str]| {
+        let check = |change: fn(&mut Footer), is_sound: bool, doubtful: &[&str]| {
             eventful.remake(|_, footer| {
-                lie(footer);
+                change(footer);
                 footer.totals_version = version;
             });
             let checked = check_all(&eventful.home).remove(0).1;
@@ -147,9 +147,9 @@ fn only_totals_that_other_versions_may_compute_differently_are_doubtful() {
 }
 
 /// A forged fact of a header that no entry contradicts, and its name.
-type HeaderLie = (&'static str, fn(&mut Header));
+type ForgedHeaderFact = (&'static str, fn(&mut Header));
 
-const HEADER_LIES: &[HeaderLie] = &[
+const FORGED_HEADER_FACTS: &[ForgedHeaderFact] = &[
     ("kind", |header| header.noted_kind = Some(TapeKind::Backend)),
     ("origin", |header| {
         header.origin = Origin { host_session: Some("other".to_owned()), ..Origin::default() }
@@ -162,8 +162,8 @@ const HEADER_LIES: &[HeaderLie] = &[
 #[test]
 fn a_checkpoint_detects_an_altered_header() {
     let eventful = eventful();
-    for (fact, lie) in HEADER_LIES {
-        eventful.remake(|header, _| lie(header));
+    for (fact, change) in FORGED_HEADER_FACTS {
+        eventful.remake(|header, _| change(header));
         let header = Some(vec![(*fact).to_owned()]);
         assert_eq!(
             eventful.change_since(&eventful.checkpoint),
@@ -237,7 +237,7 @@ fn an_old_checkpoint_reports_that_it_covers_no_facts() {
         (tape.header, tape.footer) = (None, None);
     }
     let listed = serde_json::to_vec(&(1, old.made_wall_ns, &old.tapes)).unwrap();
-    assert!(!String::from_utf8_lossy(&listed).contains("footer"), "as it was written then");
+    assert!(!String::from_utf8_lossy(&listed).contains("footer"), "an old checkpoint lists no footers");
     old.root = blake3::hash(&[&b"scrubjay checkpoint\n"[..], &listed].concat()).to_hex().to_string();
     let old = Checkpoint::parse(&serde_json::to_vec(&old).unwrap()).unwrap();
     eventful.remake(|header, _| header.noted_kind = Some(TapeKind::Backend));
@@ -245,5 +245,8 @@ fn an_old_checkpoint_reports_that_it_covers_no_facts() {
     assert!(compared.is_fine() && !compared.covers_facts);
     assert!(eventful.checkpoint.compare(&eventful.home).unwrap().covers_facts);
     eventful.remake(|header, _| header.name = "other".to_owned());
-    assert!(!old.compare(&eventful.home).unwrap().is_fine(), "what identifies a tape it covers");
+    assert!(
+        !old.compare(&eventful.home).unwrap().is_fine(),
+        "an old checkpoint covers the identity of a tape"
+    );
 }

@@ -13,7 +13,7 @@ use scrubjay_tape::removed::RemovedBy;
 use crate::fixture::{Owned, begin, header, home, numbered, read, scratch, until_abandoned};
 
 /// Makes an empty file of a tape with this id.
-fn place(home: &Home, when: &str, id: &str, extension: &str) {
+fn create_file(home: &Home, when: &str, id: &str, extension: &str) {
     std::fs::write(home.tapes().join(format!("{when}-{id}.{extension}")), "").unwrap();
 }
 
@@ -30,20 +30,20 @@ fn tapes_are_listed_newest_first_and_once() {
     assert!(!empty.root().exists(), "looking creates nothing");
 
     let home = home(&scratch);
-    place(&home, "0000000000009", "aaaaaaaaaaaaaaaa", "tape");
-    place(&home, "0000000000010", "bbbbbbbbbbbbbbbb", "live");
-    place(&home, "0000000000011", "cccccccccccccccc", "live");
-    place(&home, "0000000000011", "cccccccccccccccc", "tape");
-    place(&home, "0000000000011", "cccccccccccccccc", "damaged");
-    place(&home, "0000000000012", "dddddddddddddddd", "new");
-    place(&home, "0000000000012", "dddddddddddddddd", "sealing");
-    place(&home, "0000000000012", "dddddddddddddddd", "damaged");
-    place(&home, "0000000000012", "not-a-tape-id", "tape");
-    place(&home, "0000000000012", "iiiiiiiiiiiiiiii", "tape");
+    create_file(&home, "0000000000009", "aaaaaaaaaaaaaaaa", "tape");
+    create_file(&home, "0000000000010", "bbbbbbbbbbbbbbbb", "live");
+    create_file(&home, "0000000000011", "cccccccccccccccc", "live");
+    create_file(&home, "0000000000011", "cccccccccccccccc", "tape");
+    create_file(&home, "0000000000011", "cccccccccccccccc", "damaged");
+    create_file(&home, "0000000000012", "dddddddddddddddd", "new");
+    create_file(&home, "0000000000012", "dddddddddddddddd", "sealing");
+    create_file(&home, "0000000000012", "dddddddddddddddd", "damaged");
+    create_file(&home, "0000000000012", "not-a-tape-id", "tape");
+    create_file(&home, "0000000000012", "iiiiiiiiiiiiiiii", "tape");
     std::fs::write(home.tapes().join("README"), "").unwrap();
     assert_eq!(ids(&home), ["cccccccccccccccc", "bbbbbbbbbbbbbbbb", "aaaaaaaaaaaaaaaa"]);
     let both = &home.list().unwrap()[0];
-    assert_eq!(both.path.extension().unwrap(), "tape", "of two files the sealed one");
+    assert_eq!(both.path.extension().unwrap(), "tape", "the sealed file must be listed, not the live one");
     assert_eq!(home.find("latest").unwrap().id.as_str(), "cccccccccccccccc");
 }
 
@@ -62,17 +62,17 @@ fn a_directory_that_cannot_be_read_is_an_error() {
 fn a_unique_name_finds_its_tape_and_others_are_refused_with_a_reason() {
     let scratch = scratch();
     let home = home(&scratch);
-    let said = |name: &str| home.find(name).unwrap_err().to_string();
+    let error_of = |name: &str| home.find(name).unwrap_err().to_string();
     assert_eq!(
-        said("latest"),
+        error_of("latest"),
         format!(
             "there are no tapes in {} yet: record one with `scrubjay wrap -- COMMAND`",
             home.root().display()
         )
     );
-    place(&home, "0000000000001", "abc0000000000000", "tape");
-    place(&home, "0000000000002", "abd0000000000000", "live");
-    place(&home, "0000000000003", "abd1111111111111", "tape");
+    create_file(&home, "0000000000001", "abc0000000000000", "tape");
+    create_file(&home, "0000000000002", "abd0000000000000", "live");
+    create_file(&home, "0000000000003", "abd1111111111111", "tape");
     for (name, id) in [
         ("abc", "abc0000000000000"),
         ("abd0", "abd0000000000000"),
@@ -82,15 +82,18 @@ fn a_unique_name_finds_its_tape_and_others_are_refused_with_a_reason() {
         assert_eq!(home.find(name).unwrap().id.as_str(), id, "{name}");
     }
     assert_eq!(
-        said("abd"),
-        "\"abd\" matches several tapes (abd1111111111111, abd0000000000000): give more characters"
+        error_of("abd"),
+        "\"abd\" fits several tapes (abd1111111111111, abd0000000000000): give more characters"
     );
     let unknown = |name| format!("no tape or session is called \"{name}\": `scrubjay tape ls` lists them");
     for name in ["xyz", "abc00000000000000", "../abc", "ABC", "late"] {
-        assert_eq!(said(name), unknown(name));
+        assert_eq!(error_of(name), unknown(name));
     }
     for name in ["", "a", "ab"] {
-        assert_eq!(said(name), format!("\"{name}\" is too short to name a tape: give at least 3 characters"));
+        assert_eq!(
+            error_of(name),
+            format!("\"{name}\" is too short to name a tape: give at least 3 characters")
+        );
     }
 }
 
@@ -109,7 +112,7 @@ fn the_lock_shows_whether_the_writer_lives() {
     }
     let handle = writer.sync_handle().unwrap();
     drop(writer);
-    assert_eq!(tape.state(), TapeState::Live, "while a sync handle is open");
+    assert_eq!(tape.state(), TapeState::Live, "a tape stays live while a sync handle is open");
     drop(handle);
     until_abandoned(&tape);
     // Reading the state must not leave a lock, which would make the tape look live to others.
@@ -143,9 +146,9 @@ fn removing_a_tape_leaves_nothing_of_it() {
     let home = home(&scratch);
     let id = "abc0000000000000";
     for extension in ["live", "tape", "damaged", "sealing"] {
-        place(&home, "0000000000001", id, extension);
+        create_file(&home, "0000000000001", id, extension);
     }
-    place(&home, "0000000000001", "abd0000000000000", "tape");
+    create_file(&home, "0000000000001", "abd0000000000000", "tape");
     home.remove(&home.find("abc").unwrap(), RemovedBy::Person).unwrap();
     let left: Vec<_> = std::fs::read_dir(home.tapes()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left, ["0000000000001-abd0000000000000.tape"]);
@@ -155,7 +158,7 @@ fn removing_a_tape_leaves_nothing_of_it() {
 fn a_tape_that_was_never_renamed_is_removed() {
     let scratch = scratch();
     let home = home(&scratch);
-    place(&home, "0000000000001", "abc0000000000000", "new");
+    create_file(&home, "0000000000001", "abc0000000000000", "new");
     assert_eq!(home.seal_abandoned().unwrap().len(), 0);
     assert_eq!(std::fs::read_dir(home.tapes()).unwrap().count(), 0);
 }
@@ -183,8 +186,8 @@ fn many_sealers_seal_each_tape_once() {
         sealers.into_iter().flat_map(|sealer| sealer.join().unwrap()).collect()
     });
     let sealed: Vec<_> = outcomes.into_iter().map(Result::unwrap).collect();
-    assert_eq!(sealed.len() as u64, TAPES, "each once");
-    assert_eq!(sealed.iter().collect::<BTreeSet<_>>().len() as u64, TAPES, "and none twice");
+    assert_eq!(sealed.len() as u64, TAPES, "each tape must be sealed");
+    assert_eq!(sealed.iter().collect::<BTreeSet<_>>().len() as u64, TAPES, "no tape must be sealed twice");
     for file in home.list().unwrap() {
         let tape = home.open(&file).unwrap();
         assert_eq!(tape.state(), TapeState::Sealed);

@@ -11,8 +11,9 @@ use scrubjay_tape::format::sealed::{BlockRef, Footer};
 use scrubjay_tape::format::verify::verify;
 use tempfile::TempDir;
 
-use crate::fixture::{Dice, Owned, header, home, numbered, read, read_from, record_live, record_sealed};
+use crate::fixture::{Owned, header, home, numbered, read, read_from, record_live, record_sealed};
 use crate::fixture::{run_in_a_process_of_its_own, scratch};
+use crate::random::Random;
 
 pub(crate) const ENTRIES: u8 = 1;
 const FOOTER: u8 = 2;
@@ -27,16 +28,16 @@ fn claimed_lengths_are_not_trusted() {
 #[test]
 #[ignore = "run by claimed_lengths_are_not_trusted, in a process of its own"]
 fn all_claims_in_child_process() {
-    blocks_that_lie();
-    tables_that_lie();
-    trailers_that_lie();
-    compressed_data_that_lies();
-    frames_that_lie();
-    headers_that_lie();
+    forged_blocks();
+    forged_block_tables();
+    forged_trailers();
+    forged_compressed_data();
+    forged_frames();
+    forged_headers();
 }
 
 /// A description of a forgery, and the change that makes it.
-type Lie<T> = (&'static str, fn(&mut T));
+type ForgedFact<T> = (&'static str, fn(&mut T));
 
 /// The parts of a valid tape, from which forged ones are built.
 struct Forge {
@@ -57,8 +58,8 @@ pub(crate) struct Forgery {
 impl Forge {
     fn new() -> Self {
         let directory = scratch();
-        let mut dice = Dice::new(41);
-        let entries: Vec<Owned> = (0..30).map(|_| Owned::message(dice.bytes(20_000))).collect();
+        let mut random = Random::new(41);
+        let entries: Vec<Owned> = (0..30).map(|_| Owned::message(random.bytes(20_000))).collect();
         let path = record_sealed(&home(&directory), &entries);
         let bytes = std::fs::read(&path).unwrap();
         let footer = Tape::open(&path).unwrap().footer().unwrap().clone();
@@ -171,10 +172,10 @@ fn a_rewritten_tape_with_equal_content_is_sound() {
     assert!(read(&tape) == numbered(&forge.entries));
 }
 
-fn blocks_that_lie() {
+fn forged_blocks() {
     let forge = Forge::new();
     let blocks = &forge.footer.blocks;
-    let lies: [Lie<BlockRef>; 9] = [
+    let forged_facts: [ForgedFact<BlockRef>; 9] = [
         ("1 GiB stored", |b| b.stored_bytes = 1 << 30),
         ("4 GiB stored", |b| b.stored_bytes = u32::MAX),
         ("1 GiB plain", |b| b.plain_bytes = 1 << 30),
@@ -188,17 +189,17 @@ fn blocks_that_lie() {
             b.entries = u32::MAX;
         }),
     ];
-    for (what, lie) in lies {
+    for (what, change) in forged_facts {
         for n in 0..blocks.len() {
-            let mut lying = blocks.clone();
-            lie(&mut lying[n]);
+            let mut forged = blocks.clone();
+            change(&mut forged[n]);
             let what = format!("block {n}: {what}");
             // With the right footer, with one forged in the same way, and without one.
-            let honest = forge.forge(&lying, &forge.footer);
+            let honest = forge.forge(&forged, &forge.footer);
             let left = forge.check(&honest, &what);
             assert!(left >= 10, "{what}: {left} left");
             forge.check(
-                &forge.forge(&lying, &Footer { blocks: lying.clone(), ..forge.footer.clone() }),
+                &forge.forge(&forged, &Footer { blocks: forged.clone(), ..forge.footer.clone() }),
                 &what,
             );
             forge.check(&honest[..honest.len() - 1], &what);
@@ -206,9 +207,9 @@ fn blocks_that_lie() {
     }
 }
 
-fn tables_that_lie() {
+fn forged_block_tables() {
     let forge = Forge::new();
-    let lies: [Lie<Vec<BlockRef>>; 12] = [
+    let forged_facts: [ForgedFact<Vec<BlockRef>>; 12] = [
         ("no blocks", Vec::clear),
         ("one less", |t| t.truncate(t.len() - 1)),
         ("the first one last", |t| t.rotate_left(1)),
@@ -224,15 +225,15 @@ fn tables_that_lie() {
         }),
         ("counts", |t| t.iter_mut().for_each(|b| b.entries = u32::MAX)),
     ];
-    for (what, lie) in lies {
+    for (what, change) in forged_facts {
         let mut footer = forge.footer.clone();
-        lie(&mut footer.blocks);
+        change(&mut footer.blocks);
         let left = forge.check(&forge.forge(&forge.footer.blocks, &footer), what);
-        assert_eq!(left, forge.entries.len(), "{what}: the blocks know better");
+        assert_eq!(left, forge.entries.len(), "{what}: the blocks, not the footer, decide");
     }
 }
 
-fn trailers_that_lie() {
+fn forged_trailers() {
     let forge = Forge::new();
     let honest = forge.forge(&forge.footer.blocks, &forge.footer);
     let beyond = honest.len() as u64;
@@ -247,7 +248,7 @@ fn trailers_that_lie() {
         let left = forge.check(&forgery.end(&forge.footer, Some(offset)), &format!("footer at {offset}"));
         assert_eq!(left, forge.entries.len(), "footer at {offset}");
     }
-    // A footer that is huge, or said to be.
+    // A footer that is huge, or whose length says so.
     for (stored_bytes, plain_bytes) in
         [(1 << 30, 1 << 30), (10, 1 << 30), (1 << 30, 10), (u32::MAX, u32::MAX)]
     {
@@ -277,7 +278,7 @@ fn zstd_frame(head: &[u8], repeats: usize) -> Vec<u8> {
     frame
 }
 
-fn compressed_data_that_lies() {
+fn forged_compressed_data() {
     let forge = Forge::new();
     let window_of_128_mib: &[u8] = &[0x00, 17 << 3];
     let window_of_2_tib: &[u8] = &[0x00, 31 << 3];
@@ -305,7 +306,7 @@ fn compressed_data_that_lies() {
     }
 }
 
-fn frames_that_lie() {
+fn forged_frames() {
     let scratch = scratch();
     let home = home(&scratch);
     let entries: Vec<Owned> = (0..10).map(|n| Owned::message(format!("{{\"n\":{n}}}"))).collect();
@@ -336,9 +337,9 @@ fn frames_that_lie() {
     assert!(!verify(&tape).unwrap().is_sound());
 }
 
-fn headers_that_lie() {
+fn forged_headers() {
     let scratch = scratch();
-    let path = scratch.path().join("lie.live");
+    let path = scratch.path().join("forged.live");
     for length in [0, 1, 64 * 1024, 1 << 30, u32::MAX] {
         let mut bytes = b"SCRUBJAY\x01\0\0\0".to_vec();
         bytes.extend_from_slice(&length.to_le_bytes());
@@ -346,8 +347,8 @@ fn headers_that_lie() {
         bytes.extend_from_slice(&crc);
         bytes.extend_from_slice(&[b' '; 500]);
         std::fs::write(&path, &bytes).unwrap();
-        let said = Tape::open(&path).unwrap_err().to_string();
-        assert!(said.ends_with("the tape's header is damaged"), "{length}: {said}");
+        let message = Tape::open(&path).unwrap_err().to_string();
+        assert!(message.ends_with("the tape's header is damaged"), "{length}: {message}");
     }
 }
 

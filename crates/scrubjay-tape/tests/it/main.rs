@@ -11,6 +11,8 @@ mod forged;
 mod home;
 mod hostile;
 mod modes;
+#[path = "../../../../tests/random.rs"]
+mod random;
 mod redaction;
 mod retention;
 mod rotation;

@@ -32,7 +32,7 @@ fn files_are_private_under_any_umask() {
 fn one_umask_in_child_process() {
     let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else { return };
     let home = Home::new(directory.join("data"));
-    // A tape that rotates, one that goes on, one that was abandoned, one damaged, one that is exported.
+    // A tape that rotates, one that is live, one that was abandoned, one that is damaged, one that is exported.
     let mut rotating = recording(&home, 1);
     say(&mut rotating, &["one"]).unwrap();
     check(home.root(), 1);

@@ -72,13 +72,13 @@ fn secrets_reach_no_tape() {
 }
 
 /// A message as the watcher saw it: the recording, the backend and the text.
-type Heard = (u64, Option<String>, String);
+type WatchedMessage = (u64, Option<String>, String);
 
-/// A watcher that keeps the messages.
+/// A watcher that collects the messages.
 #[derive(Clone, Default)]
-struct Kept(Arc<Mutex<Vec<Heard>>>);
+struct CollectedMessages(Arc<Mutex<Vec<WatchedMessage>>>);
 
-impl Watcher for Kept {
+impl Watcher for CollectedMessages {
     fn on_recorded(&self, seen: &RecordedMessage<'_>) {
         let text = String::from_utf8_lossy(seen.payload.as_bytes()).into_owned();
         self.0.lock().unwrap().push((seen.source, seen.via.map(|leg| leg.backend.to_owned()), text));
@@ -89,7 +89,7 @@ impl Watcher for Kept {
 fn a_watcher_sees_exactly_the_recorded_messages() {
     let directory = scratch();
     let home = Home::new(directory.path().to_owned());
-    let (watch, kept) = (Watch::default(), Kept::default());
+    let (watch, collected) = (Watch::default(), CollectedMessages::default());
     let recording = |name: &str| {
         let subject = Subject {
             name: name.to_owned(),
@@ -111,12 +111,12 @@ fn a_watcher_sees_exactly_the_recorded_messages() {
         on.record(clock::now(), std::iter::once(Item { via, ..item })).unwrap();
     };
     say(&mut one, None, EntryKind::Message, "nobody watches yet");
-    assert!(watch.begin(Box::new(kept.clone())));
-    assert!(!watch.begin(Box::new(kept.clone())), "one is enough");
+    assert!(watch.begin(Box::new(collected.clone())));
+    assert!(!watch.begin(Box::new(collected.clone())), "a second observer must be refused");
     say(&mut one, None, EntryKind::Message, &format!(r#"{{"params":{{"password":"{CANARY}","n":1}}}}"#));
     say(&mut two, Some(LEG), EntryKind::Message, "{}");
     say(&mut one, None, EntryKind::Note, "{}");
-    let seen = kept.0.lock().unwrap().clone();
+    let seen = collected.0.lock().unwrap().clone();
     assert_eq!(seen.len(), 2, "messages only: {seen:?}");
     assert!(seen[0].0 != seen[1].0 && seen[1].1.as_deref() == Some(LEG.backend), "{seen:?}");
     assert!(seen[0].2.contains("\"n\":1") && !seen[0].2.contains(CANARY), "{seen:?}");

@@ -105,7 +105,7 @@ fn tapes_of_a_running_conversation_are_kept() {
         home.seal_abandoned().unwrap();
     }
     let tapes = home.list().unwrap().len();
-    assert_eq!(home.remove_ended_before(u64::MAX).unwrap(), 5, "those of others");
+    assert_eq!(home.remove_ended_before(u64::MAX).unwrap(), 5, "only the ended tapes of others are removed");
     assert_eq!(home.list().unwrap().len(), tapes - 5);
     running.finish(&end()).unwrap().unwrap();
     home.seal_abandoned().unwrap();
@@ -124,7 +124,7 @@ fn tapes_recorded_with_a_late_clock_are_kept() {
     let files = home.list().unwrap();
     let behind = |at: usize| home.open(&files[at]).unwrap().header().unwrap().clock_behind_ns;
     assert!(behind(0).is_some_and(|ns| ns > YEAR_NS - DAY_NS && ns < YEAR_NS + DAY_NS), "{:?}", behind(0));
-    // The clock is right again: they say that they are a year old.
+    // The clock is right again: by their times the tapes are a year old.
     let expired = home.expire(RETENTION, &believed).unwrap();
     assert_eq!((expired.removed, expired.doubt), (0, None));
     assert_eq!(home.remove_ended_before(u64::MAX).unwrap(), 0);
@@ -148,8 +148,8 @@ fn a_tape_whose_file_is_younger_is_kept() {
     let header = Header { started_wall_ns: written - YEAR_NS, ..header(1) };
     let live = home.live_path(header.id, header.started_wall_ns);
     let mut writer = Writer::create(live.clone(), header, clock::now().instant).unwrap();
-    let said = Owned { wall_ns: written - YEAR_NS, ..Owned::message("m") };
-    writer.append([said].iter().map(Owned::written)).unwrap();
+    let entry = Owned { wall_ns: written - YEAR_NS, ..Owned::message("m") };
+    writer.append([entry].iter().map(Owned::written)).unwrap();
     drop(writer);
     seal(&live).unwrap();
     assert_eq!(home.remove_ended_before(written - DAY_NS).unwrap(), 0);

@@ -8,7 +8,8 @@ use scrubjay_tape::format::verify::verify;
 use scrubjay_tape::home::Home;
 use scrubjay_tape::recording::{Item, Recording};
 
-use crate::fixture::{Dice, LEG, Owned, end, home, read, recording, say, scratch, until_abandoned};
+use crate::fixture::{LEG, Owned, end, home, read, recording, say, scratch, until_abandoned};
+use crate::random::Random;
 
 fn in_order(home: &Home) -> Vec<Tape> {
     let mut tapes: Vec<Tape> = home.list().unwrap().iter().map(|file| home.open(file).unwrap()).collect();
@@ -18,7 +19,7 @@ fn in_order(home: &Home) -> Vec<Tape> {
 
 /// Checks the links of the tapes of one connection, and returns their messages.
 fn follow(tapes: &[Tape]) -> Vec<Vec<u8>> {
-    let mut said = Vec::new();
+    let mut messages = Vec::new();
     let mut continues: Option<TapeId> = None;
     let mut announced: Option<TapeId> = None;
     for (tape, part) in tapes.iter().zip(1..) {
@@ -31,9 +32,9 @@ fn follow(tapes: &[Tape]) -> Vec<Vec<u8>> {
         announced = None;
         for (_, entry) in entries {
             match entry.kind {
-                EntryKind::Message => said.push(entry.payload),
+                EntryKind::Message => messages.push(entry.payload),
                 EntryKind::End => {
-                    assert_eq!(announced, None, "one end a tape");
+                    assert_eq!(announced, None, "a tape has one end entry");
                     announced = serde_json::from_slice::<End>(&entry.payload).unwrap().continues_on;
                 }
                 kind => panic!("{kind:?}"),
@@ -42,12 +43,12 @@ fn follow(tapes: &[Tape]) -> Vec<Vec<u8>> {
         continues = Some(header.id);
     }
     assert_eq!(announced, None, "the last one is not continued");
-    said
+    messages
 }
 
 fn texts(count: usize) -> Vec<String> {
-    let mut dice = Dice::new(21);
-    (0..count).map(|n| format!("{n}:{}", "x".repeat(dice.below(400)))).collect()
+    let mut random = Random::new(21);
+    (0..count).map(|n| format!("{n}:{}", "x".repeat(random.below(400)))).collect()
 }
 
 fn bytes(texts: &[String]) -> Vec<&[u8]> {
@@ -60,8 +61,8 @@ fn tapes_of_one_connection_are_linked_and_have_every_entry_once() {
         let scratch = scratch();
         let home = home(&scratch);
         let mut recording = recording(&home, limit);
-        let said = texts(60);
-        for batch in said.chunks(3) {
+        let sent = texts(60);
+        for batch in sent.chunks(3) {
             say(&mut recording, &batch.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
         }
         let last = recording.tape().unwrap();
@@ -73,7 +74,7 @@ fn tapes_of_one_connection_are_linked_and_have_every_entry_once() {
         }
         let tapes = in_order(&home);
         assert!(tapes.iter().all(|tape| tape.state() == TapeState::Sealed), "limit {limit}");
-        assert_eq!(follow(&tapes), bytes(&said), "limit {limit}");
+        assert_eq!(follow(&tapes), bytes(&sent), "limit {limit}");
         assert!(tapes.len() > 1, "limit {limit}: {}", tapes.len());
         for tape in &tapes {
             // A tape is never empty, and a batch stays together.
@@ -145,9 +146,9 @@ fn tapes_whose_sealing_could_not_keep_up_are_sealed_later() {
     let home = home(&scratch);
     let mut recording = recording(&home, 1);
     // The first takes long to seal, and the others come right behind it.
-    let mut said = vec!["y".repeat(30 << 20)];
-    said.extend(texts(20));
-    for text in &said {
+    let mut sent = vec!["y".repeat(30 << 20)];
+    sent.extend(texts(20));
+    for text in &sent {
         say(&mut recording, &[text]).unwrap();
     }
     recording.finish(&end()).unwrap().unwrap();
@@ -158,7 +159,7 @@ fn tapes_whose_sealing_could_not_keep_up_are_sealed_later() {
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
     let tapes = in_order(&home);
     assert!(tapes.iter().all(|tape| tape.state() == TapeState::Sealed));
-    assert!(follow(&tapes) == bytes(&said));
+    assert!(follow(&tapes) == bytes(&sent));
     assert_eq!(home.seal_abandoned().unwrap().len(), 0, "nothing is left to do");
 }
 

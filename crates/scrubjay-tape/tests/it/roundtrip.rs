@@ -8,7 +8,8 @@ use scrubjay_tape::format::seal::seal;
 use scrubjay_tape::format::verify::verify;
 use tempfile::TempDir;
 
-use crate::fixture::{Dice, Owned, any_entry, begin, home, numbered, read, read_from, scratch};
+use crate::fixture::{Owned, any_entry, begin, home, numbered, read, read_from, scratch};
+use crate::random::Random;
 
 /// Realistic messages, so that the totals are not empty.
 fn conversation(number: usize) -> Vec<u8> {
@@ -25,7 +26,7 @@ fn conversation(number: usize) -> Vec<u8> {
 }
 
 fn any_payload() -> impl Strategy<Value = Vec<u8>> {
-    let sized = |size: usize| any::<u64>().prop_map(move |seed| Dice::new(seed).bytes(size));
+    let sized = |size: usize| any::<u64>().prop_map(move |seed| Random::new(seed).bytes(size));
     prop_oneof![
         6 => prop::collection::vec(any::<u8>(), 0..200),
         6 => (0usize..70).prop_map(conversation),
@@ -33,7 +34,7 @@ fn any_payload() -> impl Strategy<Value = Vec<u8>> {
         1 => Just(32 * 1024).prop_flat_map(sized),
         1 => (0usize..100 * 1024).prop_flat_map(sized),
         1 => Just(serde_json::to_vec(&End {
-            reason: "said so".to_owned(),
+            reason: "a reason".to_owned(),
             exit_code: Some(3),
             signal: None,
             continues_on: None,
@@ -109,16 +110,19 @@ proptest! {
 }
 
 #[test]
-fn more_large_payloads_than_one_call_takes() {
-    let mut dice = Dice::new(1);
-    let noise = dice.bytes(40 * 1024);
+fn more_large_payloads_than_one_write_takes_are_read_back() {
+    let mut random = Random::new(1);
+    let noise = random.bytes(40 * 1024);
     let entries: Vec<Owned> = (0..1100)
         .map(|n| {
             let size = [0, 100, 32 * 1024, 33 * 1024][usize::from(n % 50 == 0) + 2 * usize::from(n % 3 != 0)];
-            Owned { since_start_ns: n, ..Owned::message(&noise[dice.below(5000)..][..size]) }
+            Owned { since_start_ns: n, ..Owned::message(&noise[random.below(5000)..][..size]) }
         })
         .collect();
-    assert!(entries.iter().filter(|e| e.payload.len() >= 32 * 1024).count() > 520, "more than 1024 slices");
+    assert!(
+        entries.iter().filter(|e| e.payload.len() >= 32 * 1024).count() > 520,
+        "the entries must need more than 1024 slices"
+    );
     let directory = scratch();
     let live = append_all(&directory, std::slice::from_ref(&entries));
     assert!(read(&live) == numbered(&entries));

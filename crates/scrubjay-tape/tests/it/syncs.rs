@@ -24,7 +24,7 @@ fn taped(home: &Home) -> Vec<Vec<Owned>> {
     tapes.iter().map(|tape| read(tape).into_iter().map(|(_, entry)| entry).collect()).collect()
 }
 
-fn said(entries: &[Owned]) -> Vec<String> {
+fn payloads(entries: &[Owned]) -> Vec<String> {
     let messages = entries.iter().filter(|entry| entry.kind == EntryKind::Message);
     messages.map(|entry| String::from_utf8(entry.payload.clone()).unwrap()).collect()
 }
@@ -65,7 +65,7 @@ fn a_failed_sync_truncates_all_unsynced_entries() {
     recording.sync().unwrap();
     recording.finish(&end()).unwrap().unwrap();
     let tapes = taped(&home);
-    assert_eq!(tapes.iter().map(|tape| said(tape)).collect::<Vec<_>>(), [["kept"], ["goes on"]]);
+    assert_eq!(tapes.iter().map(|tape| payloads(tape)).collect::<Vec<_>>(), [["kept"], ["goes on"]]);
     assert_eq!(gaps(&tapes[1]), [(1, true), (3, false)], "forwarded messages are noted separately");
 }
 
@@ -122,7 +122,7 @@ fn a_tape_is_not_rotated_during_a_sync() {
     say(&mut recording, &["next"]).unwrap();
     recording.sync().unwrap();
     recording.finish(&end()).unwrap().unwrap();
-    let said: Vec<String> = taped(&home).iter().flat_map(|tape| said(tape)).collect();
-    assert_eq!(said.iter().filter(|text| text.starts_with("refused")).count(), 0, "{said:?}");
-    assert!(said.contains(&"kept".to_owned()) && said.contains(&"next".to_owned()), "{said:?}");
+    let on_tape: Vec<String> = taped(&home).iter().flat_map(|tape| payloads(tape)).collect();
+    assert_eq!(on_tape.iter().filter(|text| text.starts_with("refused")).count(), 0, "{on_tape:?}");
+    assert!(on_tape.contains(&"kept".to_owned()) && on_tape.contains(&"next".to_owned()), "{on_tape:?}");
 }

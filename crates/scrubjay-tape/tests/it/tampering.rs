@@ -19,7 +19,8 @@ use scrubjay_tape::recording::{Recording, RotationLimits, Subject};
 use scrubjay_tape::removed::RemovedBy;
 use tempfile::TempDir;
 
-use crate::fixture::{Dice, Owned, end, home, read, record_sealed, recording, say, scratch};
+use crate::fixture::{Owned, end, home, read, record_sealed, recording, say, scratch};
+use crate::random::Random;
 
 /// Four tapes of one connection, sealed, in order.
 fn rotated(home: &Home) -> Vec<TapeFile> {
@@ -177,7 +178,7 @@ const TAMPERINGS: &[Tampering] = &[
         |home, tapes| {
             forge(home, &tapes[1], |_, entries| {
                 let end = entries.pop().unwrap();
-                entries.extend([Owned::message("never said"), end]);
+                entries.extend([Owned::message("never sent"), end]);
             });
         },
         1,
@@ -238,15 +239,15 @@ const TAMPERINGS: &[Tampering] = &[
 
 #[test]
 fn tampering_with_one_tape_is_detected_by_another() {
-    for (what, tamper, place, problem) in TAMPERINGS {
+    for (what, tamper, affected, problem) in TAMPERINGS {
         let scratch = scratch();
         let home = home(&scratch);
         let tapes = rotated(&home);
         assert_eq!(problems(&home), [], "{what}: before");
         tamper(&home, &tapes);
         let found = problems(&home);
-        let place = if *place == usize::MAX { tapes.len() - 2 } else { *place };
-        assert!(found.contains(&(tapes[place].id, *problem)), "{what}: {found:?}");
+        let affected = if *affected == usize::MAX { tapes.len() - 2 } else { *affected };
+        assert!(found.contains(&(tapes[affected].id, *problem)), "{what}: {found:?}");
     }
 }
 
@@ -255,16 +256,16 @@ fn any_flipped_bit_is_detected_except_on_the_newest_tape() {
     let scratch = scratch();
     let home = home(&scratch);
     let tapes = rotated(&home);
-    let mut dice = Dice::new(14);
+    let mut random = Random::new(14);
     for _ in 0..60 {
-        let file = &tapes[dice.below(tapes.len() - 1)];
+        let file = &tapes[random.below(tapes.len() - 1)];
         let whole = std::fs::read(&file.path).unwrap();
         let mut done = String::new();
         forge(&home, file, |_, entries| {
             // The last entry is the end, which was written after the next tape had named its predecessor.
-            let at = dice.below(entries.len() - 1);
-            let byte = dice.below(entries[at].payload.len());
-            entries[at].payload[byte] ^= 1 << dice.below(8);
+            let at = random.below(entries.len() - 1);
+            let byte = random.below(entries[at].payload.len());
+            entries[at].payload[byte] ^= 1 << random.below(8);
             done = format!("byte {byte} of entry {at} of {}", file.id);
         });
         assert!(problems(&home).contains(&(file.id, LinkProblem::Changed)), "{done}");
@@ -309,19 +310,19 @@ fn importing_the_neighbours_does_not_excuse_a_missing_tape() {
         let expected: Vec<_> = expected.iter().map(|at| (tapes[*at].id, LinkProblem::Missing)).collect();
         assert_eq!(found, expected, "{imported:?} imported, {gone:?} gone");
         for (id, one) in check_all(&home) {
-            let is_told = expected.iter().any(|(told, _)| *told == id);
+            let is_expected = expected.iter().any(|(expected, _)| *expected == id);
             assert!(
-                is_told || gone.len() < 2 || one.notes[0].contains("which is not here"),
+                is_expected || gone.len() < 2 || one.notes[0].contains("which is not here"),
                 "{:?}",
                 one.notes
             );
         }
     };
-    // Four tapes. Between two that are here, whether others were recorded here or all were imported.
+    // Four tapes: one is missing between two others, with and without tapes that were recorded here.
     check(&[0, 2], &[1], &[0, 2]);
     check(&[0, 1, 2, 3], &[1], &[0, 2]);
     check(&[0, 1, 2, 3], &[1, 2], &[0, 3]);
-    // At an end, of a session that was recorded here.
+    // A missing tape at the end of a session that was recorded here.
     check(&[1], &[0], &[1]);
     check(&[2], &[3], &[2]);
     // Tapes that were recorded in another data directory.
@@ -346,7 +347,7 @@ fn importing_the_next_connection_does_not_excuse_a_missing_tape() {
     std::fs::remove_file(&file(ids[1]).path).unwrap();
     assert_eq!(problems(&home), [(ids[2], LinkProblem::Missing)]);
     std::fs::remove_file(&file(ids[0]).path).unwrap();
-    assert_eq!(problems(&home), [], "one that was imported alone");
+    assert_eq!(problems(&home), [], "a tape that was imported alone needs no predecessor");
 }
 
 #[test]
@@ -417,7 +418,7 @@ fn a_connection_names_the_last_closed_tape_of_its_session() {
 }
 
 /// A checkpoint of a data directory with four sealed tapes and one live one.
-struct Kept {
+struct CheckpointedHome {
     _scratch: TempDir,
     home: Home,
     tapes: Vec<TapeFile>,
@@ -425,7 +426,7 @@ struct Kept {
     checkpoint: Checkpoint,
 }
 
-fn kept() -> Kept {
+fn checkpointed() -> CheckpointedHome {
     let scratch = scratch();
     let home = home(&scratch);
     let tapes = rotated(&home);
@@ -434,10 +435,10 @@ fn kept() -> Kept {
     let made = Checkpoint::make(&home, 1).unwrap();
     let checkpoint = Checkpoint::parse(&serde_json::to_vec(&made).unwrap()).unwrap();
     assert_eq!(checkpoint, made);
-    Kept { _scratch: scratch, home, tapes, live, checkpoint }
+    CheckpointedHome { _scratch: scratch, home, tapes, live, checkpoint }
 }
 
-impl Kept {
+impl CheckpointedHome {
     fn change_since(&self, id: TapeId) -> TapeChange {
         let compared = self.checkpoint.compare(&self.home).unwrap();
         compared.tapes.iter().find(|tape| tape.tape == id).unwrap().change.clone()
@@ -450,13 +451,13 @@ impl Kept {
 
 #[test]
 fn changes_by_normal_use_after_a_checkpoint_are_fine() {
-    let mut kept = kept();
-    let live = kept.live.tape().unwrap();
-    assert!(kept.is_fine());
-    assert_eq!(kept.change_since(live), TapeChange::Same);
-    say(&mut kept.live, &["four"]).unwrap();
-    assert_eq!(kept.change_since(live), TapeChange::Grown { by: 1 });
-    let Kept { _scratch, home, tapes, live: recording, checkpoint } = kept;
+    let mut checkpointed = checkpointed();
+    let live = checkpointed.live.tape().unwrap();
+    assert!(checkpointed.is_fine());
+    assert_eq!(checkpointed.change_since(live), TapeChange::Same);
+    say(&mut checkpointed.live, &["four"]).unwrap();
+    assert_eq!(checkpointed.change_since(live), TapeChange::Grown { by: 1 });
+    let CheckpointedHome { _scratch, home, tapes, live: recording, checkpoint } = checkpointed;
     recording.finish(&end()).unwrap().unwrap();
     let mut other = recording_of(&home);
     say(&mut other, &["later"]).unwrap();
@@ -478,16 +479,16 @@ fn recording_of(home: &Home) -> Recording {
 #[test]
 fn a_checkpoint_names_the_change_of_each_tape() {
     let last = |tapes: &[TapeFile]| tapes.last().unwrap().clone();
-    let check = |what: &str, tamper: &dyn Fn(&Kept) -> TapeId, expected: TapeChange| {
-        let kept = kept();
-        let id = tamper(&kept);
-        assert_eq!(kept.change_since(id), expected, "{what}");
-        assert!(!kept.is_fine(), "{what}");
+    let check = |what: &str, tamper: &dyn Fn(&CheckpointedHome) -> TapeId, expected: TapeChange| {
+        let checkpointed = checkpointed();
+        let id = tamper(&checkpointed);
+        assert_eq!(checkpointed.change_since(id), expected, "{what}");
+        assert!(!checkpointed.is_fine(), "{what}");
     };
     for at in [0, 1, 2] {
-        let flip = |kept: &Kept| {
-            forge(&kept.home, &last(&kept.tapes), |_, entries| flip_a_byte(entries, at));
-            last(&kept.tapes).id
+        let flip = |checkpointed: &CheckpointedHome| {
+            forge(&checkpointed.home, &last(&checkpointed.tapes), |_, entries| flip_a_byte(entries, at));
+            last(&checkpointed.tapes).id
         };
         check(
             "a flipped byte in the last tape",
@@ -495,43 +496,45 @@ fn a_checkpoint_names_the_change_of_each_tape() {
             TapeChange::Changed { first: at as u64, last: at as u64 },
         );
     }
-    let rewritten = |kept: &Kept| {
+    let rewritten = |checkpointed: &CheckpointedHome| {
         // All tapes of the session are rewritten with consistent links, so only the checkpoint can reveal it.
-        for file in &kept.tapes {
-            forge(&kept.home, file, |header, entries| {
+        for file in &checkpointed.tapes {
+            forge(&checkpointed.home, file, |header, entries| {
                 header.links = Links::default();
                 flip_a_byte(entries, 1);
             });
         }
-        assert_eq!(problems(&kept.home), []);
-        kept.tapes[0].id
+        assert_eq!(problems(&checkpointed.home), []);
+        checkpointed.tapes[0].id
     };
     check("everything written anew", &rewritten, TapeChange::Changed { first: 1, last: 1 });
-    let cut = |kept: &Kept| {
-        forge(&kept.home, &last(&kept.tapes), |_, entries| entries.truncate(1));
-        last(&kept.tapes).id
+    let cut = |checkpointed: &CheckpointedHome| {
+        forge(&checkpointed.home, &last(&checkpointed.tapes), |_, entries| entries.truncate(1));
+        last(&checkpointed.tapes).id
     };
     check("the end of the newest tape cut off", &cut, TapeChange::Shortened { has: 1 });
-    let added = |kept: &Kept| {
-        forge(&kept.home, &last(&kept.tapes), |_, entries| entries.push(Owned::message("more")));
-        last(&kept.tapes).id
+    let added = |checkpointed: &CheckpointedHome| {
+        forge(&checkpointed.home, &last(&checkpointed.tapes), |_, entries| {
+            entries.push(Owned::message("more"))
+        });
+        last(&checkpointed.tapes).id
     };
     check("an entry more on a closed tape", &added, TapeChange::Added { by: 1 });
-    let gone = |kept: &Kept| {
-        std::fs::remove_file(&last(&kept.tapes).path).unwrap();
-        last(&kept.tapes).id
+    let gone = |checkpointed: &CheckpointedHome| {
+        std::fs::remove_file(&last(&checkpointed.tapes).path).unwrap();
+        last(&checkpointed.tapes).id
     };
     check("a tape that is gone", &gone, TapeChange::Missing);
-    let swapped = |kept: &Kept| {
-        std::fs::copy(&kept.tapes[1].path, &kept.tapes[2].path).unwrap();
-        kept.tapes[2].id
+    let swapped = |checkpointed: &CheckpointedHome| {
+        std::fs::copy(&checkpointed.tapes[1].path, &checkpointed.tapes[2].path).unwrap();
+        checkpointed.tapes[2].id
     };
-    let compared = kept();
+    let compared = checkpointed();
     let id = swapped(&compared);
     assert!(matches!(compared.change_since(id), TapeChange::Changed { first: 0, .. }));
-    let cut_live = |kept: &Kept| {
-        let id = kept.live.tape().unwrap();
-        let file = kept.home.list().unwrap().into_iter().find(|file| file.id == id).unwrap();
+    let cut_live = |checkpointed: &CheckpointedHome| {
+        let id = checkpointed.live.tape().unwrap();
+        let file = checkpointed.home.list().unwrap().into_iter().find(|file| file.id == id).unwrap();
         let length = std::fs::metadata(&file.path).unwrap().len();
         let open = std::fs::OpenOptions::new().write(true).open(&file.path).unwrap();
         open.set_len(length - 5).unwrap();
@@ -542,8 +545,8 @@ fn a_checkpoint_names_the_change_of_each_tape() {
 
 #[test]
 fn an_altered_checkpoint_is_refused() {
-    let kept = kept();
-    let text = serde_json::to_string(&kept.checkpoint).unwrap();
+    let checkpointed = checkpointed();
+    let text = serde_json::to_string(&checkpointed.checkpoint).unwrap();
     for (from, to) in [("\"mark_step\":1", "\"mark_step\":2"), ("\"sealed\":true", "\"sealed\":false")] {
         assert!(text.contains(from), "{text}");
         let error = Checkpoint::parse(text.replacen(from, to, 1).as_bytes()).unwrap_err();
@@ -578,7 +581,7 @@ pub(crate) fn put_back(path: &Path, whole: &[u8]) {
 }
 
 #[test]
-fn time_that_ran_backwards_is_reported() {
+fn a_clock_that_ran_backwards_is_reported() {
     const HOUR: u64 = 3600 * 1_000_000_000;
     let scratch = scratch();
     let home = home(&scratch);

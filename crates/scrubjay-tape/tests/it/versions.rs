@@ -65,8 +65,8 @@ fn other_files_are_refused_as_no_tape() {
     for content in [&b""[..], b"S", b"SCRUBJA", b"# notes\n", &[0; 4096], &[0xFF; 100_000], text.as_bytes()] {
         std::fs::write(&path, content).unwrap();
         let error = Tape::open(&path).unwrap_err();
-        let said = format!("{}: not a tape: the file does not begin as one", path.display());
-        assert_eq!(error.to_string(), said, "{} bytes", content.len());
+        let message = format!("{}: not a tape: the file does not begin as one", path.display());
+        assert_eq!(error.to_string(), message, "{} bytes", content.len());
     }
     for content in [&b"SCRUBJAY"[..], b"SCRUBJAY and nothing else that fits"] {
         std::fs::write(&path, content).unwrap();
@@ -104,14 +104,14 @@ fn a_header_accepts_long_texts_from_the_environment() {
     let entries = [Owned::message("m")];
     writer.append(entries.iter().map(Owned::written)).unwrap();
     let live = Tape::open(&path).unwrap();
-    let kept = live.header().unwrap().clone();
-    assert_eq!(writer.header(), &kept);
-    assert_eq!(kept.id, header.id);
-    assert!(kept.name.len() > 100 && header.name.starts_with(&kept.name), "{}", kept.name.len());
+    let accepted = live.header().unwrap().clone();
+    assert_eq!(writer.header(), &accepted);
+    assert_eq!(accepted.id, header.id);
+    assert!(accepted.name.len() > 100 && header.name.starts_with(&accepted.name), "{}", accepted.name.len());
     assert_eq!(read(&live), numbered(&entries));
     drop(writer);
     let sealed = Tape::open(&seal(&path).unwrap()).unwrap();
-    assert_eq!(sealed.header(), Some(&kept));
+    assert_eq!(sealed.header(), Some(&accepted));
     // A header of ordinary size is not changed.
     let ordinary = Header { name: "n".repeat(5_000), ..crate::fixture::header(2) };
     let (read, layout, version, _) = header::decode(&header::encode(&ordinary, Layout::Live)).unwrap();

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_of_every_kind() {
+    fn dates_of_every_format_are_parsed() {
         check("2025-06-15", "2025-06-15T00:00:00Z", "2025-06-15T23:59:59.999999Z");
         check("2025-06-15T14:32:00Z", "2025-06-15T14:32:00Z", "2025-06-15T14:32:00.000999Z");
         check("2025-06-15T14:32:00.123Z", "2025-06-15T14:32:00.123Z", "2025-06-15T14:32:00.123999Z");
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_only() {
+    fn only_whole_numbers_are_accepted() {
         let object = serde_json::json!({"a": 5, "b": 20.0, "c": 2.5, "d": "7", "e": 0, "f": 101, "g": 1e300});
         let mut arguments = Arguments::new(object.as_object().cloned().unwrap());
         let numbers: Vec<_> =

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_are_marked_where_most_of_them_are() {
+    fn the_snippet_is_taken_where_most_matches_are() {
         check("jwt", "t", "Added JWT tokens.", "Added **JWT** tokens.");
         check("auth*", "t", "src/authentication.ts", "src/**authentication**.ts");
         check("証", "t", "認証。", "認**証**。");

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_come_back_to_the_nanosecond() {
+    fn times_round_trip_to_the_nanosecond() {
         let at = 1_790_000_000_123_456_789;
         assert_eq!(parse(&iso(at)), Some(at));
         assert_eq!(parse("1970-01-02"), Some(86_400_000_000_000));

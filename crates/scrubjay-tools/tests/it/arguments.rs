@@ -64,7 +64,7 @@ async fn failed(client: &mut Client, tool: &str, arguments: Value) -> Value {
     let error = result["structuredContent"]["error"].take();
     let text = result["content"][0]["text"].as_str().unwrap();
     for member in ["code", "message", "hint", "recovery_hint"] {
-        assert!(error[member].as_str().is_some_and(|said| !said.is_empty()), "{member}: {error}");
+        assert!(error[member].as_str().is_some_and(|text| !text.is_empty()), "{member}: {error}");
     }
     assert_eq!(error["hint"], error["recovery_hint"]);
     assert!(text.contains(error["message"].as_str().unwrap()), "{text}");
@@ -75,9 +75,9 @@ async fn check(client: &mut Client, tool: &str, arguments: Value, expected: &[(&
     let error = failed(client, tool, arguments).await;
     assert_eq!(error["code"], "INVALID_ARGUMENT", "{error}");
     let problems = error["details"]["problems"].as_array().unwrap();
-    let told: Vec<(&str, &str)> =
+    let found: Vec<(&str, &str)> =
         problems.iter().map(|p| (p["path"].as_str().unwrap(), p["message"].as_str().unwrap())).collect();
-    assert_eq!(told, expected, "{tool}");
+    assert_eq!(found, expected, "{tool}");
 }
 
 #[tokio::test]

@@ -142,10 +142,10 @@ impl Client {
     /// Returns the next message.
     pub(crate) async fn receive(&mut self) -> Value {
         let line = timeout(ANSWER_TIMEOUT, self.lines.next_line()).await.expect("the server never answered");
-        serde_json::from_str(&line.unwrap().expect("the server hung up")).unwrap()
+        serde_json::from_str(&line.unwrap().expect("the server closed the connection")).unwrap()
     }
 
-    /// Hangs up and returns how the server ended. All its messages must have been read before.
+    /// Closes the connection and returns how the server ended. All its messages must have been read before.
     pub(crate) async fn close(mut self) -> Result<(), ServeError> {
         self.writer.shutdown().await.unwrap();
         let rest = timeout(ANSWER_TIMEOUT, self.lines.next_line()).await.expect("the server never hung up");

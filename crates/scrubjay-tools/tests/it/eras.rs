@@ -53,7 +53,7 @@ async fn initialize_echoes_a_known_version_and_offers_the_newest_otherwise() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_modern_client_need_not_discover() {
+async fn a_modern_client_may_skip_discover() {
     let mut client = Client::connect(Era::Modern);
     assert_echoes(&mut client).await;
     client.close().await.unwrap();
@@ -103,7 +103,7 @@ async fn a_modern_conversation_refuses_requests_without_context() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_before_initialize_is_refused_and_survived() {
+async fn a_request_before_initialize_is_refused_without_ending_the_connection() {
     let mut client = Client::connect(Era::Legacy);
     assert_eq!(code(&client.ask("tools/list", json!({})).await), INVALID_PARAMS);
     assert_eq!(code(&client.ask("server/discover", json!({})).await), INVALID_PARAMS);

@@ -1,4 +1,4 @@
-//! The toolsets as a client meets them: raw JSON lines over an in-memory duplex, in both eras.
+//! The toolsets as a client uses them: raw JSON lines over an in-memory duplex, in both eras.
 
 #![expect(clippy::unwrap_used, reason = "clippy excuses unwraps in test functions but not in what they call")]
 

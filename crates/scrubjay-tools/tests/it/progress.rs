@@ -1,4 +1,4 @@
-//! The `progress` toolset as a client meets it, with a scripted model.
+//! The `progress` toolset as a client uses it, with a scripted model.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -118,15 +118,15 @@ async fn an_entry_is_logged_found_and_summarised() {
     let content = "Created POST /api/users endpoint with validation. Added bcrypt for password hashing.";
     let arguments = json!({"projectId": "mobile-app", "title": title, "content": content,
         "tags": ["api", "users"]});
-    let (said, logged) = client.done("log_progress", arguments).await;
+    let (answer_text, logged) = client.done("log_progress", arguments).await;
     let id = text(&logged["id"]);
-    assert_eq!(said, format!("Logged: {title} (ID: {id}) in project mobile-app"));
+    assert_eq!(answer_text, format!("Logged: {title} (ID: {id}) in project mobile-app"));
     let keys: Vec<&String> = logged.as_object().unwrap().keys().collect();
     assert_eq!(keys, ["createdAt", "id", "projectId", "title"]);
 
     let search = json!({"projectId": "mobile-app", "query": "REGIST", "startDate": "2025-06-01T00:00:00Z",
         "limit": 5});
-    let (said, found) = client.done("search_logs", search).await;
+    let (answer_text, found) = client.done("search_logs", search).await;
     let created = text(&logged["createdAt"]);
     let session = text(&found["entries"][0]["sessionId"]).to_owned();
     let entry = json!({"id": id, "title": title, "createdAt": created, "tags": ["api", "users"],
@@ -137,18 +137,21 @@ async fn an_entry_is_logged_found_and_summarised() {
         assert_eq!(client.done("search_logs", of_session).await.1["total"], 1, "{name}");
     }
     let day = &created[..10];
-    assert_eq!(said, format!("Found 1 entry matching 'REGIST' in mobile-app:\n1. {id} - {title} ({day})"));
+    assert_eq!(
+        answer_text,
+        format!("Found 1 entry matching 'REGIST' in mobile-app:\n1. {id} - {title} ({day})")
+    );
 
     let wanted = json!({"projectId": "mobile-app", "id": id});
     for source in ["model", "cache", "cache"] {
-        let (said, told) = client.done("get_context", wanted.clone()).await;
+        let (answer_text, data) = client.done("get_context", wanted.clone()).await;
         assert_eq!(
-            told,
+            data,
             json!({"id": id, "projectId": "mobile-app", "title": title, "createdAt": created,
                 "summary": "Created POST /api/users. Tests pass.", "summarySource": source,
                 "tags": ["api", "users"]})
         );
-        assert_eq!(said, "Created POST /api/users. Tests pass.");
+        assert_eq!(answer_text, "Created POST /api/users. Tests pass.");
     }
     let full = json!({"projectId": "mobile-app", "id": id, "includeFull": true});
     assert_eq!(client.done("get_context", full).await.1["content"], content);
@@ -164,7 +167,7 @@ async fn an_entry_is_logged_found_and_summarised() {
 }
 
 #[tokio::test]
-async fn the_tools_are_what_the_contract_says() {
+async fn the_tools_match_their_contract() {
     let (_home, _shared, mut client) = begin(None).await;
     let answer = client.ask("tools/list", json!({})).await;
     let tools = answer["result"]["tools"].as_array().unwrap();
@@ -277,9 +280,9 @@ async fn texts_of_the_greatest_length_are_stored_verbatim() {
         json!({"projectId": name, "title": name, "content": content, "tags": tags, "agentId": name});
     let (_, logged) = client.done("log_progress", arguments).await;
     let wanted = json!({"projectId": name, "id": logged["id"], "includeFull": true});
-    let (_, told) = client.done("get_context", wanted).await;
+    let (_, data) = client.done("get_context", wanted).await;
     assert_eq!(
-        (&told["title"], &told["content"], &told["tags"]),
+        (&data["title"], &data["content"], &data["tags"]),
         (&json!(name), &json!(content), &json!(tags))
     );
     for query in [name.as_str(), "% _ \"", "🚀ש", "\\ "] {
@@ -287,8 +290,8 @@ async fn texts_of_the_greatest_length_are_stored_verbatim() {
         assert_eq!(client.done("search_logs", search).await.1["total"], 1, "{query}");
     }
     let search = json!({"projectId": name, "query": "שלום drop", "match": "fulltext"});
-    let (said, found) = client.done("search_logs", search).await;
-    assert!(text(&found["entries"][0]["snippet"]).contains("**DROP** TABLE"), "{said}");
+    let (answer_text, found) = client.done("search_logs", search).await;
+    assert!(text(&found["entries"][0]["snippet"]).contains("**DROP** TABLE"), "{answer_text}");
 }
 
 #[tokio::test]
@@ -326,18 +329,18 @@ async fn without_a_usable_answer_the_summary_is_the_content_and_is_not_stored() 
         let (home, _shared, mut client) = begin(Some(config)).await;
         let id = client.log("p", "t", &content).await;
         let wanted = json!({"projectId": "p", "id": id});
-        let (_, told) = client.done("get_context", wanted.clone()).await;
-        assert_eq!((&told["summarySource"], &told["summary"]), (&json!("fallback"), &json!(content[..500])));
+        let (_, data) = client.done("get_context", wanted.clone()).await;
+        assert_eq!((&data["summarySource"], &data["summary"]), (&json!("fallback"), &json!(content[..500])));
         if timeout != never {
-            let (_, told) = client.done("get_context", wanted).await;
-            assert_eq!((&told["summarySource"], &told["summary"]), (&json!("model"), &json!("All is well.")));
+            let (_, data) = client.done("get_context", wanted).await;
+            assert_eq!((&data["summarySource"], &data["summary"]), (&json!("model"), &json!("All is well.")));
         }
         keyless(home.path());
     }
     let (_home, _shared, mut client) = begin(Some(LlmConfig::default())).await;
     let id = client.log("p", "t", &content).await;
-    let (_, told) = client.done("get_context", json!({"projectId": "p", "id": id})).await;
-    assert_eq!(told["summarySource"], "fallback");
+    let (_, data) = client.done("get_context", json!({"projectId": "p", "id": id})).await;
+    assert_eq!(data["summarySource"], "fallback");
 }
 
 /// The key of the model's API is written to no file.
@@ -356,13 +359,13 @@ fn keyless(home: &Path) {
 }
 
 #[tokio::test]
-async fn a_rate_limit_is_waited_out() {
+async fn a_rate_limited_summary_is_retried() {
     let soon = ScriptedAnswer::status(429, "slow down").header("retry-after-ms", "5");
     let model = ScriptedEndpoint::answering([soon, ScriptedAnswer::text("Now.")]).await;
     let (_home, _shared, mut client) = begin(asking(&model)).await;
     let id = client.log("p", "t", "c").await;
-    let (_, told) = client.done("get_context", json!({"projectId": "p", "id": id})).await;
-    assert_eq!((&told["summarySource"], model.asked().len()), (&json!("model"), 2));
+    let (_, data) = client.done("get_context", json!({"projectId": "p", "id": id})).await;
+    assert_eq!((&data["summarySource"], model.asked().len()), (&json!("model"), 2));
 }
 
 /// Many callers at once, in two processes, cause one request to the model.
@@ -400,33 +403,33 @@ async fn several_entries_come_as_a_digest_with_citations() {
     let one = client.log("p", "First thing", &"long content. ".repeat(100)).await;
     let two = client.log("p", "Second thing", "short content").await;
     let wanted = json!({"projectId": "p", "id": "", "startDate": "2001-01-01"});
-    let (said, told) = client.done("get_context", wanted.clone()).await;
+    let (answer_text, data) = client.done("get_context", wanted.clone()).await;
     let digest = format!("Did it all [{two}][{one}]. Then rested [x].");
-    assert_eq!((text(&told["summary"]), &told["citations"]), (digest.as_str(), &json!([two, one])));
-    assert_eq!((&told["summarySource"], &told["title"]), (&json!("model"), &json!("Digest of 2 entries")));
+    assert_eq!((text(&data["summary"]), &data["citations"]), (digest.as_str(), &json!([two, one])));
+    assert_eq!((&data["summarySource"], &data["title"]), (&json!("model"), &json!("Digest of 2 entries")));
     assert_eq!(
-        (&told["entries"][0]["detail"], &told["entries"][1]["detail"]),
+        (&data["entries"][0]["detail"], &data["entries"][1]["detail"]),
         (&json!("full"), &json!("full"))
     );
-    assert!(said.starts_with(&digest) && said.contains("First thing"), "{said}");
+    assert!(answer_text.starts_with(&digest) && answer_text.contains("First thing"), "{answer_text}");
     assert_eq!(client.done("get_context", wanted.clone()).await.1["summarySource"], "cache");
     assert_eq!(model.asked().len(), 1);
 
-    // Another entry, another digest.
+    // One more entry makes another digest.
     let three = client.log("p", "Third thing", "c").await;
-    let (_, told) = client.done("get_context", wanted).await;
-    assert_eq!((&told["citations"], model.asked().len()), (&json!([three, two]), 2));
+    let (_, data) = client.done("get_context", wanted).await;
+    assert_eq!((&data["citations"], model.asked().len()), (&json!([three, two]), 2));
 
     let some = json!({"projectId": "p", "ids": [one, two], "maxTokens": 180});
-    let (_, told) = client.done("get_context", some).await;
+    let (_, data) = client.done("get_context", some).await;
     assert_eq!(
-        (&told["entries"][0]["detail"], &told["entries"][1]["detail"]),
+        (&data["entries"][0]["detail"], &data["entries"][1]["detail"]),
         (&json!("summary"), &json!("full")),
-        "{told}"
+        "{data}"
     );
     let few = json!({"projectId": "p", "ids": [one, two], "maxTokens": 20});
-    let (_, told) = client.done("get_context", few).await;
-    assert_eq!((&told["omitted"], &told["entries"][0]["detail"]), (&json!(1), &json!("title")));
+    let (_, data) = client.done("get_context", few).await;
+    assert_eq!((&data["omitted"], &data["entries"][0]["detail"]), (&json!(1), &json!("title")));
 }
 
 #[tokio::test]
@@ -438,13 +441,13 @@ async fn a_digest_without_a_model_lists_titles() {
         let two = client.log("p", "Second", "c").await;
         for _ in 0..2 {
             let wanted = json!({"projectId": "p", "ids": [one, two, one]});
-            let (_, told) = client.done("get_context", wanted).await;
+            let (_, data) = client.done("get_context", wanted).await;
             let listed = format!("- First [{one}]\n- Second [{two}]");
             assert_eq!(
-                (&told["summarySource"], text(&told["summary"])),
+                (&data["summarySource"], text(&data["summary"])),
                 (&json!("fallback"), listed.as_str())
             );
         }
-        assert_eq!(model.asked().len(), 2, "what is not the model's is not kept");
+        assert_eq!(model.asked().len(), 2, "a fallback summary must not be stored");
     }
 }

@@ -1,4 +1,4 @@
-//! The `recorder` toolset as a client meets it: what `file_op` does with deceptive paths.
+//! The `recorder` toolset as a client uses it: what `file_op` does with deceptive paths.
 
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::client::{Client, Era};
 
-/// A workspace with a neighbour that must never be touched, and a client that may change files in it.
+/// A workspace next to a directory that must never be changed, and a client that may change files in it.
 struct Lab {
     scratch: TempDir,
     client: Client,
@@ -85,7 +85,7 @@ async fn timeline(ledger: &Ledger, session: &str) -> Vec<Event> {
         .unwrap()
 }
 
-/// Puts things that are no regular files into the workspace; returns their names.
+/// Creates special files in the workspace; returns their names.
 fn put_odd_things(lab: &Lab) -> Vec<&'static str> {
     let mut odd = vec!["pipe", "socket", "src"];
     mknodat(CWD, lab.disk("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
@@ -137,8 +137,9 @@ async fn forbidden_changes_are_refused_and_recorded() {
             assert!(error["recovery_hint"].as_str().is_some_and(|hint| !hint.is_empty()), "{error}");
             events.push(error["details"]["event_id"].as_i64().unwrap());
         }
-        let told = timeline(&lab.ledger().await, session.as_str().unwrap()).await;
-        let refusals: Vec<_> = told.iter().filter(|event| event.kind == EventKind::FileRefused).collect();
+        let timeline_events = timeline(&lab.ledger().await, session.as_str().unwrap()).await;
+        let refusals: Vec<_> =
+            timeline_events.iter().filter(|event| event.kind == EventKind::FileRefused).collect();
         assert_eq!(
             refusals.iter().map(|event| event.id).collect::<Vec<_>>(),
             events,
@@ -155,7 +156,7 @@ async fn forbidden_changes_are_refused_and_recorded() {
     }
 }
 
-/// On a file system that tells them apart, names that look alike are files of their own.
+/// On a file system that distinguishes them, names that look alike are different files.
 #[tokio::test]
 async fn names_that_look_alike_are_two_files() {
     let mut lab = Lab::new(Era::Legacy).await;
@@ -185,7 +186,7 @@ async fn names_that_look_alike_are_two_files() {
 }
 
 #[tokio::test]
-async fn an_absolute_path_within_is_the_relative_one() {
+async fn an_absolute_path_in_the_workspace_equals_its_relative_path() {
     let mut lab = Lab::new(Era::Modern).await;
     let absolute = lab.disk("src/a.txt");
     let made = lab.done(json!({ "path": absolute, "action": "create", "content": "one\n" })).await;

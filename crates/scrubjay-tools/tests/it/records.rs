@@ -1,4 +1,4 @@
-//! The records toolset as agents meet it: several clients at once on one data directory.
+//! The records toolset as agents use it: several clients at once on one data directory.
 
 mod activation;
 mod errors;

@@ -1,4 +1,4 @@
-//! Contents, limits and settled changes as a client of the `recorder` toolset meets them.
+//! Contents, limits and settled changes as a client of the `recorder` toolset sees them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ async fn client(shared: Arc<Shared>, era: Era) -> Client {
     client
 }
 
-/// Calls a tool that must do it; returns its data.
+/// Calls a tool that must succeed; returns its data.
 async fn done(client: &mut Client, tool: &str, arguments: Value) -> Value {
     let mut answer = client.call(tool, arguments).await;
     assert_ne!(answer["isError"], json!(true), "{answer}");
@@ -83,16 +83,16 @@ async fn an_event_links_to_the_contents_before_and_after_it() {
 
         // The same through the tool, for hosts without resources.
         let wanted = json!({ "path": "src/a b.txt", "revision": change["revision"], "side": "before" });
-        let told = done(&mut client, "get_evolution", wanted).await;
-        assert_eq!((&told["content"], &told["hash"]), (&json!("was there\n"), &made["before_hash"]));
+        let answer = done(&mut client, "get_evolution", wanted).await;
+        assert_eq!((&answer["content"], &answer["hash"]), (&json!("was there\n"), &made["before_hash"]));
         let bytes = json!({ "path": "b.bin", "action": "create", "content": "AP8K", "encoding": "base64" });
         done(&mut client, "file_op", bytes).await;
         let page = done(&mut client, "get_evolution", json!({ "path": "b.bin" })).await;
         let blob = resource(&mut client, &page["revisions"][0]["uri"]).await;
         assert_eq!(BASE64_STANDARD.decode(blob["blob"].as_str().unwrap()).unwrap(), [0, 255, 10]);
         let wanted = json!({ "path": "b.bin", "revision": page["revisions"][0]["id"] });
-        let told = done(&mut client, "get_evolution", wanted).await;
-        assert_eq!((&told["encoding"], &told["content"]), (&json!("base64"), &json!("AP8K")));
+        let answer = done(&mut client, "get_evolution", wanted).await;
+        assert_eq!((&answer["encoding"], &answer["content"]), (&json!("base64"), &json!("AP8K")));
 
         let wrong = json!({ "path": "b.bin", "revision": change["revision"] });
         assert_eq!(failed(&mut client, "get_evolution", wrong).await["code"], "REVISION_NOT_FOUND");
@@ -142,12 +142,12 @@ async fn no_answer_is_longer_than_asked_for() {
     let session = done(&mut client, "list_sessions", json!({})).await["sessions"][0]["id"].clone();
     let uri = |rest: &str| json!(format!("scrubjay://sessions/{}/{rest}", session.as_str().unwrap()));
     for view in ["timeline", "story", "evolution/long.txt"] {
-        let told = resource(&mut client, &uri(view)).await;
-        assert!(bytes(&told) < 4 * 8000 + 4000, "{view}: {}", bytes(&told));
-        let told = resource(&mut client, &uri(&format!("{view}?max_tokens=1000"))).await;
-        assert!(bytes(&told) < 4 * 1000 + 4000, "{view}: {}", bytes(&told));
+        let answer = resource(&mut client, &uri(view)).await;
+        assert!(bytes(&answer) < 4 * 8000 + 4000, "{view}: {}", bytes(&answer));
+        let answer = resource(&mut client, &uri(&format!("{view}?max_tokens=1000"))).await;
+        assert!(bytes(&answer) < 4 * 1000 + 4000, "{view}: {}", bytes(&answer));
     }
-    // What was cut can be read whole: at its address, or part by part.
+    // A text that was cut can be read in full: at its address, or part by part.
     let page = done(&mut client, "get_evolution", json!({ "path": "long.txt" })).await;
     let cut = &page["revisions"][0];
     assert!(cut["cut"].as_str().unwrap().contains(cut["uri"].as_str().unwrap()), "{}", cut["cut"]);
@@ -224,8 +224,8 @@ async fn open_changes_are_settled_at_the_start_and_before_views_are_read() {
     let started = shared(home.path(), "ws");
     let mut first = client(started, Era::Legacy).await;
     let note = json!({ "type": "note", "description": "about to create a" });
-    let said = done(&mut first, "audit_event", note).await;
-    let (session, event) = (said["session_id"].clone(), said["event_id"].as_i64().unwrap());
+    let noted = done(&mut first, "audit_event", note).await;
+    let (session, event) = (noted["session_id"].clone(), noted["event_id"].as_i64().unwrap());
     leave_open(home.path(), "ws", event, "a", b"a").await;
     std::fs::write(home.path().join("ws/a"), "a").unwrap();
     // Another process starts: what the first one left is settled before anyone changes a file.
@@ -238,7 +238,7 @@ async fn open_changes_are_settled_at_the_start_and_before_views_are_read() {
         revision::pending(&mut read, root.to_str().unwrap(), None).await.unwrap().len()
     };
     assert_eq!(open().await, 0);
-    // One that is left open while it runs is settled by whoever reads.
+    // A change that is left open while the server runs is settled before a view is read.
     leave_open(home.path(), "ws", event, "b", b"b").await;
     assert_eq!(open().await, 1);
     let mut reader = client(next, Era::Legacy).await;

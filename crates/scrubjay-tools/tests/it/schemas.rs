@@ -172,8 +172,8 @@ async fn null_is_accepted_for_every_optional_argument() {
             }
             let answer = client.ask("tools/call", json!({ "name": tool["name"], "arguments": nulls })).await;
             // The tool may refuse the values, but not because of their types.
-            let said = answer.to_string();
-            assert!(!said.contains("invalid type"), "{}: {nulls}: {said}", tool["name"]);
+            let text = answer.to_string();
+            assert!(!text.contains("invalid type"), "{}: {nulls}: {text}", tool["name"]);
         }
     }
 }

@@ -65,11 +65,11 @@ async fn a_narrative_is_requested_once_for_each_state_of_a_step() {
     assert_eq!(chapter(&story)["decisions"][0]["text"], "Only jays count.");
     assert!(model.asked()[0].last_text().contains("created seen.txt"));
     let again = client.call("get_story", json!({ "session_id": id })).await;
-    assert_eq!((chapter(&again), model.asked().len()), (chapter(&story), 1), "what was told is kept");
+    assert_eq!((chapter(&again), model.asked().len()), (chapter(&story), 1), "the narrative is stored");
     client.call("audit_event", json!({ "type": "note", "description": "A fourth came." })).await;
-    let told =
+    let shown =
         client.ask("resources/read", json!({ "uri": format!("scrubjay://sessions/{id}/story") })).await;
-    let text = told["result"]["contents"][0]["text"].as_str().unwrap();
+    let text = shown["result"]["contents"][0]["text"].as_str().unwrap();
     assert!(text.contains("They were told.") && text.contains("A fourth came."), "{text}");
 }
 
@@ -114,13 +114,13 @@ async fn a_subscriber_of_a_timeline_is_notified_of_changes() {
     let id = work(&mut follower).await;
     let uri = format!("scrubjay://sessions/{id}/timeline");
     follower.ask("resources/subscribe", json!({ "uri": uri })).await;
-    // Stands for another process: it has opened the ledger by itself.
+    // Acts as another process: it opened the ledger by itself.
     let mut other = client(home.path(), Era::Legacy, None).await;
     let note = json!({ "type": "note", "description": "from elsewhere", "session_id": id });
     other.call("audit_event", note).await;
-    let heard = follower.receive().await;
-    assert_eq!(heard["method"], "notifications/resources/updated");
-    assert_eq!(heard["params"]["uri"], uri);
+    let received = follower.receive().await;
+    assert_eq!(received["method"], "notifications/resources/updated");
+    assert_eq!(received["params"]["uri"], uri);
 }
 
 #[tokio::test]
@@ -135,9 +135,9 @@ async fn a_modern_client_is_notified_of_changes_and_new_sessions() {
     let mut other = client(home.path(), Era::Legacy, None).await;
     let note = json!({ "type": "note", "description": "from elsewhere", "session_id": id });
     other.call("audit_event", note).await;
-    let heard = follower.receive().await;
+    let received = follower.receive().await;
     assert_eq!(
-        (&heard["method"], &heard["params"]["uri"]),
+        (&received["method"], &received["params"]["uri"]),
         (&json!("notifications/resources/updated"), &json!(uri))
     );
     other.call("record_session_start", json!({ "title": "Another" })).await;

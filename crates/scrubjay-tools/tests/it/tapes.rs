@@ -1,4 +1,4 @@
-//! The `tapes` toolset as a client meets it: tapes in its data directory, and questions about them.
+//! The `tapes` toolset as a client uses it: tapes in its data directory, and questions about them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ impl Lab {
         self.client.ask("tools/call", params).await["result"].take()
     }
 
-    /// Asks what must be answered; returns the data.
+    /// Makes a call that must succeed; returns the data.
     async fn done(&mut self, tool: &str, arguments: Value) -> Value {
         let mut result = self.ask(tool, arguments.clone(), None).await;
         assert_ne!(result["isError"], json!(true), "{arguments}: {result}");
@@ -98,7 +98,7 @@ impl Lab {
         result["structuredContent"].take()
     }
 
-    /// Asks what must be refused; returns the error.
+    /// Makes a call that must be refused; returns the error.
     async fn refused(&mut self, tool: &str, arguments: Value) -> Value {
         let mut result = self.ask(tool, arguments.clone(), None).await;
         assert_eq!(result["isError"], json!(true), "{arguments}: {result}");
@@ -168,7 +168,7 @@ async fn recorded_messages_are_found() {
         assert_eq!((&hit["error_code"], &hit["response_time_ms"]), (&json!(-32000), &json!(1000.0)));
         assert!(hit["snippet"].as_str().unwrap().contains("«connection refused»"), "{hit}");
         assert_eq!(found["facets"]["tools"][0], json!({ "value": "read_file", "count": 1 }));
-        // The same, said at length.
+        // The same with all arguments given.
         let at_length = json!({
             "tools": ["read_*"], "has_errors": true, "min_response_time_ms": 500, "text": ["connection refused"],
             "param_filters": [{ "field": "arguments.path", "test": "contains", "value": "NOPE" }],
@@ -178,7 +178,7 @@ async fn recorded_messages_are_found() {
         // What is recorded meanwhile is found by the next call.
         lab.record(2, "s2", &conversation());
         assert_eq!(lab.done("search_tapes", json!({ "query": "refused" })).await["total"], 2);
-        // Searches are on tape too, and are not what anybody looks for, unless they say so.
+        // Searches are on tape too, and are left out unless they are asked for.
         let searches =
             lab.done("search_tapes", json!({ "query": "refused", "tools": ["search_tapes"] })).await;
         assert_eq!(searches["total"], 2);
@@ -220,7 +220,7 @@ async fn an_analysis_describes_its_tape() {
     assert!(shown["performance_profile"][0]["max_ms"].as_f64().unwrap() >= 1000.0, "{shown}");
     assert_eq!(lab.done("analyze_tape", json!({ "tape": &first[..5] })).await["tape"], json!(first));
     assert_eq!(lab.done("analyze_tape", json!({ "session_id": "s1" })).await["tape"], json!(first));
-    // Left out, it is the caller's own tape, or the newest of its session if the gateway names no tape.
+    // The default is the caller's own tape, or the newest of its session if the gateway names no tape.
     assert_eq!(lab.done("analyze_tape", json!({})).await["tape"], json!(second));
     let own = lab.ask("analyze_tape", json!({}), Some(&first)).await;
     assert_eq!(own["structuredContent"]["tape"], json!(first));
@@ -250,7 +250,7 @@ async fn an_analysis_has_a_limit() {
 #[tokio::test]
 async fn calls_that_cannot_be_answered_are_refused_with_a_code() {
     let mut lab = Lab::new(Era::Legacy).await;
-    for (tool, arguments, code, told) in [
+    for (tool, arguments, code, message) in [
         ("search_tapes", json!({ "query": "x tol:y" }), "INVALID_QUERY", "tol:"),
         ("search_tapes", json!({ "from": "never" }), "INVALID_TIME", "never"),
         ("search_tapes", json!({ "message_types": ["x"] }), "INVALID_ARGUMENT", "x"),
@@ -261,7 +261,7 @@ async fn calls_that_cannot_be_answered_are_refused_with_a_code() {
     ] {
         let error = lab.refused(tool, arguments).await;
         assert_eq!(error["code"], code, "{error}");
-        assert!(error["message"].as_str().unwrap().contains(told), "{error}");
+        assert!(error["message"].as_str().unwrap().contains(message), "{error}");
     }
     let error = lab.refused("search_tapes", json!({ "query": "größe tol:y z" })).await;
     assert_eq!(error["details"], json!({ "part": "tol:y", "from": 8, "to": 13 }));

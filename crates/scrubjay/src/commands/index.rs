@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_shows_how_much_of_the_tapes_is_read() {
+    fn the_progress_bar_shows_the_share_of_read_tapes() {
         let shown = |bytes, bytes_total| bar(Progress { entries: 7, bytes, bytes_total });
         assert_eq!(
             shown(25_000_000, 100_000_000),

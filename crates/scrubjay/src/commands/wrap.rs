@@ -435,7 +435,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_message_size_has_the_bounds_of_the_configuration() {
+    fn the_message_size_option_has_the_bounds_of_the_configuration() {
         assert_eq!(parse_message_size("1KiB").unwrap(), 1 << 10);
         assert_eq!(parse_message_size("1GiB").unwrap(), 1 << 30);
         assert!(parse_message_size("1023").is_err() && parse_message_size("1025MiB").is_err());

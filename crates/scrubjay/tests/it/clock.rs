@@ -13,7 +13,7 @@ struct Ran {
     stderr: String,
 }
 
-/// Runs a command whose wall clock is wrong by this much; the monotonic clock is right, as when somebody sets the time.
+/// Runs a command whose wall clock is wrong by this much; the monotonic clock is right, as after a change of the time.
 fn run_at(lab: &Lab, offset: &str, arguments: &[&str]) -> Ran {
     let mut command = Command::new(SCRUBJAY);
     command.arg("--data").arg(lab.data()).args(arguments).env_remove("SCRUBJAY_DATA");
@@ -36,7 +36,7 @@ fn record_at(lab: &Lab, offset: &str, config: &str) -> String {
 
 fn record(wrap: &Wrap) -> String {
     let mut wrapped = wrap.start();
-    wrapped.say("{\"jsonrpc\":\"2.0\",\"method\":\"m\"}");
+    wrapped.send_line("{\"jsonrpc\":\"2.0\",\"method\":\"m\"}");
     wrapped.line();
     wrapped.close_stdin();
     assert_eq!(wrapped.exit_code(), 0);
@@ -62,30 +62,30 @@ fn a_clock_ten_years_ahead_removes_nothing() {
     record_five(&lab);
     let (before, config) = (lab.tape_ids(), config(&lab, "30d"));
     for _ in 0..2 {
-        let told = record_at(&lab, "+3650d", &config);
-        assert!(told.contains("no old tapes were removed") && told.contains("--trust-clock"), "{told}");
+        let output = record_at(&lab, "+3650d", &config);
+        assert!(output.contains("no old tapes were removed") && output.contains("--trust-clock"), "{output}");
     }
     assert!(lab.tape_ids().is_superset(&before), "{before:?}, {:?}", lab.tape_ids());
     let rm = ["tape", "rm", "--older-than", "30d", "--yes"];
-    let told = run_at(&lab, "+3650d", &rm);
-    assert_eq!((told.code, told.stdout.as_slice()), (1, &b""[..]));
+    let output = run_at(&lab, "+3650d", &rm);
+    assert_eq!((output.code, output.stdout.as_slice()), (1, &b""[..]));
     assert!(
-        told.stderr.contains("nothing was removed") && told.stderr.contains("--trust-clock"),
+        output.stderr.contains("nothing was removed") && output.stderr.contains("--trust-clock"),
         "{}",
-        told.stderr
+        output.stderr
     );
     assert!(lab.tape_ids().is_superset(&before));
     // With the right clock nothing is in doubt.
-    let told = String::from_utf8(lab.run_well(&rm)).unwrap();
-    assert!(told.contains("nothing to remove"), "{told}");
+    let output = String::from_utf8(lab.run_ok(&rm)).unwrap();
+    assert!(output.contains("nothing to remove"), "{output}");
     // The user confirms that the clock is right.
-    let told = run_at(&lab, "+3650d", &[&rm[..], &["--trust-clock"]].concat());
-    assert_eq!(told.code, 0, "{}", told.stderr);
+    let output = run_at(&lab, "+3650d", &[&rm[..], &["--trust-clock"]].concat());
+    assert_eq!(output.code, 0, "{}", output.stderr);
     assert!(lab.tape_ids().is_disjoint(&before));
 }
 
 #[test]
-fn what_is_old_is_still_removed() {
+fn old_tapes_are_removed_with_a_correct_clock() {
     let lab = Lab::new();
     let config = config(&lab, "1s");
     record_five(&lab);
@@ -103,7 +103,7 @@ fn what_is_old_is_still_removed() {
 /// A machine whose clock lost its battery: recordings made before the clock was set are younger than their times say.
 #[test]
 #[ignore = "needs faketime"]
-fn what_was_recorded_while_the_clock_was_behind_stays() {
+fn tapes_recorded_with_a_late_clock_are_kept() {
     let lab = Lab::new();
     let config = config(&lab, "30d");
     let ordinary = || {
@@ -116,32 +116,32 @@ fn what_was_recorded_while_the_clock_was_behind_stays() {
     let behind: BTreeSet<String> = lab.tape_ids().difference(&before).cloned().collect();
     assert_eq!(behind.len(), 1);
     ordinary();
-    assert!(lab.tape_ids().is_superset(&behind), "it is a moment old");
-    let told = String::from_utf8(lab.run_well(&["doctor"])).unwrap();
-    assert!(told.contains("the clock was behind when 1 tape began"), "{told}");
-    let told = String::from_utf8(lab.run_well(&["tape", "verify"])).unwrap();
-    assert!(told.contains(" days behind when it began"), "{told}");
+    assert!(lab.tape_ids().is_superset(&behind), "it was recorded just now");
+    let output = String::from_utf8(lab.run_ok(&["doctor"])).unwrap();
+    assert!(output.contains("the clock was behind when 1 tape began"), "{output}");
+    let output = String::from_utf8(lab.run_ok(&["tape", "verify"])).unwrap();
+    assert!(output.contains(" days behind when it began"), "{output}");
     let rm = ["tape", "rm", "--older-than", "30d", "--yes"];
-    let told = String::from_utf8(lab.run_well(&rm)).unwrap();
-    assert!(told.contains("left: 1 tape") && told.contains("nothing to remove"), "{told}");
+    let output = String::from_utf8(lab.run_ok(&rm)).unwrap();
+    assert!(output.contains("left: 1 tape") && output.contains("nothing to remove"), "{output}");
     assert!(lab.tape_ids().is_superset(&behind));
-    lab.run_well(&[&rm[..], &["--trust-clock"]].concat());
+    lab.run_ok(&[&rm[..], &["--trust-clock"]].concat());
     assert!(lab.tape_ids().is_disjoint(&behind), "the user confirmed that its times are right");
     assert!(lab.tape_ids().is_superset(&before));
 }
 
 #[test]
 #[ignore = "needs faketime"]
-fn a_clock_that_went_back_is_told() {
+fn doctor_reports_a_clock_that_went_back() {
     let lab = Lab::new();
     record_five(&lab);
-    let told = run_at(&lab, "-2d", &["doctor", "--json"]);
-    let found: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
-    assert_eq!((told.code, &found["well"]), (1, &serde_json::Value::Bool(false)));
-    let told = found.to_string();
+    let output = run_at(&lab, "-2d", &["doctor", "--json"]);
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.code, &found["well"]), (1, &serde_json::Value::Bool(false)));
+    let output = found.to_string();
     assert!(
-        told.contains("time ran backwards") && told.contains("5 tapes with times in the future"),
-        "{told}"
+        output.contains("time ran backwards") && output.contains("5 tapes with times in the future"),
+        "{output}"
     );
 }
 
@@ -157,31 +157,31 @@ fn record_while_set(lab: &Lab, offsets: [&str; 3]) {
     let mut wrapped = lab.wrap(&["cat"]).after(&export).start();
     for offset in offsets {
         set(offset);
-        wrapped.say("{\"jsonrpc\":\"2.0\",\"method\":\"m\"}");
+        wrapped.send_line("{\"jsonrpc\":\"2.0\",\"method\":\"m\"}");
         wrapped.line();
     }
-    assert!(told_of_time(lab).contains(RAN_BACK), "{offsets:?}, being recorded");
+    assert!(doctor_output(lab).contains(RAN_BACK), "{offsets:?}, being recorded");
     assert_eq!(wrapped.leave(), 0);
 }
 
 const RAN_BACK: &str = "time ran backwards on 1 tape";
 
-fn told_of_time(lab: &Lab) -> String {
+fn doctor_output(lab: &Lab) -> String {
     String::from_utf8(lab.run(&["doctor"]).stdout).unwrap()
 }
 
 #[test]
 #[ignore = "needs faketime"]
-fn time_that_ran_back_and_came_again_is_told() {
+fn time_that_ran_backwards_during_a_recording_is_reported() {
     for offsets in [["+0", "-3d", "+0"], ["+0", "+2d", "+0"], ["+0", "-10s", "+0"]] {
         let lab = Lab::new();
         record_while_set(&lab, offsets);
-        let told = told_of_time(&lab);
-        assert!(told.contains(RAN_BACK), "{offsets:?}: {told}");
-        let told = String::from_utf8(lab.run_well(&["tape", "verify"])).unwrap();
-        assert!(told.contains("time ran backwards by"), "{offsets:?}: {told}");
+        let output = doctor_output(&lab);
+        assert!(output.contains(RAN_BACK), "{offsets:?}: {output}");
+        let output = String::from_utf8(lab.run_ok(&["tape", "verify"])).unwrap();
+        assert!(output.contains("time ran backwards by"), "{offsets:?}: {output}");
     }
     let lab = Lab::new();
     record_five(&lab);
-    assert!(!told_of_time(&lab).contains("backwards"));
+    assert!(!doctor_output(&lab).contains("backwards"));
 }

@@ -36,7 +36,7 @@ fn tool_names(serving: &mut Running, id: u64) -> Vec<String> {
 }
 
 #[test]
-fn a_file_names_several_backends_and_a_wrong_one_harms_nobody() {
+fn a_backend_that_cannot_start_does_not_affect_the_others() {
     let lab = Lab::new();
     let bad = json!({ "id": "bad", "type": "stdio", "command": "/nonexistent" });
     std::fs::write(lab.file("c.yaml"), json!({ "backends": [sample("a"), sample("b"), bad] }).to_string())
@@ -58,7 +58,7 @@ fn a_file_names_several_backends_and_a_wrong_one_harms_nobody() {
 }
 
 #[test]
-fn a_client_brings_its_own_backends_and_hears_of_every_mistake() {
+fn a_client_can_bring_backends_and_gets_every_mistake_reported() {
     let lab = Lab::new();
     let mut serving = lab.start(&["serve"]);
     let wrong = json!({ "logLevel": "loud", "backends": [{ "id": "b b", "type": "stdio" }] });
@@ -74,7 +74,7 @@ fn a_client_brings_its_own_backends_and_hears_of_every_mistake() {
 }
 
 #[test]
-fn a_project_starts_nothing_until_its_owner_trusts_it() {
+fn a_project_file_starts_nothing_until_it_is_trusted() {
     let lab = Lab::new();
     let project = tempfile::tempdir().unwrap();
     let mark = lab.file("started");
@@ -99,7 +99,7 @@ fn a_project_starts_nothing_until_its_owner_trusts_it() {
     let mut content = std::fs::read(&file).unwrap();
     content.push(b' ');
     std::fs::write(&file, content).unwrap();
-    assert!(!started(&lab), "one more byte makes it another file");
+    assert!(!started(&lab), "a changed file is not trusted");
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn connections_of_one_conversation_are_one_session() {
         command.arg("--data").arg(lab.data()).args(["wrap", "--name", name, "--", "cat"]);
         command.env("CLAUDE_CODE_SESSION_ID", conversation).env_remove("SCRUBJAY_DATA");
         let mut wrapped = Running::start(&mut command);
-        wrapped.say(r#"{"jsonrpc":"2.0","method":"notifications/hello"}"#);
+        wrapped.send_line(r#"{"jsonrpc":"2.0","method":"notifications/hello"}"#);
         wrapped.close_stdin();
         assert_eq!(wrapped.exit_code(), 0);
     }

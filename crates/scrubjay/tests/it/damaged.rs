@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::harness::{Chance, Lab};
+use crate::harness::Lab;
+use crate::random::Random;
 
 const ALTERATIONS: u32 = 80;
 
@@ -24,43 +25,43 @@ fn look_at_everything(lab: &Lab, what: &str) {
         &["tape", "export", "--format", "native"],
         &["tape", "follow", "latest"],
     ] {
-        let told = lab.run(arguments);
-        assert!(matches!(told.code, 0 | 1), "{what}: {arguments:?}: {}", told.stderr);
-        assert!(!told.stderr.contains("panicked"), "{what}: {arguments:?}: {}", told.stderr);
+        let output = lab.run(arguments);
+        assert!(matches!(output.code, 0 | 1), "{what}: {arguments:?}: {}", output.stderr);
+        assert!(!output.stderr.contains("panicked"), "{what}: {arguments:?}: {}", output.stderr);
     }
 }
 
 fn is_sound(lab: &Lab, what: &str) -> bool {
-    let told = lab.run(&["tape", "verify", "--json"]);
-    assert_eq!(told.stderr, "", "{what}");
-    let checked: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+    let output = lab.run(&["tape", "verify", "--json"]);
+    assert_eq!(output.stderr, "", "{what}");
+    let checked: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let sound = checked[0]["sound"] == true;
-    assert_eq!(told.code, i32::from(!sound), "{what}");
+    assert_eq!(output.code, i32::from(!sound), "{what}");
     sound
 }
 
 /// Makes lines that do not compress, so that most of the file is entries, in several blocks.
-fn lines(chance: &mut Chance) -> Vec<u8> {
+fn lines(random: &mut Random) -> Vec<u8> {
     let mut lines = Vec::new();
     for number in 0..100 {
         let noise: String =
-            (0..3000).map(|_| char::from(b'a' + u8::try_from(chance.below(26)).unwrap())).collect();
+            (0..3000).map(|_| char::from(b'a' + u8::try_from(random.below(26)).unwrap())).collect();
         lines.extend(format!("{{\"jsonrpc\":\"2.0\",\"id\":{number},\"method\":\"{noise}\"}}\n").bytes());
     }
     lines
 }
 
 #[test]
-fn any_altered_byte_of_a_sealed_tape_is_noticed() {
+fn any_altered_byte_of_a_sealed_tape_is_detected() {
     let lab = Lab::new();
-    let mut chance = Chance::new();
-    lab.record("n", &lines(&mut chance));
+    let mut random = Random::from_environment();
+    lab.record("n", &lines(&mut random));
     let file = tape_file(&lab);
     let whole = std::fs::read(&file).unwrap();
     assert!(is_sound(&lab, "whole"));
     for number in 0..ALTERATIONS {
-        let at = usize::try_from(chance.below(whole.len() as u64)).unwrap();
-        let bit = 1 << chance.below(8);
+        let at = random.below(whole.len());
+        let bit = 1 << random.below(8);
         let mut altered = whole.clone();
         altered[at] ^= bit;
         std::fs::write(&file, altered).unwrap();
@@ -79,20 +80,20 @@ fn any_altered_byte_of_a_sealed_tape_is_noticed() {
 }
 
 #[test]
-fn the_rest_of_a_damaged_tape_can_be_had() {
+fn the_intact_entries_of_a_damaged_tape_are_exported() {
     let lab = Lab::new();
-    lab.record("n", &lines(&mut Chance::new()));
+    lab.record("n", &lines(&mut Random::from_environment()));
     let before = lab.only_tape().entries.len();
     let file = tape_file(&lab);
     let mut bytes = std::fs::read(&file).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle..middle + 100].fill(0);
     std::fs::write(&file, bytes).unwrap();
-    let told = lab.run(&["tape", "verify"]);
-    let words = String::from_utf8(told.stdout).unwrap();
-    assert!(told.code == 1 && words.contains("DAMAGED") && words.contains("entry"), "{words}");
-    let told = lab.run(&["tape", "export"]);
-    assert!(told.code == 1 && told.stderr.contains("left out"), "{}", told.stderr);
-    let left = told.stdout.split(|byte| *byte == b'\n').count() - 2;
+    let output = lab.run(&["tape", "verify"]);
+    let words = String::from_utf8(output.stdout).unwrap();
+    assert!(output.code == 1 && words.contains("DAMAGED") && words.contains("entry"), "{words}");
+    let output = lab.run(&["tape", "export"]);
+    assert!(output.code == 1 && output.stderr.contains("left out"), "{}", output.stderr);
+    let left = output.stdout.split(|byte| *byte == b'\n').count() - 2;
     assert!(left > before / 4 && left < before, "{left} of {before} entries are left");
 }

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use scrubjay_tape::clock;
 use serde_json::{Value, json};
 
-use crate::harness::{DOWN, Lab, Recorded, Running, UP, kill, wait_for};
+use crate::harness::{DOWN, ExportedTape, Lab, Running, UP, kill, wait_for};
 
 /// The most bytes that a pipe holds after it was enlarged.
 const PIPE_BYTES_MAX: usize = 256 * 1024;
@@ -18,14 +18,14 @@ const STEPS: usize = 4000;
 pub(crate) const STOPPED: &str = "recorder stopped";
 
 /// Counts the messages of one direction between client and gateway: those without a mark, and those with one.
-pub(crate) fn counted(tape: &Recorded, direction: &str, holds: &str) -> (usize, usize) {
+pub(crate) fn counted(tape: &ExportedTape, direction: &str, holds: &str) -> (usize, usize) {
     let of_client = tape.messages(direction).filter(|entry| entry.json["via"].is_null());
     let wanted = of_client.filter(|entry| entry.payload.windows(holds.len()).any(|w| w == holds.as_bytes()));
     let (marked, unmarked): (Vec<_>, Vec<_>) = wanted.partition(|entry| !entry.json["undelivered"].is_null());
     (marked.len(), unmarked.len())
 }
 
-pub(crate) fn why_marked(tape: &Recorded) -> Vec<String> {
+pub(crate) fn why_marked(tape: &ExportedTape) -> Vec<String> {
     let mut why: Vec<String> = tape
         .of_kind("message")
         .filter_map(|entry| entry.json["undelivered"].as_str().map(str::to_owned))
@@ -73,14 +73,14 @@ fn words(command: &[String]) -> Vec<&str> {
 }
 
 #[test]
-fn a_recorder_that_is_stopped_while_its_client_pauses_marks_what_it_did_not_write() {
+fn messages_that_a_stopped_recorder_did_not_write_are_marked() {
     let lab = Lab::new();
     let mut wrapped = lab.wrap(&words(&talker(20_000))).start();
-    wrapped.hears = false;
+    wrapped.reads_stdout = false;
     await_held_up(&lab);
     kill(wrapped.pid(), Signal::TERM);
     wrapped.wait();
-    wrapped.hears = true;
+    wrapped.reads_stdout = true;
     let received = whole_lines(&wrapped.rest());
     wrapped.mark().await_gone();
     let tape = lab.only_tape();
@@ -95,11 +95,11 @@ fn a_recorder_that_is_stopped_while_its_client_pauses_marks_what_it_did_not_writ
 }
 
 #[test]
-fn a_client_that_leaves_in_the_middle_is_not_said_to_have_heard_the_rest() {
+fn messages_after_the_client_left_are_marked_undelivered() {
     let lab = Lab::new();
     let mut wrapped = lab.wrap(&words(&talker(20_000))).start();
-    let received = whole_lines(wrapped.heard(500_000));
-    wrapped.hears = false;
+    let received = whole_lines(wrapped.await_output(500_000));
+    wrapped.reads_stdout = false;
     await_held_up(&lab);
     wrapped.close_stdout();
     wrapped.close_stdin();
@@ -114,7 +114,7 @@ fn a_client_that_leaves_in_the_middle_is_not_said_to_have_heard_the_rest() {
 }
 
 #[test]
-fn a_server_that_dies_with_lines_unread_is_not_said_to_have_heard_them() {
+fn messages_that_a_server_did_not_read_before_it_exited_are_marked() {
     let lab = Lab::new();
     let (unread, line) = (lab.file("unread"), format!("{{\"p\":\"{}\"}}\n", "x".repeat(1000)));
     // Reads a little, waits until nothing more arrives, prints how much it leaves unread, and ends.
@@ -135,7 +135,7 @@ fn a_server_that_dies_with_lines_unread_is_not_said_to_have_heard_them() {
 }
 
 #[test]
-fn what_an_unreachable_server_was_to_hear_is_marked() {
+fn messages_to_an_unreachable_server_are_marked() {
     let lab = Lab::new();
     let mut wrapped = lab.start(&["wrap", "--url", "http://127.0.0.1:9/mcp"]);
     let asked = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
@@ -184,33 +184,33 @@ impl Counting {
             meta["io.modelcontextprotocol/clientCapabilities"] = json!({});
         }
         let request = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
-        self.gateway.say(&request.to_string());
+        self.gateway.send_line(&request.to_string());
     }
 
-    fn tape(&self) -> Recorded {
+    fn tape(&self) -> ExportedTape {
         conversation(&self.lab)
     }
 }
 
 /// Returns the tape of the one client's conversation.
-pub(crate) fn conversation(lab: &Lab) -> Recorded {
+pub(crate) fn conversation(lab: &Lab) -> ExportedTape {
     let tapes = lab.tapes();
     let mut all = tapes.iter().map(|tape| lab.export(tape["id"].as_str().expect("an id")));
-    let calls = |tape: &Recorded| {
+    let calls = |tape: &ExportedTape| {
         tape.messages(UP).any(|entry| entry.json["via"].is_null() && entry.json["method"] == "tools/call")
     };
     all.find(calls).expect("a conversation")
 }
 
 #[test]
-fn a_client_that_pauses_and_reads_on_loses_nothing() {
+fn a_client_that_pauses_gets_every_message() {
     for era in ["legacy", "modern"] {
         let mut counting = Counting::start(era);
-        counting.gateway.hears = false;
+        counting.gateway.reads_stdout = false;
         counting.call(1, "count", &json!({ "steps": STEPS, "bytes": 100 }));
         // More than all buffers hold, so the server is blocked.
         await_recorded(&counting.lab, 150_000);
-        counting.gateway.hears = true;
+        counting.gateway.reads_stdout = true;
         let mut received = 0;
         loop {
             let message = counting.gateway.message();
@@ -227,14 +227,14 @@ fn a_client_that_pauses_and_reads_on_loses_nothing() {
 }
 
 #[test]
-fn what_belongs_to_no_call_reaches_a_client_that_pauses_and_reads_on() {
+fn a_client_that_pauses_gets_notifications_without_a_call() {
     // More than the pipe, one write and the stream hold; the rest waits in the gateway.
     const MESSAGES: usize = 700;
     let mut counting = Counting::start("legacy");
-    counting.gateway.hears = false;
+    counting.gateway.reads_stdout = false;
     counting.call(1, "log", &json!({ "text": "x".repeat(180), "times": MESSAGES }));
     await_held_up(&counting.lab);
-    counting.gateway.hears = true;
+    counting.gateway.reads_stdout = true;
     let mut received = 0;
     while received < MESSAGES {
         received += usize::from(counting.gateway.message()["method"] == "notifications/message");
@@ -246,18 +246,18 @@ fn what_belongs_to_no_call_reaches_a_client_that_pauses_and_reads_on() {
 }
 
 #[test]
-fn a_gateway_that_is_stopped_while_its_client_pauses_marks_what_it_did_not_write() {
+fn messages_that_a_stopped_gateway_did_not_write_are_marked() {
     for era in ["legacy", "modern"] {
         let mut counting = Counting::start(era);
-        counting.gateway.hears = false;
+        counting.gateway.reads_stdout = false;
         counting.call(1, "count", &json!({ "steps": STEPS, "bytes": 1000 }));
         await_recorded(&counting.lab, 400_000);
         kill(counting.gateway.pid(), Signal::TERM);
         counting.gateway.wait();
-        counting.gateway.hears = true;
-        let heard = counting.gateway.rest();
-        let heard: Vec<&[u8]> = heard.split_inclusive(|byte| *byte == b'\n').collect();
-        let received = heard.iter().filter(|line| line.ends_with(b"\n")).count();
+        counting.gateway.reads_stdout = true;
+        let output = counting.gateway.rest();
+        let lines: Vec<&[u8]> = output.split_inclusive(|byte| *byte == b'\n').collect();
+        let received = lines.iter().filter(|line| line.ends_with(b"\n")).count();
         let tape = counting.tape();
         let (marked, unmarked) = counted(&tape, DOWN, "notifications/progress");
         assert_eq!(unmarked, received, "{era}: {marked} are marked");
@@ -268,21 +268,20 @@ fn a_gateway_that_is_stopped_while_its_client_pauses_marks_what_it_did_not_write
 }
 
 /// Reads a tape with marks in text and in JSON.
-fn shown(lab: &Lab, tape: &Recorded, marked: usize) {
+fn shown(lab: &Lab, tape: &ExportedTape, marked: usize) {
     let of = |why: Option<&str>| {
         let all = tape.of_kind("message").filter_map(|entry| entry.json["undelivered"].as_str());
-        all.filter(|told| why.is_none_or(|why| *told == why)).count()
+        all.filter(|noted| why.is_none_or(|why| *noted == why)).count()
     };
     let all = of(None);
-    let text = String::from_utf8(lab.run_well(&["tape", "show", &tape.id()])).expect("text");
+    let text = String::from_utf8(lab.run_ok(&["tape", "show", &tape.id()])).expect("text");
     let why = format!("undelivered: {STOPPED}");
     let rows = text.lines().filter(|line| line.contains("notice") && line.contains(&why));
     assert_eq!(rows.count(), marked);
     assert!(text.contains(&format!("; {all} undelivered")), "{}", text.lines().last().unwrap_or_default());
     let first = tape.of_kind("message").find(|entry| !entry.json["undelivered"].is_null()).expect("one");
     let number = first.json["entry"].to_string();
-    let one =
-        String::from_utf8(lab.run_well(&["tape", "show", &tape.id(), "--entry", &number])).expect("text");
+    let one = String::from_utf8(lab.run_ok(&["tape", "show", &tape.id(), "--entry", &number])).expect("text");
     assert!(one.contains(&format!("delivered  no: {STOPPED}")), "{one}");
     let stats = lab.json(&["tape", "stats", &tape.id(), "--json"]);
     assert_eq!(stats["undelivered"], all, "{stats}");
@@ -298,10 +297,10 @@ fn shown(lab: &Lab, tape: &Recorded, marked: usize) {
         "--json",
     ]);
     let hits = found["hits"].as_array().expect("hits");
-    let told = hits.iter().filter(|hit| hit["undelivered"] == STOPPED).count();
-    assert!(told > 0, "{found}");
+    let marked_hits = hits.iter().filter(|hit| hit["undelivered"] == STOPPED).count();
+    assert!(marked_hits > 0, "{found}");
     // It survives being exported and imported.
-    let exported = lab.run_well(&["tape", "export", &tape.id(), "--format", "jsonl"]);
+    let exported = lab.run_ok(&["tape", "export", &tape.id(), "--format", "jsonl"]);
     let why = format!(r#""undelivered":"{STOPPED}""#);
     assert_eq!(String::from_utf8_lossy(&exported).matches(&why).count(), of(Some(STOPPED)));
 }

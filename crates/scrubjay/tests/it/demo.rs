@@ -3,9 +3,9 @@
 use crate::harness::{Lab, text};
 
 #[test]
-fn it_shows_every_conversation() {
+fn the_demo_shows_every_conversation() {
     let lab = Lab::new();
-    let told = String::from_utf8(lab.run_well(&["demo"])).unwrap();
+    let output = String::from_utf8(lab.run_ok(&["demo"])).unwrap();
     for wanted in [
         "2025-11-25",
         "2026-07-28",
@@ -37,20 +37,20 @@ fn it_shows_every_conversation() {
         "12 conversations, ",
         "not listed: 6 of backends (--all)",
     ] {
-        assert!(told.contains(wanted), "no {wanted} in {told}");
+        assert!(output.contains(wanted), "no {wanted} in {output}");
     }
-    assert_eq!(told.matches("recorded as tape").count(), 9, "{told}");
+    assert_eq!(output.matches("recorded as tape").count(), 9, "{output}");
 }
 
 #[test]
-fn its_tapes_are_there_to_look_at() {
+fn the_tapes_of_the_demo_can_be_read() {
     let lab = Lab::new();
-    let told = lab.json(&["demo", "--json"]);
+    let output = lab.json(&["demo", "--json"]);
     // Four wrapped servers; a client of the gateway and the leg to a toolset, then another client; the agent's
     // client and the legs to four toolsets; the client that searches and the leg to one toolset; two agents of one
     // gateway, once as `wrap` recorded them and once as the gateway did.
-    assert_eq!(told["tapes"].as_array().map(Vec::len), Some(18), "{told}");
-    let lab = lab.with_data(text(&told["data"]).into());
+    assert_eq!(output["tapes"].as_array().map(Vec::len), Some(18), "{output}");
+    let lab = lab.with_data(text(&output["data"]).into());
     assert_eq!(lab.verify().len(), 18);
     let listed = lab.json(&["tape", "ls", "--json"]);
     let listed = listed.as_array().expect("a list");

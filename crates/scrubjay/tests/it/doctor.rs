@@ -9,11 +9,11 @@ use crate::harness::{Lab, text};
 
 /// Runs `scrubjay doctor`; returns the exit code and the findings.
 fn ask(lab: &Lab, more: &[&str]) -> (i32, Vec<Value>) {
-    let told = lab.run(&[&["doctor", "--json"], more].concat());
+    let output = lab.run(&[&["doctor", "--json"], more].concat());
     let found: Value =
-        serde_json::from_slice(&told.stdout).unwrap_or_else(|e| panic!("{e}: {}", told.stderr));
-    assert_eq!(found["well"] == true, told.code == 0);
-    (told.code, found["findings"].as_array().unwrap().clone())
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", output.stderr));
+    assert_eq!(found["well"] == true, output.code == 0);
+    (output.code, found["findings"].as_array().unwrap().clone())
 }
 
 /// Checks that exactly one finding is wrong, and that it says what to do.
@@ -30,26 +30,26 @@ fn set_mode(path: &Path, mode: u32) {
 }
 
 #[test]
-fn what_is_well_is_well() {
+fn a_sound_installation_has_no_finding() {
     let lab = Lab::new();
     let (code, found) = ask(&lab, &[]);
     assert_eq!(code, 0, "{found:?}");
-    assert!(!lab.data().exists(), "it only looks");
+    assert!(!lab.data().exists(), "doctor creates no data directory");
     lab.record("n", b"{\"jsonrpc\":\"2.0\",\"method\":\"m\"}\n");
-    lab.run_well(&["tape", "search", "m"]);
-    lab.run_well(&["session", "ls"]);
+    lab.run_ok(&["tape", "search", "m"]);
+    lab.run_ok(&["session", "ls"]);
     let (code, found) = ask(&lab, &[]);
     assert_eq!(code, 0, "{found:?}");
     let checks: Vec<&str> = found.iter().map(|one| text(&one["check"])).collect();
     for check in ["configuration", "data directory", "disk space", "ledger", "index", "tapes", "clock"] {
         assert!(checks.contains(&check), "{check}: {checks:?}");
     }
-    let shown = String::from_utf8(lab.run_well(&["doctor"])).unwrap();
+    let shown = String::from_utf8(lab.run_ok(&["doctor"])).unwrap();
     assert!(shown.contains("ok     tapes: 1 tape, 0 of them being recorded"), "{shown}");
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn each_problem_is_reported_with_a_fix() {
     let lab = Lab::new();
     lab.record("n", b"{\"jsonrpc\":\"2.0\",\"method\":\"m\"}\n");
     let tapes = lab.data().join("tapes");

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::harness::{Lab, SCRUBJAY};
 
 #[test]
-fn every_example_can_be_used() {
+fn every_example_configuration_is_valid() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let lab = Lab::new();
     // One of them names a file with tokens in the same directory.
@@ -22,8 +22,8 @@ fn every_example_can_be_used() {
         let mut show = Command::new(SCRUBJAY);
         show.arg("--data").arg(lab.data()).args(["--config", &file, "--json", "config", "show"]);
         let shown = show.env("TICKETS_TOKEN", "t").env("DATABASE_PASSWORD", "p").output().unwrap();
-        let told = String::from_utf8_lossy(&shown.stderr);
-        assert!(shown.status.success() && told.is_empty(), "{name}: {told}");
+        let stderr = String::from_utf8_lossy(&shown.stderr);
+        assert!(shown.status.success() && stderr.is_empty(), "{name}: {stderr}");
         assert!(String::from_utf8_lossy(&shown.stdout).contains(&name), "{name} sets nothing");
         count += 1;
     }

@@ -21,7 +21,7 @@ fn is_whole_walk() -> bool {
     std::env::var_os("SCRUBJAY_FAULTS_ALL").is_some()
 }
 
-/// Runs `story` for n = 1, 2, …, and lets the nth call of one kind fail. `story` tells whether it made n such calls.
+/// Runs `story` for n = 1, 2, …, and lets the nth call of one kind fail. `story` returns whether it made n such calls.
 ///
 /// A sample takes the first calls, then every call at growing distances, each time with another error.
 fn walk(kind: Kind, texts: &'static str, story: impl FnMut(&Fault) -> bool) -> u32 {
@@ -35,7 +35,7 @@ fn walk_by(
     next: impl Fn(u32) -> u32,
     mut story: impl FnMut(&Fault) -> bool,
 ) -> u32 {
-    let mut struck = 0;
+    let mut failed_calls = 0;
     let mut left = 1;
     loop {
         let mut faults = Vec::new();
@@ -48,15 +48,15 @@ fn walk_by(
         if kind == Kind::Write && (is_whole_walk() || left % 2 == 1) {
             faults.extend([(Mode::Short, 0), (Mode::ShortThenFails, ERRORS[1])]);
         }
-        let mut came_so_far = false;
+        let mut call_failed = false;
         for (mode, error) in faults {
             if story(&Fault { kind, mode, error, left, texts }) {
-                came_so_far = true;
-                struck += 1;
+                call_failed = true;
+                failed_calls += 1;
             }
         }
-        if !came_so_far {
-            return struck;
+        if !call_failed {
+            return failed_calls;
         }
         left = if is_whole_walk() { left + 1 } else { next(left) };
     }

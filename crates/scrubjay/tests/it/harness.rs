@@ -1,6 +1,5 @@
 //! What the tests share: running the binary, talking through it, and reading what it left on disk.
 
-mod chance;
 mod lab;
 mod processes;
 mod running;
@@ -8,8 +7,7 @@ mod wrapped;
 
 use std::time::{Duration, Instant};
 
-pub(crate) use chance::Chance;
-pub(crate) use lab::{CommandOutput, DOWN, Entry, Lab, Recorded, UP, text};
+pub(crate) use lab::{CommandOutput, DOWN, Entry, ExportedTape, Lab, UP, text};
 pub(crate) use processes::{Process, kill, tree_of};
 pub(crate) use running::{Running, request};
 pub(crate) use wrapped::{Wrap, Wrapped, standing_alone};
@@ -29,7 +27,7 @@ pub(crate) fn repository() -> std::path::PathBuf {
 }
 
 /// The longest wait on a busy machine. Code that works is far below it.
-const PATIENCE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(30);
 
 /// How long to pause between two checks of a condition that sends no event.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
@@ -40,7 +38,7 @@ pub(crate) struct Deadline(Instant);
 
 impl Deadline {
     pub(crate) fn new() -> Self {
-        Self::within(PATIENCE)
+        Self::within(DEADLINE)
     }
 
     pub(crate) fn within(time: Duration) -> Self {

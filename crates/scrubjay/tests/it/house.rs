@@ -45,7 +45,7 @@ fn rows<'a>(manual: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
 }
 
 #[test]
-fn each_question_of_a_newcomer_is_answered_by_files_and_a_search_that_finds() {
+fn the_ten_questions_name_existing_files_and_working_searches() {
     let manual = read("CONTRIBUTING.md");
     let rows = rows(&manual, "\n## Ten questions\n");
     assert_eq!(rows.len(), 10);
@@ -90,7 +90,7 @@ fn worked_examples_change_files_that_are_there_and_create_others() {
 }
 
 #[test]
-fn the_map_names_files_that_are_there() {
+fn the_map_names_existing_files() {
     let all = sources("crates").into_iter().chain(sources("benches")).chain(sources("tests"));
     let all: Vec<String> = all.filter(|path| path.contains("/src/") || path.starts_with("tests/")).collect();
     let map = read("ARCHITECTURE.md");
@@ -99,11 +99,11 @@ fn the_map_names_files_that_are_there() {
     let missing: Vec<&str> = named
         .filter(|name| !all.iter().any(|path| format!("/{path}").ends_with(&format!("/{name}"))))
         .collect();
-    assert!(missing.is_empty(), "ARCHITECTURE.md names what is not there: {missing:?}");
+    assert!(missing.is_empty(), "ARCHITECTURE.md names missing files: {missing:?}");
 }
 
 #[test]
-fn a_test_that_is_ignored_says_what_it_needs() {
+fn every_ignored_test_names_what_it_needs() {
     // Split in two, so that the search does not find this line.
     let attribute = Regex::new(concat!("#", r#"\[ignore(?: = "([^"]*)")?\]"#)).unwrap();
     let name = Regex::new(r"\bfn ([$\w]+)").unwrap();
@@ -159,27 +159,27 @@ fn workspace() -> Vec<Crate> {
 }
 
 #[test]
-fn crates_use_what_the_map_draws_and_only_what_stands_below_them() {
+fn crates_depend_on_each_other_as_the_map_says() {
     let map = read("ARCHITECTURE.md");
-    let drawn = map.split("```text\n").nth(1).expect("the drawing").split("\n```").next().unwrap();
-    let drawn: Vec<Vec<&str>> = drawn.lines().map(|line| line.split_whitespace().collect()).collect();
+    let listed = map.split("```text\n").nth(1).expect("the list of crates").split("\n```").next().unwrap();
+    let listed: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
     let workspace = workspace();
     let names: Vec<&str> = workspace.iter().map(|found| found.name.as_str()).collect();
     for found in workspace.iter().filter(|found| found.name != "scrubjay-bench") {
-        let row = drawn.iter().position(|row| row[0] == found.name);
-        let row = row.unwrap_or_else(|| panic!("ARCHITECTURE.md does not draw {}", found.name));
+        let row = listed.iter().position(|row| row[0] == found.name);
+        let row = row.unwrap_or_else(|| panic!("ARCHITECTURE.md does not list {}", found.name));
         let used = found.dependencies.iter().filter(|name| names.contains(&name.as_str()));
         let mut used: Vec<&str> = used.map(|name| name.trim_start_matches("scrubjay-")).collect();
-        let mut expected = drawn[row][1..].to_vec();
+        let mut expected = listed[row][1..].to_vec();
         used.sort_unstable();
         expected.sort_unstable();
-        assert_eq!(used, expected, "what {} uses, and what ARCHITECTURE.md draws", found.name);
+        assert_eq!(used, expected, "the dependencies of {} and those in ARCHITECTURE.md", found.name);
         for name in used {
-            let below = drawn[row + 1..].iter().any(|row| row[0].trim_start_matches("scrubjay-") == name);
-            assert!(below, "{} uses {name}, which does not stand below it", found.name);
+            let below = listed[row + 1..].iter().any(|row| row[0].trim_start_matches("scrubjay-") == name);
+            assert!(below, "{} uses {name}, which is not below it in the list", found.name);
         }
     }
-    assert_eq!(drawn.len() + 1, workspace.len(), "ARCHITECTURE.md draws a crate that is not there");
+    assert_eq!(listed.len() + 1, workspace.len(), "ARCHITECTURE.md lists a crate that does not exist");
 }
 
 #[test]

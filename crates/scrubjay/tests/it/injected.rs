@@ -3,7 +3,7 @@
 use rustix::process::Pid;
 use serde_json::json;
 
-use crate::harness::{DOWN, Entry, Lab, Recorded, Running, UP, Wrapped};
+use crate::harness::{DOWN, Entry, ExportedTape, Lab, Running, UP, Wrapped};
 use crate::needs::strace;
 
 /// All system calls with which a worker changes the disk or forwards a message.
@@ -41,25 +41,25 @@ pub(crate) fn inject_into(process: Pid, calls: &[&str], what: &[&str]) -> Runnin
         command.args(["-e", &format!("inject={injection}")]);
     }
     let mut tracer = Running::start(&mut command);
-    let told = tracer.complaint("attach");
-    assert!(told.contains("attached"), "strace may not trace: {told}");
+    let output = tracer.await_stderr("attach");
+    assert!(output.contains("attached"), "strace may not trace: {output}");
     tracer
 }
 
 /// Sends a few lines to `tee`, small ones, large ones and two at once; returns what came back.
 fn converse(wrapped: &mut Wrapped) -> Vec<u8> {
     let large = "L".repeat(70_000);
-    let mut heard = Vec::new();
-    for said in ["one", "two\ntwo and a half", &large, "four"] {
-        wrapped.say(said);
-        for _ in said.lines() {
+    let mut received = Vec::new();
+    for sent in ["one", "two\ntwo and a half", &large, "four"] {
+        wrapped.send_line(sent);
+        for _ in sent.lines() {
             let Some(line) = wrapped.line() else { break };
-            heard.extend(line.bytes().chain([b'\n']));
+            received.extend(line.bytes().chain([b'\n']));
         }
     }
     wrapped.close_stdin();
-    heard.extend(wrapped.rest());
-    heard
+    received.extend(wrapped.rest());
+    received
 }
 
 /// Kills the worker as it enters its `number`th call of one kind; returns whether it made that many calls.
@@ -83,10 +83,13 @@ fn kill_at(call: &str, number: u32) -> bool {
     };
     let tape = read();
     let wire = |direction| tape.as_ref().map(|tape| tape.wire(direction)).unwrap_or_default();
-    assert!(wire(UP).starts_with(&lab.read("log")), "{call} {number}: the server heard more than is on tape");
+    assert!(
+        wire(UP).starts_with(&lab.read("log")),
+        "{call} {number}: the server received more than is on tape"
+    );
     assert!(
         wire(DOWN).starts_with(&client_received),
-        "{call} {number}: the client heard more than is on tape"
+        "{call} {number}: the client received more than is on tape"
     );
     lab.verify();
     lab.start_again();
@@ -98,7 +101,7 @@ fn kill_at(call: &str, number: u32) -> bool {
 
 #[test]
 #[ignore = "needs strace"]
-fn the_worker_is_killed_at_every_call() {
+fn a_worker_killed_at_any_call_loses_nothing() {
     let mut calls = 0;
     for call in CHANGES {
         for number in 1.. {
@@ -131,11 +134,11 @@ fn check_failure(options: &[&str], injections: &[&str], why: &str) -> u64 {
             refused += 1;
         }
     }
-    wrapped.complaint("recording works again");
+    wrapped.await_stderr("recording works again");
     assert_eq!(wrapped.leave(), 0);
     lab.verify();
     // After a failed sync the recording continues on another tape.
-    let recorded: Vec<Recorded> = lab.tape_ids().iter().map(|id| lab.export(id)).collect();
+    let recorded: Vec<ExportedTape> = lab.tape_ids().iter().map(|id| lab.export(id)).collect();
     let mut missing = 0;
     for gap in recorded.iter().flat_map(|tape| tape.of_kind("gap")).map(Entry::facts) {
         missing += gap["messages"].as_u64().unwrap();
@@ -154,7 +157,7 @@ fn check_failure(options: &[&str], injections: &[&str], why: &str) -> u64 {
 
 #[test]
 #[ignore = "needs strace"]
-fn a_write_fails() {
+fn a_failed_write_refuses_only_its_message() {
     // The first sync is for the tape's header, each later one for a request or an answer.
     assert_eq!(check_failure(&[], &["pwrite64:error=EIO:when=1"], "Input/output error"), 1);
     for number in 1..=6 {
@@ -167,14 +170,14 @@ fn a_write_fails() {
 
 #[test]
 #[ignore = "needs strace"]
-fn even_the_clearing_up_fails() {
+fn a_failed_write_and_a_failed_truncation_refuse_one_message() {
     let failures = ["pwritev:error=EIO:when=3", "ftruncate:error=EIO:when=1"];
     assert_eq!(check_failure(&[], &failures, "Input/output error"), 1);
 }
 
 #[test]
 #[ignore = "needs strace"]
-fn a_sync_fails() {
+fn a_failed_sync_refuses_messages_with_its_reason() {
     // The first call of each thread that syncs; there may be more than one such thread.
     let refused =
         check_failure(&["--durability", "power"], &["fdatasync:error=EIO:when=1"], "Input/output error");

@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
-use crate::harness::{Chance, DOWN, Lab, Recorded, UP, Wrapped, kill};
+use crate::harness::{DOWN, ExportedTape, Lab, UP, Wrapped, kill};
+use crate::random::Random;
 
 /// How many recorders are killed on one data directory. A kill may also interrupt the sealing of earlier tapes.
 const ROUNDS: u64 = 10;
 const DIRECTORIES: u64 = 11;
 const WARDEN_ROUNDS: u64 = 12;
 /// The longest time that a worker runs under load before it is killed.
-const LIFE_US_MAX: u64 = 15_000;
+const LIFE_US_MAX: usize = 15_000;
 
 /// Far more than is sent in that time. A limit is needed, because a load that never ends would fill the disk.
 const LOAD_BYTES_MAX: usize = 256 << 20;
@@ -27,19 +28,19 @@ struct Evidence {
 }
 
 /// Sends without a pause until nothing reads any more; meanwhile a process is killed at a random instant.
-fn talk_until_killed(wrapped: &mut Wrapped, victim: Pid, chance: &mut Chance) -> Vec<u8> {
-    let life = Duration::from_micros(chance.below(LIFE_US_MAX));
+fn send_until_killed(wrapped: &mut Wrapped, target: Pid, random: &mut Random) -> Vec<u8> {
+    let life = Duration::from_micros(random.below(LIFE_US_MAX) as u64);
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            // Not to wait for anything: to strike at any instant.
+            // A random moment, because the kill may come at any instant; this waits for nothing.
             std::thread::sleep(life);
-            kill(victim, Signal::KILL);
+            kill(target, Signal::KILL);
         });
         let (mut number, mut sent_bytes) = (0, 0);
-        while wrapped.is_heard() {
-            let lines = some_lines(&mut number, chance);
+        while wrapped.reads_stdin() {
+            let lines = some_lines(&mut number, random);
             sent_bytes += lines.len();
-            assert!(sent_bytes < LOAD_BYTES_MAX, "nobody was killed");
+            assert!(sent_bytes < LOAD_BYTES_MAX, "the process was not killed");
             wrapped.send(&lines);
         }
     });
@@ -47,26 +48,26 @@ fn talk_until_killed(wrapped: &mut Wrapped, victim: Pid, chance: &mut Chance) ->
 }
 
 /// Makes a few lines, each with a number of its own, and now and then a large one.
-fn some_lines(number: &mut u64, chance: &mut Chance) -> Vec<u8> {
+fn some_lines(number: &mut u64, random: &mut Random) -> Vec<u8> {
     let mut lines = Vec::new();
-    for _ in 0..=chance.below(12) {
+    for _ in 0..=random.below(12) {
         *number += 1;
-        let length = if chance.below(60) == 0 { chance.below(80_000) } else { chance.below(600) };
-        let padding = "p".repeat(usize::try_from(length).unwrap());
+        let length = if random.below(60) == 0 { random.below(80_000) } else { random.below(600) };
+        let padding = "p".repeat(length);
         lines.extend(format!("{{\"jsonrpc\":\"2.0\",\"id\":{number},\"method\":\"{padding}\"}}\n").bytes());
     }
     lines
 }
 
 /// Reads the tapes of one connection.
-fn read_in_order(lab: &Lab, ids: &BTreeSet<String>) -> Vec<Recorded> {
-    let mut tapes: Vec<Recorded> = ids.iter().map(|id| lab.export(id)).collect();
+fn read_in_order(lab: &Lab, ids: &BTreeSet<String>) -> Vec<ExportedTape> {
+    let mut tapes: Vec<ExportedTape> = ids.iter().map(|id| lab.export(id)).collect();
     tapes.sort_by_key(|tape| tape.header["part"].as_u64());
     tapes
 }
 
 /// Asserts that everything that was seen is on the tapes, in the same order.
-fn assert_on_tape(evidence: &Evidence, tapes: &[Recorded]) {
+fn assert_on_tape(evidence: &Evidence, tapes: &[ExportedTape]) {
     for (direction, seen) in [(UP, &evidence.server_received), (DOWN, &evidence.client_received)] {
         let taped: Vec<u8> = tapes.iter().flat_map(|tape| tape.wire(direction)).collect();
         let (name, seen_bytes, taped_bytes) = (&evidence.name, seen.len(), taped.len());
@@ -78,7 +79,7 @@ fn assert_on_tape(evidence: &Evidence, tapes: &[Recorded]) {
 }
 
 /// Kills one worker, proves that nothing was lost, and returns its tapes.
-fn kill_a_worker(lab: &Lab, round: u64, chance: &mut Chance) -> (Evidence, Vec<Recorded>) {
+fn kill_a_worker(lab: &Lab, round: u64, random: &mut Random) -> (Evidence, Vec<ExportedTape>) {
     let name = format!("round-{round}");
     let mut wrap = lab.wrap(&["tee", &lab.file(&name)]).with(&["--name", &name]);
     if round % 3 == 1 {
@@ -93,11 +94,11 @@ fn kill_a_worker(lab: &Lab, round: u64, chance: &mut Chance) -> (Evidence, Vec<R
     let mut client_received = Vec::new();
     if round.is_multiple_of(2) {
         // This one is killed while it works; some of the others are killed while they start.
-        wrapped.say("first");
+        wrapped.send_line("first");
         assert_eq!(wrapped.line().as_deref(), Some("first"));
         client_received.extend(b"first\n");
     }
-    client_received.extend(talk_until_killed(&mut wrapped, worker, chance));
+    client_received.extend(send_until_killed(&mut wrapped, worker, random));
     assert_eq!(wrapped.exit_code(), 128 + 9, "{name}");
     wrapped.mark().await_gone();
     let evidence = Evidence { server_received: lab.read(&name), client_received, name };
@@ -107,19 +108,19 @@ fn kill_a_worker(lab: &Lab, round: u64, chance: &mut Chance) -> (Evidence, Vec<R
 }
 
 #[test]
-fn the_worker_is_killed_under_load() {
-    let mut chance = Chance::new();
+fn a_worker_killed_under_load_loses_nothing() {
+    let mut random = Random::from_environment();
     let mut seen_bytes = 0;
     for _ in 0..DIRECTORIES {
         let lab = Lab::new();
-        let rounds: Vec<_> = (0..ROUNDS).map(|round| kill_a_worker(&lab, round, &mut chance)).collect();
+        let rounds: Vec<_> = (0..ROUNDS).map(|round| kill_a_worker(&lab, round, &mut random)).collect();
         lab.verify();
         lab.start_again();
         let states: Vec<_> = lab.tapes().into_iter().map(|tape| tape["state"].clone()).collect();
         assert!(states.iter().all(|state| state == "sealed"), "{states:?}");
         assert_eq!(lab.verify().len(), rounds.iter().map(|(_, tapes)| tapes.len()).sum::<usize>());
         for (evidence, before) in rounds {
-            let ids = before.iter().map(Recorded::id).collect();
+            let ids = before.iter().map(ExportedTape::id).collect();
             assert!(read_in_order(&lab, &ids) == before, "{} reads otherwise once sealed", evidence.name);
             seen_bytes += evidence.client_received.len();
         }
@@ -128,18 +129,18 @@ fn the_worker_is_killed_under_load() {
 }
 
 #[test]
-fn the_warden_is_killed_under_load() {
-    let mut chance = Chance::new();
+fn a_warden_killed_under_load_loses_nothing() {
+    let mut random = Random::from_environment();
     for round in 0..WARDEN_ROUNDS {
         let lab = Lab::new();
         let name = format!("round-{round}");
         let mut wrapped = lab.wrap(&["tee", &lab.file("log")]).with(&["--name", &name]).start();
-        wrapped.say("first");
+        wrapped.send_line("first");
         assert_eq!(wrapped.line().as_deref(), Some("first"));
         let warden = wrapped.pid();
-        let heard = talk_until_killed(&mut wrapped, warden, &mut chance);
+        let received = send_until_killed(&mut wrapped, warden, &mut random);
         wrapped.mark().await_gone();
-        let client_received = [b"first\n", heard.as_slice()].concat();
+        let client_received = [b"first\n", received.as_slice()].concat();
         let evidence = Evidence { name, server_received: lab.read("log"), client_received };
         let tapes = read_in_order(&lab, &lab.tape_ids());
         assert_on_tape(&evidence, &tapes);

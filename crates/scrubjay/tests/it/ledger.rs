@@ -56,7 +56,7 @@ fn log() -> (&'static str, Value) {
 }
 
 #[test]
-fn a_file_that_is_not_ours_is_named_to_the_host_and_left_alone() {
+fn a_foreign_file_is_reported_to_the_host_and_not_changed() {
     let home = tempfile::tempdir().unwrap();
     let place = home.path().join("mine");
     std::fs::create_dir(&place).unwrap();
@@ -68,7 +68,7 @@ fn a_file_that_is_not_ours_is_named_to_the_host_and_left_alone() {
     let mut serve = scrubjay(home.path(), &["serve", "--toolsets", "recorder,progress,records,sample"]);
     serve.env("AGENT_PROGRESS_DB_PATH", &notes);
     let echo = ("echo", json!({ "text": "still here" }));
-    let (greeting, answers, told) = converse(serve, &[plan(), log(), echo]);
+    let (greeting, answers, log_output) = converse(serve, &[plan(), log(), echo]);
     let instructions = greeting["result"]["instructions"].as_str().unwrap();
     assert!(instructions.starts_with(&format!("Scrubjay {words}")), "{instructions}");
     let error = &answers[0]["result"]["structuredContent"]["error"];
@@ -78,36 +78,39 @@ fn a_file_that_is_not_ours_is_named_to_the_host_and_left_alone() {
         (&json!(-32603), &json!(words))
     );
     assert_eq!(answers[2]["result"]["content"][0]["text"], "still here", "backends work without it");
-    assert!(told.contains(&words) && told.contains("\"ERROR\""), "{told}");
+    assert!(log_output.contains(&words) && log_output.contains("\"ERROR\""), "{log_output}");
     for args in [&["progress", "search"][..], &["session", "ls"], &["record", "ls"]] {
-        let told = failed(scrubjay(home.path(), args).env("SCRUBJAY_STORAGE", &notes));
-        assert!(told.contains(&words) && told.contains("Name another path in `storage`"), "{told}");
+        let output = failed(scrubjay(home.path(), args).env("SCRUBJAY_STORAGE", &notes));
+        assert!(output.contains(&words) && output.contains("Name another path in `storage`"), "{output}");
     }
     let after = notes.metadata().unwrap();
     assert_eq!(std::fs::read_to_string(&notes).unwrap(), "my notes");
     assert_eq!((after.mode(), after.modified().unwrap()), (before.mode(), before.modified().unwrap()));
-    assert_eq!(std::fs::read_dir(&place).unwrap().count(), 1, "nothing was left beside it");
+    assert_eq!(std::fs::read_dir(&place).unwrap().count(), 1, "no other file must be created there");
 }
 
 #[test]
-fn a_server_that_is_not_there_is_named_without_its_password() {
+fn an_unreachable_database_is_named_without_its_password() {
     let home = tempfile::tempdir().unwrap();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let url = format!("postgres://ann:c4n4ry@127.0.0.1:{port}/birds");
     let place = format!("PostgreSQL at 127.0.0.1:{port}, database birds: Connection refused");
     let mut serve = scrubjay(home.path(), &["serve", "--toolsets", "recorder,progress"]);
     serve.env("SCRUBJAY_STORAGE", &url);
-    let (_, answers, told) = converse(serve, &[plan(), log()]);
-    let said = answers[0]["result"]["structuredContent"]["error"]["message"].as_str().unwrap();
-    assert!(said.contains(&place), "{said}");
+    let (_, answers, log_output) = converse(serve, &[plan(), log()]);
+    let message = answers[0]["result"]["structuredContent"]["error"]["message"].as_str().unwrap();
+    assert!(message.contains(&place), "{message}");
     assert!(answers[1]["error"]["message"].as_str().unwrap().contains(&place), "{answers:?}");
     let typed = failed(scrubjay(home.path(), &["session", "ls"]).env("SCRUBJAY_STORAGE", &url));
     assert!(typed.contains(&place) && typed.contains("Check `storage`"), "{typed}");
-    assert!(told.contains(&place) && !format!("{told}{typed}{answers:?}").contains("c4n4ry"), "{told}");
+    assert!(
+        log_output.contains(&place) && !format!("{log_output}{typed}{answers:?}").contains("c4n4ry"),
+        "{log_output}"
+    );
 }
 
 #[test]
-fn a_path_that_only_others_understand_is_refused_with_what_to_write() {
+fn an_unsupported_storage_location_is_refused_with_the_right_one() {
     let home = tempfile::tempdir().unwrap();
     for (given, expected) in [
         ("~/x.db", "must not begin with ~, which only a shell knows: write the whole path"),
@@ -117,19 +120,19 @@ fn a_path_that_only_others_understand_is_refused_with_what_to_write() {
         ("mysql://h/x", "must be a path, or a URL that begins with postgres://"),
     ] {
         for name in ["SCRUBJAY_STORAGE", "AGENT_PROGRESS_DB_PATH"] {
-            let told = failed(scrubjay(home.path(), &["session", "ls"]).env(name, given));
-            assert!(told.contains(expected), "{given}: {told}");
+            let output = failed(scrubjay(home.path(), &["session", "ls"]).env(name, given));
+            assert!(output.contains(expected), "{given}: {output}");
         }
     }
     let config = home.path().join("c.yaml");
     std::fs::write(&config, "storage: ~/x.db").unwrap();
-    let told = failed(&mut scrubjay(home.path(), &["--config", config.to_str().unwrap(), "session", "ls"]));
-    assert!(told.contains("must not begin with ~: write ${HOME}/x.db"), "{told}");
+    let output = failed(&mut scrubjay(home.path(), &["--config", config.to_str().unwrap(), "session", "ls"]));
+    assert!(output.contains("must not begin with ~: write ${HOME}/x.db"), "{output}");
     assert!(!home.path().join("~").exists());
 }
 
 #[test]
-fn the_progress_trackers_own_file_can_be_named() {
+fn the_config_option_accepts_the_file_of_the_progress_tracker() {
     let home = tempfile::tempdir().unwrap();
     for name in ["agent-progress.config.json", "other.json"] {
         let config = home.path().join(name);
@@ -151,15 +154,15 @@ fn the_progress_trackers_own_file_can_be_named() {
 }
 
 #[test]
-fn what_is_logged_without_its_secrets_is_said() {
+fn progress_log_reports_which_fields_were_redacted() {
     let home = tempfile::tempdir().unwrap();
     let secret = "use ghp_abcdefghijklmnopqrstuvwxyz0123456789";
     let log = |args: &[&str]| scrubjay(home.path(), args).output().unwrap();
-    let said = log(&["progress", "log", "--project", "p", "title", secret]);
-    let text = String::from_utf8(said.stdout).unwrap() + &String::from_utf8(said.stderr).unwrap();
+    let logged = log(&["progress", "log", "--project", "p", "title", secret]);
+    let text = String::from_utf8(logged.stdout).unwrap() + &String::from_utf8(logged.stderr).unwrap();
     assert!(text.contains("Secrets were taken out before it was stored: content."), "{text}");
-    let said = log(&["--json", "progress", "log", "--project", "p", "title", secret]);
-    let data: Value = serde_json::from_slice(&said.stdout).unwrap();
+    let logged = log(&["--json", "progress", "log", "--project", "p", "title", secret]);
+    let data: Value = serde_json::from_slice(&logged.stdout).unwrap();
     assert_eq!(data["redacted"], json!(["content"]));
 }
 
@@ -173,7 +176,7 @@ fn filtered(home: &Path, args: &[&str], input: &str) -> Output {
 }
 
 #[test]
-fn what_was_encrypted_comes_back_with_the_key() {
+fn encrypted_values_are_decrypted_with_the_key() {
     let home = tempfile::tempdir().unwrap();
     let key = home.path().join("key");
     std::fs::write(&key, "correct horse battery staple\n").unwrap();
@@ -202,13 +205,16 @@ fn what_was_encrypted_comes_back_with_the_key() {
     let mut other =
         scrubjay(home.path(), &["redact", "--decrypt", "--key", "MY_KEY", file.to_str().unwrap()]);
     let other = other.env("MY_KEY", "another key of some length").output().unwrap();
-    let told = String::from_utf8(other.stderr).unwrap();
+    let output = String::from_utf8(other.stderr).unwrap();
     assert_eq!((String::from_utf8(other.stdout).unwrap(), other.status.code()), (hidden.clone(), Some(1)));
-    assert!(told.contains("line 2: a value of the key main was not encrypted with MY_KEY"), "{told}");
-    assert!(told.contains("2 encrypted values could not be decrypted and were left unchanged"), "{told}");
+    assert!(output.contains("line 2: a value of the key main was not encrypted with MY_KEY"), "{output}");
+    assert!(output.contains("2 encrypted values could not be decrypted and were left unchanged"), "{output}");
     let none = filtered(home.path(), &["redact", "--decrypt"], &hidden);
-    let told = String::from_utf8(none.stderr).unwrap();
-    assert!(told.contains("line 1: the key main names no key: give recorder.privacy.keys.main"), "{told}");
+    let output = String::from_utf8(none.stderr).unwrap();
+    assert!(
+        output.contains("line 1: the key main names no key: give recorder.privacy.keys.main"),
+        "{output}"
+    );
     let missing = filtered(home.path(), &["redact", "--decrypt", "--key", "NOWHERE"], &hidden);
     assert_eq!((missing.stdout.len(), missing.status.code()), (0, Some(1)));
     let cut = filtered(home.path(), &["--config", config, "redact", "--decrypt"], &hidden[..45]);

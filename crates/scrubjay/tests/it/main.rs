@@ -8,10 +8,12 @@
 mod harness;
 #[path = "../../../../tests/needs.rs"]
 mod needs;
+#[path = "../../../../tests/random.rs"]
+mod random;
 
+mod background_index;
 mod clock;
 mod config;
-mod crowd;
 mod damaged;
 mod delivered;
 mod demo;
@@ -20,9 +22,9 @@ mod examples;
 mod faults;
 mod house;
 mod injected;
-mod keeping;
 mod killed;
 mod ledger;
+mod many_recorders;
 mod peers;
 mod private;
 mod probes;

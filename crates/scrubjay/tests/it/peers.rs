@@ -57,12 +57,12 @@ fn relay_is_transparent(wrapped: &Run) {
 /// The host sent, received and reported the same on both routes.
 fn same_conversation(direct: &Run, wrapped: &Run, host: Host, server: Server) {
     let [was, is] = [direct, wrapped].map(|run| {
-        let said = transcript::mask(lines(&run.tap("a.in")), lines(&run.tap("a.out")), server);
-        (said, lines(&run.host_view(host)))
+        let masked = transcript::mask(lines(&run.tap("a.in")), lines(&run.tap("a.out")), server);
+        (masked, lines(&run.host_view(host)))
     });
-    assert_same_lines("what the client said, direct and wrapped", &was.0.client, &is.0.client);
-    assert_same_lines("what the server said, direct and wrapped", &was.0.server, &is.0.server);
-    assert_same_lines("what the host reports, direct and wrapped", &was.1, &is.1);
+    assert_same_lines("messages of the client, direct and wrapped", &was.0.client, &is.0.client);
+    assert_same_lines("messages of the server, direct and wrapped", &was.0.server, &is.0.server);
+    assert_same_lines("report of the host, direct and wrapped", &was.1, &is.1);
 }
 
 const TOOLS_LIST: Host = Host::Inspector(&["--method", "tools/list"]);
@@ -160,7 +160,7 @@ fn claude_is_modern_with_python() {
 
 #[test]
 #[ignore = "needs peers"]
-fn rules_refuse_nothing_that_real_peers_say() {
+fn rules_refuse_no_message_of_real_peers() {
     for (name, host, server) in [
         ("ruled-inspector-list-everything", TOOLS_LIST, Server::Everything),
         ("ruled-inspector-call-python", TOOLS_CALL, Server::Python),

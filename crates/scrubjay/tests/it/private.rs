@@ -18,7 +18,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 /// Records something, so that there is a data directory.
-fn recorded() -> Lab {
+fn lab_with_recording() -> Lab {
     let lab = Lab::new();
     lab.record("one", b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n");
     lab
@@ -27,33 +27,37 @@ fn recorded() -> Lab {
 /// Runs a command that must be refused, and must not change the files that it names.
 fn refused(lab: &Lab, what: &Path, arguments: &[&str]) -> CommandOutput {
     let before = (mode(what), what.symlink_metadata().unwrap().uid());
-    let told = lab.run(arguments);
-    assert_eq!(told.code, 1, "{arguments:?}: {}", told.stderr);
+    let output = lab.run(arguments);
+    assert_eq!(output.code, 1, "{arguments:?}: {}", output.stderr);
     assert_eq!((mode(what), what.symlink_metadata().unwrap().uid()), before, "{arguments:?} touched it");
-    told
+    output
 }
 
 #[test]
-fn a_directory_that_others_may_write_is_closed_and_said() {
+fn a_data_directory_open_to_others_is_closed_and_reported() {
     for open in [0o777, 0o775, 0o770, 0o755, 0o702] {
-        let lab = recorded();
+        let lab = lab_with_recording();
         let tape = std::fs::read_dir(lab.data().join("tapes")).unwrap().next().unwrap().unwrap().path();
         chmod(&tape, 0o666);
         chmod(&lab.data().join("tapes"), 0o777);
         chmod(lab.data(), open);
-        let told = lab.run(&["tape", "ls"]);
-        assert_eq!(told.code, 0, "{}", told.stderr);
+        let output = lab.run(&["tape", "ls"]);
+        assert_eq!(output.code, 0, "{}", output.stderr);
         for path in [lab.data(), &lab.data().join("tapes"), &tape] {
-            assert!(told.stderr.contains(&format!("{}: its mode was", path.display())), "{}", told.stderr);
+            assert!(
+                output.stderr.contains(&format!("{}: its mode was", path.display())),
+                "{}",
+                output.stderr
+            );
         }
         assert_eq!((mode(lab.data()), mode(&lab.data().join("tapes")), mode(&tape)), (0o700, 0o700, 0o600));
-        assert_eq!(lab.run(&["tape", "ls"]).stderr, "", "once is enough");
+        assert_eq!(lab.run(&["tape", "ls"]).stderr, "", "it is reported once");
     }
 }
 
 #[test]
-fn files_that_others_may_write_are_closed_and_said() {
-    let lab = recorded();
+fn files_open_to_others_are_closed_and_reported() {
+    let lab = lab_with_recording();
     // An index, a ledger, a list of trusted files: files that commands read first.
     lab.run(&["tape", "search", "ping"]);
     lab.run(&["progress", "log", "--project", "p", "t", "x"]);
@@ -66,11 +70,11 @@ fn files_that_others_may_write_are_closed_and_said() {
     assert!(files.iter().any(|file| file.ends_with("index.db")) && files.len() >= 3, "{files:?}");
     for file in &files {
         chmod(file, 0o666);
-        let told = lab.run(&["tape", "ls"]);
+        let output = lab.run(&["tape", "ls"]);
         assert!(
-            told.code == 0 && told.stderr.contains(&format!("{}: its mode was 0666", file.display())),
+            output.code == 0 && output.stderr.contains(&format!("{}: its mode was 0666", file.display())),
             "{}",
-            told.stderr
+            output.stderr
         );
         assert_eq!(mode(file), 0o600);
     }
@@ -78,23 +82,23 @@ fn files_that_others_may_write_are_closed_and_said() {
 
 /// If only a tape is open to others, the next recorder closes it; its directory protects it until then.
 #[test]
-fn a_tape_that_others_may_write_is_closed_by_the_next_recorder() {
-    let lab = recorded();
+fn a_tape_open_to_others_is_closed_by_the_next_recorder() {
+    let lab = lab_with_recording();
     let tape = std::fs::read_dir(lab.data().join("tapes")).unwrap().next().unwrap().unwrap().path();
     chmod(&tape, 0o666);
     let mut wrapped = lab.wrap(&["cat"]).start();
-    wrapped.say("{}");
+    wrapped.send_line("{}");
     assert_eq!(wrapped.leave(), 0);
     assert_eq!(mode(&tape), 0o600);
 }
 
 #[test]
 #[ignore = "needs root"]
-fn what_belongs_to_another_user_is_refused_and_left_alone() {
+fn files_of_another_user_are_refused_and_not_changed() {
     needs::root();
     let commands: [&[&str]; 4] = [&["tape", "ls"], &["wrap", "--", "cat"], &["serve"], &["session", "ls"]];
     for below in ["", "tapes", "trust.json", "index.db", "ledger.db"] {
-        let lab = recorded();
+        let lab = lab_with_recording();
         let what = if below.is_empty() { lab.data().to_owned() } else { lab.data().join(below) };
         if !what.exists() {
             std::fs::write(&what, "{}").unwrap();
@@ -102,33 +106,33 @@ fn what_belongs_to_another_user_is_refused_and_left_alone() {
         }
         chown(&what, Some(STRANGER), None).unwrap();
         for command in commands {
-            let told = refused(&lab, &what, command);
+            let output = refused(&lab, &what, command);
             let words = format!("{} belongs to another user (uid {STRANGER})", what.display());
             assert!(
-                told.stderr.contains(&words) && told.stderr.contains("--data"),
+                output.stderr.contains(&words) && output.stderr.contains("--data"),
                 "{command:?} {}",
-                told.stderr
+                output.stderr
             );
         }
     }
     // One tape in our directory belongs to another user: the others are read, that one is not.
-    let lab = recorded();
+    let lab = lab_with_recording();
     let id = lab.tape_ids().into_iter().next().unwrap();
     let tape = std::fs::read_dir(lab.data().join("tapes")).unwrap().next().unwrap().unwrap().path();
     chown(&tape, Some(STRANGER), None).unwrap();
-    let told = refused(&lab, &tape, &["tape", "show", &id]);
-    assert!(told.stderr.contains("belongs to another user"), "{}", told.stderr);
+    let output = refused(&lab, &tape, &["tape", "show", &id]);
+    assert!(output.stderr.contains("belongs to another user"), "{}", output.stderr);
 }
 
 #[test]
-fn a_directory_that_others_could_replace_is_refused() {
-    let lab = recorded();
+fn a_data_directory_in_a_writable_parent_is_refused() {
+    let lab = lab_with_recording();
     let above = lab.data().parent().unwrap().to_owned();
     for open in [0o777, 0o707] {
         chmod(&above, open);
-        let told = refused(&lab, &above, &["tape", "ls"]);
+        let output = refused(&lab, &above, &["tape", "ls"]);
         let words = format!("{} can be written by others (its mode is {open:04o})", above.display());
-        assert!(told.stderr.contains(&words) && told.stderr.contains("chmod go-w"), "{}", told.stderr);
+        assert!(output.stderr.contains(&words) && output.stderr.contains("chmod go-w"), "{}", output.stderr);
     }
     // As in /tmp (sticky bit), only owners can replace their files.
     chmod(&above, 0o1777);
@@ -141,9 +145,9 @@ fn a_directory_that_others_could_replace_is_refused() {
 
 #[test]
 #[ignore = "needs root"]
-fn a_directory_that_another_user_could_replace_is_refused() {
+fn a_data_directory_in_another_users_parent_is_refused() {
     needs::root();
-    let lab = recorded();
+    let lab = lab_with_recording();
     let above = lab.data().parent().unwrap().to_owned();
     chmod(&above, 0o770);
     chown(&above, None, Some(STRANGER)).unwrap();
@@ -155,16 +159,16 @@ fn a_directory_that_another_user_could_replace_is_refused() {
 }
 
 #[test]
-fn a_link_is_judged_by_where_it_leads() {
-    let lab = recorded();
+fn a_symbolic_link_is_judged_by_its_target() {
+    let lab = lab_with_recording();
     let elsewhere = tempfile::tempdir().unwrap();
     let real = elsewhere.path().join("real");
     std::fs::rename(lab.data(), &real).unwrap();
     symlink(&real, lab.data()).unwrap();
     assert_eq!(lab.run(&["tape", "ls"]).code, 0);
     chmod(&real, 0o777);
-    let told = lab.run(&["tape", "ls"]);
-    assert!(told.code == 0 && told.stderr.contains("its mode was 0777"), "{}", told.stderr);
+    let output = lab.run(&["tape", "ls"]);
+    assert!(output.code == 0 && output.stderr.contains("its mode was 0777"), "{}", output.stderr);
     chmod(elsewhere.path(), 0o777);
     refused(&lab, elsewhere.path(), &["tape", "ls"]);
     chmod(elsewhere.path(), 0o700);
@@ -174,14 +178,14 @@ fn a_link_is_judged_by_where_it_leads() {
     chmod(&shared, 0o777);
     let config = lab.file("c.yaml");
     std::fs::write(&config, format!("storage: {}/ledger.db\n", shared.display())).unwrap();
-    let told = lab.run(&["--config", &config, "session", "ls"]);
-    assert!(told.code == 1 && told.stderr.contains("can be written by others"), "{}", told.stderr);
+    let output = lab.run(&["--config", &config, "session", "ls"]);
+    assert!(output.code == 1 && output.stderr.contains("can be written by others"), "{}", output.stderr);
     assert_eq!(std::fs::read_dir(&shared).unwrap().count(), 0, "nothing was made there");
 }
 
 /// A data directory with other files in it keeps its mode; if others can write to it, it is refused.
 #[test]
-fn a_directory_with_other_things_in_it_is_not_closed() {
+fn a_directory_with_foreign_files_is_not_closed() {
     let lab = Lab::new();
     let shared = tempfile::tempdir().unwrap();
     std::fs::write(shared.path().join("notes.txt"), "Buy seeds.").unwrap();
@@ -191,8 +195,8 @@ fn a_directory_with_other_things_in_it_is_not_closed() {
     assert_eq!((mode(shared.path()), mode(&shared.path().join("tapes"))), (0o755, 0o700));
     for open in [0o777, 0o1777, 0o775] {
         chmod(shared.path(), open);
-        let told = refused(&lab, shared.path(), &["tape", "ls"]);
-        assert!(told.stderr.contains("not there for Scrubjay alone"), "{}", told.stderr);
+        let output = refused(&lab, shared.path(), &["tape", "ls"]);
+        assert!(output.stderr.contains("not there for Scrubjay alone"), "{}", output.stderr);
     }
 }
 
@@ -206,9 +210,9 @@ fn a_token_or_key_that_others_may_read_is_refused() {
         &["serve", "--http", "127.0.0.1:0", "--auth-token-file", &token][..],
         &["wrap", "--listen", "127.0.0.1:0", "--auth-token-file", &token, "--", "cat"],
     ] {
-        let told = refused(&lab, Path::new(&token), command);
-        assert!(told.stderr.contains(&format!("chmod 600 {token}")), "{}", told.stderr);
-        assert!(!told.stderr.contains("a-token-of"), "{}", told.stderr);
+        let output = refused(&lab, Path::new(&token), command);
+        assert!(output.stderr.contains(&format!("chmod 600 {token}")), "{}", output.stderr);
+        assert!(!output.stderr.contains("a-token-of"), "{}", output.stderr);
     }
     let config = lab.file("c.yaml");
     let keys =
@@ -216,8 +220,8 @@ fn a_token_or_key_that_others_may_read_is_refused() {
     std::fs::write(&config, format!("recorder: {{ privacy: {{ {keys} }} }}\n")).unwrap();
     for command in [&["wrap", "--", "cat"][..], &["serve"], &["redact"]] {
         let all = [&["--config", &config], command].concat();
-        let told = refused(&lab, Path::new(&token), &all);
-        assert!(told.stderr.contains(&format!("chmod 600 {token}")), "{command:?} {}", told.stderr);
+        let output = refused(&lab, Path::new(&token), &all);
+        assert!(output.stderr.contains(&format!("chmod 600 {token}")), "{command:?} {}", output.stderr);
     }
 }
 
@@ -237,8 +241,8 @@ fn a_configuration_that_others_may_write_is_refused() {
         &["session", "ls"],
     ];
     for command in commands {
-        let told = refused(&lab, Path::new(&config), &[&["--config", &config], command].concat());
-        assert!(told.stderr.contains("others may write it (its mode is 0666)"), "{}", told.stderr);
+        let output = refused(&lab, Path::new(&config), &[&["--config", &config], command].concat());
+        assert!(output.stderr.contains("others may write it (its mode is 0666)"), "{}", output.stderr);
     }
     // The file is closed but its directory is not, so others could replace it.
     chmod(Path::new(&config), 0o600);
@@ -248,9 +252,9 @@ fn a_configuration_that_others_may_write_is_refused() {
     let moved = moved.to_str().unwrap();
     chmod(open.path(), 0o777);
     for command in commands {
-        let told = refused(&lab, open.path(), &[&["--config", moved], command].concat());
+        let output = refused(&lab, open.path(), &[&["--config", moved], command].concat());
         let words = format!("{} can be written by others (its mode is 0777)", open.path().display());
-        assert!(told.stderr.contains(&words) && told.stderr.contains("chmod go-w"), "{}", told.stderr);
+        assert!(output.stderr.contains(&words) && output.stderr.contains("chmod go-w"), "{}", output.stderr);
     }
     // As in /tmp (sticky bit), only the owner can replace it.
     for mode in [0o1777, 0o755] {
@@ -262,7 +266,7 @@ fn a_configuration_that_others_may_write_is_refused() {
 /// The mode of the file is right, but its owner is another user, who may change it at any time.
 #[test]
 #[ignore = "needs root"]
-fn a_file_of_another_users_is_not_obeyed() {
+fn a_configuration_of_another_user_is_refused() {
     needs::root();
     let lab = Lab::new();
     let theirs = lab.file("theirs");
@@ -273,11 +277,11 @@ fn a_file_of_another_users_is_not_obeyed() {
         chmod(Path::new(&theirs), 0o600);
         chown(&theirs, Some(STRANGER), None).unwrap();
         for command in commands {
-            let told = refused(&lab, Path::new(&theirs), command);
+            let output = refused(&lab, Path::new(&theirs), command);
             let words = format!("belongs to another user (uid {STRANGER})");
-            assert!(told.stderr.contains(&words) && told.stderr.contains("chown 0"), "{}", told.stderr);
-            let named = command.iter().any(|word| *word == theirs && told.stderr.contains(*word));
-            assert!(named || told.stderr.contains(&link), "{}", told.stderr);
+            assert!(output.stderr.contains(&words) && output.stderr.contains("chown 0"), "{}", output.stderr);
+            let named = command.iter().any(|word| *word == theirs && output.stderr.contains(*word));
+            assert!(named || output.stderr.contains(&link), "{}", output.stderr);
         }
     };
     check(
@@ -303,22 +307,22 @@ fn an_environment_file_that_others_may_write_is_refused() {
     let file = lab.file("env");
     std::fs::write(&file, "SCRUBJAY_LOG_LEVEL=debug\n").unwrap();
     chmod(Path::new(&file), 0o666);
-    let told = refused(&lab, Path::new(&file), &["--env-file", &file, "wrap", "--", "cat"]);
-    assert!(told.stderr.contains("others may write it (its mode is 0666)"), "{}", told.stderr);
+    let output = refused(&lab, Path::new(&file), &["--env-file", &file, "wrap", "--", "cat"]);
+    assert!(output.stderr.contains("others may write it (its mode is 0666)"), "{}", output.stderr);
     chmod(Path::new(&file), 0o644);
     assert_eq!(lab.run(&["--env-file", &file, "config", "show"]).code, 0);
 }
 
 /// A file with the ledger's name that is not a ledger is reported, and not touched.
 #[test]
-fn what_is_no_database_is_refused_and_left_as_it_is() {
-    let lab = recorded();
+fn a_ledger_that_is_no_database_is_refused_and_not_changed() {
+    let lab = lab_with_recording();
     let file = lab.data().join("ledger.db");
     std::fs::write(&file, "My shopping list, which is longer than a header.\n").unwrap();
     chmod(&file, 0o666);
-    let told = refused(&lab, &file, &["session", "ls"]);
-    assert!(!told.stderr.contains("its mode was"), "{}", told.stderr);
-    assert!(told.stderr.contains("left as it is"), "{}", told.stderr);
+    let output = refused(&lab, &file, &["session", "ls"]);
+    assert!(!output.stderr.contains("its mode was"), "{}", output.stderr);
+    assert!(output.stderr.contains("left as it is"), "{}", output.stderr);
     assert!(std::fs::read_to_string(&file).unwrap().starts_with("My shopping list"));
     // Commands that do not need the ledger work; an empty file becomes the ledger.
     assert_eq!((lab.run(&["tape", "ls"]).code, mode(&file)), (0, 0o666));
@@ -328,7 +332,7 @@ fn what_is_no_database_is_refused_and_left_as_it_is() {
 
 /// A project file in the working directory cannot weaken a recorder, and the keys that would are named.
 #[test]
-fn a_strangers_file_weakens_nothing_and_each_key_is_named() {
+fn an_untrusted_file_cannot_weaken_a_recorder_and_its_keys_are_named() {
     let lab = Lab::new();
     let project = tempfile::tempdir().unwrap();
     let theirs = "log_level: silent\non_record_failure: forward\ndurability: process\n\
@@ -363,11 +367,11 @@ fn a_strangers_file_weakens_nothing_and_each_key_is_named() {
         "x".repeat(3000)
     );
     let mut wrapped = start(&["wrap", "--", "cat"]);
-    wrapped.say(&long);
+    wrapped.send_line(&long);
     assert_eq!(wrapped.line().as_deref(), Some(long.as_str()));
     wrapped.close_stdin();
     assert_eq!(wrapped.exit_code(), 0);
-    let said = wrapped.stderr_text();
+    let stderr = wrapped.stderr_text();
     assert_eq!(lab.only_tape().of_kind("message").count(), 2);
     let tape = std::fs::read_dir(lab.data().join("tapes")).unwrap().next().unwrap().unwrap().path();
     assert!(!String::from_utf8_lossy(&std::fs::read(tape).unwrap()).contains("hunter2-secret"));
@@ -380,9 +384,9 @@ fn a_strangers_file_weakens_nothing_and_each_key_is_named() {
     assert_eq!(served.exit_code(), 0);
     let logged = served.stderr_text();
     for key in keys {
-        for (place, text) in [("wrap", &said), ("config show", &shown), ("serve", &logged)] {
+        for (place, text) in [("wrap", &stderr), ("config show", &shown), ("serve", &logged)] {
             assert!(text.contains(key), "{place} does not name {key}: {text}");
         }
     }
-    assert!(said.contains("scrubjay trust") && logged.contains("scrubjay trust"));
+    assert!(stderr.contains("scrubjay trust") && logged.contains("scrubjay trust"));
 }

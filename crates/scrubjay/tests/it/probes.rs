@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::harness::Lab;
 
 #[test]
-fn a_look_who_is_there_is_not_listed() {
+fn a_probe_is_listed_only_with_all() {
     let lab = Lab::new();
     let mut wrapped = lab.wrap_sample().start();
     let meta = json!({
@@ -18,15 +18,15 @@ fn a_look_who_is_there_is_not_listed() {
     assert!(answer["error"].is_null(), "{answer}");
     assert_eq!(wrapped.leave(), 0);
     assert_eq!(lab.json(&["tape", "ls", "--json"]), json!([]));
-    let told = String::from_utf8(lab.run_well(&["tape", "ls"])).unwrap();
-    assert!(told.contains("--all"), "{told}");
+    let output = String::from_utf8(lab.run_ok(&["tape", "ls"])).unwrap();
+    assert!(output.contains("--all"), "{output}");
     let all = lab.json(&["tape", "ls", "--all", "--json"]);
     assert_eq!((all.as_array().map(Vec::len), &all[0]["probe"]), (Some(1), &json!(true)), "{all}");
-    assert!(String::from_utf8(lab.run_well(&["tape", "ls", "--all"])).unwrap().contains("probe"));
+    assert!(String::from_utf8(lab.run_ok(&["tape", "ls", "--all"])).unwrap().contains("probe"));
 }
 
 #[test]
-fn one_question_more_is_a_conversation() {
+fn a_probe_followed_by_a_request_is_a_conversation() {
     let lab = Lab::new();
     lab.record(
         "asked",
@@ -36,11 +36,11 @@ fn one_question_more_is_a_conversation() {
 }
 
 #[test]
-fn nothing_said_leaves_nothing() {
+fn a_connection_without_messages_leaves_no_files() {
     let lab = Lab::new();
     assert_eq!(lab.wrap(&["cat"]).start().leave(), 0);
     assert!(lab.tapes().is_empty());
-    assert!(!lab.data().exists(), "nothing at all");
+    assert!(!lab.data().exists(), "no data directory was created");
 }
 
 #[test]
@@ -52,14 +52,14 @@ fn only_the_owner_can_read_a_recording() {
         std::fs::read_dir(&tapes).unwrap().map(|entry| mode(&entry.unwrap().path())).collect()
     };
     let mut wrapped = lab.wrap(&["cat"]).after("umask 000").start();
-    wrapped.say("live");
+    wrapped.send_line("live");
     wrapped.line();
     assert_eq!((mode(lab.data()), mode(&tapes), modes()), (0o700, 0o700, vec![0o600]));
     assert_eq!(wrapped.leave(), 0);
     assert_eq!(modes(), [0o600], "sealed");
     for format in ["jsonl", "native"] {
         let out = lab.file(format);
-        lab.run_well(&["tape", "export", "--format", format, "-o", &out]);
+        lab.run_ok(&["tape", "export", "--format", format, "-o", &out]);
         assert_eq!(mode(out.as_ref()), 0o600);
     }
 }

@@ -98,7 +98,7 @@ fn sixteen_processes_log_at_once() {
 }
 
 #[test]
-fn people_and_agents_share_what_was_logged() {
+fn people_and_agents_share_progress_entries() {
     let home = tempfile::tempdir().unwrap();
     let logged = json!({"projectId": "p", "title": "By an agent\u{1b}[31m", "content": "It said so."});
     let (answers, _) = converse(
@@ -122,10 +122,11 @@ fn people_and_agents_share_what_was_logged() {
 
 /// A model that answers, one that rejects the key and repeats it in the error, and one that cannot be reached.
 #[test]
-fn the_key_is_nowhere() {
+fn the_api_key_is_in_no_file_or_log() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let aloud = ScriptedAnswer::status(400, format!(r#"{{"error":{{"message":"bad key {KEY}"}}}}"#));
-    let model = runtime.block_on(ScriptedEndpoint::answering([aloud, ScriptedAnswer::text("Summed up.")]));
+    let echoing_key = ScriptedAnswer::status(400, format!(r#"{{"error":{{"message":"bad key {KEY}"}}}}"#));
+    let model =
+        runtime.block_on(ScriptedEndpoint::answering([echoing_key, ScriptedAnswer::text("Summed up.")]));
     for (url, sources) in
         [(model.url(), ["fallback", "model"]), ("http://127.0.0.1:9".to_owned(), ["fallback"; 2])]
     {
@@ -155,7 +156,7 @@ fn the_key_is_nowhere() {
 
 /// The configuration of the older package still works: its variables name the file and the model.
 #[test]
-fn the_older_variables_work() {
+fn the_variables_of_the_older_package_work() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("old/place/data.db");
     let mut command = scrubjay(home.path(), &["progress", "log", "--project", "p", "t", "c"]);
@@ -167,7 +168,7 @@ fn the_older_variables_work() {
 
 /// So does its file in the working directory, once it is trusted; the environment has precedence over it.
 #[test]
-fn the_older_file_works_and_the_environment_is_over_it() {
+fn the_file_of_the_older_package_works_and_the_environment_wins() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let model = runtime.block_on(ScriptedEndpoint::start(|_| ScriptedAnswer::text("Summed up.")));
     let home = tempfile::tempdir().unwrap();
@@ -192,7 +193,7 @@ fn the_older_file_works_and_the_environment_is_over_it() {
     assert_eq!(
         (summed_up(&[]), in_file.exists()),
         (json!("fallback"), false),
-        "a stranger's file moves nothing"
+        "an untrusted file has no effect"
     );
     assert!(run(scrubjay(home.path(), &["trust", "agent-progress.config.json", "--yes"])).status.success());
     assert_eq!((summed_up(&[]), in_file.exists()), (json!("model"), true));

@@ -27,9 +27,9 @@ fn run(directory: &Path, program: &Path, args: &[&str]) -> (bool, String) {
     host.args(["--kill-after=5", "60"]).arg(program).args(args).stdin(Stdio::null());
     host.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", directory);
     let output = host.current_dir(directory).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
-    if output.status.success() { (true, said) } else { (false, said + &complaint) }
+    if output.status.success() { (true, printed) } else { (false, printed + &complaint) }
 }
 
 const AUTH: &str = "I refactored the authentication module to use JWT tokens instead of sessions. Changes made: \
@@ -54,9 +54,9 @@ fn the_inspector_logs_finds_and_reads() {
         run(scratch.path(), &node, &all)
     };
     let done = |tool: &str, args: &[&str]| -> Value {
-        let (content, said) = call(tool, args);
-        assert!(content, "{said}");
-        serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"))
+        let (succeeded, printed) = call(tool, args);
+        assert!(succeeded, "{printed}");
+        serde_json::from_str(&printed).unwrap_or_else(|e| panic!("{e}: {printed}"))
     };
     let title = "Implemented user registration endpoint";
     let content = "content=Created POST /api/users endpoint with validation. Added bcrypt for password hashing. \
@@ -75,8 +75,11 @@ fn the_inspector_logs_finds_and_reads() {
     let read = done("get_context", &["projectId=mobile-app", &format!("id={id}"), "includeFull=true"]);
     assert_eq!(read["structuredContent"]["content"], content["content=".len()..]);
 
-    let (content, said) = call("get_context", &["projectId=mobile-app", "id=x7k9m2p4q1w3"]);
-    assert!(!content && said.contains("Entry not found: x7k9m2p4q1w3 in project mobile-app"), "{said}");
+    let (succeeded, printed) = call("get_context", &["projectId=mobile-app", "id=x7k9m2p4q1w3"]);
+    assert!(
+        !succeeded && printed.contains("Entry not found: x7k9m2p4q1w3 in project mobile-app"),
+        "{printed}"
+    );
 }
 
 #[test]
@@ -101,9 +104,9 @@ fn python_logs_finds_and_reads_in_every_mode() {
         let scratch = tempfile::tempdir().unwrap();
         let python = peers.join(".venv/bin/python");
         let args = [host.to_str().unwrap(), mode, &launcher(scratch.path()), &calls.to_string()];
-        let (content, said) = run(scratch.path(), &python, &args);
-        assert!(content, "{mode}: {said}");
-        check_answers(&serde_json::from_str::<Value>(&said).unwrap_or_else(|e| panic!("{e}: {said}")));
+        let (succeeded, printed) = run(scratch.path(), &python, &args);
+        assert!(succeeded, "{mode}: {printed}");
+        check_answers(&serde_json::from_str::<Value>(&printed).unwrap_or_else(|e| panic!("{e}: {printed}")));
     }
 }
 

@@ -9,12 +9,13 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
-use crate::harness::{Chance, kill, tree_of};
+use crate::harness::{kill, tree_of};
+use crate::random::Random;
 
 /// How many gateways are killed on one data directory.
 const ROUNDS: u64 = 6;
 /// The longest time that each gateway runs under load before it is killed.
-const LIFE_MS_MAX: u64 = 400;
+const LIFE_MS_MAX: usize = 400;
 /// More calls than a gateway answers in that time.
 const CALLS_MAX: u64 = 100_000;
 
@@ -47,19 +48,19 @@ impl Gateway {
         let mut gateway = Self::spawn(home, conversation);
         let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
             "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } } });
-        assert!(gateway.say(&hello));
-        assert_eq!(gateway.hear().unwrap()["id"], 0);
-        assert!(gateway.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })));
+        assert!(gateway.send(&hello));
+        assert_eq!(gateway.receive().unwrap()["id"], 0);
+        assert!(gateway.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })));
         gateway
     }
 
     /// Returns whether the gateway still reads.
-    fn say(&mut self, message: &Value) -> bool {
+    fn send(&mut self, message: &Value) -> bool {
         self.stdin.write_all(format!("{message}\n").as_bytes()).is_ok()
     }
 
     /// Returns the next answer; `None` when the gateway has ended. An incomplete line does not count.
-    fn hear(&mut self) -> Option<Value> {
+    fn receive(&mut self) -> Option<Value> {
         let mut line = String::new();
         self.stdout.read_line(&mut line).ok().filter(|_| line.ends_with('\n'))?;
         Some(serde_json::from_str(&line).unwrap())
@@ -68,11 +69,11 @@ impl Gateway {
     fn call(&mut self, id: u64, tool: &str, arguments: &Value) -> Option<Value> {
         let params = json!({ "name": tool, "arguments": arguments });
         let call = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
-        if !self.say(&call) {
+        if !self.send(&call) {
             return None;
         }
         loop {
-            let answer = self.hear()?;
+            let answer = self.receive()?;
             if answer["id"] == id {
                 assert_ne!(answer["result"]["isError"], true, "{answer}");
                 return Some(answer["result"]["structuredContent"].clone());
@@ -110,21 +111,21 @@ fn printed_json(home: &Path, args: &[&str]) -> Value {
 
 /// `kill -9` at any instant: every acknowledged record is complete, and the numbers have no gap.
 #[test]
-fn what_was_acknowledged_survives_kills() {
+fn acknowledged_records_survive_kills() {
     let home = tempfile::tempdir().unwrap();
-    let mut chance = Chance::new();
+    let mut random = Random::from_environment();
     // The acknowledged content of each record, and content that may have been written without an acknowledgement.
     let mut acknowledged: BTreeMap<String, String> = BTreeMap::new();
     let mut asked: Vec<String> = Vec::new();
     for round in 0..ROUNDS {
         let mut gateway = Gateway::start(home.path(), &format!("conversation {round}"));
-        let victims = gateway.processes();
-        let life = Duration::from_millis(20 + chance.below(LIFE_MS_MAX));
+        let processes = gateway.processes();
+        let life = Duration::from_millis(20 + random.below(LIFE_MS_MAX) as u64);
         std::thread::scope(|scope| {
             scope.spawn(move || {
-                // Not to wait for anything: to strike at any instant.
+                // A random moment, because the kill may come at any instant; this waits for nothing.
                 std::thread::sleep(life);
-                victims.into_iter().for_each(|pid| kill(pid, Signal::KILL));
+                processes.into_iter().for_each(|pid| kill(pid, Signal::KILL));
             });
             for n in 1..CALLS_MAX {
                 let body = format!("round {round} call {n}");
@@ -140,7 +141,7 @@ fn what_was_acknowledged_survives_kills() {
                 assert_eq!(updated["written"], true);
                 acknowledged.insert(id, changed);
             }
-            panic!("nobody was killed");
+            panic!("the gateway was not killed");
         });
     }
     let listed = printed_json(home.path(), &["ls", "--limit", "10000"]);
@@ -149,14 +150,14 @@ fn what_was_acknowledged_survives_kills() {
     let expected: Vec<_> = (1..=numbers.len()).map(|n| format!("R{n:03}")).collect();
     assert_eq!(numbers, expected, "no number is missing");
     assert!(acknowledged.len() >= ROUNDS as usize && numbers.len() <= acknowledged.len() + ROUNDS as usize);
-    let mut gateway = Gateway::start(home.path(), "the one who looks");
-    for (n, (id, said)) in (1..).zip(&acknowledged) {
+    let mut gateway = Gateway::start(home.path(), "reader");
+    for (n, (id, content)) in (1..).zip(&acknowledged) {
         let bundle = gateway.call(n, "activate", &json!({ "id": id })).unwrap();
         let record = &bundle["context"]["target"];
         let (body, version) = (record["body"].as_str().unwrap(), record["version"].as_i64().unwrap());
         assert!(
-            body.starts_with(said.as_str()) && asked.contains(&body.to_owned()),
-            "{id}: {body} is not {said}"
+            body.starts_with(content.as_str()) && asked.contains(&body.to_owned()),
+            "{id}: {body} is not {content}"
         );
         assert_eq!(version, if body.ends_with("changed") { 2 } else { 1 });
     }
@@ -227,7 +228,7 @@ fn a_session_is_stale_after_as_many_writes_as_configured() {
 
 /// A modern client opens no session: each request has all that the toolset needs to know.
 #[test]
-fn modern_clients_keep_records_too() {
+fn modern_clients_can_use_records() {
     let home = tempfile::tempdir().unwrap();
     let mut gateway = Gateway::spawn(home.path(), "one");
     let meta = json!({ "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -236,9 +237,9 @@ fn modern_clients_keep_records_too() {
     let mut ask = |id: u64, tool: &str, arguments: Value| {
         let params = json!({ "name": tool, "arguments": arguments, "_meta": meta });
         assert!(
-            gateway.say(&json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }))
+            gateway.send(&json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }))
         );
-        let answer = gateway.hear().unwrap();
+        let answer = gateway.receive().unwrap();
         assert_eq!(
             (&answer["id"], &answer["result"]["resultType"]),
             (&json!(id), &json!("complete")),
@@ -259,7 +260,7 @@ fn modern_clients_keep_records_too() {
 
 /// People see what agents wrote, as text that cannot control a terminal, and as JSON.
 #[test]
-fn people_look_at_records() {
+fn the_command_line_shows_records() {
     let home = tempfile::tempdir().unwrap();
     let at = home.path();
     let mut gateway = Gateway::start(at, "one");

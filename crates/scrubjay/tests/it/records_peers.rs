@@ -35,16 +35,16 @@ impl Served {
         command.args(["--toolsets", "recorder,records", "--project", "birds"]).env("HOME", home);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).current_dir(home);
         let mut child = command.spawn().unwrap();
-        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         let url = loop {
             line.clear();
-            assert_ne!(said.read_line(&mut line).unwrap(), 0, "the gateway ended");
+            assert_ne!(stderr.read_line(&mut line).unwrap(), 0, "the gateway ended");
             if let Some((_, rest)) = line.split_once("serving on ") {
                 break rest.trim().to_owned();
             }
         };
-        std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+        std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
         Self { child, url }
     }
 }
@@ -130,9 +130,9 @@ impl Inspector {
             host.args(["--tool-arg", argument]);
         }
         let output = host.stdin(Stdio::null()).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        let answer: Value = serde_json::from_str(&said)
-            .unwrap_or_else(|e| panic!("{tool}: {e}: {said}{}", String::from_utf8_lossy(&output.stderr)));
+        let printed = String::from_utf8_lossy(&output.stdout);
+        let answer: Value = serde_json::from_str(&printed)
+            .unwrap_or_else(|e| panic!("{tool}: {e}: {printed}{}", String::from_utf8_lossy(&output.stderr)));
         assert_ne!(answer["isError"], true, "{tool}: {answer}");
         answer["structuredContent"].clone()
     }
@@ -144,7 +144,7 @@ fn record(parent: Option<&str>, title: &str) -> Value {
 
 #[test]
 #[ignore = "needs peers"]
-fn two_hosts_share_their_reasoning() {
+fn two_hosts_share_records() {
     let peers = peers();
     let home = tempfile::tempdir().unwrap();
     let served = Served::start(home.path());
@@ -187,9 +187,9 @@ fn two_hosts_share_their_reasoning() {
     assert_eq!((&merged["merged"], &merged["record"]["body"]), (&json!(["body"]), &json!("ONE\n\ntwo")));
     let forced = python.call("update_record", json!({ "id": "R001", "body": "mine", "force": true }));
     assert_eq!((&forced["record"]["version"], &forced["record"]["title"]), (&json!(4), &json!("Other")));
-    let told =
+    let recent =
         python.call("get_recent_activity", json!({ "types": ["conflict_detected", "conflict_resolved"] }));
-    assert_eq!(told["activity"].as_array().unwrap().len(), 2);
+    assert_eq!(recent["activity"].as_array().unwrap().len(), 2);
 
     // Continue existing work, in another chat.
     assert_eq!(python.call("close_session", json!({}))["deactivated_records"], json!(["R001", "R002"]));

@@ -60,18 +60,18 @@ fn assert_clean_below(directory: &Path) -> usize {
 
 fn assert_exports_clean(lab: &Lab) {
     for id in lab.tape_ids() {
-        assert_clean("an export", &lab.run_well(&["tape", "export", &id, "--format", "jsonl"]));
-        assert_clean("a listing", &lab.run_well(&["tape", "show", &id, "--json"]));
+        assert_clean("an export", &lab.run_ok(&["tape", "export", &id, "--format", "jsonl"]));
+        assert_clean("a listing", &lab.run_ok(&["tape", "show", &id, "--json"]));
     }
 }
 
 #[test]
-fn messages_are_forwarded_whole_and_recorded_without_secrets() {
+fn messages_are_forwarded_unchanged_and_recorded_without_secrets() {
     let lab = Lab::new();
     let mut wrapped = lab.wrap(&["cat"]).with(&["--name", "server --token c4n4ry-pw"]).start();
     for line in lines() {
-        wrapped.say(&line);
-        assert_eq!(wrapped.line().as_deref(), Some(line.as_str()), "what is forwarded is untouched");
+        wrapped.send_line(&line);
+        assert_eq!(wrapped.line().as_deref(), Some(line.as_str()), "the forwarded line is unchanged");
     }
     // The live tape is not compressed: this is what a crash would leave.
     assert!(assert_clean_below(lab.data()) > 0);
@@ -79,11 +79,11 @@ fn messages_are_forwarded_whole_and_recorded_without_secrets() {
     assert_clean_below(lab.data());
     assert_exports_clean(&lab);
     let messages = lab.only_tape().of_kind("message").count();
-    assert_eq!(messages, 2 * lines().len(), "each is on tape, both ways");
+    assert_eq!(messages, 2 * lines().len(), "each message is on tape in both directions");
 }
 
 #[test]
-fn a_secret_that_comes_in_two_pieces_is_one() {
+fn a_secret_that_arrives_in_two_pieces_is_redacted() {
     let lab = Lab::new();
     let line = format!("{}\n", lines()[1]);
     let mut wrapped = lab.wrap(&["cat"]).start();
@@ -104,7 +104,7 @@ fn standard_error_is_recorded_without_secrets() {
                   printf '%s\\n' 'c4n4ryKeyBody=' '-----END RSA PRIVATE KEY-----' 'after' >&2; env | grep APP_ >&2; echo bye";
     let mut wrapped =
         lab.wrap(&["sh", "-c", script]).after("export APP_API_TOKEN=c4n4ry-pw-0123456789").start();
-    wrapped.say("go on");
+    wrapped.send_line("go on");
     assert_eq!(wrapped.line().as_deref(), Some("bye"));
     assert_eq!(wrapped.exit_code(), 0);
     assert!(wrapped.stderr_text().contains("DB_PASSWORD=c4n4ry-pw"), "the host reads it as it is");
@@ -123,46 +123,46 @@ fn imports_are_redacted() {
     let other = Lab::new();
     let mut wrapped = other.wrap(&["cat"]).with(&["--config", &config]).start();
     for line in lines() {
-        wrapped.say(&line);
+        wrapped.send_line(&line);
         assert_eq!(wrapped.line().as_deref(), Some(line.as_str()));
     }
     assert_eq!(wrapped.leave(), 0);
     let id = other.tape_ids().into_iter().next().unwrap();
-    let raw = other.run_well(&["tape", "export", &id, "--format", "jsonl"]);
-    assert!(String::from_utf8_lossy(&raw).contains("c4n4ry-pw"), "it was switched off");
+    let raw = other.run_ok(&["tape", "export", &id, "--format", "jsonl"]);
+    assert!(String::from_utf8_lossy(&raw).contains("c4n4ry-pw"), "redaction was off");
     for format in ["jsonl", "native"] {
         let file = lab.file(format);
-        std::fs::write(&file, other.run_well(&["tape", "export", &id, "--format", format])).unwrap();
+        std::fs::write(&file, other.run_ok(&["tape", "export", &id, "--format", format])).unwrap();
         assert_eq!(lab.run(&["tape", "import", &file]).code, 0);
         assert_clean_below(lab.data());
         assert_exports_clean(&lab);
         assert_eq!(lab.run(&["tape", "verify"]).code, 0);
-        lab.run_well(&["tape", "rm", &id, "--yes"]);
+        lab.run_ok(&["tape", "rm", &id, "--yes"]);
     }
 }
 
 #[test]
-fn the_filter_takes_out_what_recording_takes_out() {
+fn the_redact_command_removes_what_recording_removes() {
     let lab = Lab::new();
     let file = lab.file("lines");
     std::fs::write(&file, format!("{}\nclean line\r\nlast", lines().join("\n"))).unwrap();
-    let told = lab.run(&["redact", &file, "--explain"]);
-    assert_eq!(told.code, 0, "{}", told.stderr);
-    assert_clean("the output", &told.stdout);
-    assert_clean("the explanation", told.stderr.as_bytes());
-    assert!(told.stdout.ends_with(b"clean line\r\nlast"));
+    let output = lab.run(&["redact", &file, "--explain"]);
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    assert_clean("the output", &output.stdout);
+    assert_clean("the explanation", output.stderr.as_bytes());
+    assert!(output.stdout.ends_with(b"clean line\r\nlast"));
     assert!(
-        told.stderr.contains("line 1: password removed 11 bytes at $.params.arguments.password"),
+        output.stderr.contains("line 1: password removed 11 bytes at $.params.arguments.password"),
         "{}",
-        told.stderr
+        output.stderr
     );
     assert!(
-        told.stderr.contains("line 2: github-token removed 40 bytes at $.params.arguments.text"),
+        output.stderr.contains("line 2: github-token removed 40 bytes at $.params.arguments.text"),
         "{}",
-        told.stderr
+        output.stderr
     );
-    let told = lab.run(&["redact", &file, "--explain", "--json"]);
-    let first: Value = serde_json::from_str(told.stderr.lines().next().unwrap()).unwrap();
+    let output = lab.run(&["redact", &file, "--explain", "--json"]);
+    let first: Value = serde_json::from_str(output.stderr.lines().next().unwrap()).unwrap();
     assert_eq!(
         first,
         json!({ "line": 1, "rule": "password", "place": "$.params.arguments.password", "bytes": 11 })
@@ -170,17 +170,17 @@ fn the_filter_takes_out_what_recording_takes_out() {
 }
 
 #[test]
-fn a_wrong_rule_is_told_at_start() {
+fn an_invalid_redaction_rule_is_reported_at_start() {
     let lab = Lab::new();
     let config = lab.file("c.yaml");
     std::fs::write(&config, "recorder:\n  privacy:\n    rules:\n      - { name: a, regex: '[' }\n").unwrap();
     for command in [&["wrap", "--", "cat"][..], &["serve", "--", "cat"], &["redact"]] {
-        let told = lab.run(&[&["--config", &config], command].concat());
-        assert_ne!(told.code, 0, "{command:?}");
+        let output = lab.run(&[&["--config", &config], command].concat());
+        assert_ne!(output.code, 0, "{command:?}");
         assert!(
-            told.stderr.contains("c.yaml:4: recorder.privacy.rules[0].regex is not a regular expression"),
+            output.stderr.contains("c.yaml:4: recorder.privacy.rules[0].regex is not a regular expression"),
             "{}",
-            told.stderr
+            output.stderr
         );
     }
 }

@@ -14,7 +14,7 @@ fn eval(lab: &Lab, arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn two_settings_side_by_side() {
+fn eval_compares_two_settings() {
     let lab = Lab::new();
     let (catalog, cases) = (format!("{SET}/catalog.json"), format!("{SET}/held-out.jsonl"));
     let files = ["--catalog", &catalog, "--cases", &cases, "--compare", "bm25"];
@@ -34,19 +34,19 @@ fn two_settings_side_by_side() {
 }
 
 #[test]
-fn a_bad_file_is_told_with_its_line() {
+fn an_invalid_file_is_reported_with_its_line() {
     let lab = Lab::new();
     let catalog = format!("{SET}/catalog.json");
     let cases = lab.file("cases.jsonl");
     std::fs::write(&cases, "{\"query\": \"q\", \"expected\": []}\n{\"query\": \"q\"}\n").unwrap();
-    let told = |catalog: &str, cases: &str| {
+    let error_of = |catalog: &str, cases: &str| {
         let output = eval(&lab, &["--catalog", catalog, "--cases", cases]);
         assert_eq!(output.status.code(), Some(1));
         assert!(output.stdout.is_empty());
         String::from_utf8(output.stderr).unwrap()
     };
-    let wrong = told(&catalog, &cases);
+    let wrong = error_of(&catalog, &cases);
     assert!(wrong.contains("cases.jsonl: line 2: a case must be"), "{wrong}");
-    let absent = told("/nowhere.json", &cases);
+    let absent = error_of("/nowhere.json", &cases);
     assert!(absent.contains("cannot read /nowhere.json"), "{absent}");
 }

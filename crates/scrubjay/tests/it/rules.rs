@@ -54,7 +54,7 @@ fn a_blocked_call_never_reaches_the_server() {
         assert_eq!(entry["jsonrpc_id"], "1");
     }
     assert_eq!(lab.tapes()[0]["unanswered"], 0);
-    let shown = String::from_utf8(lab.run_well(&["tape", "show", &tape.id()])).unwrap();
+    let shown = String::from_utf8(lab.run_ok(&["tape", "show", &tape.id()])).unwrap();
     assert!(shown.contains("blocked by no-echo"), "{shown}");
     let found = lab.json(&["tape", "search", "no-echo", "--json"]);
     assert_eq!(
@@ -66,7 +66,7 @@ fn a_blocked_call_never_reaches_the_server() {
 }
 
 #[test]
-fn a_changed_call_is_on_tape_as_it_came_and_as_it_went() {
+fn the_tape_has_both_the_original_and_the_changed_call() {
     let lab = Lab::new();
     let mut wrapped = start(
         &lab,
@@ -77,7 +77,7 @@ fn a_changed_call_is_on_tape_as_it_came_and_as_it_went() {
     );
     wrapped.initialize();
     let came = call(1, "echo", r#"{ "debug":{} ,"x":1.10, "text" : "a foo","y":18446744073709551616}"#);
-    wrapped.say(&came);
+    wrapped.send_line(&came);
     let answer = wrapped.message();
     assert_eq!(answer["result"]["content"][0]["text"], "a bar", "{answer}");
     assert_eq!(wrapped.leave(), 0);
@@ -108,7 +108,7 @@ fn a_changed_call_is_on_tape_as_it_came_and_as_it_went() {
     // An import has the same marks as the export.
     let other = Lab::new();
     let file = other.file("export.jsonl");
-    std::fs::write(&file, lab.run_well(&["tape", "export", &tape.id(), "--format", "jsonl"])).unwrap();
+    std::fs::write(&file, lab.run_ok(&["tape", "export", &tape.id(), "--format", "jsonl"])).unwrap();
     assert_eq!(other.run(&["tape", "import", &file]).code, 0);
     assert_eq!(other.only_tape().entries, tape.entries);
     let found = lab.json(&["tape", "search", "type:original foo", "--json"]);
@@ -116,7 +116,7 @@ fn a_changed_call_is_on_tape_as_it_came_and_as_it_went() {
 }
 
 #[test]
-fn a_canned_answer_stands_in_for_the_server() {
+fn a_mocked_call_never_reaches_the_server() {
     let lab = Lab::new();
     let canned = json!({ "content": [{ "type": "text", "text": "canned" }] });
     let mut wrapped = start(
@@ -136,7 +136,7 @@ fn a_canned_answer_stands_in_for_the_server() {
 }
 
 #[test]
-fn answers_and_notifications_are_judged_too() {
+fn rules_apply_to_answers_and_notifications() {
     let lab = Lab::new();
     let mut wrapped = start(
         &lab,
@@ -175,14 +175,14 @@ fn until_delayed(lab: &Lab) {
 }
 
 #[test]
-fn what_waits_keeps_its_place() {
+fn a_delayed_message_keeps_its_place() {
     let lab = Lab::new();
     let mut wrapped = start(&lab, &slow("client_to_server", "50ms"));
     wrapped.initialize();
     let lines = [call(1, "echo", r#"{"text":"first"}"#), call(2, "large", r#"{"bytes":9}"#)];
     wrapped.send(format!("{}\n{}\n", lines[0], lines[1]).as_bytes());
-    let heard = [wrapped.message(), wrapped.message()];
-    assert!(heard.iter().all(|answer| answer["result"].is_object()), "{heard:?}");
+    let reply = [wrapped.message(), wrapped.message()];
+    assert!(reply.iter().all(|answer| answer["result"].is_object()), "{reply:?}");
     assert_eq!(wrapped.leave(), 0);
     assert!(received(&lab).ends_with(&format!("{}\n{}\n", lines[0], lines[1])), "{}", received(&lab));
     let tape = lab.only_tape();
@@ -194,12 +194,12 @@ fn what_waits_keeps_its_place() {
 }
 
 #[test]
-fn nobody_waits_for_a_host_that_left() {
+fn a_delay_ends_when_the_host_leaves() {
     for direction in ["client_to_server", "server_to_client"] {
         let lab = Lab::new();
         let mut wrapped = start(&lab, &slow(direction, "60s"));
         wrapped.initialize();
-        wrapped.say(&call(1, "echo", r#"{"text":"never"}"#));
+        wrapped.send_line(&call(1, "echo", r#"{"text":"never"}"#));
         until_delayed(&lab);
         wrapped.close_stdout();
         assert_eq!(wrapped.leave(), 0, "{direction}");
@@ -208,7 +208,7 @@ fn nobody_waits_for_a_host_that_left() {
 }
 
 #[test]
-fn last_words_that_wait_are_heard() {
+fn delayed_messages_are_delivered_after_the_server_exits() {
     let lab = Lab::new();
     let config = lab.file("rules.yaml");
     // Longer than the relay waits for the output of a server that has ended.
@@ -221,11 +221,11 @@ fn last_words_that_wait_are_heard() {
 }
 
 #[test]
-fn what_waits_is_on_tape_and_nowhere_else() {
+fn a_delayed_message_is_only_on_tape_after_a_kill() {
     let lab = Lab::new();
     let mut wrapped = start(&lab, &slow("client_to_server", "60s"));
     wrapped.initialize();
-    wrapped.say(&call(1, "echo", r#"{"text":"never"}"#));
+    wrapped.send_line(&call(1, "echo", r#"{"text":"never"}"#));
     until_delayed(&lab);
     kill(wrapped.worker(), Signal::KILL);
     wrapped.wait();
@@ -235,7 +235,7 @@ fn what_waits_is_on_tape_and_nowhere_else() {
 }
 
 #[test]
-fn what_cannot_be_recorded_is_judged_all_the_same() {
+fn rules_apply_to_messages_that_cannot_be_recorded() {
     let large = "x".repeat(20_000);
     for (mode, passes) in [("stop", false), ("forward", true)] {
         let lab = Lab::new();
@@ -246,28 +246,28 @@ fn what_cannot_be_recorded_is_judged_all_the_same() {
         // In blocks of 512 bytes.
         let mut wrapped = wrap.after("ulimit -f 16").start();
         let line = |method: &str| format!(r#"{{"id":1,"method":"{method}","params":{{"x":"{large}"}}}}"#);
-        wrapped.say(&line("bad"));
-        let heard = wrapped.line().unwrap();
-        assert!(heard.contains(if passes { r#""rule":"no""# } else { "--on-record-failure" }), "{heard}");
-        wrapped.say(&line("good"));
-        let heard = wrapped.line().unwrap();
-        assert_eq!(heard == line("good"), passes, "{mode}: {heard}");
+        wrapped.send_line(&line("bad"));
+        let reply = wrapped.line().unwrap();
+        assert!(reply.contains(if passes { r#""rule":"no""# } else { "--on-record-failure" }), "{reply}");
+        wrapped.send_line(&line("good"));
+        let reply = wrapped.line().unwrap();
+        assert_eq!(reply == line("good"), passes, "{mode}: {reply}");
         assert_eq!(wrapped.leave(), 0);
     }
 }
 
 #[test]
-fn messages_of_a_batch_are_judged_each_by_itself() {
+fn each_message_of_a_batch_is_judged() {
     let lab = Lab::new();
     let config = lab.file("rules.yaml");
     let rules = json!([{ "name": "no", "match": { "direction": "client_to_server", "methods": ["bad"] }, "action": "block" }]);
     std::fs::write(&config, json!({ "recorder": { "rules": rules } }).to_string()).unwrap();
     let mut wrapped = lab.wrap(&["cat"]).with(&["--config", &config]).start();
-    wrapped.say(r#"[{"id":1,"method":"good","params":{"n":1e400}}, {"id":2,"method":"bad"}]"#);
-    let mut heard = [wrapped.line().unwrap(), wrapped.line().unwrap()];
-    heard.sort();
-    assert_eq!(heard[0], r#"[{"id":1,"method":"good","params":{"n":1e400}}]"#);
-    let answers: Value = serde_json::from_str(&heard[1]).unwrap();
+    wrapped.send_line(r#"[{"id":1,"method":"good","params":{"n":1e400}}, {"id":2,"method":"bad"}]"#);
+    let mut reply = [wrapped.line().unwrap(), wrapped.line().unwrap()];
+    reply.sort();
+    assert_eq!(reply[0], r#"[{"id":1,"method":"good","params":{"n":1e400}}]"#);
+    let answers: Value = serde_json::from_str(&reply[1]).unwrap();
     assert_eq!((&answers[0]["id"], answers.as_array().map(Vec::len)), (&json!(2), Some(1)));
     assert_eq!(wrapped.leave(), 0);
     let kinds: Vec<String> =
@@ -276,7 +276,7 @@ fn messages_of_a_batch_are_judged_each_by_itself() {
 }
 
 #[test]
-fn secrets_in_rules_and_in_what_they_touch_reach_no_file() {
+fn secrets_in_rules_and_in_changed_messages_reach_no_file() {
     const CANARY: &str = "c4n4ry-pw-0123456789";
     let lab = Lab::new();
     let password = format!("DB_PASSWORD={CANARY}");
@@ -311,17 +311,17 @@ fn secrets_in_rules_and_in_what_they_touch_reach_no_file() {
     assert_eq!(wrapped.leave(), 0);
     all_clean();
     let id = lab.only_tape().id();
-    clean("an export", &lab.run_well(&["tape", "export", &id, "--format", "jsonl"]));
+    clean("an export", &lab.run_ok(&["tape", "export", &id, "--format", "jsonl"]));
     assert_eq!(lab.only_tape().of_kind("original").count(), 1);
     let config = lab.file("rules.yaml");
     clean("the configuration as shown", &lab.run(&["config", "show", "--config", &config]).stdout);
 }
 
 #[test]
-fn a_wrong_rule_is_told_at_start() {
+fn an_invalid_rule_is_reported_at_start() {
     let lab = Lab::new();
     let config = lab.file("c.yaml");
-    for (rule, told) in [
+    for (rule, problem) in [
         (
             "{ name: a, action: block, match: { where: [{ path: '$.a[', exists: true }] } }",
             "rules[0].match.where[0].path is not a JSONPath",
@@ -343,25 +343,25 @@ fn a_wrong_rule_is_told_at_start() {
         for command in [&["wrap", "--", "cat"][..], &["serve", "--", "cat"]] {
             let answer = lab.run(&[&["--config", &config], command].concat());
             assert_ne!(answer.code, 0, "{command:?}");
-            let expected = format!("c.yaml:3: recorder.{told}");
+            let expected = format!("c.yaml:3: recorder.{problem}");
             assert!(answer.stderr.contains(&expected), "{expected}\n{}", answer.stderr);
         }
     }
 }
 
 #[test]
-fn rules_are_not_left_out_with_the_rest_of_a_wrong_file() {
+fn wrap_does_not_start_without_its_rules_if_a_file_is_invalid() {
     let lab = Lab::new();
     let config = lab.file("c.yaml");
     let rule = "{ name: a, action: block }";
     std::fs::write(&config, format!("colour: blue\nrecorder: {{ rules: [{rule}] }}\n")).unwrap();
-    let told = lab.run(&["--config", &config, "wrap", "--", "cat"]);
-    assert_eq!(told.code, 1);
-    assert!(told.stderr.contains("c.yaml:1: colour is not a known key"), "{}", told.stderr);
+    let output = lab.run(&["--config", &config, "wrap", "--", "cat"]);
+    assert_eq!(output.code, 1);
+    assert!(output.stderr.contains("c.yaml:1: colour is not a known key"), "{}", output.stderr);
 }
 
 #[test]
-fn a_strangers_file_neither_brings_rules_nor_takes_them_away() {
+fn an_untrusted_file_neither_adds_nor_removes_rules() {
     let lab = Lab::new();
     let project = tempfile::tempdir().unwrap();
     let home = lab.file("home");
@@ -376,9 +376,9 @@ fn a_strangers_file_neither_brings_rules_nor_takes_them_away() {
         std::fs::write(project.path().join("scrubjay.yaml"), &theirs).unwrap();
         let script = format!("cd '{}'; export HOME='{home}' XDG_CONFIG_HOME=", project.path().display());
         let mut wrapped = lab.wrap(&["cat"]).after(&script).start();
-        wrapped.say(r#"{"id":1,"method":"good"}"#);
+        wrapped.send_line(r#"{"id":1,"method":"good"}"#);
         assert_eq!(wrapped.line().as_deref(), Some(r#"{"id":1,"method":"good"}"#), "{theirs}");
-        wrapped.say(r#"{"id":2,"method":"bad"}"#);
+        wrapped.send_line(r#"{"id":2,"method":"bad"}"#);
         assert!(wrapped.line().unwrap().contains(r#""rule":"mine""#), "{theirs}");
         assert_eq!(wrapped.leave(), 0);
     }

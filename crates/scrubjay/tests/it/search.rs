@@ -16,7 +16,7 @@ fn entries(found: &Value) -> Vec<(Value, Value)> {
 }
 
 #[test]
-fn what_was_recorded_is_found() {
+fn recorded_messages_are_found_by_tape_search() {
     let lab = Lab::new();
     assert_eq!(lab.json(&["tape", "search", "needle", "--json"])["total"], 0);
     let id = lab.record("echo", LINES);
@@ -28,20 +28,20 @@ fn what_was_recorded_is_found() {
     assert!(refused["total"].as_u64().unwrap() >= 1, "{refused}");
     assert_eq!(refused["hits"][0]["error_code"], -32000);
     assert_eq!(refused["facets"]["tools"][0]["value"], "read_file");
-    let text = String::from_utf8(lab.run_well(&["tape", "search", "needle", "--facets"])).unwrap();
+    let text = String::from_utf8(lab.run_ok(&["tape", "search", "needle", "--facets"])).unwrap();
     assert!(text.contains("«") && text.contains("needle") && !text.contains('\x1b'), "{text:?}");
     assert!(text.contains("2 of 2 found") && text.contains("session"), "{text}");
-    let told = lab.run(&["tape", "search", "needle", "tol:read_file", "error:true"]);
-    assert_eq!((told.code, told.stdout.as_slice()), (2, &b""[..]), "{}", told.stderr);
-    assert!(told.stderr.contains("tool:") && told.stderr.contains("quote"), "{}", told.stderr);
-    let lines: Vec<&str> = told.stderr.lines().collect();
+    let output = lab.run(&["tape", "search", "needle", "tol:read_file", "error:true"]);
+    assert_eq!((output.code, output.stdout.as_slice()), (2, &b""[..]), "{}", output.stderr);
+    assert!(output.stderr.contains("tool:") && output.stderr.contains("quote"), "{}", output.stderr);
+    let lines: Vec<&str> = output.stderr.lines().collect();
     let [typed, marks] = lines[lines.len() - 2..] else { panic!("{lines:?}") };
     assert_eq!(marks.find('^'), typed.find("tol:"), "{lines:?}");
     assert_eq!(marks.matches('^').count(), "tol:read_file".len(), "{lines:?}");
     for wrong in ["needle OR", "(needle", "tool>3 needle", "-32601", "error.[0]", "a AND b"] {
-        let told = lab.run(&["tape", "search", wrong]);
-        assert_eq!((told.code, told.stdout.as_slice()), (2, &b""[..]), "{wrong}: {}", told.stderr);
-        assert!(told.stderr.lines().last().unwrap().contains('^'), "{wrong}: {}", told.stderr);
+        let output = lab.run(&["tape", "search", wrong]);
+        assert_eq!((output.code, output.stdout.as_slice()), (2, &b""[..]), "{wrong}: {}", output.stderr);
+        assert!(output.stderr.lines().last().unwrap().contains('^'), "{wrong}: {}", output.stderr);
     }
     assert!(lab.run(&["tape", "search", "needle", "--facts"]).stderr.contains("--facets"));
     // A word that begins with - is not a flag at any place, and flags still are.
@@ -59,12 +59,12 @@ fn what_was_recorded_is_found() {
     assert_eq!(count(&["needle", "OR", "refused"]), 2 + count(&["refused"]));
     assert_eq!(count(&["since:yesterday", "until:today", "needle"]), 2);
     assert_eq!(count(&["until:yesterday"]), 0);
-    lab.run_well(&["tape", "rm", &id, "--yes"]);
+    lab.run_ok(&["tape", "rm", &id, "--yes"]);
     assert_eq!(lab.json(&["tape", "search", "needle", "--json"])["total"], 0);
 }
 
 #[test]
-fn an_index_made_anew_gives_the_same_answers() {
+fn a_rebuilt_index_gives_the_same_results() {
     let lab = Lab::new();
     lab.record("one", LINES);
     lab.record("two", LINES);
@@ -77,9 +77,9 @@ fn an_index_made_anew_gives_the_same_answers() {
 }
 
 #[test]
-fn a_tape_says_what_it_shows() {
+fn tape_stats_compares_with_earlier_tapes() {
     let lab = Lab::new();
-    lab.run_badly(&["tape", "stats"]);
+    lab.run_failing(&["tape", "stats"]);
     let first = lab.record("echo", LINES);
     let second = lab.record("echo", LINES);
     let shown = lab.json(&["tape", "stats", "--json"]);
@@ -90,7 +90,7 @@ fn a_tape_says_what_it_shows() {
     assert_eq!(shown["anomalies"], json!([]));
     assert_eq!(shown["common_errors"][0]["shape"], "connection refused");
     assert_eq!(lab.json(&["tape", "stats", &first, "--json"])["compared_with"], 0);
-    let text = String::from_utf8(lab.run_well(&["tape", "stats"])).unwrap();
+    let text = String::from_utf8(lab.run_ok(&["tape", "stats"])).unwrap();
     assert!(text.contains("tools/call read_file") && text.contains("no differences from"), "{text}");
 }
 
@@ -104,7 +104,7 @@ fn exchange(lines: &mut Vec<u8>, method: &str, params: &Value, answer: &Value) {
 }
 
 #[test]
-fn a_tape_says_who_is_stuck_what_changed_and_what_it_costs() {
+fn tape_stats_reports_loops_changed_tools_and_token_costs() {
     let lab = Lab::new();
     let mut lines = Vec::new();
     let tool = |name: &str, description: &str| json!({ "name": name, "description": description, "inputSchema": {} });
@@ -136,7 +136,7 @@ fn a_tape_says_who_is_stuck_what_changed_and_what_it_costs() {
     assert_eq!((&read["tool"], &read["calls"]), (&json!("read"), &json!(5)));
     assert!(read["result_tokens_max"].as_u64().unwrap() > 2900, "{read}");
     assert!(shown["context"]["definition_tokens"].as_u64().unwrap() > 10);
-    let text = String::from_utf8(lab.run_well(&["tape", "stats"])).unwrap();
+    let text = String::from_utf8(lab.run_ok(&["tape", "stats"])).unwrap();
     for part in [
         "loop: read → test: 4 times with the same arguments",
         "identical retries: test: called 2 times with the same arguments and nothing between: failed 2 times",
@@ -161,14 +161,14 @@ fn a_tape_says_who_is_stuck_what_changed_and_what_it_costs() {
     let guarded = json!({ "name": "read", "description": "Reads a file.", "inputSchema": {}, "annotations": { "readOnlyHint": false } });
     exchange(&mut second, "tools/list", &json!({}), &list(json!([guarded])));
     lab.record("other", &second);
-    let text = String::from_utf8(lab.run_well(&["tape", "stats"])).unwrap();
+    let text = String::from_utf8(lab.run_ok(&["tape", "stats"])).unwrap();
     assert!(text.contains("changed tool: read: readOnlyHint none → false"), "{text}");
 }
 
 /// If the ledger is in PostgreSQL, the index is there too, and gives the same results.
 #[test]
 #[ignore = "needs postgres"]
-fn the_index_is_where_the_ledger_is() {
+fn the_index_is_in_the_database_of_the_ledger() {
     let database = crate::needs::postgres();
     let lab = Lab::new();
     lab.record("one", LINES);
@@ -184,15 +184,15 @@ fn the_index_is_where_the_ledger_is() {
     assert!(!lab.data().join("index.db").exists());
     // A database that cannot be reached is named at once.
     std::fs::write(&config, "storage: postgres://nobody:secret@127.0.0.1:1/none\n").unwrap();
-    let told = lab.run_badly(&["--config", &config, "tape", "search", "needle"]);
-    assert!(told.contains("storage") && !told.contains("secret"), "{told}");
+    let output = lab.run_failing(&["--config", &config, "tape", "search", "needle"]);
+    assert!(output.contains("storage") && !output.contains("secret"), "{output}");
 }
 
 /// Imports a tape made of these entries; each is completed with what an exported entry has.
 fn import(lab: &Lab, entries: &[Value]) -> String {
-    let exported = lab.run_well(&["tape", "export", &lab.record("made", b"x\n"), "--format", "jsonl"]);
+    let exported = lab.run_ok(&["tape", "export", &lab.record("made", b"x\n"), "--format", "jsonl"]);
     let header = String::from_utf8(exported).unwrap().lines().next().unwrap().to_owned();
-    lab.run_well(&["tape", "rm", "latest", "--yes"]);
+    lab.run_ok(&["tape", "rm", "latest", "--yes"]);
     let file = lab.file("made.jsonl");
     let lines = (0u64..).zip(entries).map(|(number, entry)| {
         let mut line = json!({ "wall_ns": 1_700_000_000_000_000_000 + number, "since_start_ns": number,
@@ -231,12 +231,12 @@ fn a_restarted_backend_is_another_connection() {
     assert_eq!(legs, [json!([1, "http"]), json!([2, "http"]), json!([2, "http"])]);
     assert_eq!((&shown[3]["name"], &shown[3]["flags"]), (&json!("echo"), &Value::Null), "{shown}");
     assert_eq!(shown[1]["connection"], Value::Null);
-    let text = String::from_utf8(lab.run_well(&["tape", "show", &id])).unwrap();
+    let text = String::from_utf8(lab.run_ok(&["tape", "show", &id])).unwrap();
     let line = text.lines().find(|line| line.contains("backend files ended: exit status 1")).unwrap();
     assert!(line.contains("no such folder"), "{text}");
     assert!(text.contains("backends ended: 1") && !text.contains('\x1b'), "{text}");
     assert_eq!(lab.json(&["tape", "stats", &id, "--json"])["backends_ended"], 1);
-    let text = String::from_utf8(lab.run_well(&["tape", "stats", &id])).unwrap();
+    let text = String::from_utf8(lab.run_ok(&["tape", "stats", &id])).unwrap();
     assert!(text.contains("a backend ended once"), "{text}");
     let found = lab.json(&["tape", "search", "via:files error:true", "--json"]);
     assert_eq!((&found["total"], &found["hits"][0]["name"]), (&json!(1), &json!("crash")), "{found}");

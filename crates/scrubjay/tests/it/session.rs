@@ -36,11 +36,11 @@ fn work(lab: &Lab) -> String {
 }
 
 fn shown(lab: &Lab, arguments: &[&str]) -> String {
-    String::from_utf8(lab.run_well(arguments)).unwrap()
+    String::from_utf8(lab.run_ok(arguments)).unwrap()
 }
 
 #[test]
-fn people_see_what_was_done() {
+fn the_command_line_shows_what_an_agent_did() {
     let lab = Lab::new();
     assert!(shown(&lab, &["session", "ls"]).contains("no sessions yet"));
     work(&lab);
@@ -75,12 +75,12 @@ fn people_see_what_was_done() {
     assert!(story.contains("created a.txt (+2 -1) in 2 edits"), "{story}");
     assert!(shown(&lab, &["session", "evolution", "s1"]).contains("b.txt"));
     assert!(shown(&lab, &["session", "evolution", "s1", "a.txt"]).contains("-one\n+two\n"));
-    let unknown = lab.run_badly(&["session", "story", "nobody"]);
+    let unknown = lab.run_failing(&["session", "story", "nobody"]);
     assert!(unknown.contains("session ls"), "{unknown}");
 }
 
 #[test]
-fn files_go_back_only_when_asked_to() {
+fn rewind_changes_files_only_after_confirmation() {
     let lab = Lab::new();
     let workspace = work(&lab);
     let read = |name: &str| std::fs::read_to_string(format!("{workspace}/{name}")).ok();
@@ -89,30 +89,30 @@ fn files_go_back_only_when_asked_to() {
     let back = ["session", "rewind", "s1", "--to", &created];
     let planned = shown(&lab, &back);
     assert!(planned.contains("-two\n+one\n") && planned.contains("2 files would change"), "{planned}");
-    assert_eq!(read("a.txt").as_deref(), Some("two\n"), "a look changes nothing");
+    assert_eq!(read("a.txt").as_deref(), Some("two\n"), "without --yes no file changes");
 
     std::fs::write(format!("{workspace}/a.txt"), "mine\n").unwrap();
     let refused = lab.run(&[&back[..], &["--yes"]].concat());
     assert!(refused.code == 1 && refused.stderr.contains("--force"), "{}", refused.stderr);
     assert!(
         String::from_utf8(refused.stdout).unwrap().contains("-mine\n+one\n"),
-        "what is at stake is shown"
+        "the changes that would be lost are shown"
     );
     assert_eq!(read("a.txt").as_deref(), Some("mine\n"));
-    lab.run_well(&[&back[..], &["--yes", "--force"]].concat());
+    lab.run_ok(&[&back[..], &["--yes", "--force"]].concat());
     assert_eq!((read("a.txt").as_deref(), read("b.txt")), (Some("one\n"), None));
 
     // A rewind is recorded, so it can be undone, too. The changes that it overwrote were recorded first.
     let events = lab.json(&["session", "timeline", "s1", "--json"]);
     let found = events["events"].as_array().unwrap().iter().find(|e| e["type"] == "file_observed").unwrap();
-    lab.run_well(&["session", "rewind", "s1", "--to", &found["id"].to_string(), "--file", "a.txt", "--yes"]);
+    lab.run_ok(&["session", "rewind", "s1", "--to", &found["id"].to_string(), "--file", "a.txt", "--yes"]);
     assert_eq!((read("a.txt").as_deref(), read("b.txt")), (Some("mine\n"), None));
-    let unknown = lab.run_badly(&["session", "rewind", "s1", "--to", "99999"]);
+    let unknown = lab.run_failing(&["session", "rewind", "s1", "--to", "99999"]);
     assert!(unknown.contains("no event 99999"), "{unknown}");
 }
 
 #[test]
-fn any_content_is_written_byte_for_byte() {
+fn cat_prints_any_content_byte_for_byte() {
     let lab = Lab::new();
     let workspace = work(&lab);
     let page = lab.json(&["session", "evolution", "s1", "a.txt", "--json"]);
@@ -120,19 +120,19 @@ fn any_content_is_written_byte_for_byte() {
         page["revisions"].as_array().unwrap().iter().map(|r| r["id"].to_string()).collect();
     let events: Vec<String> =
         page["revisions"].as_array().unwrap().iter().map(|r| r["event_id"].to_string()).collect();
-    let cat = |arguments: &[&str]| lab.run_well(&[&["session", "cat", "s1", "a.txt"], arguments].concat());
+    let cat = |arguments: &[&str]| lab.run_ok(&[&["session", "cat", "s1", "a.txt"], arguments].concat());
     assert_eq!(cat(&[]), b"two\n");
     assert_eq!(cat(&["--at", &revisions[0]]), b"one\n");
     assert_eq!(cat(&["--at", &revisions[1], "--before"]), b"one\n");
     assert_eq!(cat(&["--at", &format!("event:{}", events[0])]), b"one\n");
     assert_eq!(cat(&["--at", "2200-01-01T00:00:00Z"]), b"two\n");
-    for (arguments, said) in [
+    for (arguments, message) in [
         (["--at", "99999"], "no revision 99999"),
         (["--at", "event:1"], "no state that was recorded by event 1"),
         (["--at", "1970-01-01T00:00:00Z"], "1970-01-01"),
     ] {
-        let wrong = lab.run_badly(&[&["session", "cat", "s1", "a.txt"], &arguments[..]].concat());
-        assert!(wrong.contains(said), "{wrong}");
+        let wrong = lab.run_failing(&[&["session", "cat", "s1", "a.txt"], &arguments[..]].concat());
+        assert!(wrong.contains(message), "{wrong}");
     }
     let wrong = lab.run(&["session", "cat", "s1", "a.txt", "--at", "yesterday"]);
     assert!(wrong.code == 2 && wrong.stderr.contains("event:N"), "{}", wrong.stderr);
@@ -155,7 +155,7 @@ fn any_content_is_written_byte_for_byte() {
     assert_eq!(agent.exit_code(), 0);
     let first =
         lab.json(&["session", "evolution", "s1", "old.bin", "--json"])["revisions"][0]["id"].to_string();
-    assert_eq!(lab.run_well(&["session", "cat", "s1", "old.bin", "--at", &first]), [0, 159, 255]);
+    assert_eq!(lab.run_ok(&["session", "cat", "s1", "old.bin", "--at", &first]), [0, 159, 255]);
     let evolution = shown(&lab, &["session", "evolution", "s1", "old.txt"]);
     assert!(evolution.contains("the content before:\nwas here\n"), "{evolution}");
     assert!(evolution.contains("9 B, 1 line\n") || evolution.contains("9 B, 1 line "), "{evolution}");
@@ -199,7 +199,7 @@ fn leave_open(lab: &Lab, workspace: &str, event_id: i64, path: &str) {
 }
 
 #[test]
-fn what_a_crash_left_open_is_settled_by_the_next_start_and_by_who_looks() {
+fn pending_changes_are_settled_at_the_next_start_and_before_reading() {
     let lab = Lab::new();
     let workspace = work(&lab);
     let events = lab.json(&["session", "timeline", "s1", "--json"]);
@@ -210,7 +210,7 @@ fn what_a_crash_left_open_is_settled_by_the_next_start_and_by_who_looks() {
         let settled = page["events"].as_array().unwrap().iter().filter(|e| e["type"] == "file_settled");
         settled.map(|e| text(&e["summary"]).to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(settled().len(), 1, "who looks settles");
+    assert_eq!(settled().len(), 1, "reading the timeline settles the change");
     assert!(settled()[0].contains("it was not made"), "{:?}", settled());
 
     leave_open(&lab, &workspace, event, "y.txt");
@@ -243,11 +243,11 @@ fn a_workspace_that_moved_can_be_named() {
     std::fs::rename(&old, &new).unwrap();
     let events = lab.json(&["session", "timeline", "s1", "--json"]);
     let created = events["events"][3]["id"].to_string();
-    let gone = lab.run_badly(&["session", "rewind", "s1", "--to", &created]);
+    let gone = lab.run_failing(&["session", "rewind", "s1", "--to", &created]);
     assert!(gone.contains("--workspace"), "{gone}");
     let wrong = lab.file("wrong");
     std::fs::create_dir(&wrong).unwrap();
-    let refused = lab.run_badly(&["session", "rewind", "s1", "--to", &created, "--workspace", &wrong]);
+    let refused = lab.run_failing(&["session", "rewind", "s1", "--to", &created, "--workspace", &wrong]);
     assert!(refused.contains("does not hold what was recorded"), "{refused}");
 
     let planned = shown(&lab, &["session", "rewind", "s1", "--to", &created, "--workspace", &new]);
@@ -256,13 +256,13 @@ fn a_workspace_that_moved_can_be_named() {
         "{planned}"
     );
     // After it was named once, it is known.
-    lab.run_well(&["session", "rewind", "s1", "--to", &created, "--yes"]);
+    lab.run_ok(&["session", "rewind", "s1", "--to", &created, "--yes"]);
     assert_eq!(std::fs::read_to_string(format!("{new}/a.txt")).unwrap(), "one\n");
     let evolution = lab.json(&["session", "evolution", "s1", "a.txt", "--json"]);
-    assert_eq!(evolution["total"], 3, "one life: {evolution}");
+    assert_eq!(evolution["total"], 3, "one history: {evolution}");
     assert!(text(&evolution["workspace"]).ends_with("/elsewhere"), "{evolution}");
-    let told = shown(&lab, &["session", "evolution", "s1", "a.txt"]);
-    assert!(told.contains("before it moved to") && told.contains(" · in "), "{told}");
+    let output = shown(&lab, &["session", "evolution", "s1", "a.txt"]);
+    assert!(output.contains("before it moved to") && output.contains(" · in "), "{output}");
     let timeline = shown(&lab, &["session", "timeline", "s1"]);
     assert!(timeline.contains("workspace moved: "), "{timeline}");
 }

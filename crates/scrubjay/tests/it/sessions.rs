@@ -69,7 +69,7 @@ fn files(lab: &Lab, session: &str) -> Vec<String> {
 
 /// Two agents of one parent process in one workspace have sessions of their own, and see that they use one record.
 #[test]
-fn two_agents_of_one_process_are_not_booked_to_each_other() {
+fn two_agents_of_one_process_have_separate_sessions() {
     let lab = Lab::new();
     let workspace = workspace(&lab);
     let mut one = Agent::start(&lab, &workspace, &[], "agent");
@@ -99,7 +99,7 @@ fn two_agents_of_one_process_are_not_booked_to_each_other() {
 
 /// A session has one id on the tape and in the ledger, with the host's own id stored next to it; commands take both.
 #[test]
-fn a_session_has_one_id_and_answers_to_the_hosts() {
+fn a_session_has_one_id_and_can_be_named_by_the_hosts_id() {
     let lab = Lab::new();
     let workspace = workspace(&lab);
     let host = [("CLAUDE_CODE_SESSION_ID", "5ba4-host-chat")];
@@ -146,7 +146,7 @@ fn a_session_has_one_id_and_answers_to_the_hosts() {
         (&json!(id), &json!("5ba4-host-chat"))
     );
     for listing in [&["session", "ls"][..], &["tape", "ls"], &["progress", "search", "--project", "birds"]] {
-        let shown = String::from_utf8(lab.run_well(&[listing, &["--host-ids"]].concat())).unwrap();
+        let shown = String::from_utf8(lab.run_ok(&[listing, &["--host-ids"]].concat())).unwrap();
         assert!(shown.contains("HOST ID") && shown.contains("5ba4-host-chat"), "{listing:?}: {shown}");
     }
 }
@@ -170,7 +170,7 @@ fn a_tape_follows_its_connection_to_another_session() {
 
 /// A session ends and its tape is sealed when the host closes the stream, sends a signal, or kills the gateway.
 #[test]
-fn the_end_of_the_host_is_the_end_of_the_session() {
+fn a_session_ends_when_its_host_ends() {
     for signal in [None, Some(Signal::TERM), Some(Signal::INT), Some(Signal::KILL)] {
         let lab = Lab::new();
         let mut agent = Agent::start(&lab, &workspace(&lab), &[], "agent");
@@ -223,7 +223,7 @@ fn a_killed_gateway_holds_no_records() {
 
 /// A session that ended accepts no more work, and the error says what to do.
 #[test]
-fn a_closed_session_refuses_work() {
+fn a_closed_session_refuses_calls() {
     let lab = Lab::new();
     let mut agent = Agent::start(&lab, &workspace(&lab), &[], "agent");
     agent.call("record_session_start", json!({ "id": "s1", "title": "First" }));

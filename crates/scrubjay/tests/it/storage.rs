@@ -9,8 +9,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::harness::{Chance, Entry, Lab, UP, Wrapped, kill, request, standing_alone};
+use crate::harness::{Entry, Lab, UP, Wrapped, kill, request, standing_alone};
 use crate::needs;
+use crate::random::Random;
 
 /// A call of this size does not fit into the few bytes that a full disk may have left.
 const LARGE: usize = 20_000;
@@ -29,8 +30,8 @@ impl SmallDisk {
         let place = tempfile::tempdir().unwrap();
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "scrubjay-it"]).arg(place.path());
-        let told = mount.output().expect("mount is installed");
-        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+        let output = mount.output().expect("mount is installed");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         Self(place)
     }
 
@@ -76,7 +77,7 @@ fn assert_readable(lab: &Lab) {
     lab.verify();
     let tape = lab.only_tape();
     assert!(tape.messages(UP).count() > 0);
-    lab.run_well(&["tape", "show", "latest"]);
+    lab.run_ok(&["tape", "show", "latest"]);
 }
 
 fn gaps(lab: &Lab) -> Vec<Value> {
@@ -110,8 +111,8 @@ fn check_refusal(
         assert_eq!((&gap["messages"], &gap["forwarded"]), (&json!(3), &json!(false)));
         assert!(gap["reason"].as_str().unwrap().contains(why), "{gap}");
     }
-    let told = wrapped.complaint("recording works again");
-    assert!(told.contains(why), "{told}");
+    let output = wrapped.await_stderr("recording works again");
+    assert!(output.contains(why), "{output}");
     assert_eq!(wrapped.leave(), 0);
     assert!(!String::from_utf8(lab.read("log")).unwrap().contains(refused));
     assert!(lab.tapes().iter().all(|tape| tape["state"] == "sealed"));
@@ -120,7 +121,7 @@ fn check_refusal(
 
 #[test]
 #[ignore = "needs root"]
-fn a_full_disk_refuses_and_resumes() {
+fn a_full_disk_refuses_messages_and_recording_resumes() {
     let disk = SmallDisk::mount();
     let lab = disk.lab();
     let wrapped = lab.wrap_logged_sample("log").start();
@@ -129,7 +130,7 @@ fn a_full_disk_refuses_and_resumes() {
 
 #[test]
 #[ignore = "needs root"]
-fn a_full_disk_from_the_start() {
+fn a_disk_that_is_full_at_the_start_refuses_messages() {
     let disk = SmallDisk::mount();
     let lab = disk.lab();
     disk.fill();
@@ -145,7 +146,7 @@ fn a_full_disk_from_the_start() {
 
 #[test]
 #[ignore = "needs root"]
-fn a_full_disk_at_the_end_leaves_a_whole_tape() {
+fn a_full_disk_at_the_end_leaves_a_readable_tape() {
     let disk = SmallDisk::mount();
     let lab = disk.lab();
     let mut wrapped = lab.wrap_logged_sample("log").start();
@@ -153,8 +154,8 @@ fn a_full_disk_at_the_end_leaves_a_whole_tape() {
     disk.fill();
     wrapped.close_stdin();
     assert_eq!(wrapped.exit_code(), 0, "the server's own exit code, even if the tape could not be written");
-    let told = wrapped.stderr_text();
-    assert!(told.contains("No space left") && told.contains("the next start seals it"), "{told}");
+    let output = wrapped.stderr_text();
+    assert!(output.contains("No space left") && output.contains("the next start seals it"), "{output}");
     assert_readable(&lab);
     assert_eq!(lab.tapes()[0]["state"], "abandoned");
     disk.clear();
@@ -165,7 +166,7 @@ fn a_full_disk_at_the_end_leaves_a_whole_tape() {
 
 #[test]
 #[ignore = "needs root"]
-fn a_full_disk_forwards_if_so_wished() {
+fn a_full_disk_forwards_messages_if_configured() {
     let disk = SmallDisk::mount();
     let lab = disk.lab();
     let mut wrapped = lab.wrap_logged_sample("log").with(&["--on-record-failure", "forward"]).start();
@@ -174,11 +175,11 @@ fn a_full_disk_forwards_if_so_wished() {
     disk.fill();
     let mut missing = 0;
     for id in 2..=5 {
-        let said = request(id, "tools/call", &standing_alone("echo", &json!({ "text": large })));
-        wrapped.say(&said);
-        let heard = wrapped.line().expect("an answer");
-        assert!(heard.contains(&large), "{heard}");
-        missing += said.len() + heard.len() + 2;
+        let sent = request(id, "tools/call", &standing_alone("echo", &json!({ "text": large })));
+        wrapped.send_line(&sent);
+        let received = wrapped.line().expect("an answer");
+        assert!(received.contains(&large), "{received}");
+        missing += sent.len() + received.len() + 2;
     }
     disk.clear();
     assert_eq!(call(&mut wrapped, 6, "after").as_deref(), Ok("after"));
@@ -207,7 +208,7 @@ fn tape_bytes(data: &Path) -> u64 {
 }
 
 #[test]
-fn a_file_size_limit_refuses_and_resumes() {
+fn a_file_size_limit_refuses_messages_and_recording_resumes() {
     let lab = Lab::new();
     let wrapped = lab.wrap_logged_sample("log").start();
     let fill = |wrapped: &Wrapped| limit_files(wrapped, &format!("{}:", tape_bytes(lab.data()) + 4096));
@@ -215,7 +216,7 @@ fn a_file_size_limit_refuses_and_resumes() {
 }
 
 #[test]
-fn a_file_size_limit_from_the_start() {
+fn a_file_size_limit_at_the_start_refuses_large_messages() {
     let lab = Lab::new();
     let wrapped = lab.wrap_logged_sample("log");
     // In blocks of 512 bytes.
@@ -229,12 +230,12 @@ fn a_file_size_limit_from_the_start() {
 }
 
 #[test]
-fn what_is_too_large_to_seal_waits() {
+fn a_tape_too_large_to_seal_is_sealed_later() {
     let lab = Lab::new();
     let mut wrapped = lab.wrap(&["cat"]).start();
     // Random bytes, which sealing cannot compress.
-    let mut chance = Chance::new();
-    let noise: Vec<u8> = (0..LARGE).map(|_| b'!' + u8::try_from(chance.below(90)).unwrap()).collect();
+    let mut random = Random::from_environment();
+    let noise: Vec<u8> = (0..LARGE).map(|_| b'!' + u8::try_from(random.below(90)).unwrap()).collect();
     wrapped.send(&[noise.as_slice(), b"\n"].concat());
     wrapped.line();
     // Both are killed at once, because the one that is left would seal the tape.
@@ -244,9 +245,9 @@ fn what_is_too_large_to_seal_waits() {
     kill(warden, Signal::KILL);
     wrapped.wait();
     let mut wrapped = lab.wrap(&["cat"]).after("ulimit -f 16").start();
-    let told = wrapped.complaint("cannot seal");
-    assert!(told.contains("File too large"), "{told}");
-    wrapped.say("this one is small");
+    let output = wrapped.await_stderr("cannot seal");
+    assert!(output.contains("File too large"), "{output}");
+    wrapped.send_line("this one is small");
     assert_eq!(wrapped.line().as_deref(), Some("this one is small"));
     assert_eq!(wrapped.leave(), 0);
     let states = || lab.tapes().into_iter().map(|tape| tape["state"].clone()).collect::<Vec<_>>();

@@ -13,6 +13,9 @@ use rustix::termios::OptionalActions;
 
 use crate::harness::{Lab, Running, SCRUBJAY, UP, Wrap, Wrapped, kill, wait_for};
 
+/// Twice the 2 s that the relay gives the last output of an ended server, and some more: output that a slow client has
+/// yet to read must not be dropped then.
+const PAUSE: Duration = Duration::from_secs(5);
 /// More than any pipe or socket holds.
 const MUCH: usize = 1 << 20;
 
@@ -53,7 +56,7 @@ fn check_much(lab: &Lab, mut wrapped: Wrapped, hang_up: impl FnOnce(&mut Wrapped
 }
 
 #[test]
-fn two_sockets() {
+fn messages_pass_over_two_sockets() {
     let lab = Lab::new();
     let ((stdin, their_stdin), (stdout, their_stdout)) = (socket_pair(), socket_pair());
     let wrapped = start_cat(&lab, [their_stdin, their_stdout], [stdin, stdout]);
@@ -61,7 +64,7 @@ fn two_sockets() {
 }
 
 #[test]
-fn one_socket_for_both() {
+fn messages_pass_over_one_socket_for_both_streams() {
     let lab = Lab::new();
     let (ours, theirs) = socket_pair();
     let [again, to_hang_up] = [(); 2].map(|()| ours.try_clone().unwrap());
@@ -70,7 +73,7 @@ fn one_socket_for_both() {
 }
 
 #[test]
-fn files() {
+fn messages_pass_from_and_to_files() {
     let lab = Lab::new();
     let sent = [lines(MUCH), b"and a last line without an ending".to_vec()].concat();
     std::fs::write(lab.file("in"), &sent).unwrap();
@@ -82,13 +85,13 @@ fn files() {
 }
 
 #[test]
-fn nothing() {
+fn streams_may_be_null_or_closed() {
     let lab = Lab::new();
-    let script = format!("cat > {}; echo said to nobody", lab.file("heard"));
+    let script = format!("cat > {}; echo sent to nobody", lab.file("received"));
     let wrap = lab.wrap(&["sh", "-c", &script]).after("exec < /dev/null > /dev/null");
     assert_eq!(wrap.start().leave(), 0);
-    assert_eq!(lab.read("heard"), b"");
-    assert_eq!(lab.only_tape().entries[0].payload, b"said to nobody");
+    assert_eq!(lab.read("received"), b"");
+    assert_eq!(lab.only_tape().entries[0].payload, b"sent to nobody");
     let wrap = lab.wrap(&["sh", "-c", "cat; exit 3"]).after("exec <&- >&-");
     assert_eq!(wrap.start().leave(), 3);
 }
@@ -108,34 +111,34 @@ fn terminal() -> (OwnedFd, OwnedFd) {
 }
 
 #[test]
-fn a_terminal_that_is_read_late() {
+fn a_terminal_that_is_read_late_gets_everything() {
     let lab = Lab::new();
     let ((ours, theirs), (from_nobody, _)) = (terminal(), socket_pair());
     // Few enough bytes for the relay to write at once, and more than a terminal holds.
-    let said = lines(60_000);
-    std::fs::write(lab.file("said"), &said).unwrap();
+    let sent = lines(60_000);
+    std::fs::write(lab.file("sent"), &sent).unwrap();
     let mut wrapped =
-        start(&lab.wrap(&["cat", &lab.file("said")]), [from_nobody, theirs], [None, Some(ours)]);
-    wrapped.hears = false;
+        start(&lab.wrap(&["cat", &lab.file("sent")]), [from_nobody, theirs], [None, Some(ours)]);
+    wrapped.reads_stdout = false;
     wait_for("the tape to end", || {
         (lab.tape_ids().len() == 1 && wrapped.mark().living().len() <= 2).then_some(())
     });
-    // Not to wait for anything: to be slow.
+    // The reader is slow on purpose; this waits for nothing.
     std::thread::sleep(Duration::from_secs(1));
-    wrapped.hears = true;
-    let heard = wrapped.rest();
-    assert!(heard == said, "{} bytes of {} came", heard.len(), said.len());
+    wrapped.reads_stdout = true;
+    let received = wrapped.rest();
+    assert!(received == sent, "{} bytes of {} arrived", received.len(), sent.len());
     assert_eq!(wrapped.leave(), 0);
 }
 
 #[test]
-fn shared_descriptions_stay_blocking() {
+fn shared_file_descriptions_stay_blocking() {
     let lab = Lab::new();
     let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC).unwrap();
     let ((their_stdin, stdin), (stdout, their_stdout)) = (pipe(), pipe());
     let shared = [their_stdin.try_clone().unwrap(), their_stdout.try_clone().unwrap()];
     let mut wrapped = start_cat(&lab, [their_stdin, their_stdout], [stdin, stdout]);
-    wrapped.say("there and back");
+    wrapped.send_line("there and back");
     assert_eq!(wrapped.line().as_deref(), Some("there and back"));
     for description in &shared {
         let flags = rustix::fs::fcntl_getfl(description).unwrap();
@@ -149,7 +152,7 @@ fn shared_descriptions_stay_blocking() {
 }
 
 #[test]
-fn a_shell_goes_on_after_it() {
+fn a_shell_can_use_its_streams_after_wrap() {
     let lab = Lab::new();
     let sent = lines(300_000);
     std::fs::write(lab.file("in"), &sent).unwrap();
@@ -162,10 +165,10 @@ fn a_shell_goes_on_after_it() {
 }
 
 /// Starts a server that writes more than one (enlarged) pipe holds and exits; its client does not read.
-fn start_unheard(lab: &Lab, said: &[u8]) -> Wrapped {
-    std::fs::write(lab.file("said"), said).unwrap();
-    let mut wrapped = lab.wrap(&["cat", &lab.file("said")]).start();
-    wrapped.hears = false;
+fn start_with_paused_client(lab: &Lab, sent: &[u8]) -> Wrapped {
+    std::fs::write(lab.file("sent"), sent).unwrap();
+    let mut wrapped = lab.wrap(&["cat", &lab.file("sent")]).start();
+    wrapped.reads_stdout = false;
     wait_for("the server to exit", || {
         let living = wrapped.mark().living();
         (lab.tape_ids().len() == 1 && living.iter().all(|process| process.name != "cat")).then_some(())
@@ -176,20 +179,20 @@ fn start_unheard(lab: &Lab, said: &[u8]) -> Wrapped {
 #[test]
 fn a_slow_client_gets_everything() {
     let lab = Lab::new();
-    let said = lines(450_000);
-    let mut wrapped = start_unheard(&lab, &said);
-    // This sleep waits for nothing, it makes the reader slow. A pipe straight to the server would have waited, too.
-    std::thread::sleep(Duration::from_secs(5));
-    wrapped.hears = true;
-    let heard = wrapped.rest();
-    assert!(heard == said, "{} bytes of {} came", heard.len(), said.len());
+    let sent = lines(450_000);
+    let mut wrapped = start_with_paused_client(&lab, &sent);
+    // The reader is slow on purpose; this waits for nothing.
+    std::thread::sleep(PAUSE);
+    wrapped.reads_stdout = true;
+    let received = wrapped.rest();
+    assert!(received == sent, "{} bytes of {} arrived", received.len(), sent.len());
     assert_eq!(wrapped.leave(), 0);
 }
 
 #[test]
-fn a_client_that_never_reads_can_end_it() {
+fn a_client_that_never_reads_can_end_wrap() {
     let lab = Lab::new();
-    let mut wrapped = start_unheard(&lab, &lines(450_000));
+    let mut wrapped = start_with_paused_client(&lab, &lines(450_000));
     kill(wrapped.pid(), Signal::TERM);
     assert_eq!(wrapped.exit_code(), 0, "the server had exited by then");
     wrapped.mark().await_gone();
@@ -197,12 +200,12 @@ fn a_client_that_never_reads_can_end_it() {
 }
 
 #[test]
-fn a_client_that_never_reads_can_end_a_server_that_waits_for_it() {
+fn a_client_that_never_reads_can_end_a_blocked_server() {
     for signal in [Signal::TERM, Signal::KILL] {
         let lab = Lab::new();
         let mut wrapped = lab.wrap(&["yes", &"y".repeat(1000)]).start();
-        wrapped.heard(100_000);
-        wrapped.hears = false;
+        wrapped.await_output(100_000);
+        wrapped.reads_stdout = false;
         kill(wrapped.pid(), signal);
         wrapped.mark().await_gone();
         lab.verify();

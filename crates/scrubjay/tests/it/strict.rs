@@ -11,7 +11,7 @@ fn start(lab: &Lab, rules: &Value, command: &[&str]) -> Wrapped {
 }
 
 #[test]
-fn only_what_every_reader_reads_alike_reaches_the_server() {
+fn only_unambiguous_lines_reach_the_server() {
     let lab = Lab::new();
     let log = lab.file("log");
     let rules = json!([{ "name": "no", "match": { "tools": ["delete_*"] }, "action": "block" }]);
@@ -28,7 +28,7 @@ fn only_what_every_reader_reads_alike_reaches_the_server() {
     ];
     wrapped.send(sent.concat().as_bytes());
     wrapped.close_stdin();
-    let told: Vec<Value> = String::from_utf8(wrapped.rest())
+    let refusals: Vec<Value> = String::from_utf8(wrapped.rest())
         .unwrap()
         .lines()
         .map(|line| serde_json::from_str(line).expect("a refusal is JSON"))
@@ -37,9 +37,9 @@ fn only_what_every_reader_reads_alike_reaches_the_server() {
     let received = "{\"method\":\"a\"}\n\n {\"method\" : \"b\"}\t\n{\"method\":\"c\",\"params\":{\"x\":\"\\u2028\"}}\n{\"method\":\"last\"}\n";
     assert_eq!(String::from_utf8_lossy(&lab.read("log")), received);
     let refused: Vec<(Value, Value)> =
-        told.iter().map(|told| (told["id"].clone(), told["error"]["data"]["rule"].clone())).collect();
+        refusals.iter().map(|one| (one["id"].clone(), one["error"]["data"]["rule"].clone())).collect();
     let expected = [(json!(null), "strict/json"), (json!(7), "strict/line-end"), (json!(9), "strict/json")];
-    assert_eq!(refused, expected.map(|(id, why)| (id, json!(why))), "{told:?}");
+    assert_eq!(refused, expected.map(|(id, why)| (id, json!(why))), "{refusals:?}");
     let tape = lab.only_tape();
     let noted: Vec<&str> = tape
         .messages(UP)
@@ -52,13 +52,13 @@ fn only_what_every_reader_reads_alike_reaches_the_server() {
     assert_eq!(changed.json["original_message"], sent[4].trim_end());
     // The original lines, with their line ends.
     assert_eq!(tape.entries[0].json["terminator"], "crlf");
-    let shown = String::from_utf8(lab.run_well(&["tape", "show", &tape.id()])).unwrap();
+    let shown = String::from_utf8(lab.run_ok(&["tape", "show", &tape.id()])).unwrap();
     assert!(shown.contains("refused by strict/line-end"), "{shown}");
     lab.verify();
 }
 
 #[test]
-fn what_a_server_says_is_held_to_the_same() {
+fn lines_of_the_server_are_checked_too() {
     let lab = Lab::new();
     let rules = json!([{ "name": "no", "match": { "tools": ["delete_*"] }, "action": "block" }]);
     let script =
@@ -95,7 +95,7 @@ fn rules_about_other_connections_change_no_byte_of_this_one() {
 }
 
 #[test]
-fn what_no_rule_touches_passes_byte_for_byte() {
+fn unmatched_messages_pass_byte_for_byte() {
     let lab = Lab::new();
     let rules = json!([{ "name": "no", "match": { "methods": ["nothing/*"] }, "action": "block" }]);
     let mut wrapped = start(&lab, &rules, &["cat"]);

@@ -48,7 +48,7 @@ fn start(lab: &Lab, verb: &str, rules: &Value, command: &[String]) -> Running {
         "initialize",
         &json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client }),
     );
-    running.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+    running.send_line(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
     // A gateway answers before its backends have started.
     let mut asked = 0;
     wait_for("the server's tools", || {
@@ -101,29 +101,29 @@ fn answer(running: &mut Running) -> Value {
     }
 }
 
-fn nothing_runs(verb: &str) {
+fn check_attacks(verb: &str) {
     let lab = Lab::new();
     let mark = lab.file("deleted");
     let command = deletes(&mark);
     let mut running = start(&lab, verb, &no_deletes(), &command);
     for (n, (line, why)) in attacks().into_iter().enumerate() {
         running.send(&[line.as_slice(), b"\n"].concat());
-        let told = answer(&mut running);
-        assert_eq!(told["error"]["data"]["rule"], why, "{verb}: {} {told}", line.escape_ascii());
+        let refusal = answer(&mut running);
+        assert_eq!(refusal["error"]["data"]["rule"], why, "{verb}: {} {refusal}", line.escape_ascii());
         // When the server answers this, it has read everything before.
         let id = 1000 + n as u64;
-        let still =
+        let answer_after =
             running.ask(id, "tools/call", &json!({ "name": "echo", "arguments": { "text": "still" } }));
-        assert_eq!(still["result"]["content"][0]["text"], "still", "{verb}: {still}");
+        assert_eq!(answer_after["result"]["content"][0]["text"], "still", "{verb}: {answer_after}");
         assert!(!Path::new(&mark).exists(), "{verb}: deleted by {}", line.escape_ascii());
     }
     running.close_stdin();
     assert_eq!(running.exit_code(), 0);
-    tape_tells(&lab, verb);
+    check_tape(&lab, verb);
 }
 
 /// Every refusal is on the tape with its reason, in text and in JSON.
-fn tape_tells(lab: &Lab, verb: &str) {
+fn check_tape(lab: &Lab, verb: &str) {
     let name = if verb == "wrap" { "python" } else { "serve" };
     let tape = lab.tapes().into_iter().find(|tape| text(&tape["name"]).starts_with(name)).expect("a tape");
     let tape = lab.export(text(&tape["id"]));
@@ -135,7 +135,7 @@ fn tape_tells(lab: &Lab, verb: &str) {
     let expected: Vec<&str> =
         attacks().iter().map(|(_, why)| *why).filter(|why| why.starts_with("strict/")).collect();
     assert_eq!(refused, expected, "{verb}");
-    let shown = String::from_utf8(lab.run_well(&["tape", "show", &tape.id()])).unwrap();
+    let shown = String::from_utf8(lab.run_ok(&["tape", "show", &tape.id()])).unwrap();
     assert!(shown.contains("refused by strict/line-end"), "{shown}");
     let found = lab.json(&["tape", "search", "rule:strict/line-end", "--json"]);
     assert!(found["total"].as_u64() >= Some(1), "{found}");
@@ -148,30 +148,30 @@ fn runs_without_rules(verb: &str) {
     let mark = lab.file("deleted");
     let command = deletes(&mark);
     let mut running = start(&lab, verb, &json!([]), &command);
-    running.say(&echo(41, &format!("[\r{EVIL}\r]")));
+    running.send_line(&echo(41, &format!("[\r{EVIL}\r]")));
     wait_for("the tool to run", || Path::new(&mark).exists().then_some(()));
 }
 
 #[test]
 #[ignore = "needs peers"]
-fn no_spelling_gets_past_a_rule_in_wrap() {
-    nothing_runs("wrap");
+fn no_spelling_bypasses_a_rule_in_wrap() {
+    check_attacks("wrap");
 }
 
 #[test]
 #[ignore = "needs peers"]
-fn no_spelling_gets_past_a_rule_in_serve() {
-    nothing_runs("serve");
+fn no_spelling_bypasses_a_rule_in_serve() {
+    check_attacks("serve");
 }
 
 #[test]
 #[ignore = "needs peers"]
-fn the_attack_is_real_in_wrap() {
+fn the_attack_succeeds_without_rules_in_wrap() {
     runs_without_rules("wrap");
 }
 
 #[test]
 #[ignore = "needs peers"]
-fn the_attack_is_real_in_serve() {
+fn the_attack_succeeds_without_rules_in_serve() {
     runs_without_rules("serve");
 }

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Lab, Recorded, kill, text};
+use crate::harness::{ExportedTape, Lab, kill, text};
 
 /// A few lines of every kind, one of them not UTF-8.
 const LINES: &[u8] =
@@ -20,7 +20,7 @@ fn many_lines() -> Vec<u8> {
 }
 
 #[test]
-fn json_is_json_everywhere() {
+fn every_command_prints_json_on_request() {
     let lab = Lab::new();
     assert_eq!(lab.json(&["tape", "ls", "--json"]), json!([]));
     assert_eq!(lab.json(&["tape", "verify", "--json"]), json!([]));
@@ -30,7 +30,7 @@ fn json_is_json_everywhere() {
     assert_eq!(lab.json(&["tape", "show", "--json"]), json!(entries));
     assert_eq!(lab.json(&["tape", "show", &id, "--entry", "1", "--json"]), entries[1]);
     assert_eq!(lab.json(&["tape", "show", "--from", "2", "--limit", "2", "--json"]), json!(entries[2..4]));
-    let followed = lab.run_well(&["tape", "follow", &id, "--json"]);
+    let followed = lab.run_ok(&["tape", "follow", &id, "--json"]);
     let followed: Vec<Value> = followed
         .split(|byte| *byte == b'\n')
         .filter(|line| !line.is_empty())
@@ -44,29 +44,29 @@ fn json_is_json_everywhere() {
 }
 
 #[test]
-fn text_names_what_happened() {
+fn text_output_shows_names_methods_and_results() {
     let lab = Lab::new();
     let id = lab.record("my server", LINES);
-    let told = |arguments: &[&str]| String::from_utf8(lab.run_well(arguments)).unwrap();
-    let ls = told(&["tape", "ls"]);
+    let printed = |arguments: &[&str]| String::from_utf8(lab.run_ok(arguments)).unwrap();
+    let ls = printed(&["tape", "ls"]);
     assert!(ls.contains("my server") && ls.contains(&id[..6]) && ls.contains("sealed"), "{ls}");
-    let show = told(&["tape", "show", &id]);
+    let show = printed(&["tape", "show", &id]);
     assert!(show.contains("tools/call t") && show.contains("invalid utf8"), "{show}");
-    let one = told(&["tape", "show", &id, "--entry", "0"]);
+    let one = printed(&["tape", "show", &id, "--entry", "0"]);
     assert!(one.contains("\"method\": \"tools/call\""), "{one}");
-    let verify = told(&["tape", "verify"]);
+    let verify = printed(&["tape", "verify"]);
     assert!(verify.contains("ok") && verify.contains("chain"), "{verify}");
 }
 
 #[test]
-fn an_export_comes_back_as_it_was() {
+fn an_exported_tape_is_imported_unchanged() {
     let there = Lab::new();
     let id = there.record("n", &[LINES, b"\n", &many_lines()].concat());
     for format in ["jsonl", "native"] {
         let here = Lab::new();
         let file = here.file("exported");
-        there.run_well(&["tape", "export", &id, "--format", format, "--output", &file]);
-        let piped = there.run_well(&["tape", "export", &id, "--format", format]);
+        there.run_ok(&["tape", "export", &id, "--format", format, "--output", &file]);
+        let piped = there.run_ok(&["tape", "export", &id, "--format", format]);
         assert!(piped == here.read("exported"), "{format}: to a file as to a pipe");
         assert_eq!(here.json(&["tape", "import", &file, "--json"]), json!({ "id": id }));
         let (theirs, mut ours) = (there.export(&id), here.export(&id));
@@ -75,37 +75,37 @@ fn an_export_comes_back_as_it_was() {
         // But it is marked as imported.
         assert_eq!(links["imported"]["format"], format);
         assert!(text(&links["imported"]["by"]).contains("tape import"), "{links}");
-        let told = String::from_utf8(here.run_well(&["tape", "verify"])).unwrap();
-        assert!(told.contains("note: imported ") && told.contains(&format!("from {format}")), "{told}");
+        let output = String::from_utf8(here.run_ok(&["tape", "verify"])).unwrap();
+        assert!(output.contains("note: imported ") && output.contains(&format!("from {format}")), "{output}");
         here.verify();
-        let told = here.run_badly(&["tape", "import", &file]);
-        assert!(told.contains("already in this data directory") && told.contains("tape rm"), "{told}");
+        let output = here.run_failing(&["tape", "import", &file]);
+        assert!(output.contains("already in this data directory") && output.contains("tape rm"), "{output}");
     }
 }
 
 #[test]
-fn a_live_tape_is_exported_as_it_stands() {
+fn a_live_tape_is_exported_up_to_its_last_entry() {
     let lab = Lab::new();
     let mut wrapped = lab.wrap(&["cat"]).start();
-    wrapped.say("one");
+    wrapped.send_line("one");
     wrapped.line();
     let file = lab.file("exported");
-    lab.run_well(&["tape", "export", "--format", "native", "-o", &file]);
-    wrapped.say("two");
+    lab.run_ok(&["tape", "export", "--format", "native", "-o", &file]);
+    wrapped.send_line("two");
     wrapped.line();
     let elsewhere = Lab::new();
-    elsewhere.run_well(&["tape", "import", &file]);
+    elsewhere.run_ok(&["tape", "import", &file]);
     assert_eq!(elsewhere.only_tape().entries.len(), 2);
     assert_eq!(lab.only_tape().entries.len(), 4);
     assert_eq!(wrapped.leave(), 0);
 }
 
 #[test]
-fn what_is_no_export_is_not_imported() {
+fn files_that_are_no_export_are_refused() {
     let lab = Lab::new();
     let id = lab.record("n", LINES);
-    let jsonl = lab.run_well(&["tape", "export", &id]);
-    let native = lab.run_well(&["tape", "export", &id, "--format", "native"]);
+    let jsonl = lab.run_ok(&["tape", "export", &id]);
+    let native = lab.run_ok(&["tape", "export", &id, "--format", "native"]);
     let mut altered = native.clone();
     altered[native.len() / 2] ^= 1;
     let half = &jsonl[..jsonl.len() / 2];
@@ -120,39 +120,39 @@ fn what_is_no_export_is_not_imported() {
         ("magic only", &native[..8]),
     ] {
         std::fs::write(elsewhere.file("exported"), bytes).unwrap();
-        let told = elsewhere.run_badly(&["tape", "import", &elsewhere.file("exported")]);
-        assert!(told.starts_with("scrubjay: "), "{what}: {told}");
+        let output = elsewhere.run_failing(&["tape", "import", &elsewhere.file("exported")]);
+        assert!(output.starts_with("scrubjay: "), "{what}: {output}");
         assert_eq!(elsewhere.tapes().len(), 0, "{what}");
         assert!(elsewhere.tape_ids().is_empty(), "{what}");
     }
-    elsewhere.run_badly(&["tape", "import", "/no/such/file"]);
+    elsewhere.run_failing(&["tape", "import", "/no/such/file"]);
 }
 
 #[test]
-fn wrong_names_are_told() {
+fn unknown_and_ambiguous_names_are_reported() {
     let lab = Lab::new();
-    let told = lab.run_badly(&["tape", "show"]);
-    assert!(told.contains("scrubjay wrap"), "nothing is there yet: {told}");
+    let output = lab.run_failing(&["tape", "show"]);
+    assert!(output.contains("scrubjay wrap"), "nothing is there yet: {output}");
     let first = lab.record("n", LINES);
     // A second tape whose id has the same prefix.
-    let exported = String::from_utf8_lossy(&lab.run_well(&["tape", "export", &first])).into_owned();
+    let exported = String::from_utf8_lossy(&lab.run_ok(&["tape", "export", &first])).into_owned();
     let last = if first.ends_with('0') { "1" } else { "0" };
     let second = format!("{}{last}", &first[..first.len() - 1]);
     std::fs::write(lab.file("alike"), exported.replacen(&first, &second, 1)).unwrap();
-    lab.run_well(&["tape", "import", &lab.file("alike")]);
+    lab.run_ok(&["tape", "import", &lab.file("alike")]);
     for command in ["show", "export", "verify", "rm", "follow"] {
-        let told = lab.run_badly(&["tape", command, "zzzzzz"]);
-        assert!(told.contains("zzzzzz") && told.contains("tape ls"), "{command}: {told}");
-        let told = lab.run_badly(&["tape", command, &first[..4]]);
-        assert!(told.contains(&first) && told.contains(&second), "{command}: {told}");
+        let output = lab.run_failing(&["tape", command, "zzzzzz"]);
+        assert!(output.contains("zzzzzz") && output.contains("tape ls"), "{command}: {output}");
+        let output = lab.run_failing(&["tape", command, &first[..4]]);
+        assert!(output.contains(&first) && output.contains(&second), "{command}: {output}");
     }
     // One wrong name among right ones: nothing is removed.
-    lab.run_badly(&["tape", "rm", &first, "zzzzzz"]);
+    lab.run_failing(&["tape", "rm", &first, "zzzzzz"]);
     assert_eq!(lab.tapes().len(), 2);
-    lab.run_well(&["tape", "rm", &first, &second, "--yes"]);
+    lab.run_ok(&["tape", "rm", &first, &second, "--yes"]);
     assert_eq!(lab.tapes().len(), 0);
-    let told = lab.run_badly(&["tape", "follow"]);
-    assert!(told.contains("right now"), "{told}");
+    let output = lab.run_failing(&["tape", "follow"]);
+    assert!(output.contains("right now"), "{output}");
     for usage in
         [&["tape", "rm"][..], &["tape", "show", "--entry", "x"], &["tape", "nonsense"], &["nonsense"]]
     {
@@ -164,16 +164,16 @@ fn wrong_names_are_told() {
 fn a_live_tape_is_not_removed() {
     let lab = Lab::new();
     let mut wrapped = lab.wrap(&["cat"]).start();
-    wrapped.say("one");
+    wrapped.send_line("one");
     wrapped.line();
     let id = lab.only_tape().id();
-    let told = lab.run_badly(&["tape", "rm", &id]);
-    assert!(told.contains("being recorded") && told.contains("nothing was removed"), "{told}");
-    wrapped.say("two");
+    let output = lab.run_failing(&["tape", "rm", &id]);
+    assert!(output.contains("being recorded") && output.contains("nothing was removed"), "{output}");
+    wrapped.send_line("two");
     wrapped.line();
     assert_eq!(wrapped.leave(), 0);
     assert_eq!(lab.only_tape().of_kind("message").count(), 4);
-    lab.run_well(&["tape", "rm", &id, "--yes"]);
+    lab.run_ok(&["tape", "rm", &id, "--yes"]);
     assert!(lab.tapes().is_empty());
 }
 
@@ -181,7 +181,7 @@ fn a_live_tape_is_not_removed() {
 fn following_ends_with_the_connection() {
     let lab = Lab::new();
     let mut wrapped = lab.wrap(&["cat"]).with(&["--max-tape-size", "4kB"]).start();
-    wrapped.say("first");
+    wrapped.send_line("first");
     wrapped.line();
     let mut follower = lab.start(&["tape", "follow", "--json"]);
     let mut reader = lab.start(&["tape", "follow"]);
@@ -190,11 +190,11 @@ fn following_ends_with_the_connection() {
     let mut followed = vec![follower.message()];
     // Enough messages for the connection to continue on other tapes.
     for number in 0..30 {
-        let said = format!("{number} {}", "x".repeat(500));
-        wrapped.say(&said);
+        let line = format!("{number} {}", "x".repeat(500));
+        wrapped.send_line(&line);
         wrapped.line();
         // Each entry is shown while the connection continues.
-        while !followed.iter().any(|entry: &Value| entry["raw"] == said.as_str()) {
+        while !followed.iter().any(|entry: &Value| entry["raw"] == line.as_str()) {
             followed.push(follower.message());
         }
     }
@@ -202,7 +202,7 @@ fn following_ends_with_the_connection() {
     let rest = String::from_utf8(follower.rest()).unwrap();
     followed.extend(rest.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()));
     assert_eq!(follower.exit_code(), 0);
-    let mut tapes: Vec<Recorded> = lab.tape_ids().iter().map(|id| lab.export(id)).collect();
+    let mut tapes: Vec<ExportedTape> = lab.tape_ids().iter().map(|id| lab.export(id)).collect();
     tapes.sort_by_key(|tape| tape.header["part"].as_u64());
     assert!(tapes.len() > 2, "{} tapes", tapes.len());
     let recorded: Vec<Value> =
@@ -217,7 +217,7 @@ fn following_ends_with_the_connection() {
 fn following_ends_when_the_recorder_is_killed() {
     let lab = Lab::new();
     let mut wrapped = lab.wrap(&["cat"]).start();
-    wrapped.say("first");
+    wrapped.send_line("first");
     wrapped.line();
     let mut follower = lab.start(&["tape", "follow", "--json"]);
     assert_eq!(follower.message()["raw"], "first");
@@ -227,7 +227,7 @@ fn following_ends_when_the_recorder_is_killed() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() {
+fn a_reader_that_closes_the_pipe_early_is_no_error() {
     let lab = Lab::new();
     let id = lab.record("n", &many_lines());
     let show: [&[&str]; 9] = [
@@ -243,7 +243,7 @@ fn a_reader_that_has_seen_enough_is_no_error() {
     ];
     for arguments in show {
         let mut running = lab.start(arguments);
-        running.heard(1);
+        running.await_output(1);
         running.close_stdout();
         assert_eq!((running.exit_code(), running.stderr_text().as_str()), (0, ""), "{arguments:?}");
         // The reader has left before the first byte.
@@ -254,7 +254,7 @@ fn a_reader_that_has_seen_enough_is_no_error() {
 }
 
 #[test]
-fn the_newest_is_latest() {
+fn latest_is_the_newest_tape() {
     let lab = Lab::new();
     lab.record("older", LINES);
     lab.record("newer", LINES);

@@ -29,17 +29,17 @@ fn evil_lines() -> Vec<u8> {
     lines
 }
 
-fn assert_harmless(what: &[&str], told: &[u8]) {
-    let told = std::str::from_utf8(told).unwrap_or_else(|e| panic!("{what:?}: {e}"));
-    let evil: Vec<char> = told
+fn assert_harmless(what: &[&str], output: &[u8]) {
+    let output = std::str::from_utf8(output).unwrap_or_else(|e| panic!("{what:?}: {e}"));
+    let evil: Vec<char> = output
         .chars()
         .filter(|c| (c.is_control() && *c != '\n') || matches!(c, '\u{202e}' | '\u{200b}'))
         .collect();
-    assert!(evil.is_empty(), "{what:?} let {evil:?} through: {}", told.escape_debug());
+    assert!(evil.is_empty(), "{what:?} let {evil:?} through: {}", output.escape_debug());
 }
 
 #[test]
-fn recorded_text_is_inert() {
+fn recorded_text_cannot_control_a_terminal() {
     let lab = Lab::new();
     let script = format!("printf '%s\\n' '{EVIL}' >&2; exec cat");
     let mut wrapped = lab.wrap(&["sh", "-c", &script]).with(&["--name", EVIL]).start();
@@ -58,27 +58,27 @@ fn recorded_text_is_inert() {
             let mut arguments = vec!["tape"];
             arguments.extend(command.iter().map(String::as_str));
             arguments.extend(json.then_some("--json"));
-            let told = lab.run(&arguments);
-            assert_eq!(told.code, 0, "{arguments:?}: {}", told.stderr);
-            assert_harmless(&arguments, &told.stdout);
-            assert_harmless(&arguments, told.stderr.as_bytes());
+            let output = lab.run(&arguments);
+            assert_eq!(output.code, 0, "{arguments:?}: {}", output.stderr);
+            assert_harmless(&arguments, &output.stdout);
+            assert_harmless(&arguments, output.stderr.as_bytes());
         }
     }
 }
 
 #[test]
-fn names_in_errors_are_inert() {
+fn names_in_errors_cannot_control_a_terminal() {
     let lab = Lab::new();
     lab.record("n", b"x\n");
-    let told = lab.run_badly(&["tape", "show", EVIL]);
-    assert_harmless(&["tape", "show"], told.as_bytes());
-    let told = lab.run_badly(&["tape", "import", EVIL]);
-    assert_harmless(&["tape", "import"], told.as_bytes());
+    let output = lab.run_failing(&["tape", "show", EVIL]);
+    assert_harmless(&["tape", "show"], output.as_bytes());
+    let output = lab.run_failing(&["tape", "import", EVIL]);
+    assert_harmless(&["tape", "import"], output.as_bytes());
 }
 
 /// The notice about an untrusted project file prints its name and keys, which may contain control characters.
 #[test]
-fn a_strangers_file_is_told_of_in_inert_words() {
+fn the_notice_about_an_untrusted_file_cannot_control_a_terminal() {
     let lab = Lab::new();
     let place = tempfile::tempdir().unwrap();
     let project = place.path().join(format!("p{EVIL}"));
@@ -101,8 +101,8 @@ fn a_strangers_file_is_told_of_in_inert_words() {
         let mut run = Running::start(&mut command);
         run.close_stdin();
         run.exit_code();
-        let told = run.stderr_text();
-        assert_harmless(arguments, told.as_bytes());
-        assert!(told.contains("is not used") || !arguments.starts_with(&["wrap", "--"]), "{told}");
+        let output = run.stderr_text();
+        assert_harmless(arguments, output.as_bytes());
+        assert!(output.contains("is not used") || !arguments.starts_with(&["wrap", "--"]), "{output}");
     }
 }

@@ -10,7 +10,7 @@ const LIMIT_OPTION: [&str; 2] = ["--max-message-size", "64KiB"];
 /// The most memory that a worker may use, regardless of the length of a line.
 const MEMORY_KB_MAX: u64 = 40 * 1024;
 
-/// Asserts that this is the only line that was recorded as too long.
+/// Asserts that the entry has the length and the hash of this line.
 fn assert_measured(facts: &Value, line: &str) {
     assert_eq!(facts["bytes"], line.len());
     assert_eq!(facts["hash"], blake3::hash(line.as_bytes()).to_hex().as_str());
@@ -21,16 +21,19 @@ fn check_request(line: &str, id: &Value) {
     let mut wrapped = lab.wrap(&["tee", &lab.file("log")]).with(&LIMIT_OPTION).start();
     let neighbours =
         [r#"{"jsonrpc":"2.0","id":1,"method":"before"}"#, r#"{"jsonrpc":"2.0","method":"after"}"#];
-    wrapped.say(&format!("{}\n{line}\n{}", neighbours[0], neighbours[1]));
-    let mut heard: Vec<String> = (0..3).map(|_| wrapped.line().expect("three lines come back")).collect();
-    let refusal = heard.iter().position(|line| line.contains("error")).expect("the client gets an error");
-    let refusal = heard.remove(refusal);
-    assert_eq!(heard, neighbours);
+    wrapped.send_line(&format!("{}\n{line}\n{}", neighbours[0], neighbours[1]));
+    let mut received: Vec<String> = (0..3).map(|_| wrapped.line().expect("three lines come back")).collect();
+    let refusal = received.iter().position(|line| line.contains("error")).expect("the client gets an error");
+    let refusal = received.remove(refusal);
+    assert_eq!(received, neighbours);
     assert_eq!(wrapped.leave(), 0);
 
-    let told: Value = serde_json::from_str(&refusal).unwrap();
-    assert_eq!((&told["jsonrpc"], &told["id"], &told["error"]["code"]), (&json!("2.0"), id, &json!(-32600)));
-    let words = told["error"]["message"].as_str().unwrap();
+    let answer: Value = serde_json::from_str(&refusal).unwrap();
+    assert_eq!(
+        (&answer["jsonrpc"], &answer["id"], &answer["error"]["code"]),
+        (&json!("2.0"), id, &json!(-32600))
+    );
+    let words = answer["error"]["message"].as_str().unwrap();
     assert!(words.contains(&line.len().to_string()) && words.contains("--max-message-size"), "{words}");
     assert_eq!(lab.read("log"), format!("{}\n{}\n", neighbours[0], neighbours[1]).into_bytes());
 
@@ -46,7 +49,7 @@ fn check_request(line: &str, id: &Value) {
 }
 
 #[test]
-fn a_request_is_refused_under_its_id() {
+fn a_request_that_is_too_long_is_refused_under_its_id() {
     let long = "x".repeat(LIMIT);
     check_request(
         &format!(r#"{{"jsonrpc":"2.0","id":7,"method":"m","params":{{"p":"{long}"}}}}"#),
@@ -60,19 +63,19 @@ fn a_request_is_refused_under_its_id() {
 }
 
 #[test]
-fn the_limit_itself_passes() {
+fn a_message_of_exactly_the_limit_passes() {
     let lab = Lab::new();
     let mut wrapped = lab.wrap(&["cat"]).with(&LIMIT_OPTION).start();
     let longest = format!("\"{}\"", "y".repeat(LIMIT - 2));
-    wrapped.say(&longest);
+    wrapped.send_line(&longest);
     assert_eq!(wrapped.line().unwrap(), longest);
-    wrapped.say(&format!(" {longest}"));
+    wrapped.send_line(&format!(" {longest}"));
     assert!(wrapped.line().unwrap().contains("error"));
     assert_eq!(wrapped.leave(), 0);
 }
 
 #[test]
-fn an_answer_is_replaced_by_an_error() {
+fn an_answer_that_is_too_long_is_replaced_by_an_error() {
     let lab = Lab::new();
     let mut wrapped = lab.wrap_sample().with(&LIMIT_OPTION).start();
     wrapped.initialize();
@@ -90,7 +93,7 @@ fn an_answer_is_replaced_by_an_error() {
 }
 
 #[test]
-fn memory_stays_bounded() {
+fn a_long_line_uses_bounded_memory() {
     let lab = Lab::new();
     let mut wrapped = lab.wrap(&["cat"]).with(&LIMIT_OPTION).start();
     let worker = wrapped.worker();
@@ -99,10 +102,10 @@ fn memory_stays_bounded() {
     for _ in 0..200 {
         wrapped.send(&piece);
     }
-    wrapped.say(r#"","id":8}"#);
-    let told = wrapped.message();
-    assert_eq!((&told["id"], &told["error"]["code"]), (&json!(8), &json!(-32600)), "{told}");
-    wrapped.say("and on");
+    wrapped.send_line(r#"","id":8}"#);
+    let answer = wrapped.message();
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(8), &json!(-32600)), "{answer}");
+    wrapped.send_line("and on");
     assert_eq!(wrapped.line().unwrap(), "and on");
     let used = Process::status_kb(worker, "VmHWM:");
     assert!(used < MEMORY_KB_MAX, "the worker used {used} kB");

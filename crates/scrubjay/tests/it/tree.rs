@@ -7,15 +7,15 @@ use rustix::process::Signal;
 
 use crate::harness::{Lab, SCRUBJAY, Wrapped, kill, wait_for};
 
-/// Starts two processes that do not want to end: one in a session of its own, and one that ignores SIGTERM.
-const BROOD: &str = r#"
+/// Starts two processes that do not end by themselves: one in its own session, and one that ignores SIGTERM.
+const CHILDREN: &str = r#"
     setsid sh -c 'trap "" TERM HUP INT PIPE; echo ready; while :; do sleep 1000; done' &
     sh -c 'trap "" TERM; echo ready; while :; do sleep 1000; done' &
 "#;
 
 /// Starts a server with child processes, and waits until all of them run.
 fn start(lab: &Lab, server: &str) -> Wrapped {
-    let script = format!("{BROOD}\necho ready\n{server}");
+    let script = format!("{CHILDREN}\necho ready\n{server}");
     // In a session of its own, as some hosts start their servers, so that one signal reaches all its processes.
     let mut wrapped = lab.wrap(&["sh", "-c", &script]).by(&["setsid"]).start();
     let mut ready = 0;
@@ -26,11 +26,11 @@ fn start(lab: &Lab, server: &str) -> Wrapped {
 }
 
 /// Exits when its input ends.
-const OBEDIENT: &str = "exec cat";
+const ENDS_WITH_INPUT: &str = "exec cat";
 /// Ignores the end of its input.
-const STUBBORN: &str = "trap '' TERM HUP INT; while :; do sleep 1000; done";
+const IGNORES_END_OF_INPUT: &str = "trap '' TERM HUP INT; while :; do sleep 1000; done";
 /// Continues to write although nothing reads.
-const TALKATIVE: &str = "trap '' TERM HUP INT PIPE; while :; do echo more 2>/dev/null; sleep 0.05; done";
+const KEEPS_WRITING: &str = "trap '' TERM HUP INT PIPE; while :; do echo more 2>/dev/null; sleep 0.05; done";
 
 /// Ends connections to servers of each kind in one way; no process may be left.
 fn check(servers: &[&str], end: impl Fn(&mut Wrapped) + Sync) {
@@ -48,38 +48,40 @@ fn check(servers: &[&str], end: impl Fn(&mut Wrapped) + Sync) {
 }
 
 #[test]
-fn the_host_goes_away() {
-    check(&[OBEDIENT, STUBBORN, TALKATIVE], |wrapped| {
+fn no_process_is_left_when_the_host_leaves() {
+    check(&[ENDS_WITH_INPUT, IGNORES_END_OF_INPUT, KEEPS_WRITING], |wrapped| {
         wrapped.close_stdin();
         wrapped.close_stdout();
     });
 }
 
 #[test]
-fn the_host_goes_away_bit_by_bit() {
+fn no_process_is_left_when_the_host_closes_one_stream_after_the_other() {
     let lab = Lab::new();
-    let server =
-        format!("trap '' PIPE; while echo more; do :; done; touch {0}; {STUBBORN}", lab.file("deaf"));
+    let server = format!(
+        "trap '' PIPE; while echo more; do :; done; touch {0}; {IGNORES_END_OF_INPUT}",
+        lab.file("no-reader")
+    );
     let mut wrapped = start(&lab, &server);
     wrapped.close_stdout();
-    wait_for("the server to notice that nobody listens", || {
-        std::path::Path::new(&lab.file("deaf")).exists().then_some(())
+    wait_for("the server to notice that nothing reads its output", || {
+        std::path::Path::new(&lab.file("no-reader")).exists().then_some(())
     });
     wrapped.close_stdin();
     wrapped.mark().await_gone();
 }
 
 #[test]
-fn the_server_exits() {
+fn no_process_is_left_when_the_server_exits() {
     check(&["read line; exit 7"], |wrapped| {
-        wrapped.say("leave");
+        wrapped.send_line("leave");
         assert_eq!(wrapped.exit_code(), 7);
     });
 }
 
 #[test]
-fn the_worker_is_killed() {
-    check(&[OBEDIENT, STUBBORN, TALKATIVE], |wrapped| {
+fn no_process_is_left_when_the_worker_is_killed() {
+    check(&[ENDS_WITH_INPUT, IGNORES_END_OF_INPUT, KEEPS_WRITING], |wrapped| {
         kill(wrapped.worker(), Signal::KILL);
         assert_eq!(wrapped.exit_code(), 128 + 9);
     });
@@ -92,31 +94,33 @@ fn a_worker_whose_warden_is_gone_starts_no_server() {
     let mut gone = Command::new("true").spawn().expect("true starts");
     gone.wait().expect("it ends");
     let sign = lab.file("started");
-    let told = Command::new(SCRUBJAY)
+    let output = Command::new(SCRUBJAY)
         .arg0("scrubjay-worker")
         .args(["--data", &lab.file("data"), "wrap", "--", "touch", &sign])
         .env("SCRUBJAY_WARDEN", gone.id().to_string())
         .stdin(Stdio::null())
         .output()
         .expect("it runs");
-    assert!(!told.status.success() && !std::path::Path::new(&sign).exists(), "{told:?}");
+    assert!(!output.status.success() && !std::path::Path::new(&sign).exists(), "{output:?}");
 }
 
 #[test]
-fn the_warden_is_killed() {
-    check(&[OBEDIENT, STUBBORN, TALKATIVE], |wrapped| kill(wrapped.pid(), Signal::KILL));
+fn no_process_is_left_when_the_warden_is_killed() {
+    check(&[ENDS_WITH_INPUT, IGNORES_END_OF_INPUT, KEEPS_WRITING], |wrapped| {
+        kill(wrapped.pid(), Signal::KILL)
+    });
 }
 
 #[test]
-fn the_whole_group_is_killed() {
-    check(&[OBEDIENT, STUBBORN, TALKATIVE], |wrapped| {
+fn no_process_is_left_when_the_process_group_is_killed() {
+    check(&[ENDS_WITH_INPUT, IGNORES_END_OF_INPUT, KEEPS_WRITING], |wrapped| {
         rustix::process::kill_process_group(wrapped.pid(), Signal::KILL).unwrap();
     });
 }
 
 #[test]
-fn the_host_asks_to_end() {
-    check(&[OBEDIENT], |wrapped| {
+fn no_process_is_left_after_sigterm() {
+    check(&[ENDS_WITH_INPUT], |wrapped| {
         kill(wrapped.pid(), Signal::TERM);
         assert_eq!(wrapped.exit_code(), 128 + 15);
     });
@@ -133,30 +137,30 @@ fn exit_codes_pass_through() {
 }
 
 #[test]
-fn a_command_that_does_not_start_is_named() {
+fn a_command_that_does_not_start_is_reported() {
     let lab = Lab::new();
     std::fs::write(lab.file("text"), "not a program").unwrap();
     for (command, why) in [("/no/such/server", "No such file"), (&lab.file("text"), "Permission denied")] {
         let mut wrapped = lab.wrap(&[command]).start();
         assert_eq!(wrapped.exit_code(), 1);
-        let told = wrapped.stderr_text();
-        assert!(told.contains(command) && told.contains(why), "{told}");
-        assert_eq!(told.matches(why).count(), 1, "it is reported once: {told}");
+        let output = wrapped.stderr_text();
+        assert!(output.contains(command) && output.contains(why), "{output}");
+        assert_eq!(output.matches(why).count(), 1, "it is reported once: {output}");
     }
-    let told = lab.run(&["wrap"]);
-    assert_eq!(told.code, 2);
-    assert!(told.stderr.contains("COMMAND"), "{}", told.stderr);
+    let output = lab.run(&["wrap"]);
+    assert_eq!(output.code, 2);
+    assert!(output.stderr.contains("COMMAND"), "{}", output.stderr);
     assert!(lab.tapes().is_empty());
 }
 
 /// Prints which signals reach it.
-const EAR: &str = "for s in INT TERM HUP QUIT USR1 USR2; do trap \"echo $s\" $s; done; echo ready
+const PRINTS_SIGNALS: &str = "for s in INT TERM HUP QUIT USR1 USR2; do trap \"echo $s\" $s; done; echo ready
     while :; do sleep 1000 & wait; done";
 
 #[test]
 fn signals_arrive_once_each() {
     let lab = Lab::new();
-    let mut wrapped = lab.wrap(&["sh", "-c", EAR]).start();
+    let mut wrapped = lab.wrap(&["sh", "-c", PRINTS_SIGNALS]).start();
     assert_eq!(wrapped.line().as_deref(), Some("ready"));
     let signals = [
         (Signal::INT, "INT"),
@@ -178,7 +182,7 @@ fn signals_arrive_once_each() {
 #[test]
 fn a_signal_to_the_group_arrives_once() {
     let lab = Lab::new();
-    let mut wrapped = lab.wrap(&["sh", "-c", EAR]).by(&["setsid"]).start();
+    let mut wrapped = lab.wrap(&["sh", "-c", PRINTS_SIGNALS]).by(&["setsid"]).start();
     assert_eq!(wrapped.line().as_deref(), Some("ready"));
     for _ in 0..20 {
         for (signal, name) in [(Signal::INT, "INT"), (Signal::TERM, "TERM")] {
@@ -196,7 +200,7 @@ fn adopted_processes_leave_no_zombies() {
     let script = "for n in 1 2 3 4 5 6 7 8; do sh -c 'sleep 0 & echo $!'; done; exec cat";
     let mut wrapped = lab.wrap(&["sh", "-c", script]).start();
     let orphans: Vec<String> = (0..8).map(|_| wrapped.line().expect("the orphan's number")).collect();
-    wait_for("the orphans to be buried", || {
+    wait_for("the orphans to be reaped", || {
         orphans.iter().all(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists()).then_some(())
     });
     assert_eq!(wrapped.leave(), 0);

@@ -4,7 +4,7 @@
 
 use proptest::prelude::*;
 
-use crate::harness::{DOWN, Lab, Recorded, UP};
+use crate::harness::{DOWN, ExportedTape, Lab, UP};
 
 const MIB: usize = 1 << 20;
 
@@ -55,7 +55,7 @@ fn odd_lines() -> Vec<OddLine> {
 }
 
 /// Sends pieces through `tee`, and proves that all of it arrived everywhere.
-fn relay(pieces: &[&[u8]]) -> Recorded {
+fn relay(pieces: &[&[u8]]) -> ExportedTape {
     let lab = Lab::new();
     let mut wrapped = lab.wrap(&["tee", &lab.file("log")]).start();
     for piece in pieces {
@@ -69,12 +69,12 @@ fn relay(pieces: &[&[u8]]) -> Recorded {
     assert_same("the client received", &sent, &received);
     let tapes = lab.tapes();
     if sent.is_empty() {
-        assert!(tapes.is_empty(), "nothing was said: {tapes:?}");
-        return Recorded { header: serde_json::Value::Null, entries: Vec::new() };
+        assert!(tapes.is_empty(), "nothing was sent: {tapes:?}");
+        return ExportedTape { header: serde_json::Value::Null, entries: Vec::new() };
     }
     let recorded = lab.only_tape();
-    assert_same("the tape holds of the client", &sent, &recorded.wire(UP));
-    assert_same("the tape holds of the server", &sent, &recorded.wire(DOWN));
+    assert_same("the tape has from the client", &sent, &recorded.wire(UP));
+    assert_same("the tape has from the server", &sent, &recorded.wire(DOWN));
     lab.verify();
     recorded
 }
@@ -123,7 +123,7 @@ fn odd_lines_pass_and_are_flagged() {
 }
 
 #[test]
-fn an_id_is_no_number() {
+fn a_long_numeric_id_keeps_its_digits() {
     let line = r#"{"jsonrpc":"2.0","id":123456789012345678901234567890,"method":"m"}"#;
     let recorded = relay(&[line.as_bytes(), b"\n"]);
     assert_eq!(recorded.entries[0].json["jsonrpc_id"], "123456789012345678901234567890");
@@ -139,7 +139,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_bytes_pass(bytes in stream(), cuts in prop::collection::vec(1usize..200, 1..20)) {
+    fn any_bytes_are_forwarded_and_recorded_unchanged(bytes in stream(), cuts in prop::collection::vec(1usize..200, 1..20)) {
         let (mut pieces, mut rest) = (Vec::new(), bytes.as_slice());
         for cut in cuts {
             let (piece, behind) = rest.split_at(cut.min(rest.len()));

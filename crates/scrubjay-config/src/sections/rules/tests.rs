@@ -42,14 +42,14 @@ fn line(method: &str, params: &str) -> String {
 }
 
 #[test]
-fn rules_mean_what_they_say() {
+fn configured_rules_take_effect() {
     let rules = loaded(ALL).rules().unwrap();
     let judge = |line: &str| {
         Judge::new(rules.clone(), "files", 1 << 20).line(Direction::ClientToServer, line.as_bytes())
     };
     let delete = r#"{"name":"delete_file","arguments":{"path":"/etc/passwd","depth":3}}"#;
-    let told = judge(&line("tools/call", delete));
-    let back = String::from_utf8(told.back.unwrap()).unwrap();
+    let judged = judge(&line("tools/call", delete));
+    let back = String::from_utf8(judged.back.unwrap()).unwrap();
     assert!(back.contains("-32001") && back.contains("deleting is not allowed here"), "{back}");
     for spared in ["/tmp/pass", "/etc/shadow"] {
         assert!(
@@ -57,8 +57,8 @@ fn rules_mean_what_they_say() {
             "{spared}"
         );
     }
-    let told = judge(&line("tools/call", r#"{"name":"search","arguments":{"q":"a foo","debug":1}}"#));
-    let Forwarded::Changed(other) = told.forwarded else { panic!("{told:?}") };
+    let judged = judge(&line("tools/call", r#"{"name":"search","arguments":{"q":"a foo","debug":1}}"#));
+    let Forwarded::Changed(other) = judged.forwarded else { panic!("{judged:?}") };
     assert_eq!(
         String::from_utf8(other).unwrap(),
         line(
@@ -66,11 +66,11 @@ fn rules_mean_what_they_say() {
             r#"{"name":"search","arguments":{"q":"a bar","limit":10,"big":1e400,"half":0.5,"on":true,"q2":["a",null]}}"#
         )
     );
-    assert_eq!(told.marks.as_marks().rule_names(), ["cap", "note", "fine"]);
-    assert_eq!(told.marks.as_marks().tag_names(), ["reviewed"]);
+    assert_eq!(judged.marks.as_marks().rule_names(), ["cap", "note", "fine"]);
+    assert_eq!(judged.marks.as_marks().tag_names(), ["reviewed"]);
     assert_eq!(judge(&line("tools/list", "{}")).delay, Duration::from_millis(200));
-    let told = judge(&line("tools/call", r#"{"name":"weather"}"#));
-    assert!(String::from_utf8(told.back.unwrap()).unwrap().contains(r#""result":{"content":[]}"#));
+    let judged = judge(&line("tools/call", r#"{"name":"weather"}"#));
+    assert!(String::from_utf8(judged.back.unwrap()).unwrap().contains(r#""result":{"content":[]}"#));
 }
 
 #[test]
@@ -119,14 +119,17 @@ fn wrong_rules_are_reported_with_their_line() {
 }
 
 #[test]
-fn a_name_stands_for_one_rule() {
-    let told =
+fn two_rules_cannot_have_one_name() {
+    let found =
         problems("recorder:\n  rules:\n    - { name: a, action: allow }\n    - { name: a, action: allow }\n");
-    assert!(told[0].ends_with(":4: recorder.rules[1].name is the name of an earlier rule, too"), "{told:?}");
+    assert!(
+        found[0].ends_with(":4: recorder.rules[1].name is the name of an earlier rule, too"),
+        "{found:?}"
+    );
 }
 
 #[test]
-fn rules_show_by_their_names_alone() {
+fn rules_are_shown_by_name_only() {
     let shown =
         loaded("recorder: { rules: [{ name: canned, action: mock, result: { token: s3cret } }] }").shown();
     let rules = shown.iter().find(|shown| shown.key == "recorder.rules").unwrap();
@@ -134,7 +137,7 @@ fn rules_show_by_their_names_alone() {
 }
 
 #[test]
-fn the_names_of_refusals_are_not_for_rules() {
-    let told = problems("recorder: { rules: [{ name: strict/json, action: allow }] }");
-    assert!(told[0].contains("recorder.rules[0].name must not begin with strict/"), "{told:?}");
+fn a_rule_cannot_have_the_name_of_a_strict_check() {
+    let found = problems("recorder: { rules: [{ name: strict/json, action: allow }] }");
+    assert!(found[0].contains("recorder.rules[0].name must not begin with strict/"), "{found:?}");
 }

@@ -124,9 +124,9 @@ impl Script {
 
     fn check(&self, expected: &[(Kind, &str, &str)]) {
         let found = self.found();
-        let told: Vec<(Kind, &str, &str)> =
+        let found: Vec<(Kind, &str, &str)> =
             found.iter().map(|f| (f.kind, f.subject.as_str(), f.summary.as_str())).collect();
-        assert_eq!(told, expected);
+        assert_eq!(found, expected);
     }
 }
 
@@ -344,8 +344,8 @@ fn a_definition_unlike_an_earlier_tape_says_what_changed() {
     tools[2]["inputSchema"] = json!({ "type": "object", "properties": { "only": { "type": "string" } } });
     script.list(json!(tools));
     let anomalies = analyse(&script.tape(), &[before]).anomalies;
-    let told: Vec<_> = anomalies.iter().map(|a| (a.subject.as_str(), a.summary.as_str())).collect();
-    assert_eq!(told, [("run_tests", "argument only added (string)")]);
+    let found: Vec<_> = anomalies.iter().map(|a| (a.subject.as_str(), a.summary.as_str())).collect();
+    assert_eq!(found, [("run_tests", "argument only added (string)")]);
 }
 
 #[test]

@@ -59,8 +59,8 @@ struct OpenCall {
 
 impl OpenCall {
     fn answer(&self) -> String {
-        let said = if self.is_blocked { "HIDDEN" } else { "open" };
-        format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"said":"{said}"}}}}"#, self.id)
+        let text = if self.is_blocked { "HIDDEN" } else { "open" };
+        format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"said":"{text}"}}}}"#, self.id)
     }
 }
 

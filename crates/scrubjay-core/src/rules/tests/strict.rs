@@ -93,7 +93,7 @@ fn the_waiting_side_gets_an_error() {
     // A request with an ambiguous id.
     let judgement = refused(r#"{"id":1,"id":2,"method":"x"}"#, "strict/duplicate-key");
     assert_eq!((&back(&judgement)["id"], &back(&judgement)["error"]["code"]), (&Value::Null, &json!(-32600)));
-    // A notification expects no answer, nor does a server's stray output.
+    // A notification expects no answer, and a server's stray output does not either.
     assert_eq!(refused(r#"{"method":"x","params":{"n":NaN}}"#, "strict/json").back, None);
     let judgement = no_deletes().line(S, b"listening on port 8080");
     assert_eq!(
@@ -411,7 +411,7 @@ fn an_answer_cannot_be_taken_for_one_to_another_request() {
     judge.line(C, call(2, "secret", &json!({})).as_bytes());
     assert!(text(&judge.line(S, answer("\"2\"").as_bytes())).contains("\"rule\":\"hide\""));
     assert!(text(&judge.line(S, answer("\"0x2\"").as_bytes())).contains("\"rule\":\"hide\""));
-    // Nor does an answer of a client to a request that was not seen.
+    // A client's answer to a request that was not seen does not pass either.
     for when in
         [tool("secret"), RuleMatch { methods: globs(&["elicitation/create"]), ..RuleMatch::default() }]
     {
@@ -439,7 +439,7 @@ fn an_allow_needs_every_value_at_its_path_to_match() {
         let files = |files: Value| allowed(place, safe(), json!({ "files": files }));
         assert!(files(json!(["/safe/a", "/safe/b"])), "{place}");
         assert!(!files(json!(["/safe/a", "/etc/passwd"])) && !files(json!(["/etc/passwd", "/safe/a"])));
-        // There is no value, so nothing is certain.
+        // There is no value, so the match is not certain.
         assert!(!files(json!([])) && !allowed(place, safe(), json!({})));
         // A string with a list in it is not a list for every reader.
         assert!(!files(json!("[\"/safe/a\"]")) && !files(json!("[\"/safe/a\",\"/etc/passwd\"]")));

@@ -237,7 +237,7 @@ fn naming_a_task_again_does_not_change_its_rules() {
     judge.line(S, begun(7).as_bytes());
     judge.line(C, ask(9, "tasks/result", "\"t\"").as_bytes());
     assert_eq!(names(&judge.line(S, result.as_bytes())), ["hide"]);
-    // Nor does a second call replace the first.
+    // A second call does not replace the first.
     for (id, name) in [(1, "secret"), (2, "plain")] {
         judge.line(C, with_task(id, name).as_bytes());
         judge.line(S, begun(id).as_bytes());

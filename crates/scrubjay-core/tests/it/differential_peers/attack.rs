@@ -2,44 +2,10 @@
 //!
 //! A call is made of raw keys and values, so that both can be anything; then its text is mutated.
 
+use crate::random::Random;
+
 /// A call that no policy permits.
 pub(super) const EVIL: &str = r#"{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"delete_all","arguments":{"path":"/etc/passwd"}}}"#;
-
-/// Random numbers: SplitMix64.
-pub(super) struct Chance(u64);
-
-impl Chance {
-    /// Begins with the seed from the environment, or with a random one; also returns the seed.
-    pub(super) fn new() -> (Self, u64) {
-        let given = std::env::var("SCRUBJAY_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-        let seed = given.unwrap_or_else(|| {
-            use std::hash::{BuildHasher, RandomState};
-            RandomState::new().hash_one(0)
-        });
-        super::say(&format!("SCRUBJAY_TEST_SEED={seed}"));
-        (Self(seed), seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.next() % limit as u64).unwrap()
-    }
-
-    fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
-
-    fn pick<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len())]
-    }
-}
 
 /// Raw keys (with their quotes) and raw values.
 type Members = Vec<(String, Vec<u8>)>;
@@ -114,32 +80,32 @@ fn quoted(key: &str) -> String {
 }
 
 /// Spells a key in a way that some reader may still accept.
-fn spelled(chance: &mut Chance, key: &str) -> String {
-    match chance.below(8) {
+fn spelled(random: &mut Random, key: &str) -> String {
+    match random.below(8) {
         0 => quoted(&key.to_uppercase()),
         1 => {
             let mut letters: Vec<char> = key.chars().collect();
-            let at = chance.below(letters.len());
+            let at = random.below(letters.len());
             letters[at] = letters[at].to_ascii_uppercase();
             quoted(&letters.into_iter().collect::<String>())
         }
         2 => quoted(&key.replace('s', "\u{17f}").replace('k', "\u{212a}")),
-        3 => quoted(&key.replace('i', chance.pick(&["\u{131}", "\u{130}"]))),
+        3 => quoted(&key.replace('i', random.pick(&["\u{131}", "\u{130}"]))),
         4 => {
-            let at = chance.below(key.len());
+            let at = random.below(key.len());
             let code = u32::from(key.as_bytes()[at]);
-            let escape = if chance.one_in(2) { format!("\\u{code:04x}") } else { format!("\\u{code:04X}") };
+            let escape = if random.one_in(2) { format!("\\u{code:04x}") } else { format!("\\u{code:04X}") };
             quoted(&format!("{}{escape}{}", &key[..at], &key[at + 1..]))
         }
-        5 => chance.pick(&[key.to_owned(), format!("'{key}'")].each_ref().map(String::as_str)).to_owned(),
-        6 => quoted(&format!("{key}{}", chance.pick(&["\\u0000", " ", "\u{0}", "\u{200b}", "_", "\\"]))),
+        5 => random.pick(&[key.to_owned(), format!("'{key}'")].each_ref().map(String::as_str)).to_owned(),
+        6 => quoted(&format!("{key}{}", random.pick(&["\\u0000", " ", "\u{0}", "\u{200b}", "_", "\\"]))),
         _ => quoted(key),
     }
 }
 
 impl Shape {
-    fn new(chance: &mut Chance) -> Self {
-        let id = chance.pick(&[
+    fn new(random: &mut Random) -> Self {
+        let id = random.pick(&[
             "1",
             "2",
             "\"a\"",
@@ -151,20 +117,20 @@ impl Shape {
             "[1]",
         ]);
         let method =
-            chance.pick(&["tools/call", "tools/call", "tools/call", "tools/call", "ping", "tools\\/call"]);
+            random.pick(&["tools/call", "tools/call", "tools/call", "tools/call", "ping", "tools\\/call"]);
         let mut envelope: Members = vec![
             (quoted("jsonrpc"), b"\"2.0\"".to_vec()),
             (quoted("method"), quoted(method).into_bytes()),
             (quoted("params"), Vec::new()),
         ];
-        let id = if chance.one_in(3) { id } else { "1" };
-        if !chance.one_in(8) {
+        let id = if random.one_in(3) { id } else { "1" };
+        if !random.one_in(8) {
             envelope.push((quoted("id"), id.as_bytes().to_vec()));
         }
-        let name = chance.pick(&["echo", "echo", "read"]);
-        let path = chance.pick(&["/tmp/x", "/tmp/x", "/home/x", "", "\\/etc/x"]);
+        let name = random.pick(&["echo", "echo", "read"]);
+        let path = random.pick(&["/tmp/x", "/tmp/x", "/home/x", "", "\\/etc/x"]);
         let mut arguments: Members = vec![(quoted("x"), b"0".to_vec())];
-        if !chance.one_in(3) {
+        if !random.one_in(3) {
             arguments.push((quoted("path"), quoted(path).into_bytes()));
         }
         let params = vec![(quoted("name"), quoted(name).into_bytes()), (quoted("arguments"), Vec::new())];
@@ -181,45 +147,45 @@ impl Shape {
     }
 
     /// Adds a member with this key and a forbidden value, before or after the existing ones.
-    fn add_evil(&mut self, chance: &mut Chance) {
-        let key = chance.pick(&KEYS);
+    fn add_evil(&mut self, random: &mut Random) {
+        let key = random.pick(&KEYS);
         let value: &str = match key {
             "method" => {
-                chance.pick(&["\"tools/call\"", "[\"tools/call\"]", "\"tools/call\\u0000\"", "\"ping\""])
+                random.pick(&["\"tools/call\"", "[\"tools/call\"]", "\"tools/call\\u0000\"", "\"ping\""])
             }
-            "params" => chance.pick(&[
+            "params" => random.pick(&[
                 r#"{"name":"delete_all","arguments":{"path":"/etc/passwd"}}"#,
                 r#"[{"name":"delete_all"}]"#,
                 r#"["delete_all",{}]"#,
                 r#""{\"name\":\"delete_all\"}""#,
             ]),
             "name" => {
-                if chance.one_in(3) {
+                if random.one_in(3) {
                     "\"delete_all\""
                 } else {
-                    chance.pick(&ODD_NAMES)
+                    random.pick(&ODD_NAMES)
                 }
             }
-            "arguments" => chance.pick(&[
+            "arguments" => random.pick(&[
                 r#"{"path":"/etc/passwd"}"#,
                 r#""{\"path\":\"/etc/passwd\"}""#,
                 "[]",
                 "null",
                 "[\"/etc\"]",
             ]),
-            "path" => chance.pick(&[
+            "path" => random.pick(&[
                 "\"/etc/passwd\"",
                 "\"\\/etc\"",
                 "[\"/etc\"]",
                 "\"/etc\\u0000\"",
                 "\"\\u002fetc\"",
             ]),
-            "_meta" => chance.pick(&["{\"progressToken\":1,\"PROGRESSTOKEN\":2}", "{}", "[]"]),
-            _ => chance.pick(&["\"2.0\"", "7", "\"1.0\"", "{}"]),
+            "_meta" => random.pick(&["{\"progressToken\":1,\"PROGRESSTOKEN\":2}", "{}", "[]"]),
+            _ => random.pick(&["\"2.0\"", "7", "\"1.0\"", "{}"]),
         };
-        let spelling = spelled(chance, key);
-        let is_first = chance.one_in(2);
-        let replaces = chance.one_in(3);
+        let spelling = spelled(random, key);
+        let is_first = random.one_in(2);
+        let replaces = random.one_in(3);
         let place = self.place(key);
         if replaces {
             place.retain(|(known, _)| *known != quoted(key));
@@ -227,54 +193,54 @@ impl Shape {
         place.insert(if is_first { 0 } else { place.len() }, (spelling, value.as_bytes().to_vec()));
     }
 
-    fn add_odd(&mut self, chance: &mut Chance) {
-        let value = match chance.below(8) {
+    fn add_odd(&mut self, random: &mut Random) {
+        let value = match random.below(8) {
             0 => {
-                let separator = chance.pick(&SEPARATORS);
+                let separator = random.pick(&SEPARATORS);
                 format!("[{separator}{EVIL}{separator}]")
             }
             1 => {
                 // A forbidden call within a string, between characters that some readers take for line ends.
-                let separator = chance.pick(&SEPARATORS);
+                let separator = random.pick(&SEPARATORS);
                 let escaped = serde_json::Value::from(EVIL).to_string();
                 let inside = &escaped[1..escaped.len() - 1];
                 format!("\"a{separator}{inside}{separator}\"")
             }
-            2 => format!("{}{}{}", "[".repeat(chance.below(400)), EVIL, "]".repeat(chance.below(400))),
+            2 => format!("{}{}{}", "[".repeat(random.below(400)), EVIL, "]".repeat(random.below(400))),
             3 => {
-                let depth = chance.below(200);
+                let depth = random.below(200);
                 format!("{}{EVIL}{}", "[".repeat(depth), "]".repeat(depth))
             }
             4 => {
-                let (open, close) = chance.pick(&[("/*", "*/"), ("//", ""), ("#", "\r"), ("<!--", "-->")]);
+                let (open, close) = random.pick(&[("/*", "*/"), ("//", ""), ("#", "\r"), ("<!--", "-->")]);
                 format!("1{open}{EVIL}{close}")
             }
             5 => format!(r#"{{"__proto__":{{"path":"/etc/passwd","name":"delete_all"}},"y":{EVIL}}}"#),
             6 => {
-                format!("{{\"A\":1,\"a\":2,\"{}\":\"\u{2028}é😀\u{85}\"}}", chance.pick(&["a", "b", "Path"]))
+                format!("{{\"A\":1,\"a\":2,\"{}\":\"\u{2028}é😀\u{85}\"}}", random.pick(&["a", "b", "Path"]))
             }
-            _ => chance.pick(&ODD_VALUES).to_owned(),
+            _ => random.pick(&ODD_VALUES).to_owned(),
         };
-        let key = chance.pick(&["x", "y", "__proto__", "_meta", "id"]);
-        let place = if chance.one_in(3) { &mut self.params } else { &mut self.arguments };
+        let key = random.pick(&["x", "y", "__proto__", "_meta", "id"]);
+        let place = if random.one_in(3) { &mut self.params } else { &mut self.arguments };
         place.retain(|(known, _)| *known != quoted(key));
         place.push((quoted(key), value.into_bytes()));
     }
 
-    fn text(&self, chance: &mut Chance, is_spaced: bool) -> Vec<u8> {
-        let arguments = object(&self.arguments, None, chance, is_spaced);
-        let params = object(&self.params, Some(("\"arguments\"", &arguments)), chance, is_spaced);
-        object(&self.envelope, Some(("\"params\"", &params)), chance, is_spaced)
+    fn text(&self, random: &mut Random, is_spaced: bool) -> Vec<u8> {
+        let arguments = object(&self.arguments, None, random, is_spaced);
+        let params = object(&self.params, Some(("\"arguments\"", &arguments)), random, is_spaced);
+        object(&self.envelope, Some(("\"params\"", &params)), random, is_spaced)
     }
 }
 
 /// Writes an object; an empty value stands for the inner text.
-fn object(members: &Members, inner: Option<(&str, &[u8])>, chance: &mut Chance, is_spaced: bool) -> Vec<u8> {
+fn object(members: &Members, inner: Option<(&str, &[u8])>, random: &mut Random, is_spaced: bool) -> Vec<u8> {
     let mut out = b"{".to_vec();
-    let space = |out: &mut Vec<u8>, chance: &mut Chance| {
+    let space = |out: &mut Vec<u8>, random: &mut Random| {
         if is_spaced {
             let space =
-                if chance.one_in(12) { chance.pick(&SEPARATORS) } else { chance.pick(&[" ", "\t", ""]) };
+                if random.one_in(12) { random.pick(&SEPARATORS) } else { random.pick(&[" ", "\t", ""]) };
             out.extend_from_slice(space.as_bytes());
         }
     };
@@ -282,26 +248,26 @@ fn object(members: &Members, inner: Option<(&str, &[u8])>, chance: &mut Chance, 
         if n > 0 {
             out.push(b',');
         }
-        space(&mut out, chance);
+        space(&mut out, random);
         out.extend_from_slice(key.as_bytes());
-        space(&mut out, chance);
+        space(&mut out, random);
         out.push(b':');
-        space(&mut out, chance);
+        space(&mut out, random);
         match inner {
             Some((_, inner)) if value.is_empty() => out.extend_from_slice(inner),
             _ => out.extend_from_slice(value),
         }
-        space(&mut out, chance);
+        space(&mut out, random);
     }
     out.push(b'}');
     out
 }
 
 /// Changes a text as a whole.
-fn mutate(chance: &mut Chance, text: &mut Vec<u8>) {
+fn mutate(random: &mut Random, text: &mut Vec<u8>) {
     let evil = EVIL.as_bytes();
-    let separator = chance.pick(&SEPARATORS).as_bytes();
-    match chance.below(14) {
+    let separator = random.pick(&SEPARATORS).as_bytes();
+    match random.below(14) {
         0 => text.splice(..0, b"\xef\xbb\xbf".iter().copied()).for_each(drop),
         1 => text.extend([separator, evil].concat()),
         2 => text.splice(..0, [evil, separator].concat()).for_each(drop),
@@ -320,25 +286,25 @@ fn mutate(chance: &mut Chance, text: &mut Vec<u8>) {
                 b"\xf8\x88\x80\x80\x80",
                 b"\x85",
             ];
-            let (at, odd) = (chance.below(text.len() + 1), chance.pick(&odd));
+            let (at, odd) = (random.below(text.len() + 1), random.pick(&odd));
             text.splice(at..at, odd.iter().copied());
         }
         8 => {
-            let at = chance.below(text.len() + 1);
+            let at = random.below(text.len() + 1);
             text.splice(at..at, separator.iter().copied());
         }
         9 => {
-            let at = chance.below(text.len());
+            let at = random.below(text.len());
             text.remove(at);
         }
         10 => {
-            let at = chance.below(text.len());
-            text[at] = chance.pick(b"{}[]\",:\\\r\0 da0");
+            let at = random.below(text.len());
+            text[at] = random.pick(b"{}[]\",:\\\r\0 da0");
         }
         11 => {
             // In another encoding.
-            let plain = String::from_utf8_lossy(if chance.one_in(2) { evil } else { text }).into_owned();
-            *text = match chance.below(3) {
+            let plain = String::from_utf8_lossy(if random.one_in(2) { evil } else { text }).into_owned();
+            *text = match random.below(3) {
                 0 => plain.encode_utf16().flat_map(u16::to_le_bytes).collect(),
                 1 => plain.encode_utf16().flat_map(u16::to_be_bytes).collect(),
                 _ => plain.chars().flat_map(|c| u32::from(c).to_le_bytes()).collect(),
@@ -346,7 +312,7 @@ fn mutate(chance: &mut Chance, text: &mut Vec<u8>) {
         }
         12 => {
             // Letters replaced by escapes.
-            let at = chance.below(text.len());
+            let at = random.below(text.len());
             if text[at].is_ascii_alphabetic() {
                 let escape = format!("\\u{:04x}", text[at]);
                 text.splice(at..=at, escape.into_bytes());
@@ -357,22 +323,22 @@ fn mutate(chance: &mut Chance, text: &mut Vec<u8>) {
 }
 
 /// Makes a line.
-pub(super) fn make(chance: &mut Chance) -> Vec<u8> {
-    let mut shape = Shape::new(chance);
-    for _ in 0..chance.pick(&[0, 0, 1, 1, 2]) {
-        shape.add_evil(chance);
+pub(super) fn make(random: &mut Random) -> Vec<u8> {
+    let mut shape = Shape::new(random);
+    for _ in 0..random.pick(&[0, 0, 1, 1, 2]) {
+        shape.add_evil(random);
     }
-    for _ in 0..chance.pick(&[0, 0, 1]) {
-        shape.add_odd(chance);
+    for _ in 0..random.pick(&[0, 0, 1]) {
+        shape.add_odd(random);
     }
-    let is_spaced = chance.one_in(4);
-    let mut text = shape.text(chance, is_spaced);
-    for _ in 0..chance.pick(&[0, 0, 0, 1, 2]) {
-        mutate(chance, &mut text);
+    let is_spaced = random.one_in(4);
+    let mut text = shape.text(random, is_spaced);
+    for _ in 0..random.pick(&[0, 0, 0, 1, 2]) {
+        mutate(random, &mut text);
     }
     // Our line reader has already split the stream at line feeds.
     text.retain(|byte| *byte != b'\n');
-    if text.last() == Some(&b'\r') && chance.one_in(2) {
+    if text.last() == Some(&b'\r') && random.one_in(2) {
         text.pop();
     }
     text

@@ -16,11 +16,11 @@ fn messages_of_real_peers_are_not_refused() {
             .filter(|f| !f.is_empty())
             .map(Into::into),
     );
-    let mut said = 0;
+    let mut count = 0;
     for file in files {
         let bytes = std::fs::read(&file).unwrap();
         for line in bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
-            said += 1;
+            count += 1;
             for policy in POLICIES {
                 for direction in [Direction::ClientToServer, Direction::ServerToClient] {
                     let judgement = policy.judge().line(direction, line);
@@ -29,6 +29,6 @@ fn messages_of_real_peers_are_not_refused() {
             }
         }
     }
-    say(&format!("{said} messages of real peers, 0 refused"));
-    assert!(said > 100, "{said}");
+    say(&format!("{count} messages of real peers, 0 refused"));
+    assert!(count > 100, "{count}");
 }

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_become_expressions_that_cannot_be_escaped_from() {
+    fn queries_become_safe_search_expressions() {
         let check = |query: &str, sqlite: &str, postgres: &str| {
             let terms = terms(query);
             assert_eq!(expression(Dialect::Sqlite, &collection(), &terms, true, &[]), sqlite);

@@ -17,7 +17,8 @@ use scrubjay_store::workspace::Workspace;
 use tempfile::TempDir;
 
 use crate::database::caller;
-use crate::fixture::{Dice, scratch};
+use crate::fixture::scratch;
+use crate::random::Random;
 
 const DIRECTORY: &str = "SCRUBJAY_TEST_CONCURRENT_IN";
 const NUMBER: &str = "SCRUBJAY_TEST_CONCURRENT_NUMBER";
@@ -74,7 +75,7 @@ fn check_chain(revisions: &[Revision], on_disk: Option<&[u8]>) {
     assert_eq!(on_disk.map(blob::hash), at, "the last revision is not on disk");
 }
 
-/// What one process did.
+/// The results of one process.
 #[derive(Debug, Default)]
 struct Tally {
     made: usize,
@@ -92,8 +93,8 @@ fn one_process_in_child_process() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let tally = runtime.block_on(async {
         let (files, ledger) = open(&directory).await;
-        let mut said = std::io::stdout();
-        said.write_all(b"\nready\n").unwrap();
+        let mut stdout = std::io::stdout();
+        stdout.write_all(b"\nready\n").unwrap();
         std::io::stdin().read_line(&mut String::new()).unwrap();
         let tally = take_part(&files, &directory, number).await;
         ledger.close().await;
@@ -104,14 +105,14 @@ fn one_process_in_child_process() {
 }
 
 async fn take_part(files: &Arc<Files>, directory: &Path, number: u64) -> Tally {
-    let (mut tally, mut dice) = (Tally::default(), Dice::new(number));
+    let (mut tally, mut random) = (Tally::default(), Random::new(number));
     for round in 0..ROUNDS {
-        let path = PATHS[dice.below(PATHS.len())];
+        let path = PATHS[random.below(PATHS.len())];
         let seen = std::fs::read(directory.join("workspace").join(path)).ok();
         let content = body(&format!("process {number}, round {round}\n"));
         // Half of the changes expect the content that was read.
-        let expected = seen.as_deref().map(blob::hash).filter(|_| dice.below(2) == 0);
-        let action = match (seen, dice.below(8)) {
+        let expected = seen.as_deref().map(blob::hash).filter(|_| random.below(2) == 0);
+        let action = match (seen, random.below(8)) {
             (None, _) => Action::Create(content),
             (Some(_), 0) => Action::Delete,
             (Some(_), _) => Action::Edit(content),
@@ -147,20 +148,20 @@ async fn eight_processes_change_the_same_files_one_after_the_other() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-        assert!(said.any(|line| line == "ready"), "it did not start");
-        children.push((child, said));
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        assert!(lines.any(|line| line == "ready"), "it did not start");
+        children.push((child, lines));
     }
     children.iter_mut().for_each(|(child, _)| child.stdin.take().unwrap().write_all(b"go\n").unwrap());
     let mut all = Tally::default();
-    for (mut child, mut said) in children {
-        let told = said.find_map(|line| line.strip_prefix("tally ").map(str::to_owned));
-        let told = told.expect("an error surfaced");
-        let counts: Vec<usize> = told.split(' ').map(|count| count.parse().unwrap()).collect();
+    for (mut child, mut lines) in children {
+        let tally_line = lines.find_map(|line| line.strip_prefix("tally ").map(str::to_owned));
+        let tally_line = tally_line.expect("an error surfaced");
+        let counts: Vec<usize> = tally_line.split(' ').map(|count| count.parse().unwrap()).collect();
         all.made += counts[0];
         all.conflicts += counts[1];
         all.others += counts[2];
-        said.for_each(drop);
+        lines.for_each(drop);
         assert!(child.wait().unwrap().success());
     }
     check_all(&scratch, &all).await;
@@ -178,8 +179,8 @@ async fn check_all(scratch: &TempDir, all: &Tally) {
     assert_eq!(done, all.made, "as many as were acknowledged");
     let (mut conflicts, mut others) = (0, 0);
     for number in 0..PROCESSES {
-        let told = timeline(&ledger, &format!("agent {number}")).await;
-        let refused = told.iter().filter(|event| event.kind == EventKind::FileRefused);
+        let events = timeline(&ledger, &format!("agent {number}")).await;
+        let refused = events.iter().filter(|event| event.kind == EventKind::FileRefused);
         for event in refused {
             *(if event.details["code"] == "changed" { &mut conflicts } else { &mut others }) += 1;
         }
@@ -233,8 +234,8 @@ fn a_link_swapped_in_for_a_directory_is_not_followed_and_is_recorded() {
         assert_eq!(files.settle(&caller("agent")).await.unwrap(), 0, "nothing is open");
         let revisions = evolution(&ledger, &files, "src/file").await;
         check_chain(&revisions, std::fs::read(src.join("file")).ok().as_deref());
-        let told = timeline(&ledger, "agent").await;
-        let recorded = told.iter().filter(|event| event.kind == EventKind::FileRefused).count();
+        let events = timeline(&ledger, "agent").await;
+        let recorded = events.iter().filter(|event| event.kind == EventKind::FileRefused).count();
         assert_eq!(recorded as u64, refused);
         let canary = blob::get(&mut ledger.read().await.unwrap(), &blob::hash(b"canary")).await;
         assert!(canary.is_err(), "what is outside was read and recorded");

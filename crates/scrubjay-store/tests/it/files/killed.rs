@@ -1,7 +1,7 @@
 //! A process is killed at every system call of a change: afterwards disk and ledger agree.
 //!
 //! A process makes four changes; `strace` kills it as one of its threads enters one call, each call in turn.
-//! What it had acknowledged is done, what it had begun is settled, and no unintended file is there.
+//! Acknowledged changes are on disk, begun ones are settled, and no other file is there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -47,14 +47,14 @@ const CALLS: [&str; 18] = [
     "unlinkat",
     "write",
 ];
-/// Imitates a system that can neither swap two files nor rename without replacing.
+/// Imitates an older system, which can neither exchange two files nor rename without replacing.
 const OLD_SYSTEM: &str = "inject=renameat2:error=EINVAL";
 /// The calls that put a file in its place on such a system.
 const PLACING: [&str; 3] = ["linkat", "renameat", "unlinkat"];
 /// How many connections a ledger opens.
 const CONNECTIONS: usize = 4;
 
-/// What the process does: a path, what is there before, what is there after.
+/// The changes that the process makes: a path, its content before and after.
 const CHANGES: [(&str, Option<&str>, Option<&str>); 4] = [
     ("made", None, Some("made\n")),
     ("kept", Some("one\ntwo\n"), Some("one\nzwei\n")),
@@ -121,8 +121,8 @@ fn one_that_is_killed_in_child_process() {
         }
         drop(open);
         say(&format!("ready {}", std::process::id()));
-        let told = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
-        told.await.unwrap().unwrap();
+        let start_signal = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
+        start_signal.await.unwrap().unwrap();
         for (path, before, after) in CHANGES {
             match lab.change(path, before, after).await {
                 Ok(_) => say(&format!("made {path}")),
@@ -140,27 +140,27 @@ struct Runs {
 impl Runs {
     fn new() -> Self {
         let runs = Self { scratch: scratch() };
-        std::fs::create_dir_all(runs.place().join("workspace")).unwrap();
+        std::fs::create_dir_all(runs.directory().join("workspace")).unwrap();
         runtime().block_on(async {
-            let lab = Lab::open(&runs.place()).await;
+            let lab = Lab::open(&runs.directory()).await;
             lab.change("kept", None, CHANGES[1].1).await.unwrap();
             lab.ledger.close().await;
         });
         // A file that the ledger does not know yet.
-        std::fs::write(runs.place().join("workspace/gone"), CHANGES[2].1.unwrap()).unwrap();
-        copy(&runs.place(), &runs.scratch.path().join("template"));
+        std::fs::write(runs.directory().join("workspace/gone"), CHANGES[2].1.unwrap()).unwrap();
+        copy(&runs.directory(), &runs.scratch.path().join("template"));
         runs
     }
 
-    fn place(&self) -> PathBuf {
+    fn directory(&self) -> PathBuf {
         self.scratch.path().join("run")
     }
 
     /// Restores the directory, and starts a process there that waits for a line on its input.
-    fn start(&self) -> Victim {
-        std::fs::remove_dir_all(self.place()).unwrap();
-        copy(&self.scratch.path().join("template"), &self.place());
-        Victim::start(&self.place())
+    fn start(&self) -> KilledProcess {
+        std::fs::remove_dir_all(self.directory()).unwrap();
+        copy(&self.scratch.path().join("template"), &self.directory());
+        KilledProcess::start(&self.directory())
     }
 }
 
@@ -176,54 +176,54 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// The process that is killed.
-struct Victim {
+struct KilledProcess {
     child: Child,
-    said: std::io::Lines<BufReader<std::process::ChildStdout>>,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
     pid: String,
     /// Its threads, in the order in which they started.
     threads: Vec<String>,
 }
 
-impl Victim {
-    fn start(place: &Path) -> Self {
+impl KilledProcess {
+    fn start(directory: &Path) -> Self {
         let mut child = Command::new("timeout")
             .arg(LIMIT_S)
             .arg(std::env::current_exe().unwrap())
             .args(["--exact", "files::killed::one_that_is_killed_in_child_process"])
             .args(["--ignored", "--nocapture", "--test-threads=1"])
-            .env(DIRECTORY, place)
+            .env(DIRECTORY, directory)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
-        let ready = said.by_ref().map(Result::unwrap).find(|line| line.starts_with("ready")).unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let ready = lines.by_ref().map(Result::unwrap).find(|line| line.starts_with("ready")).unwrap();
         let pid = ready.split(' ').nth(1).unwrap().to_owned();
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
         let mut threads: Vec<u32> =
             tasks.map(|task| task.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect();
         threads.sort_unstable();
         let threads = threads.iter().map(u32::to_string).collect();
-        Self { child, said, pid, threads }
+        Self { child, lines, pid, threads }
     }
 
-    /// Lets it work under a tracer; returns which changes it acknowledged, and whether it was killed.
+    /// Lets it make its changes under a tracer; returns which it acknowledged, and whether it was killed.
     fn go(mut self, tracer: &mut Command) -> Option<(BTreeSet<String>, bool)> {
         let mut tracing = tracer.stderr(Stdio::piped()).spawn().ok()?;
-        let mut told = BufReader::new(tracing.stderr.take().unwrap()).lines().map_while(Result::ok);
-        let attached = told.any(|line| line.contains("attached"));
+        let mut trace_output = BufReader::new(tracing.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let attached = trace_output.any(|line| line.contains("attached"));
         if attached {
             self.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
         }
         drop(self.child.stdin.take());
-        let said = self.said.map_while(Result::ok);
-        let made = said.filter_map(|line| line.strip_prefix("made ").map(str::to_owned)).collect();
+        let lines = self.lines.map_while(Result::ok);
+        let made = lines.filter_map(|line| line.strip_prefix("made ").map(str::to_owned)).collect();
         // `timeout` ends as its command did.
         let ended = self.child.wait().unwrap();
         let killed = ended.signal() == Some(9);
         assert!(killed || ended.success(), "the process ended with {ended}: {tracer:?}");
-        told.for_each(drop);
+        trace_output.for_each(drop);
         tracing.wait().unwrap();
         attached.then_some((made, killed))
     }
@@ -234,13 +234,13 @@ type Counted = BTreeMap<(usize, &'static str), usize>;
 
 /// Lets a process finish, on this system or an older one.
 fn count(runs: &Runs, injected: &[&str]) -> Counted {
-    let victim = runs.start();
-    let threads = victim.threads.clone();
+    let process = runs.start();
+    let threads = process.threads.clone();
     let log = runs.scratch.path().join("calls");
     let mut tracer = strace();
-    tracer.args(["-f", "-e", &format!("trace={}", CALLS.join(",")), "-p", &victim.pid, "-o"]).arg(&log);
+    tracer.args(["-f", "-e", &format!("trace={}", CALLS.join(",")), "-p", &process.pid, "-o"]).arg(&log);
     tracer.args(injected.iter().flat_map(|injected| ["-e", injected]));
-    let (made, killed) = victim.go(&mut tracer).expect("strace may trace");
+    let (made, killed) = process.go(&mut tracer).expect("strace may trace");
     assert!(made.len() == CHANGES.len() && !killed);
     let mut counted = BTreeMap::new();
     for line in std::fs::read_to_string(log).unwrap().lines() {
@@ -263,27 +263,27 @@ struct Tally {
     states: BTreeMap<RevisionState, usize>,
 }
 
-/// A thread that has nothing to do may end before it is traced, on a machine that is busy.
+/// On a busy machine an idle thread may end before it is traced.
 const ATTEMPTS_MAX: usize = 5;
 
-/// Harms a process at each of the calls, and checks what it leaves.
+/// Kills a process or fails its call at each of the calls, and checks the result.
 fn harm_at_each(runs: &Runs, counted: Counted, harm: &str, injected: &[&str]) -> Tally {
     let mut tally = Tally::default();
     for ((thread, call), times) in counted {
         for number in 1..=times {
             let attempt = |_| {
-                let victim = runs.start();
+                let process = runs.start();
                 let mut tracer = strace();
                 tracer.args(["-o", "/dev/null", "-e", &format!("trace={}", CALLS.join(","))]);
                 tracer.args(injected.iter().flat_map(|injected| ["-e", injected]));
                 tracer.args(["-e", &format!("inject={call}:{harm}:when={number}")]);
-                tracer.args(["-p", &victim.threads[thread]]);
-                victim.go(&mut tracer)
+                tracer.args(["-p", &process.threads[thread]]);
+                process.go(&mut tracer)
             };
             let (made, killed) =
                 (0..ATTEMPTS_MAX).find_map(attempt).expect("strace attaches to a thread that lives");
             let what = format!("thread {thread}, {call} {number}");
-            for state in runtime().block_on(check(&runs.place(), &made, &what)) {
+            for state in runtime().block_on(check(&runs.directory(), &made, &what)) {
                 *tally.states.entry(state).or_default() += 1;
             }
             tally.points += 1;
@@ -296,7 +296,7 @@ fn harm_at_each(runs: &Runs, counted: Counted, harm: &str, injected: &[&str]) ->
 
 #[test]
 #[ignore = "needs strace"]
-fn killed_at_every_call_it_leaves_disk_and_ledger_agreed() {
+fn after_a_kill_at_any_call_disk_and_ledger_agree() {
     let runs = Runs::new();
     let counted = count(&runs, &[]);
     let tally = harm_at_each(&runs, counted, "signal=KILL", &[]);
@@ -310,7 +310,7 @@ fn killed_at_every_call_it_leaves_disk_and_ledger_agreed() {
 
 #[test]
 #[ignore = "needs strace"]
-fn killed_where_files_cannot_be_swapped_it_leaves_them_agreed() {
+fn after_a_kill_without_file_exchange_disk_and_ledger_agree() {
     let runs = Runs::new();
     let mut counted = count(&runs, &[OLD_SYSTEM]);
     counted.retain(|(_, call), _| PLACING.contains(call));
@@ -323,22 +323,22 @@ fn killed_where_files_cannot_be_swapped_it_leaves_them_agreed() {
 fn after_a_call_that_fails_disk_and_ledger_agree() {
     let runs = Runs::new();
     let mut counted = count(&runs, &[]);
-    // Not these: threads wake each other by writing, and the database unlocks, without handling a failure.
+    // Without `write` to wake threads and without unlocking, because nothing handles their failure.
     counted.retain(|(_, call), _| !["write", "fcntl"].contains(call));
     let tally = harm_at_each(&runs, counted, "error=EIO", &[]);
     assert!(tally.kills == 0 && tally.unmade > 100, "{tally:?}");
 }
 
 /// Checks what a killed process left, settles it, and makes further changes; returns how each change it began ended.
-async fn check(place: &Path, made: &BTreeSet<String>, what: &str) -> Vec<RevisionState> {
-    let lab = Lab::open(place).await;
+async fn check(directory: &Path, made: &BTreeSet<String>, what: &str) -> Vec<RevisionState> {
+    let lab = Lab::open(directory).await;
     lab.files.settle(&caller("next")).await.unwrap();
     let mut read = lab.ledger.read().await.unwrap();
     let root = lab.files.root();
     let mut states = Vec::new();
     for (path, before, after) in CHANGES {
         let revisions = revision::page(&mut read, &root, path, 0, 10).await.unwrap();
-        let there = std::fs::read(place.join("workspace").join(path)).ok();
+        let there = std::fs::read(directory.join("workspace").join(path)).ok();
         let intent = revisions.iter().find(|r| r.after == after.map(|a| blob::hash(a.as_bytes())));
         let expected = match intent.map(|intent| intent.state) {
             Some(RevisionState::Done) => after,
@@ -356,10 +356,10 @@ async fn check(place: &Path, made: &BTreeSet<String>, what: &str) -> Vec<Revisio
         states.extend(intent.map(|intent| intent.state));
     }
     drop(read);
-    check_nothing_else_is_there(place, what);
+    check_nothing_else_is_there(directory, what);
     // All locks are free again, and changes that did not happen can still be made.
     for (path, before, after) in CHANGES {
-        if std::fs::read(place.join("workspace").join(path)).ok().as_deref() != after.map(str::as_bytes) {
+        if std::fs::read(directory.join("workspace").join(path)).ok().as_deref() != after.map(str::as_bytes) {
             lab.change(path, before, after).await.unwrap();
         }
     }
@@ -368,8 +368,8 @@ async fn check(place: &Path, made: &BTreeSet<String>, what: &str) -> Vec<Revisio
 }
 
 /// Checks that every file was intended, and that only temporary files which could not be removed are beside them.
-fn check_nothing_else_is_there(place: &Path, what: &str) {
-    let mut left = files_below(&place.join("workspace"), "");
+fn check_nothing_else_is_there(directory: &Path, what: &str) {
+    let mut left = files_below(&directory.join("workspace"), "");
     left.retain(|path| CHANGES.iter().all(|(known, ..)| known != path));
     let is_ours = |path: &String| path.contains(".scrubjay-") && path.ends_with(".tmp");
     assert!(

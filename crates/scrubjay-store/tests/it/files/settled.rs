@@ -8,21 +8,21 @@ use scrubjay_store::ledger::event::{self, EventKind, NewEvent};
 use scrubjay_store::ledger::revision::{self, Revision, RevisionSource, RevisionState};
 use scrubjay_store::ledger::{CommitDurability, blob, session};
 
-use super::{Place, text};
+use super::{TestWorkspace, text};
 use crate::database::{Database, caller, on_both};
 
 on_both![a_change_is_settled_by_what_is_there_now, an_event_reports_what_was_found];
 
 /// Records the intent to edit a file, and no outcome, as a process does that is killed in between.
-async fn record_intent(place: &Place, path: &str, before: &str, after: &str) {
-    let mut write = place.ledger.write(CommitDurability::Power).await.unwrap();
+async fn record_intent(workspace: &TestWorkspace, path: &str, before: &str, after: &str) {
+    let mut write = workspace.ledger.write(CommitDurability::Power).await.unwrap();
     let agent = caller("agent");
     let session = session::current(&mut write, &agent, None).await.unwrap();
     let event = NewEvent::new(EventKind::FileEdit, format!("edit {path}")).about(path);
     let event_id = event::append(&mut write, &session, &agent, event).await.unwrap();
     let meant = Revision {
         id: 0,
-        workspace: place.files.root(),
+        workspace: workspace.files.root(),
         path: path.to_owned(),
         event_id,
         source: RevisionSource::Enforced,
@@ -40,7 +40,7 @@ async fn record_intent(place: &Place, path: &str, before: &str, after: &str) {
 }
 
 async fn a_change_is_settled_by_what_is_there_now(database: Database) {
-    let place = Place::new(database).await;
+    let workspace = TestWorkspace::new(database).await;
     let cases = [
         ("after", RevisionState::Done, 1),
         ("before", RevisionState::Failed, 1),
@@ -53,49 +53,49 @@ async fn a_change_is_settled_by_what_is_there_now(database: Database) {
         ("file/below", RevisionState::Changed, 1),
     ];
     for (path, ..) in cases {
-        record_intent(&place, path, "before", "after").await;
+        record_intent(&workspace, path, "before", "after").await;
     }
     for same in ["after", "before", "other", "file"] {
-        std::fs::write(place.root.join(same), same).unwrap();
+        std::fs::write(workspace.root.join(same), same).unwrap();
     }
-    std::fs::create_dir(place.root.join("directory")).unwrap();
-    symlink("after", place.root.join("link")).unwrap();
-    mknodat(CWD, place.root.join("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-    std::fs::File::create(place.root.join("large")).unwrap().set_len(FILE_BYTES_MAX + 1).unwrap();
+    std::fs::create_dir(workspace.root.join("directory")).unwrap();
+    symlink("after", workspace.root.join("link")).unwrap();
+    mknodat(CWD, workspace.root.join("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    std::fs::File::create(workspace.root.join("large")).unwrap().set_len(FILE_BYTES_MAX + 1).unwrap();
 
-    assert_eq!(place.files.settle(&caller("next")).await.unwrap(), cases.len());
+    assert_eq!(workspace.files.settle(&caller("next")).await.unwrap(), cases.len());
     for (path, state, revisions) in cases {
-        let mut read = place.ledger.read().await.unwrap();
-        let evolution = revision::page(&mut read, &place.files.root(), path, 0, 10).await.unwrap();
+        let mut read = workspace.ledger.read().await.unwrap();
+        let evolution = revision::page(&mut read, &workspace.files.root(), path, 0, 10).await.unwrap();
         assert_eq!((evolution[0].state, evolution.len()), (state, revisions), "{path}");
     }
     // A change of a path that cannot be settled is refused, and recorded like any refusal.
-    record_intent(&place, "pipe", "before", "after").await;
-    let refused = place.change("pipe", Action::Edit(text("x"))).await;
+    record_intent(&workspace, "pipe", "before", "after").await;
+    let refused = workspace.change("pipe", Action::Edit(text("x"))).await;
     assert!(
         matches!(refused, Err(FileError::Refused { code: "not_a_regular_file", event_id: Some(_), .. })),
         "{refused:?}"
     );
-    place.change("after", Action::Edit(text("later"))).await.unwrap();
+    workspace.change("after", Action::Edit(text("later"))).await.unwrap();
 }
 
 /// An event in the session of each change says what was found, at the step in which the change was intended.
 async fn an_event_reports_what_was_found(database: Database) {
-    let place = Place::new(database).await;
+    let workspace = TestWorkspace::new(database).await;
     for path in ["after", "before", "other", "gone", "directory"] {
-        record_intent(&place, path, "before", "after").await;
+        record_intent(&workspace, path, "before", "after").await;
     }
     for same in ["after", "before", "other"] {
-        std::fs::write(place.root.join(same), same).unwrap();
+        std::fs::write(workspace.root.join(same), same).unwrap();
     }
-    std::fs::create_dir(place.root.join("directory")).unwrap();
-    place.files.settle(&caller("next")).await.unwrap();
+    std::fs::create_dir(workspace.root.join("directory")).unwrap();
+    workspace.files.settle(&caller("next")).await.unwrap();
     let session = {
-        let mut write = place.ledger.write(CommitDurability::Power).await.unwrap();
+        let mut write = workspace.ledger.write(CommitDurability::Power).await.unwrap();
         session::current(&mut write, &caller("agent"), None).await.unwrap()
     };
-    let events = place.events(&session.id).await;
-    let told: Vec<_> = events
+    let events = workspace.events(&session.id).await;
+    let found: Vec<_> = events
         .iter()
         .filter(|event| event.kind == EventKind::FileSettled)
         .map(|event| (event.summary.as_str(), event.details["outcome"].as_str().unwrap()))
@@ -107,9 +107,9 @@ async fn an_event_reports_what_was_found(database: Database) {
         ("settled after a crash: edit gone: the file is gone", "changed"),
         ("settled after a crash: edit other: the file was changed by someone else", "changed"),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(found, expected);
     let meant = events.iter().find(|event| event.subject.as_deref() == Some("after")).unwrap();
     let settled = events.iter().find(|event| event.kind == EventKind::FileSettled).unwrap();
     assert_eq!(settled.details["settles"], meant.id);
-    assert_eq!(place.files.settle(&caller("next")).await.unwrap(), 0, "once");
+    assert_eq!(workspace.files.settle(&caller("next")).await.unwrap(), 0, "once");
 }

@@ -1,4 +1,4 @@
-//! Random commands from several sessions, against a model that is simple enough to be right.
+//! Random commands from several sessions, compared with a simple model.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -13,7 +13,7 @@ use crate::needs;
 const LONG: usize = 200_000;
 
 #[test]
-fn a_file_that_cannot_grow_leaves_the_old_one() {
+fn a_write_over_the_size_limit_leaves_the_old_file() {
     let lab = Lab::new();
     let directory = lab.disk("");
     let environment = [(DIRECTORY, directory.as_path())];
@@ -52,7 +52,7 @@ fn one_full_disk_in_child_process() {
 }
 
 #[test]
-fn a_killed_process_leaves_a_whole_file_and_at_most_one_temporary() {
+fn a_killed_process_leaves_a_complete_file_and_at_most_one_temporary() {
     let lab = Lab::new();
     let states = ["a".repeat(LONG), "b".repeat(LONG)];
     lab.put("src/a", &states[0], 0o644);
@@ -69,7 +69,7 @@ fn a_killed_process_leaves_a_whole_file_and_at_most_one_temporary() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        // Killed at work, after a number of changes: during the next one, or just after one.
+        // The child is killed during or just after a change, each time after another number of changes.
         let mut before = lab.read("src/a").unwrap().bytes[0];
         let mut changes = 0;
         while changes < 1 + round % 5 {

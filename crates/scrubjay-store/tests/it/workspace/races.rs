@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use scrubjay_store::workspace::{Durability, ExpectedContent, Workspace, WorkspaceError};
 
-use crate::fixture::Dice;
+use crate::random::Random;
 
 use super::{Lab, MAX, code, content, names};
 
@@ -75,7 +75,7 @@ fn a_link_swapped_in_for_a_directory_is_not_followed() {
 }
 
 #[test]
-fn of_two_changes_of_one_content_one_is_made() {
+fn one_of_two_changes_of_the_same_content_is_made() {
     let lab = Lab::new();
     lab.put("src/a", "0", 0o644);
     for round in 0..200 {
@@ -99,7 +99,7 @@ fn of_two_changes_of_one_content_one_is_made() {
 }
 
 #[test]
-fn of_two_creations_one_is_made() {
+fn one_of_two_creations_is_made() {
     let lab = Lab::new();
     for round in 0..200 {
         let path = lab.at(&format!("src/{round}"));
@@ -116,19 +116,19 @@ fn of_two_creations_one_is_made() {
 }
 
 /// A program without our locks puts a file of its own in place at about the same time, as editors do: its file is there
-/// in the end, whether it came before the change or after it.
+/// in the end, both if it came before the change and after it.
 #[test]
-fn a_change_of_another_program_is_not_written_over() {
+fn a_change_of_another_program_is_not_overwritten() {
     let lab = Lab::new();
     let workspace = lab.workspace.clone().durability(Durability::Process);
     let path = lab.at("src/a");
     let barrier = Barrier::new(2);
-    let (rounds, mut made, mut dice) = (20_000, 0, Dice::new(1));
+    let (rounds, mut made, mut random) = (20_000, 0, Random::new(1));
     for round in 0..rounds {
         lab.put("src/a", "before", 0o644);
         lab.put("src/next", "theirs", 0o644);
         let staged = workspace.stage(&path, b"ours", None).unwrap();
-        let pause = dice.below(4_000);
+        let pause = random.below(4_000);
         let outcome = std::thread::scope(|scope| {
             scope.spawn(|| {
                 barrier.wait();

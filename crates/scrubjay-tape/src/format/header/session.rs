@@ -104,14 +104,17 @@ mod tests {
             host_started: pid.map(u64::from),
             host_program: None,
         };
-        let told = |origin: Origin, workspace| SessionRef::of_host(&origin, Some(workspace)).unwrap();
-        assert_eq!(told(from(Some("s"), None, Some(1)), "/a"), told(from(Some("s"), None, Some(2)), "/b"));
+        let session_of = |origin: Origin, workspace| SessionRef::of_host(&origin, Some(workspace)).unwrap();
+        assert_eq!(
+            session_of(from(Some("s"), None, Some(1)), "/a"),
+            session_of(from(Some("s"), None, Some(2)), "/b")
+        );
         let (one, two) = (Some("00-abc-1-01"), Some("00-abc-2-00"));
-        assert_eq!(told(from(None, one, Some(1)), "/a"), told(from(None, two, Some(2)), "/a"));
-        assert_eq!(told(from(None, one, Some(1)), "/a").told_by, SessionSource::Trace);
-        assert_eq!(told(from(None, None, Some(1)), "/a"), told(from(None, None, Some(1)), "/a"));
-        assert_ne!(told(from(None, None, Some(1)), "/a"), told(from(None, None, Some(1)), "/b"));
-        assert_ne!(told(from(None, None, Some(1)), "/a"), told(from(None, None, Some(2)), "/a"));
+        assert_eq!(session_of(from(None, one, Some(1)), "/a"), session_of(from(None, two, Some(2)), "/a"));
+        assert_eq!(session_of(from(None, one, Some(1)), "/a").told_by, SessionSource::Trace);
+        assert_eq!(session_of(from(None, None, Some(1)), "/a"), session_of(from(None, None, Some(1)), "/a"));
+        assert_ne!(session_of(from(None, None, Some(1)), "/a"), session_of(from(None, None, Some(1)), "/b"));
+        assert_ne!(session_of(from(None, None, Some(1)), "/a"), session_of(from(None, None, Some(2)), "/a"));
         assert_eq!(SessionRef::of_host(&from(None, None, None), None), None);
         assert!(!SessionRef::of_connection("secret").id.contains("secret"));
     }

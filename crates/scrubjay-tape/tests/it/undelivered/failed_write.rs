@@ -81,8 +81,8 @@ fn rotation_in_child_process() {
     let selection =
         SelectionSettings { sampling: Sampling::Systematic { interval: 2 }, ..SelectionSettings::default() };
     let mut recording = recording(&home, 8000).with_policy(&Policy { selection, ..Policy::default() });
-    let said = 400;
-    for number in 0..said {
+    let count = 400;
+    for number in 0..count {
         say(
             &mut recording,
             &format!(r#"{{"jsonrpc":"2.0","method":"notifications/n","params":{{"n":{number}}}}}"#),
@@ -104,7 +104,7 @@ fn rotation_in_child_process() {
         .iter()
         .filter_map(|entry| LeftOut::from_note(&entry.payload))
         .for_each(|more| left_out.add(&more));
-    assert_eq!(messages + left_out.total().messages, said);
+    assert_eq!(messages + left_out.total().messages, count);
 }
 
 #[test]
@@ -127,5 +127,5 @@ fn finish_in_child_process() {
     limit_files(None);
     let tape = Tape::open(&path).unwrap();
     assert!(tape.undelivered().unwrap().messages < 450, "the last note did not fit");
-    assert_eq!(tape.footer().unwrap().end, None, "so it does not look complete");
+    assert_eq!(tape.footer().unwrap().end, None, "a tape without its last note must not look complete");
 }

@@ -24,7 +24,11 @@ fn shown(home: &Home, tapes: &[Tape]) -> Vec<String> {
             }
         }
         let counted = home.undelivered(tape).unwrap().messages;
-        assert_eq!(counted, (shown.len() - before) as u64, "as many are counted as are shown");
+        assert_eq!(
+            counted,
+            (shown.len() - before) as u64,
+            "the count must equal the number of shown messages"
+        );
     }
     shown.sort();
     shown

@@ -1,8 +1,8 @@
-//! What an activation returns, what it warns of, and how it fits into a token limit.
+//! What an activation returns, which warnings it has, and how it fits into a token limit.
 
 use serde_json::{Value, json};
 
-use super::peer::{Place, STALE_AFTER};
+use super::peer::{STALE_AFTER, TestData};
 
 fn ids(list: &Value) -> Vec<&str> {
     list.as_array().unwrap().iter().map(|r| r["id"].as_str().unwrap()).collect()
@@ -10,8 +10,8 @@ fn ids(list: &Value) -> Vec<&str> {
 
 /// R001 ── R002 (target) ── R004 (open) ── R006
 ///   └─── R003                └ R005 (later)
-async fn family(place: &Place) -> super::peer::Peer {
-    let mut peer = place.peer("one").await;
+async fn family(data: &TestData) -> super::peer::Peer {
+    let mut peer = data.peer("one").await;
     peer.create(None, "root").await;
     peer.create(Some("R001"), "target").await;
     peer.create(Some("R001"), "beside").await;
@@ -24,8 +24,8 @@ async fn family(place: &Place) -> super::peer::Peer {
 
 #[tokio::test]
 async fn a_bundle_follows_the_loading_rules() {
-    let place = Place::new();
-    let mut peer = family(&place).await;
+    let data = TestData::new();
+    let mut peer = family(&data).await;
     let context = peer.call("activate", json!({ "id": "R002" })).await["context"].clone();
     assert_eq!(context["target"]["body"], "All about target.");
     assert_eq!(context["parent"]["body"], "All about root.");
@@ -54,8 +54,8 @@ async fn a_bundle_follows_the_loading_rules() {
 
 #[tokio::test]
 async fn a_token_limit_leaves_out_the_least_needed_first() {
-    let place = Place::new();
-    let mut peer = family(&place).await;
+    let data = TestData::new();
+    let mut peer = family(&data).await;
     let mut last = 0;
     let mut seen = Vec::new();
     for max in [10, 75, 150, 220, 300, 350, 400, 1000] {
@@ -63,7 +63,7 @@ async fn a_token_limit_leaves_out_the_least_needed_first() {
             peer.call("activate", json!({ "id": "R002", "max_tokens": max })).await["context"].clone();
         let tokens = context["tokens"].as_i64().unwrap();
         assert!(tokens <= max.max(70), "{tokens} of {max}");
-        assert!(tokens >= last, "more room, more to see");
+        assert!(tokens >= last, "a larger max_tokens must not shorten the answer");
         last = tokens;
         let left: Vec<_> = context["left_out"]
             .as_array()
@@ -84,8 +84,8 @@ async fn a_token_limit_leaves_out_the_least_needed_first() {
 
 #[tokio::test]
 async fn stale_sessions_and_orphaned_records_cause_warnings() {
-    let place = Place::new();
-    let (mut first, mut second) = (place.peer("one").await, place.peer("two").await);
+    let data = TestData::new();
+    let (mut first, mut second) = (data.peer("one").await, data.peer("two").await);
     first.create(None, "root").await;
     first.create(Some("R001"), "child").await;
     second.call("sync_session", json!({})).await;
@@ -109,7 +109,11 @@ async fn stale_sessions_and_orphaned_records_cause_warnings() {
         .map(|s| (s["tick_gap"].as_i64().unwrap(), s["status"].as_str().unwrap()))
         .collect();
     statuses.sort_unstable();
-    assert_eq!(statuses, [(0, "active"), (STALE_AFTER + 1, "stale")], "own writes make nobody stale");
+    assert_eq!(
+        statuses,
+        [(0, "active"), (STALE_AFTER + 1, "stale")],
+        "a writer's own changes must not make it stale"
+    );
     let synced = second.call("sync_session", json!({})).await;
     assert_eq!(
         (&synced["session_status"], &synced["relevance"]["parents"]),
@@ -117,7 +121,7 @@ async fn stale_sessions_and_orphaned_records_cause_warnings() {
     );
     let again = second.call("activate", json!({ "id": "R002", "override": true })).await;
     assert_eq!(again["context"]["warnings"], Value::Null);
-    assert_eq!(again["changed"], Value::Null, "it was activated after the last change");
+    assert_eq!(again["changed"], Value::Null, "nothing changed since the last activation");
 
     first.call("transition", json!({ "id": "R001", "to_state": "DISCARDED", "reason": "wrong" })).await;
     let again = second.call("activate", json!({ "id": "R002", "override": true })).await;
@@ -130,8 +134,8 @@ async fn stale_sessions_and_orphaned_records_cause_warnings() {
 /// An overview stays small even if many sessions and records are open.
 #[tokio::test]
 async fn an_overview_is_bounded() {
-    let place = Place::new();
-    let mut peer = place.peer("one").await;
+    let data = TestData::new();
+    let mut peer = data.peer("one").await;
     for n in 0..60 {
         peer.create(None, &format!("root {n}")).await;
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::peer::Place;
+use super::peer::TestData;
 
 fn check(error: &Value, code: &str, message: &str, hint: &str) {
     assert_eq!(error["code"], code, "{error}");
@@ -11,9 +11,9 @@ fn check(error: &Value, code: &str, message: &str, hint: &str) {
 }
 
 #[tokio::test]
-async fn every_code_is_reached_and_says_what_to_do() {
-    let place = Place::new();
-    let (mut first, mut second) = (place.peer("one").await, place.peer("two").await);
+async fn every_error_code_occurs_and_has_a_hint() {
+    let data = TestData::new();
+    let (mut first, mut second) = (data.peer("one").await, data.peer("two").await);
     first.create(None, "a").await;
 
     for (tool, arguments) in [
@@ -61,8 +61,12 @@ async fn every_code_is_reached_and_says_what_to_do() {
     let error = second.fail("transition", json!({ "id": "R001", "to_state": "LATER", "reason": "x" })).await;
     check(&error, "CONFLICT", "was changed by session", "sync_session");
     assert_eq!(error["details"]["other_version"]["body"], "new");
-    let told = first.call("get_recent_activity", json!({ "types": ["conflict_detected"] })).await;
-    assert_eq!(told["activity"].as_array().unwrap().len(), 1, "it is told though it failed");
+    let recent = first.call("get_recent_activity", json!({ "types": ["conflict_detected"] })).await;
+    assert_eq!(
+        recent["activity"].as_array().unwrap().len(),
+        1,
+        "the conflict is an event although the call failed"
+    );
 
     for tool in ["sync_session", "save_session", "close_session"] {
         let error = first.fail(tool, json!({ "session_id": "gone" })).await;
@@ -83,8 +87,8 @@ async fn every_code_is_reached_and_says_what_to_do() {
 
 #[tokio::test]
 async fn wrong_records_projects_versions_and_times_are_refused() {
-    let place = Place::new();
-    let mut peer = place.peer("one").await;
+    let data = TestData::new();
+    let mut peer = data.peer("one").await;
     peer.create(None, "a").await;
     let record =
         |title: &str, body: &str| json!({ "type": "t", "title": title, "summary": "", "body": body });
@@ -115,7 +119,7 @@ async fn wrong_records_projects_versions_and_times_are_refused() {
     check(&error, "PROJECT_EXISTS", "fish", "project_id");
     let error = peer.fail("create_project", json!({ "id": "a\nb", "name": "Fish" })).await;
     check(&error, "INVALID_PROJECT", "id", "");
-    // A tool has its arguments under one name each: a rule about that cannot be talked around.
+    // Each argument has one name, so that a rule about it cannot be bypassed with another.
     let error = peer.fail("get_project", json!({ "project_id": "fish" })).await;
     check(&error, "INVALID_ARGUMENT", "project_id is no argument of this tool: it takes id", "");
     let error = peer.fail("create_project", json!({ "project_id": "wet", "name": "Wet" })).await;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::peer::{Peer, Place, without};
+use super::peer::{Peer, TestData, without};
 
 fn ids(list: &Value) -> Vec<&str> {
     list.as_array().unwrap().iter().map(|r| r["id"].as_str().unwrap()).collect()
@@ -14,14 +14,14 @@ fn kinds(activity: &Value) -> Vec<&str> {
 
 /// Continue existing work: overview, activate, update, create below, save, close.
 #[tokio::test]
-async fn continue_existing_work() {
-    let place = Place::new();
-    let mut before = place.peer("before").await;
+async fn existing_work_can_be_continued() {
+    let data = TestData::new();
+    let mut before = data.peer("before").await;
     before.create(None, "Which nest?").await;
     before.create(Some("R001"), "Which tree?").await;
     before.call("close_session", json!({ "summary": "asked" })).await;
 
-    let mut peer = place.peer("now").await;
+    let mut peer = data.peer("now").await;
     let overview = peer.call("get_project_overview", json!({})).await;
     assert_eq!(overview["project"]["id"], "birds");
     assert_eq!((&overview["project"]["tick"], &overview["open_sessions"]), (&json!(2), &json!([])));
@@ -80,9 +80,9 @@ async fn continue_existing_work() {
 
 /// Start a new topic: it does not exist yet, so it is created, with children.
 #[tokio::test]
-async fn start_a_new_topic() {
-    let place = Place::new();
-    let mut peer = place.peer("now").await;
+async fn a_new_topic_can_be_started() {
+    let data = TestData::new();
+    let mut peer = data.peer("now").await;
     let overview = peer.call("get_project_overview", json!({})).await;
     assert_eq!((&overview["totals"]["records"], &overview["root_records"]), (&json!(0), &json!([])));
     assert_eq!(peer.call("search_records", json!({ "query": "migration" })).await["total"], 0);
@@ -106,9 +106,9 @@ async fn start_a_new_topic() {
 
 /// A new chat for a subtopic, while the first goes on; the first then sees what was done.
 #[tokio::test]
-async fn new_chat_for_a_subtopic() {
-    let place = Place::new();
-    let (mut first, mut second) = (place.peer("one").await, place.peer("two").await);
+async fn a_subtopic_can_get_a_new_chat() {
+    let data = TestData::new();
+    let (mut first, mut second) = (data.peer("one").await, data.peer("two").await);
     first.create(None, "Topic").await;
     first.create(Some("R001"), "Subtopic").await;
     let activated = second.call("activate", json!({ "id": "R002" })).await;
@@ -173,9 +173,9 @@ async fn new_chat_for_a_subtopic() {
 
 /// Two sessions change one record; the second decides, after it has seen both versions.
 #[tokio::test]
-async fn conflict_resolution() {
-    let place = Place::new();
-    let (mut first, mut second) = (place.peer("one").await, place.peer("two").await);
+async fn conflicts_can_be_resolved() {
+    let data = TestData::new();
+    let (mut first, mut second) = (data.peer("one").await, data.peer("two").await);
     first.create(None, "Shared").await;
     let seen = second.call("activate", json!({ "id": "R001" })).await;
     let s2 = seen["session_id"].clone();
@@ -224,8 +224,8 @@ async fn conflict_resolution() {
 
 /// The timeline and the history show both versions and who decided.
 async fn check_what_was_recorded(first: &mut Peer, s2: &Value) {
-    let told = first.call("get_recent_activity", json!({ "record_id": "R001" })).await;
-    let mut names = kinds(&told["activity"]);
+    let recent = first.call("get_recent_activity", json!({ "record_id": "R001" })).await;
+    let mut names = kinds(&recent["activity"]);
     names.reverse();
     assert_eq!(
         names,
@@ -245,14 +245,14 @@ async fn check_what_was_recorded(first: &mut Peer, s2: &Value) {
     assert_eq!(&resolved["activity"][0]["session_id"], s2);
     assert_eq!(resolved["activity"][0]["record_id"], "R001");
     let history = first.call("get_record_history", json!({ "id": "R001" })).await;
-    let told: Vec<_> = history["history"]
+    let versions: Vec<_> = history["history"]
         .as_array()
         .unwrap()
         .iter()
         .map(|v| (v["version"].clone(), v["summary"].clone()))
         .collect();
     assert_eq!(
-        told,
+        versions,
         [
             (json!(4), json!("changed title")),
             (json!(3), json!("changed body")),

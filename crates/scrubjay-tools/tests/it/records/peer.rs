@@ -19,11 +19,11 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) const STALE_AFTER: i64 = 5;
 
 /// A data directory.
-pub(super) struct Place {
+pub(super) struct TestData {
     home: TempDir,
 }
 
-impl Place {
+impl TestData {
     pub(super) fn new() -> Self {
         Self { home: tempfile::tempdir().unwrap() }
     }
@@ -32,7 +32,7 @@ impl Place {
         self.home.path()
     }
 
-    /// Connects a client that says who it is, in the project "birds".
+    /// Connects a client with this key, in the project "birds".
     pub(super) async fn peer(&self, key: &str) -> Peer {
         let setup = Setup {
             llm: None,
@@ -83,7 +83,8 @@ impl Peer {
         let id = self.last_id;
         self.send(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await;
         let line = tokio::time::timeout(ANSWER_TIMEOUT, self.lines.next_line()).await.expect("no answer");
-        let answer: Value = serde_json::from_str(&line.unwrap().expect("the server hung up")).unwrap();
+        let answer: Value =
+            serde_json::from_str(&line.unwrap().expect("the server closed the connection")).unwrap();
         assert_eq!(answer["id"], id);
         answer
     }
@@ -116,7 +117,7 @@ impl Peer {
         result["structuredContent"]["error"].clone()
     }
 
-    /// Creates a record with little to say; returns its id.
+    /// Creates a record with short texts; returns its id.
     pub(super) async fn create(&mut self, parent: Option<&str>, title: &str) -> String {
         let arguments = json!({ "parent_id": parent, "type": "question", "title": title,
             "summary": format!("About {title}."), "body": format!("All about {title}.") });

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::peer::Place;
+use super::peer::TestData;
 
 const TOOLS: [&str; 18] = [
     "activate",
@@ -27,8 +27,8 @@ const TOOLS: [&str; 18] = [
 
 #[tokio::test]
 async fn eighteen_tools_are_described() {
-    let place = Place::new();
-    let mut peer = place.peer("one").await;
+    let data = TestData::new();
+    let mut peer = data.peer("one").await;
     let answer = peer.ask("tools/list", json!({})).await;
     let tools = answer["result"]["tools"].as_array().unwrap();
     let mut names: Vec<_> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
@@ -48,9 +48,9 @@ async fn eighteen_tools_are_described() {
 }
 
 #[tokio::test]
-async fn ticks_follow_the_table() {
-    let place = Place::new();
-    let mut peer = place.peer("one").await;
+async fn each_tool_advances_the_clock_as_documented() {
+    let data = TestData::new();
+    let mut peer = data.peer("one").await;
     let record = json!({ "type": "t", "title": "t", "summary": "", "body": "" });
     for (tool, arguments, ticks) in [
         ("create_project", json!({ "name": "Other" }), 0),
@@ -80,8 +80,8 @@ async fn ticks_follow_the_table() {
 
 #[tokio::test]
 async fn projects_lists_and_comparisons() {
-    let place = Place::new();
-    let mut peer = place.peer("one").await;
+    let data = TestData::new();
+    let mut peer = data.peer("one").await;
     let fish =
         peer.call("create_project", json!({ "id": "fish", "name": "Fish", "description": "Wet." })).await;
     assert_eq!(

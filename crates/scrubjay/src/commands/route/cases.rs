@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_name_their_line() {
+    fn errors_name_the_line() {
         let catalog = Catalog { backends: 1, names: vec!["a/t".to_owned()], ..Catalog::default() };
         let good = "{\"query\": \"q\", \"expected\": [\"a/t\"]}\n\n";
         assert_eq!(parse(&good.repeat(2), &catalog).unwrap().len(), 2);

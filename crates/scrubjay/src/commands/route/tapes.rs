@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_task_is_one_case() {
+    fn tasks_with_the_same_query_are_one_case() {
         let catalog = Catalog { names: vec!["a/t".to_owned(), "a/u".to_owned()], ..Catalog::default() };
         let task = |query: &str, tools: &[&str]| TaskOnTape {
             query: query.to_owned(),

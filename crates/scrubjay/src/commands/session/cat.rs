@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_are_named() {
+    fn the_at_option_is_parsed() {
         assert_eq!(parse_at("41").unwrap(), StatePoint::Revision(41));
         assert_eq!(parse_at("event:7").unwrap(), StatePoint::Event(7));
         assert_eq!(parse_at("1970-01-01T00:00:01Z").unwrap(), StatePoint::Time(1_000_000_000));

@@ -318,7 +318,7 @@ mod tests {
     use super::fits;
 
     #[test]
-    fn a_name_is_meant_by_a_part_or_a_pattern() {
+    fn names_match_by_substring_or_pattern() {
         assert!(fits("file", "My Files") && fits("my f", "My Files") && fits("", "x"));
         assert!(fits("my*", "My Files") && fits("*s", "My Files") && fits("M*F*", "My Files"));
         assert!(!fits("y*", "My Files") && !fits("filed", "My Files"));

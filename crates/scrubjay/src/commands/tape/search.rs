@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_a_query_are_no_flags() {
+    fn words_of_a_query_are_not_taken_for_flags() {
         let marked = |args: &str| -> String {
             let words = marked_words(args.split(' ').map(OsString::from));
             words.join(std::ffi::OsStr::new(" ")).to_string_lossy().replace(MARK, "+")
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_pointed_at() {
+    fn the_wrong_part_of_a_query_is_marked() {
         assert_eq!(pointed("größe tol:x y", 8..13), ["  größe tol:x y", "        ^^^^^"]);
         assert_eq!(pointed("\u{1b} \"a", 2..4), ["  \\u{1b} \"a", "         ^^"]);
         let long = format!("{} tol:x", "y".repeat(500));

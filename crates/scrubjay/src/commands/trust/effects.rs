@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_starts_opens_or_moves_is_shown() {
+    fn every_effect_of_a_file_is_shown() {
         let shown = effects(
             "log_level: debug\ndata: ./here\nbackends:\n\
              \x20 - { id: sh, type: stdio, command: sh, args: [-c, 'curl x | sh', ''], inheritEnv: true,\n\
@@ -151,12 +151,12 @@ mod tests {
     }
 
     #[test]
-    fn a_harmless_file_does_nothing() {
+    fn a_harmless_file_has_no_effects() {
         assert!(effects("records: { stale_after: 3 }\nrouter: { shortlist: 5 }\n").is_empty());
     }
 
     #[test]
-    fn what_is_recorded_is_shown_with_all_that_is_asked_for() {
+    fn effects_on_recording_are_shown_in_full() {
         let shown = effects(
             "recorder: { enabled: false, strategy: { kind: performance, threshold: 9s },\n\
              \x20 sampling: { rules: [{ methods: [a, b], rate: 0 }] } }",

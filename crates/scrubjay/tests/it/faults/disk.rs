@@ -22,7 +22,7 @@ fn serve(lab: &Lab, ledger: &Path, first: &str) -> Running {
     let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {},
         "clientInfo": { "name": "faults", "version": "1" } });
     assert!(gateway.ask(0, "initialize", &hello)["result"].is_object());
-    gateway.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+    gateway.send_line(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
     gateway
 }
 
@@ -75,7 +75,7 @@ fn check(disk: &SmallDisk, lab: &Lab, ledger: &Path) {
 
 #[test]
 #[ignore = "needs root"]
-fn a_full_disk_is_forgotten_when_there_is_room_again() {
+fn a_gateway_works_again_after_its_disk_was_full() {
     let disk = SmallDisk::mount_of("12m");
     let lab = disk.lab();
     check(&disk, &lab, &lab.data().join("ledger.db"));
@@ -83,14 +83,14 @@ fn a_full_disk_is_forgotten_when_there_is_room_again() {
 
 #[test]
 #[ignore = "needs root"]
-fn a_ledger_on_a_full_disk_goes_on_when_there_is_room_again() {
+fn a_ledger_works_again_after_its_disk_was_full() {
     let disk = SmallDisk::mount_of("12m");
     let ledger = disk.lab().data().with_file_name("ledger.db");
     check(&disk, &Lab::new(), &ledger);
 }
 
 #[test]
-fn files_that_may_not_grow_are_refused_and_nothing_more() {
+fn a_file_size_limit_refuses_only_the_large_file() {
     let lab = Lab::new();
     // In blocks of 512 bytes: enough for the ledger, not for what is asked for below.
     let mut gateway = serve(&lab, &lab.data().join("ledger.db"), "ulimit -f 8192");

@@ -12,8 +12,8 @@ fn watch(lab: &Lab, worker: rustix::process::Pid) -> Running {
     command.args(["-f", "-y", "-s", "40", "-o", &lab.file("trace"), "-p", &worker.to_string(), "-e"]);
     command.arg("trace=fsync,fdatasync,rename,unlink,write,pwrite64");
     let mut tracer = Running::start(&mut command);
-    let told = tracer.complaint("attach");
-    assert!(told.contains("attached"), "strace may not trace: {told}");
+    let output = tracer.await_stderr("attach");
+    assert!(output.contains("attached"), "strace may not trace: {output}");
     tracer
 }
 
@@ -25,7 +25,7 @@ fn find(lines: &[&str], from: usize, texts: &[&str]) -> usize {
 
 #[test]
 #[ignore = "needs strace"]
-fn the_name_of_a_tape_is_synced_as_well() {
+fn the_directory_of_a_tape_is_synced_before_a_message_is_forwarded() {
     let lab = Lab::new();
     let options = ["--durability", "power", "--max-tape-size", "2KiB"];
     let mut wrapped = lab.wrap_logged_sample("log").with(&options).start();

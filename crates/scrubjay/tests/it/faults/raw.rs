@@ -10,7 +10,7 @@ const ERRORS: [&str; 3] = ["EIO", "ENOSPC", "EDQUOT"];
 
 #[test]
 #[ignore = "needs strace"]
-fn a_workspace_whose_calls_fail_leaves_files_whole() {
+fn failed_raw_system_calls_leave_workspace_files_complete() {
     let mut served = Served::start();
     // The gateway is two processes; the one below does the work.
     let tree = tree_of(served.pid());
@@ -25,7 +25,7 @@ fn a_workspace_whose_calls_fail_leaves_files_whole() {
             served.story(&format!("{call}-{number}"));
             drop(tracer);
             served.everything_works(&injection);
-            served.files_hold_what_they_may(&injection);
+            served.check_files(&injection);
         }
     }
     served.finish();

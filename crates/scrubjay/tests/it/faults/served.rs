@@ -63,7 +63,7 @@ impl Served {
             "clientInfo": { "name": "faults", "version": "1" } });
         let greeting = served.gateway.ask(0, "initialize", &hello);
         assert!(greeting["result"].is_object(), "{greeting}");
-        served.gateway.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+        served.gateway.send_line(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
         served
     }
 
@@ -144,7 +144,7 @@ impl Served {
     }
 
     /// Lets one call fail; returns whether that call was reached.
-    fn strike(&mut self, fault: &Fault) -> bool {
+    fn inject(&mut self, fault: &Fault) -> bool {
         let name =
             format!("{:?}-{}-{:?}-{}-{}", fault.kind, fault.left, fault.mode, fault.error, self.next_id);
         self.shim.arm(fault);
@@ -157,11 +157,11 @@ impl Served {
         let Some(place) = self.shim.disarm() else { return false };
         let when = format!("after {fault:?} at {place}");
         self.everything_works(&when);
-        self.files_hold_what_they_may(&when);
+        self.check_files(&when);
         true
     }
 
-    pub(super) fn files_hold_what_they_may(&mut self, when: &str) {
+    pub(super) fn check_files(&mut self, when: &str) {
         for (name, may_hold) in &mut self.files {
             let holds = std::fs::read_to_string(self.lab.file(&format!("workspace/{name}"))).ok();
             assert!(may_hold.contains(&holds), "{when}: {name} holds {:?}", holds.map(|text| text.len()));
@@ -174,12 +174,12 @@ impl Served {
         self.gateway.close_stdin();
         assert_eq!(self.gateway.exit_code(), 0, "{}", self.gateway.stderr_text());
         assert!(!self.gateway.stderr_text().contains("panicked"), "{}", self.gateway.stderr_text());
-        self.tapes_hold_what_was_said();
-        self.ledger_holds_what_was_acknowledged();
-        self.index_answers_as_a_new_one();
+        self.check_tapes();
+        self.check_ledger();
+        self.check_index();
     }
 
-    fn tapes_hold_what_was_said(&self) {
+    fn check_tapes(&self) {
         let lab = &self.lab;
         lab.start_again();
         lab.verify();
@@ -199,23 +199,23 @@ impl Served {
         }
     }
 
-    fn ledger_holds_what_was_acknowledged(&self) {
+    fn check_ledger(&self) {
         let lab = &self.lab;
         // State and the event that reports it are one transaction.
-        let told = lab.run_well(&["--json", "session", "timeline", "latest", "--limit", "100000"]);
-        let told = String::from_utf8(told).unwrap();
+        let output = lab.run_ok(&["--json", "session", "timeline", "latest", "--limit", "100000"]);
+        let output = String::from_utf8(output).unwrap();
         for title in &self.acknowledged {
-            assert!(told.contains(&format!("{title}\"")), "{title:?} was acknowledged: {told}");
+            assert!(output.contains(&format!("{title}\"")), "{title:?} was acknowledged: {output}");
         }
         for (name, may_hold) in self.files.iter().rev().take(10) {
             if let Some(Some(holds)) = may_hold.first() {
-                let kept = lab.run_well(&["session", "cat", "latest", name]);
+                let kept = lab.run_ok(&["session", "cat", "latest", name]);
                 assert_eq!(kept, holds.as_bytes(), "{name}");
             }
         }
     }
 
-    fn index_answers_as_a_new_one(&self) {
+    fn check_index(&self) {
         let ask = || {
             let mut found = self.lab.json(&["tape", "search", "echo", "limit:1000", "--json"]);
             found["took_ms"].take();
@@ -241,77 +241,77 @@ fn walk_through(texts: &'static str, at_least: u32) {
 
 fn walk_through_with(settings: &str, texts: &'static str, at_least: u32) {
     let mut served = Served::started(settings);
-    let mut struck = 0;
+    let mut failed_calls = 0;
     for kind in KINDS {
-        struck += walk(kind, texts, |fault| served.strike(fault));
+        failed_calls += walk(kind, texts, |fault| served.inject(fault));
     }
-    assert!(struck >= at_least, "only {struck} calls failed on {texts}");
+    assert!(failed_calls >= at_least, "only {failed_calls} calls failed on {texts}");
     served.finish();
 }
 
 #[test]
-fn the_ledger_comes_back_from_every_fault() {
+fn the_ledger_recovers_from_every_fault() {
     walk_through(LEDGER, 15);
 }
 
 #[test]
-fn the_index_comes_back_from_every_fault() {
+fn the_index_recovers_from_every_fault() {
     walk_through(INDEX, 15);
 }
 
 #[test]
-fn tapes_go_on_after_every_fault() {
+fn recording_resumes_after_every_fault() {
     walk_through(TAPES, 10);
 }
 
 #[test]
-fn tapes_that_are_synced_go_on_after_every_fault() {
+fn recording_with_syncs_resumes_after_every_fault() {
     walk_through_with(r#"{ "durability": "power", "limits": { "max_tape_size": "100KiB" } }"#, TAPES, 10);
 }
 
 #[test]
-fn the_rest_of_the_data_directory_is_not_needed_to_go_on() {
+fn faults_in_other_files_of_the_data_directory_are_survived() {
     walk_through(OTHERS, 1);
 }
 
 #[test]
-fn a_workspace_that_fails_leaves_files_whole() {
+fn faults_in_the_workspace_leave_files_complete() {
     walk_through(WORKSPACE, 1);
 }
 
 /// A regression test: a full disk while a file's change is recorded; afterwards everything must work.
 #[test]
-fn one_full_disk_in_a_commit_does_not_wedge_the_ledger() {
+fn a_full_disk_during_a_commit_does_not_block_the_ledger() {
     let mut served = Served::start();
     for error in super::ERRORS {
         let fault =
             Fault { kind: Kind::Write, mode: Mode::Fails, error, left: 1, texts: "/data/ledger.db-wal" };
-        assert!(served.strike(&fault));
+        assert!(served.inject(&fault));
     }
     served.finish();
 }
 
 /// Faults during the first use, while the databases are created; each in a gateway of its own.
 #[test]
-fn databases_that_could_not_be_made_are_made_later() {
+fn databases_that_could_not_be_created_are_created_later() {
     for texts in [LEDGER, INDEX] {
-        let mut struck = 0;
+        let mut failed_calls = 0;
         for kind in [Kind::Open, Kind::Write] {
-            struck += walk_by(
+            failed_calls += walk_by(
                 kind,
                 texts,
                 |left| left * 3 + 2,
                 |fault| {
                     let mut served = Served::greeted("{}", Some(fault));
                     served.story("first");
-                    let came_so_far = served.recovers(fault);
-                    if came_so_far && is_whole_walk() {
+                    let call_failed = served.recovers(fault);
+                    if call_failed && is_whole_walk() {
                         served.finish();
                     }
-                    came_so_far
+                    call_failed
                 },
             );
         }
-        assert!(struck >= 3, "only {struck} calls failed on {texts}");
+        assert!(failed_calls >= 3, "only {failed_calls} calls failed on {texts}");
     }
 }

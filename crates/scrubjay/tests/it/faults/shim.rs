@@ -124,8 +124,8 @@ fn library() -> &'static Path {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/faults/shim.c");
         let mut compiler = Command::new("cc");
         compiler.args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"]).arg(&path).arg(source);
-        let told = compiler.arg("-ldl").output().expect("a C compiler is installed: Rust links with it");
-        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+        let output = compiler.arg("-ldl").output().expect("a C compiler is installed: Rust links with it");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         (directory, path)
     });
     path

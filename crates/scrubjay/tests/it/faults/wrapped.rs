@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::shim::{Fault, KINDS, Kind, Mode, Shim};
 use super::walk;
-use crate::harness::{DOWN, Lab, Recorded, Running, UP, Wrapped, text};
+use crate::harness::{DOWN, ExportedTape, Lab, Running, UP, Wrapped, text};
 
 const TAPES: &str = "/data/tapes";
 
@@ -45,7 +45,7 @@ impl Relay {
     }
 
     /// Lets one call fail; returns whether that call was reached. Afterwards everything works again.
-    fn strike(&mut self, fault: &Fault) -> bool {
+    fn inject(&mut self, fault: &Fault) -> bool {
         self.shim.arm(fault);
         for length in [10, 20_000, 10] {
             let _ = self.call(length);
@@ -58,13 +58,13 @@ impl Relay {
     }
 
     /// Ends the relay, and compares the tapes with what its peers received.
-    fn finish(self) -> Vec<Recorded> {
+    fn finish(self) -> Vec<ExportedTape> {
         let Self { lab, wrapped, answered, refused, .. } = self;
         assert_eq!(wrapped.leave(), 0);
         // A tape whose sealing failed is sealed by the next start.
         lab.start_again();
         lab.verify();
-        let tapes: Vec<Recorded> = lab.tapes().iter().map(|tape| lab.export(text(&tape["id"]))).collect();
+        let tapes: Vec<ExportedTape> = lab.tapes().iter().map(|tape| lab.export(text(&tape["id"]))).collect();
         let taped = |direction: &'static str| -> Vec<Value> {
             let messages = tapes.iter().flat_map(|tape| tape.messages(direction));
             messages.map(|entry| serde_json::from_slice(&entry.payload).unwrap()).collect()
@@ -90,41 +90,41 @@ impl Relay {
 /// Lets each kind of call on the tapes of one relay fail, one after the other.
 fn walk_through(options: &[&str], at_least: u32) {
     let mut relay = Relay::start(options);
-    let mut struck = 0;
+    let mut failed_calls = 0;
     for kind in KINDS {
-        struck += walk(kind, TAPES, |fault| relay.strike(fault));
+        failed_calls += walk(kind, TAPES, |fault| relay.inject(fault));
     }
-    assert!(struck >= at_least, "only {struck} calls failed");
+    assert!(failed_calls >= at_least, "only {failed_calls} calls failed");
     relay.finish();
 }
 
 #[test]
-fn a_relay_goes_on_after_every_fault() {
+fn a_relay_resumes_after_every_fault() {
     walk_through(&[], 3);
 }
 
 #[test]
-fn a_relay_that_rotates_goes_on_after_every_fault() {
+fn a_relay_that_rotates_resumes_after_every_fault() {
     walk_through(&["--max-tape-size", "2KiB"], 10);
 }
 
 #[test]
-fn a_relay_that_syncs_goes_on_after_every_fault() {
+fn a_relay_that_syncs_resumes_after_every_fault() {
     walk_through(&["--durability", "power"], 8);
 }
 
 #[test]
-fn a_relay_that_syncs_and_rotates_goes_on_after_every_fault() {
+fn a_relay_that_syncs_and_rotates_resumes_after_every_fault() {
     walk_through(&["--durability", "power", "--max-tape-size", "2KiB"], 15);
 }
 
 /// A message that is refused because a sync failed is on no tape. The recording continues in another file.
 #[test]
-fn what_could_not_be_synced_is_not_on_the_tape() {
+fn messages_that_could_not_be_synced_are_not_on_tape() {
     for (left, tapes) in [(1, 1), (4, 2)] {
         let mut relay = Relay::start(&["--durability", "power"]);
         let fault = Fault { kind: Kind::Sync, mode: Mode::Fails, error: 5, left, texts: ".live" };
-        assert!(relay.strike(&fault));
+        assert!(relay.inject(&fault));
         assert_eq!(relay.refused, 1);
         let recorded = relay.finish();
         assert_eq!(recorded.len(), tapes, "after sync {left}");
@@ -134,7 +134,7 @@ fn what_could_not_be_synced_is_not_on_the_tape() {
 /// If the unsynced entries cannot be taken off the tape either, nothing is recorded until they are.
 #[test]
 #[ignore = "needs strace"]
-fn what_cannot_be_taken_off_the_tape_is_first() {
+fn nothing_is_recorded_until_unsynced_entries_are_truncated() {
     let mut relay = Relay::start(&["--durability", "power"]);
     for left in 1..=3 {
         relay.call(10).unwrap();

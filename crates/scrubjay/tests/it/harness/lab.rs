@@ -31,7 +31,7 @@ pub(crate) struct CommandOutput {
 
 /// A tape, read from its export.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Recorded {
+pub(crate) struct ExportedTape {
     pub(crate) header: Value,
     pub(crate) entries: Vec<Entry>,
 }
@@ -91,7 +91,7 @@ impl Lab {
         wrapped.send(lines);
         assert_eq!(wrapped.leave(), 0);
         let fresh = &self.tape_ids() - &earlier;
-        fresh.into_iter().next().expect("something was said")
+        fresh.into_iter().next().expect("the connection had messages")
     }
 
     /// Starts a command.
@@ -113,15 +113,15 @@ impl Lab {
     }
 
     /// Runs a command that must succeed and print nothing on standard error.
-    pub(crate) fn run_well(&self, arguments: &[&str]) -> Vec<u8> {
-        let told = self.run(arguments);
-        assert_eq!((told.code, told.stderr.as_str()), (0, ""), "{arguments:?}");
-        told.stdout
+    pub(crate) fn run_ok(&self, arguments: &[&str]) -> Vec<u8> {
+        let output = self.run(arguments);
+        assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{arguments:?}");
+        output.stdout
     }
 
     pub(crate) fn json(&self, arguments: &[&str]) -> Value {
-        let told = self.run_well(arguments);
-        serde_json::from_slice(&told).unwrap_or_else(|e| panic!("{arguments:?}: {e}"))
+        let output = self.run_ok(arguments);
+        serde_json::from_slice(&output).unwrap_or_else(|e| panic!("{arguments:?}: {e}"))
     }
 
     /// Lists all tapes, newest first.
@@ -144,15 +144,15 @@ impl Lab {
     }
 
     /// Returns the only tape.
-    pub(crate) fn only_tape(&self) -> Recorded {
+    pub(crate) fn only_tape(&self) -> ExportedTape {
         let tapes = self.tapes();
         assert_eq!(tapes.len(), 1, "{tapes:?}");
         self.export(text(&tapes[0]["id"]))
     }
 
-    pub(crate) fn export(&self, id: &str) -> Recorded {
-        let exported = self.run_well(&["tape", "export", id, "--format", "jsonl"]);
-        Recorded::parse(&exported)
+    pub(crate) fn export(&self, id: &str) -> ExportedTape {
+        let exported = self.run_ok(&["tape", "export", id, "--format", "jsonl"]);
+        ExportedTape::parse(&exported)
     }
 
     /// Runs `tape verify` on every tape; all must be undamaged.
@@ -170,15 +170,20 @@ impl Lab {
     }
 
     /// Runs a command that must fail, and returns its standard error.
-    pub(crate) fn run_badly(&self, arguments: &[&str]) -> String {
-        let told = self.run(arguments);
-        assert_eq!((told.code, told.stdout.as_slice()), (1, &b""[..]), "{arguments:?}: {}", told.stderr);
-        assert!(!told.stderr.contains("panicked"), "{arguments:?}: {}", told.stderr);
-        told.stderr
+    pub(crate) fn run_failing(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert_eq!(
+            (output.code, output.stdout.as_slice()),
+            (1, &b""[..]),
+            "{arguments:?}: {}",
+            output.stderr
+        );
+        assert!(!output.stderr.contains("panicked"), "{arguments:?}: {}", output.stderr);
+        output.stderr
     }
 }
 
-impl Recorded {
+impl ExportedTape {
     pub(crate) fn parse(exported: &[u8]) -> Self {
         let mut lines = exported.split_inclusive(|byte| *byte == b'\n').map(|line| {
             let value: Value = serde_json::from_slice(line).expect("an exported line is JSON");
@@ -211,7 +216,7 @@ impl Entry {
         let payload = match (json["raw"].as_str(), json["raw_base64"].as_str()) {
             (Some(raw), None) => raw.as_bytes().to_vec(),
             (None, Some(coded)) => BASE64_STANDARD.decode(coded).expect("base 64"),
-            both => panic!("one of raw and raw_base64, please: {both:?}"),
+            both => panic!("an entry has either raw or raw_base64: {both:?}"),
         };
         Self { json, payload }
     }

@@ -22,10 +22,10 @@ pub(crate) struct Running {
     stderr: Option<OwnedFd>,
     /// The part of standard output that no method returned yet.
     inbox: Vec<u8>,
-    complaints: Vec<u8>,
+    stderr_bytes: Vec<u8>,
     /// Whether standard output and error are read as they come.
-    pub(crate) hears: bool,
-    pub(crate) hears_complaints: bool,
+    pub(crate) reads_stdout: bool,
+    pub(crate) reads_stderr: bool,
 }
 
 impl Running {
@@ -52,9 +52,9 @@ impl Running {
             stdout,
             stderr: None,
             inbox: Vec::new(),
-            complaints: Vec::new(),
-            hears: true,
-            hears_complaints: true,
+            stderr_bytes: Vec::new(),
+            reads_stdout: true,
+            reads_stderr: true,
         }
     }
 
@@ -75,12 +75,12 @@ impl Running {
     }
 
     /// Returns whether the process still reads its input.
-    pub(crate) fn is_heard(&self) -> bool {
+    pub(crate) fn reads_stdin(&self) -> bool {
         self.stdin.is_some()
     }
 
     /// Sends one message.
-    pub(crate) fn say(&mut self, line: &str) {
+    pub(crate) fn send_line(&mut self, line: &str) {
         self.send(format!("{line}\n").as_bytes());
     }
 
@@ -107,7 +107,7 @@ impl Running {
 
     /// Sends a request and returns its answer; other messages are dropped.
     pub(crate) fn ask(&mut self, id: u64, method: &str, params: &serde_json::Value) -> serde_json::Value {
-        self.say(&request(id, method, params));
+        self.send_line(&request(id, method, params));
         loop {
             let message = self.message();
             if message["id"] == id {
@@ -128,7 +128,7 @@ impl Running {
     }
 
     /// Waits until this many bytes have arrived, and returns all that have.
-    pub(crate) fn heard(&mut self, bytes: usize) -> &[u8] {
+    pub(crate) fn await_output(&mut self, bytes: usize) -> &[u8] {
         self.turn_until("more bytes", |me, deadline| {
             if me.inbox.len() < bytes && me.stdout.is_some() {
                 me.turn(&[], deadline);
@@ -139,9 +139,9 @@ impl Running {
     }
 
     /// Waits until standard error contains a text, and returns all of it.
-    pub(crate) fn complaint(&mut self, wanted: &str) -> String {
+    pub(crate) fn await_stderr(&mut self, wanted: &str) -> String {
         self.turn_until(wanted, |me, deadline| {
-            let text = String::from_utf8_lossy(&me.complaints).into_owned();
+            let text = String::from_utf8_lossy(&me.stderr_bytes).into_owned();
             if text.contains(wanted) {
                 return Some(text);
             }
@@ -168,11 +168,11 @@ impl Running {
     /// Waits for the process to exit, and reads all of its output.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         self.turn_until("the process to exit", |me, deadline| {
-            let silent = me.stdout.is_none() || !me.hears;
-            let quiet = me.stderr.is_none() || !me.hears_complaints;
+            let stdout_ended = me.stdout.is_none() || !me.reads_stdout;
+            let stderr_ended = me.stderr.is_none() || !me.reads_stderr;
             if let Some(status) = me.status
-                && silent
-                && quiet
+                && stdout_ended
+                && stderr_ended
             {
                 return Some(status);
             }
@@ -188,7 +188,7 @@ impl Running {
     }
 
     pub(crate) fn stderr_text(&self) -> String {
-        String::from_utf8_lossy(&self.complaints).into_owned()
+        String::from_utf8_lossy(&self.stderr_bytes).into_owned()
     }
 
     fn turn_until<T>(&mut self, what: &str, mut turn: impl FnMut(&mut Self, Deadline) -> Option<T>) -> T {
@@ -207,17 +207,17 @@ impl Running {
     fn turn<'a>(&mut self, to_send: &'a [u8], deadline: Deadline) -> &'a [u8] {
         let left = deadline.left();
         let time = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
-        let (mut may_write, mut may_hear, mut may_hear_complaints, mut has_exited) = Default::default();
+        let (mut may_write, mut may_read_stdout, mut may_read_stderr, mut has_exited) = Default::default();
         {
             let mut polled: Vec<(PollFd<'_>, &mut bool)> = Vec::new();
             if let Some(stdin) = self.stdin.as_ref().filter(|_| !to_send.is_empty()) {
                 polled.push((PollFd::new(stdin, PollFlags::OUT), &mut may_write));
             }
-            if let Some(stdout) = self.stdout.as_ref().filter(|_| self.hears) {
-                polled.push((PollFd::new(stdout, PollFlags::IN), &mut may_hear));
+            if let Some(stdout) = self.stdout.as_ref().filter(|_| self.reads_stdout) {
+                polled.push((PollFd::new(stdout, PollFlags::IN), &mut may_read_stdout));
             }
-            if let Some(stderr) = self.stderr.as_ref().filter(|_| self.hears_complaints) {
-                polled.push((PollFd::new(stderr, PollFlags::IN), &mut may_hear_complaints));
+            if let Some(stderr) = self.stderr.as_ref().filter(|_| self.reads_stderr) {
+                polled.push((PollFd::new(stderr, PollFlags::IN), &mut may_read_stderr));
             }
             if self.status.is_none() {
                 polled.push((PollFd::new(&self.pidfd, PollFlags::IN), &mut has_exited));
@@ -231,11 +231,11 @@ impl Running {
                 *flag = !fd.revents().is_empty();
             }
         }
-        if may_hear {
-            hear(&mut self.stdout, &mut self.inbox);
+        if may_read_stdout {
+            read_into(&mut self.stdout, &mut self.inbox);
         }
-        if may_hear_complaints {
-            hear(&mut self.stderr, &mut self.complaints);
+        if may_read_stderr {
+            read_into(&mut self.stderr, &mut self.stderr_bytes);
         }
         if has_exited {
             self.status = self.child.try_wait().expect("the child is ours");
@@ -272,7 +272,7 @@ pub(crate) fn request(id: u64, method: &str, params: &serde_json::Value) -> Stri
 }
 
 /// Reads what has arrived; closes the stream at its end.
-fn hear(stream: &mut Option<OwnedFd>, into: &mut Vec<u8>) {
+fn read_into(stream: &mut Option<OwnedFd>, into: &mut Vec<u8>) {
     let Some(fd) = stream else { return };
     let before = into.len();
     into.resize(before + READ_BYTES, 0);

@@ -105,7 +105,7 @@ impl Wrapped {
         let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client });
         let answer = self.ask(0, "initialize", &params);
         assert_eq!(answer["result"]["serverInfo"]["name"], "scrubjay-sample", "{answer}");
-        self.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+        self.send_line(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
     }
 
     /// Calls a tool of the sample server.

@@ -262,6 +262,6 @@ fn path_text(path: &Path) -> String {
 }
 
 fn shell_quote(word: &str) -> String {
-    assert!(!word.contains('\''), "no quotes in paths, please: {word}");
+    assert!(!word.contains('\''), "paths must not contain quotes: {word}");
     format!("'{word}'")
 }

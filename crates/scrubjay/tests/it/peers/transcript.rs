@@ -21,7 +21,7 @@ pub(super) enum Era {
 }
 
 /// The two sides of a conversation, each in its own order.
-pub(super) struct Said {
+pub(super) struct Transcript {
     pub(super) client: Vec<String>,
     pub(super) server: Vec<String>,
 }
@@ -52,12 +52,12 @@ pub(super) fn era(client_bytes: &[u8]) -> Era {
 ///
 /// - `requestState` of `python_server.py`: sealed with a key of the process and a nonce.
 /// - The roots exchange of server-everything: it asks for the client's roots 350 ms after `initialized`,
-///   at whatever point the conversation then is, if it is not over.
+///   at any point of the conversation, if it has not ended.
 ///
 /// Nothing else differed in a dozen direct runs, idle and under load.
-pub(super) fn mask(client: Vec<String>, server: Vec<String>, peer: Server) -> Said {
+pub(super) fn mask(client: Vec<String>, server: Vec<String>, peer: Server) -> Transcript {
     match peer {
-        Server::Python => Said {
+        Server::Python => Transcript {
             client: client.iter().map(|line| mask_request_state(line)).collect(),
             server: server.iter().map(|line| mask_request_state(line)).collect(),
         },
@@ -74,18 +74,21 @@ fn mask_request_state(line: &str) -> String {
     format!(r#"{before}{key}MASKED"{after}"#)
 }
 
-fn drop_roots_exchange(client: Vec<String>, server: Vec<String>) -> Said {
+fn drop_roots_exchange(client: Vec<String>, server: Vec<String>) -> Transcript {
     let asks = |message: &Value| method(message) == Some("roots/list");
-    let thanks = |message: &Value| {
+    let acknowledges = |message: &Value| {
         method(message) == Some("notifications/message") && message["params"]["logger"] == "everything-server"
     };
     let asked: Vec<Value> = server.iter().map(|line| parse(line)).filter(asks).collect();
     let answers = |message: &Value| {
         method(message).is_none() && asked.iter().any(|request| request["id"] == message["id"])
     };
-    Said {
+    Transcript {
         client: client.into_iter().filter(|line| !answers(&parse(line))).collect(),
-        server: server.into_iter().filter(|line| !asks(&parse(line)) && !thanks(&parse(line))).collect(),
+        server: server
+            .into_iter()
+            .filter(|line| !asks(&parse(line)) && !acknowledges(&parse(line)))
+            .collect(),
     }
 }
 

@@ -15,9 +15,9 @@ fn gateway(lab: &Lab) -> Running {
 
 /// Sends the greeting, and calls a tool of the toolset and one of the program.
 fn converse(host: &mut Running) {
-    host.say(INITIALIZE);
+    host.send_line(INITIALIZE);
     host.message();
-    host.say(INITIALIZED);
+    host.send_line(INITIALIZED);
     host.ask(1, "tools/list", &json!({}));
     for (id, tool) in [(2, "echo"), (3, "scrubjay__echo")] {
         let answer = host.ask(id, "tools/call", &json!({ "name": tool, "arguments": { "text": "hello" } }));
@@ -31,7 +31,7 @@ fn rows(lab: &Lab, options: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-fn what_belongs_to_a_conversation_is_counted_with_it() {
+fn tapes_of_backends_are_counted_with_their_conversation() {
     let lab = Lab::new();
     let mut host = gateway(&lab);
     converse(&mut host);
@@ -58,13 +58,15 @@ fn what_belongs_to_a_conversation_is_counted_with_it() {
     assert!(gateway.is_string() && all.iter().all(|row| row["gateway"] == *gateway), "{all:?}");
     assert!(conversation["total_messages"].as_u64() > Some(8), "{conversation}");
     // The toolset's greeting is on a tape of its own, which is counted here.
-    let said = String::from_utf8(lab.run_well(&["tape", "ls"])).unwrap();
+    let printed = String::from_utf8(lab.run_ok(&["tape", "ls"])).unwrap();
     let counted = conversation["backend_messages"].as_u64().unwrap()
         + conversation["folded"]["backend_messages"].as_u64().unwrap();
-    assert!(said.contains(&format!("  {counted}  ")), "{counted} in {said}");
-    assert!(said.contains("1 conversation,") && said.contains(&format!("{} of backends", kinds("backend"))));
+    assert!(printed.contains(&format!("  {counted}  ")), "{counted} in {printed}");
+    assert!(
+        printed.contains("1 conversation,") && printed.contains(&format!("{} of backends", kinds("backend")))
+    );
     for verb in ["show", "export"] {
-        let shown = String::from_utf8(lab.run_well(&["tape", verb])).unwrap();
+        let shown = String::from_utf8(lab.run_ok(&["tape", verb])).unwrap();
         assert!(shown.contains("scrubjay__echo"), "{verb}: {shown}");
     }
     let stats = lab.json(&["tape", "stats", "--json"]);
@@ -72,21 +74,21 @@ fn what_belongs_to_a_conversation_is_counted_with_it() {
 }
 
 #[test]
-fn a_client_that_only_greeted_is_counted_unless_it_was_not_answered() {
+fn an_answered_greeting_is_only_counted_and_an_unanswered_one_is_listed() {
     let lab = Lab::new();
     let greet = |server: &[&str]| {
         let mut wrapped = lab.wrap(server).start();
-        wrapped.say(INITIALIZE);
+        wrapped.send_line(INITIALIZE);
         if server.len() > 1 {
             wrapped.line();
-            wrapped.say(INITIALIZED);
+            wrapped.send_line(INITIALIZED);
         }
         wrapped.leave();
     };
     greet(&[SCRUBJAY, "sample-server"]);
     assert_eq!(rows(&lab, &[]), [Value::Null; 0]);
-    let told = String::from_utf8(lab.run_well(&["tape", "ls"])).unwrap();
-    assert!(told.contains("1 of greetings and probes (--all)"), "{told}");
+    let output = String::from_utf8(lab.run_ok(&["tape", "ls"])).unwrap();
+    assert!(output.contains("1 of greetings and probes (--all)"), "{output}");
     // If there is no conversation, `latest` means this tape.
     assert_eq!(lab.export("latest").header["name"], "scrubjay");
     greet(&["true"]);
@@ -96,7 +98,7 @@ fn a_client_that_only_greeted_is_counted_unless_it_was_not_answered() {
 }
 
 #[test]
-fn a_listing_is_narrowed_and_says_what_it_cut() {
+fn a_filtered_listing_reports_what_is_left_out() {
     let lab = Lab::new();
     let call = br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}"#;
     let failure = br#"{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no"}}"#;
@@ -115,25 +117,25 @@ fn a_listing_is_narrowed_and_says_what_it_cut() {
     assert_eq!(names(&["--since", "1h"]).len(), 3);
     assert_eq!(names(&["--since", "now"]).len(), 0);
     assert_eq!(lab.run(&["tape", "ls", "--since", "tomorrow"]).code, 2);
-    let told =
-        |options: &[&str]| String::from_utf8(lab.run_well(&[&["tape", "ls"], options].concat())).unwrap();
-    let cut = told(&["--limit", "1"]);
+    let printed =
+        |options: &[&str]| String::from_utf8(lab.run_ok(&[&["tape", "ls"], options].concat())).unwrap();
+    let cut = printed(&["--limit", "1"]);
     assert!(cut.contains("1 of 3 shown (--limit); 3 conversations, 10 messages, 2 errors,"), "{cut}");
-    assert!(told(&[]).contains("\n3 conversations, "), "{}", told(&[]));
-    assert!(told(&["--name", "nothing"]).contains("none of the 3 tapes"));
+    assert!(printed(&[]).contains("\n3 conversations, "), "{}", printed(&[]));
+    assert!(printed(&["--name", "nothing"]).contains("none of the 3 tapes"));
     let host = rows(&lab, &["--name", "database"])[0]["host"]["program"].clone();
     assert_eq!(names(&["--host", text(&host)]).len(), 3, "the program that started them: {host}");
 }
 
 #[test]
-fn times_have_their_zone() {
+fn times_show_their_zone() {
     let lab = Lab::new();
     lab.record("n", b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"m\"}");
     let began = |zone: &str, options: &[&str]| {
         let mut command = std::process::Command::new(SCRUBJAY);
         command.arg("--data").arg(lab.data()).args(["tape", "ls"]).args(options).env("TZ", zone);
-        let told = String::from_utf8(command.output().unwrap().stdout).unwrap();
-        told.lines().nth(1).unwrap().split("  ").nth(1).unwrap().to_owned()
+        let output = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        output.lines().nth(1).unwrap().split("  ").nth(1).unwrap().to_owned()
     };
     let kathmandu = began("Asia/Kathmandu", &[]);
     assert!(kathmandu.ends_with("+05:45"), "{kathmandu}");
@@ -142,14 +144,14 @@ fn times_have_their_zone() {
 }
 
 #[test]
-fn room_is_told_by_what_takes_it() {
+fn disk_usage_is_reported_by_server_and_session() {
     let lab = Lab::new();
     assert_eq!(lab.json(&["tape", "du", "--json"])["total_bytes"], 0);
     lab.record("files", b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"m\"}");
     lab.record("files", b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"m\"}");
-    lab.run_well(&["tape", "search", "m"]);
+    lab.run_ok(&["tape", "search", "m"]);
     let mut live = lab.wrap(&["cat"]).with(&["--name", "busy"]).start();
-    live.say("x");
+    live.send_line("x");
     live.line();
     let room = lab.json(&["tape", "du", "--json"]);
     let sizes: u64 = rows(&lab, &["--all"]).iter().map(|row| row["file_bytes"].as_u64().unwrap()).sum();
@@ -161,7 +163,7 @@ fn room_is_told_by_what_takes_it() {
     let by_session = lab.json(&["tape", "du", "--by", "session", "--json"]);
     let session = rows(&lab, &[])[0]["session"]["id"].clone();
     assert!(by_session["tapes"][text(&session)]["tapes"].as_u64() > Some(0), "{by_session}");
-    let told = String::from_utf8(lab.run_well(&["tape", "du"])).unwrap();
-    assert!(told.contains("files") && told.contains("index") && told.contains("\nall "), "{told}");
+    let output = String::from_utf8(lab.run_ok(&["tape", "du"])).unwrap();
+    assert!(output.contains("files") && output.contains("index") && output.contains("\nall "), "{output}");
     assert_eq!(live.leave(), 0);
 }

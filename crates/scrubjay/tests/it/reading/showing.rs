@@ -37,17 +37,17 @@ fn shown(lab: &Lab, columns: &str, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn a_row_tells_what_was_asked_and_what_went_wrong() {
+fn a_row_shows_arguments_and_failures() {
     let lab = Lab::new();
     let failed = r#"{"jsonrpc":"2.0","id":2,"result":{"isError":true,"content":[{"type":"text","text":"the disk is on fire"}]}}"#;
     recorded(&lab, LINES, &[failed]);
-    let told = shown(&lab, "160", &[]);
+    let output = shown(&lab, "160", &[]);
     let row =
-        |words: &str| told.lines().find(|line| line.contains(words)).unwrap_or_else(|| panic!("{told}"));
-    assert!(row("tools/call burn").ends_with(r#"{"what":"disk"}"#), "{told}");
-    assert!(row("failed").ends_with("failed: the disk is on fire"), "{told}");
-    assert!(row("tools/call read").ends_with(r#"no answer {"zebra":1.0e2,"apple":"b"}"#), "{told}");
-    assert_eq!(told.matches("no answer").count(), 1, "{told}");
+        |words: &str| output.lines().find(|line| line.contains(words)).unwrap_or_else(|| panic!("{output}"));
+    assert!(row("tools/call burn").ends_with(r#"{"what":"disk"}"#), "{output}");
+    assert!(row("failed").ends_with("failed: the disk is on fire"), "{output}");
+    assert!(row("tools/call read").ends_with(r#"no answer {"zebra":1.0e2,"apple":"b"}"#), "{output}");
+    assert_eq!(output.matches("no answer").count(), 1, "{output}");
     // The line is as long as the terminal is wide, and no longer.
     let narrow = shown(&lab, "100", &[]);
     assert!(narrow.lines().any(|line| line.chars().count() == 100 && line.ends_with('…')), "{narrow}");
@@ -57,13 +57,13 @@ fn a_row_tells_what_was_asked_and_what_went_wrong() {
 #[test]
 fn a_call_under_way_has_no_answer_yet() {
     let lab = Lab::new();
-    let mut wrapped = lab.wrap(&["sh", "-c", "IFS= read -r line; echo heard >&2; cat >/dev/null"]).start();
+    let mut wrapped = lab.wrap(&["sh", "-c", "IFS= read -r line; echo received >&2; cat >/dev/null"]).start();
     wrapped.send(LINES.as_bytes());
     crate::harness::wait_for("standard error on tape", || {
-        String::from_utf8_lossy(&lab.run(&["tape", "show"]).stdout).contains("heard").then_some(())
+        String::from_utf8_lossy(&lab.run(&["tape", "show"]).stdout).contains("received").then_some(())
     });
-    let told = shown(&lab, "160", &[]);
-    assert!(told.contains("no answer yet") && told.contains("being recorded"), "{told}");
+    let output = shown(&lab, "160", &[]);
+    assert!(output.contains("no answer yet") && output.contains("being recorded"), "{output}");
     let one = shown(&lab, "160", &["--entry", "0"]);
     assert!(one.contains("no answer yet"), "{one}");
     assert_eq!(wrapped.leave(), 0);
@@ -71,7 +71,7 @@ fn a_call_under_way_has_no_answer_yet() {
 }
 
 #[test]
-fn one_entry_is_told_in_full() {
+fn one_entry_is_shown_in_full() {
     let lab = Lab::new();
     let secret = "sk-ant-api03-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
     let asked = LINES.replace("disk", secret);
@@ -84,33 +84,36 @@ fn one_entry_is_told_in_full() {
         found.unwrap().json["entry"].to_string()
     };
     let (read, burn) = (entry("read"), entry("burn"));
-    let told = shown(&lab, "160", &["--utc", "--entry", &burn]);
+    let output = shown(&lab, "160", &["--utc", "--entry", &burn]);
     let answer = entries.iter().find(|entry| entry.json["message_type"] == "response").unwrap();
-    let fact = |told: &str, name: &str| {
+    let fact = |output: &str, name: &str| {
         let line =
-            told.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {told}"));
+            output.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {output}"));
         line[name.len()..].trim().to_owned()
     };
-    assert!(fact(&told, "time").contains("+00:00, "), "{told}");
-    assert!(fact(&told, "pair").starts_with(&format!("answered by entry {} after", answer.json["entry"])));
-    assert!(fact(&told, "kind").starts_with("request tools/call burn, id 2"), "{told}");
-    assert!(fact(&told, "redacted").starts_with("[redacted:"), "{told}");
-    assert!(fact(&told, "size").ends_with("after redaction"), "{told}");
-    assert!(!told.contains(secret), "{told}");
-    let told = shown(&lab, "160", &["--entry", &answer.json["entry"].to_string()]);
-    assert!(fact(&told, "pair").starts_with(&format!("answers entry {burn} after")), "{told}");
+    assert!(fact(&output, "time").contains("+00:00, "), "{output}");
+    assert!(fact(&output, "pair").starts_with(&format!("answered by entry {} after", answer.json["entry"])));
+    assert!(fact(&output, "kind").starts_with("request tools/call burn, id 2"), "{output}");
+    assert!(fact(&output, "redacted").starts_with("[redacted:"), "{output}");
+    assert!(fact(&output, "size").ends_with("after redaction"), "{output}");
+    assert!(!output.contains(secret), "{output}");
+    let output = shown(&lab, "160", &["--entry", &answer.json["entry"].to_string()]);
+    assert!(fact(&output, "pair").starts_with(&format!("answers entry {burn} after")), "{output}");
     // In the original spelling: the order of keys and the digits of numbers stay.
     assert!(
-        told.ends_with("\"result\": {\n    \"z\": {},\n    \"a\": [\n      1.50\n    ]\n  }\n}\n"),
-        "{told}"
+        output.ends_with("\"result\": {\n    \"z\": {},\n    \"a\": [\n      1.50\n    ]\n  }\n}\n"),
+        "{output}"
     );
-    let told = shown(&lab, "160", &["--entry", &read]);
-    assert!(told.find("zebra") < told.find("apple") && told.contains("1.0e2"), "{told}");
-    assert!(fact(&told, "pair").contains("no answer on this tape") && !told.contains("redacted"), "{told}");
+    let output = shown(&lab, "160", &["--entry", &read]);
+    assert!(output.find("zebra") < output.find("apple") && output.contains("1.0e2"), "{output}");
+    assert!(
+        fact(&output, "pair").contains("no answer on this tape") && !output.contains("redacted"),
+        "{output}"
+    );
     // The table says which sizes are after redaction.
     let table = shown(&lab, "160", &[]);
     assert!(table.contains(" B*") && table.contains("* the size after redaction"), "{table}");
-    let raw = lab.run_well(&["tape", "show", "--entry", &read, "--raw"]);
+    let raw = lab.run_ok(&["tape", "show", "--entry", &read, "--raw"]);
     assert_eq!(raw, LINES.lines().next().unwrap().as_bytes());
     assert_eq!(lab.run(&["tape", "show", "--raw"]).code, 2);
     // The same for programs.
@@ -121,7 +124,7 @@ fn one_entry_is_told_in_full() {
 }
 
 #[test]
-fn what_rules_did_is_told_with_the_entry() {
+fn the_effect_of_rules_is_shown_with_the_entry() {
     let lab = Lab::new();
     let config = lab.file("rules.yaml");
     let rules = "recorder: { rules: [{ name: no-burning, match: { tools: [burn] }, action: block }] }";
@@ -129,8 +132,8 @@ fn what_rules_did_is_told_with_the_entry() {
     let mut wrapped = lab.wrap_sample().with(&["--config", &config]).start();
     wrapped.ask(1, "tools/call", &json!({ "name": "burn", "arguments": {} }));
     assert_eq!(wrapped.leave(), 0);
-    let told = shown(&lab, "160", &["--entry", "0"]);
-    assert!(told.lines().any(|line| line == "rules      blocked by no-burning"), "{told}");
+    let output = shown(&lab, "160", &["--entry", "0"]);
+    assert!(output.lines().any(|line| line == "rules      blocked by no-burning"), "{output}");
 }
 
 #[test]
@@ -140,7 +143,7 @@ fn a_tape_is_shown_from_a_file_and_from_standard_input() {
     let expected = shown(&lab, "160", &[]);
     let elsewhere = Lab::new();
     for format in ["jsonl", "native"] {
-        let exported = lab.run_well(&["tape", "export", "--format", format]);
+        let exported = lab.run_ok(&["tape", "export", "--format", format]);
         for name in ["exported.tape", "exported"] {
             std::fs::write(elsewhere.file(name), &exported).unwrap();
             assert_eq!(shown(&elsewhere, "160", &[&elsewhere.file(name)]), expected, "{format} {name}");
@@ -153,8 +156,8 @@ fn a_tape_is_shown_from_a_file_and_from_standard_input() {
     }
     assert!(!elsewhere.data().exists(), "showing records nothing");
     std::fs::write(elsewhere.file("no.tape"), "rubbish\n").unwrap();
-    let told = elsewhere.run_badly(&["tape", "show", &elsewhere.file("no.tape")]);
-    assert!(told.contains("neither a tape nor a JSON Lines export"), "{told}");
-    let told = elsewhere.run_badly(&["tape", "show", "./nowhere.tape"]);
-    assert!(told.contains("cannot read ./nowhere.tape"), "{told}");
+    let output = elsewhere.run_failing(&["tape", "show", &elsewhere.file("no.tape")]);
+    assert!(output.contains("neither a tape nor a JSON Lines export"), "{output}");
+    let output = elsewhere.run_failing(&["tape", "show", "./nowhere.tape"]);
+    assert!(output.contains("cannot read ./nowhere.tape"), "{output}");
 }

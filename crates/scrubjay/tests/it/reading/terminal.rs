@@ -62,7 +62,7 @@ fn long_output_is_shown_in_a_pager() {
         assert!(code == 0 && !screen.contains("paged:"), "{never:?}");
     }
     // Not reported as a misspelt variable. The index is filled before, so that no progress bar is shown.
-    lab.run_well(&["tape", "search", "m"]);
+    lab.run_ok(&["tape", "search", "m"]);
     let (screen, _) = on_terminal(&lab, &["tape", "search", "m"], mark, "");
     assert!(screen.lines().all(|line| line.starts_with("paged:")), "{screen}");
     // Without a pager, or with one that does not exist, the output is printed directly.
@@ -98,7 +98,7 @@ fn rows_are_as_wide_as_the_terminal() {
 }
 
 #[test]
-fn removing_asks_first() {
+fn removing_asks_for_confirmation() {
     let lab = Lab::new();
     let id = lab.record("my recording", LINE);
     for no in ["n\n", "\n", "\u{4}"] {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::http::Target;
 use super::rig::{Piped, Served, entries, logged, open_session, scratch};
-use crate::harness::Chance;
+use crate::random::Random;
 
 const TOOLSETS: &str = "recorder,progress,records,tapes,sample,router";
 /// How many requests are under way at once.
@@ -88,7 +88,7 @@ fn id(number: usize) -> String {
 type Sent = (String, String);
 
 /// Returns requests for a tool, with an odd value instead of an argument, all arguments or the name, or in addition.
-fn calls(tool: &Value, chance: &mut Chance, numbers: &mut impl Iterator<Item = usize>) -> Vec<Sent> {
+fn calls(tool: &Value, random: &mut Random, numbers: &mut impl Iterator<Item = usize>) -> Vec<Sent> {
     let name = &tool["name"];
     let properties: Vec<&String> =
         tool["inputSchema"]["properties"].as_object().into_iter().flatten().map(|(name, _)| name).collect();
@@ -96,7 +96,7 @@ fn calls(tool: &Value, chance: &mut Chance, numbers: &mut impl Iterator<Item = u
     for value in values() {
         let property = match properties.len() {
             0 => "odd".to_owned(),
-            count => properties[usize::try_from(chance.below(count as u64)).unwrap()].clone(),
+            count => properties[random.below(count)].clone(),
         };
         for params in [
             format!(r#"{{"name":{name},"arguments":{{"{property}":{value}}}}}"#),
@@ -157,10 +157,10 @@ fn odd_requests(numbers: &mut impl Iterator<Item = usize>) -> Vec<Sent> {
 }
 
 /// Reads answers until every request has exactly one.
-fn hear_all(piped: &mut Piped, sent: &[Sent]) {
+fn receive_all(piped: &mut Piped, sent: &[Sent]) {
     let mut open: HashMap<&str, &str> = sent.iter().map(|(id, line)| (id.as_str(), line.as_str())).collect();
     while !open.is_empty() {
-        let line = piped.hear_line();
+        let line = piped.receive_line();
         let parts = Parts::of(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
         if parts.method.is_some() {
             continue;
@@ -181,7 +181,7 @@ fn tools(piped: &mut Piped) -> Vec<Value> {
 fn greet(piped: &mut Piped) {
     let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" } });
     piped.ask(&json!({ "jsonrpc": "2.0", "id": "hello", "method": "initialize", "params": params }));
-    piped.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    piped.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
 }
 
 #[test]
@@ -193,40 +193,40 @@ fn every_request_on_standard_streams_is_answered_once() {
     greet(&mut piped);
     let tools = tools(&mut piped);
     assert!(tools.len() > 30, "all toolsets are served: {}", tools.len());
-    let (mut chance, mut numbers) = (Chance::new(), 1..);
-    let mut sent: Vec<Sent> = tools.iter().flat_map(|tool| calls(tool, &mut chance, &mut numbers)).collect();
+    let (mut random, mut numbers) = (Random::from_environment(), 1..);
+    let mut sent: Vec<Sent> = tools.iter().flat_map(|tool| calls(tool, &mut random, &mut numbers)).collect();
     sent.extend(odd_requests(&mut numbers));
-    let mut said = 0;
+    let mut sent_count = 0;
     for some in sent.chunks(AT_ONCE) {
         let lines: String = some.iter().map(|(_, line)| format!("{line}\n")).collect();
-        piped.say_bytes(lines.as_bytes());
-        hear_all(&mut piped, some);
-        said += some.len();
+        piped.send_bytes(lines.as_bytes());
+        receive_all(&mut piped, some);
+        sent_count += some.len();
     }
     // Bytes that are not UTF-8, and a batch, in which each request is answered.
-    piped.say_bytes(
+    piped.send_bytes(
         b"{\"jsonrpc\":\"2.0\",\"id\":\"bytes\",\"method\":\"ping\",\"params\":{\"x\":\"\xff\xfe\"}}\n",
     );
-    hear_all(&mut piped, &[("\"bytes\"".to_owned(), String::new())]);
-    piped.say_bytes(b"[{\"jsonrpc\":\"2.0\",\"id\":1.5e1,\"method\":\"ping\"},7,{\"jsonrpc\":\"2.0\",\"id\":\"b\",\"method\":\"x\"}]\n");
-    let batch: Vec<Value> = serde_json::from_str(&piped.hear_line()).unwrap();
+    receive_all(&mut piped, &[("\"bytes\"".to_owned(), String::new())]);
+    piped.send_bytes(b"[{\"jsonrpc\":\"2.0\",\"id\":1.5e1,\"method\":\"ping\"},7,{\"jsonrpc\":\"2.0\",\"id\":\"b\",\"method\":\"x\"}]\n");
+    let batch: Vec<Value> = serde_json::from_str(&piped.receive_line()).unwrap();
     assert_eq!(
         batch.iter().map(|answer| answer["id"].clone()).collect::<Vec<_>>(),
         [json!(15.0), json!("b")]
     );
     piped.ask(&json!({ "jsonrpc": "2.0", "id": "last", "method": "ping" }));
     piped.finish();
-    let heard = entries(&scratch.path().join("data"), "serve");
-    let on_tape = heard.iter().filter(|entry| {
+    let received = entries(&scratch.path().join("data"), "serve");
+    let on_tape = received.iter().filter(|entry| {
         entry["direction"] == "client_to_server" && entry["via"].is_null() && entry["kind"] == "message"
     });
-    assert!(on_tape.count() >= said, "what was refused is on tape too");
+    assert!(on_tape.count() >= sent_count, "what was refused is on tape too");
 }
 
 /// Returns the id of an answer over HTTP, in its original spelling.
 fn answered(target: &Target, line: &str) -> Option<String> {
-    let said = target.post(line).said();
-    Parts::of(&said).unwrap_or_else(|e| panic!("{e}: {said} to {line}")).id.map(|id| id.get().to_owned())
+    let answer = target.post(line).raw_answer();
+    Parts::of(&answer).unwrap_or_else(|e| panic!("{e}: {answer} to {line}")).id.map(|id| id.get().to_owned())
 }
 
 #[test]

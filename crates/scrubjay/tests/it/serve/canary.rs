@@ -77,7 +77,7 @@ const PLACES: [&str; 74] = [
     "standard error of a wrapped server",
     "standard error of a backend",
     "standard error of a dying backend",
-    "what a client hears of a dying backend",
+    "error about a dying backend",
     "environment of a backend",
     "command line of a backend",
     "id of a backend",
@@ -110,19 +110,19 @@ struct CanaryRun {
     covered: BTreeSet<&'static str>,
     uses: usize,
     /// Output that must not contain a secret, by its source.
-    heard: Vec<(String, Vec<u8>)>,
+    outputs: Vec<(String, Vec<u8>)>,
 }
 
 impl CanaryRun {
     fn new() -> Self {
         let directory = tempfile::tempdir().expect("there is a temporary directory");
         for name in ["inputs", "tmp", "exports", "workspace"] {
-            std::fs::create_dir(directory.path().join(name)).expect("it is ours");
+            std::fs::create_dir(directory.path().join(name)).expect("the test can write in its directory");
         }
         let mut canaries = every_form::canaries();
         let needle = "canary-4829136650".to_owned();
         canaries.push(Canary { name: USERS_RULE, text: format!("see {needle} there"), needle });
-        Self { directory, canaries, covered: BTreeSet::new(), uses: 0, heard: Vec::new() }
+        Self { directory, canaries, covered: BTreeSet::new(), uses: 0, outputs: Vec::new() }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -172,7 +172,8 @@ impl CanaryRun {
     /// Prepares `scrubjay` with settings; its log goes to a file.
     fn command(&self, name: &str, settings: &Value) -> Command {
         let config = self.path("inputs").join(format!("{name}.json"));
-        std::fs::write(&config, self.settings(settings).to_string()).expect("it is ours");
+        std::fs::write(&config, self.settings(settings).to_string())
+            .expect("the test can write in its directory");
         let mut command = Command::new("sh");
         let log = self.path(&format!("{name}.log"));
         command.args(["-c", "exec \"$@\" 2>>\"$LOG\"", "sh", env!("CARGO_BIN_EXE_scrubjay"), "--config"]);
@@ -186,7 +187,7 @@ impl CanaryRun {
     fn look(&mut self, args: &[&str]) -> String {
         let mut command = self.command("looking", &json!({}));
         let output = command.args(args).output().expect("scrubjay starts");
-        self.heard.push((args.join(" "), output.stdout.clone()));
+        self.outputs.push((args.join(" "), output.stdout.clone()));
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
@@ -207,7 +208,7 @@ impl CanaryRun {
             for format in ["jsonl", "html", "har"] {
                 let file = self.path("exports").join(format!("{id}.{format}"));
                 let output = self.look(&["tape", "export", &id, "--format", format]);
-                std::fs::write(file, output).expect("it is ours");
+                std::fs::write(file, output).expect("the test can write in its directory");
             }
         }
         for args in [
@@ -254,7 +255,7 @@ impl CanaryRun {
             look(&format!("the name {}", inside.display()), inside.as_os_str().as_encoded_bytes());
             look(&inside.display().to_string(), &std::fs::read(&path).unwrap_or_default());
         }
-        for (what, bytes) in &self.heard {
+        for (what, bytes) in &self.outputs {
             look(what, bytes);
         }
         (files, found)
@@ -293,24 +294,24 @@ fn files_below(directory: &Path) -> Vec<PathBuf> {
 #[test]
 #[expect(clippy::print_stderr, reason = "the figures are wanted")]
 fn no_secret_reaches_a_file_from_any_place() {
-    let mut hunt = CanaryRun::new();
-    messages::pass(&mut hunt);
-    backends::pass(&mut hunt);
-    backends::pass_with_prefixes(&mut hunt);
-    remote::pass(&mut hunt);
-    ledger::pass(&mut hunt);
-    let (_, before) = hunt.search();
-    hunt.look_at_everything();
-    let (files, mut found) = hunt.search();
+    let mut run = CanaryRun::new();
+    messages::pass(&mut run);
+    backends::pass(&mut run);
+    backends::pass_with_prefixes(&mut run);
+    remote::pass(&mut run);
+    ledger::pass(&mut run);
+    let (_, before) = run.search();
+    run.look_at_everything();
+    let (files, mut found) = run.search();
     found.extend(before);
     eprintln!(
         "canaries: {} forms, {} places, {} uses, {files} files and outputs searched, {} found",
-        hunt.canaries.len(),
-        hunt.covered.len(),
-        hunt.uses,
+        run.canaries.len(),
+        run.covered.len(),
+        run.uses,
         found.len()
     );
     assert!(found.is_empty(), "{} leaks:\n{}", found.len(), found[..found.len().min(40)].join("\n"));
-    let missing: Vec<_> = PLACES.iter().filter(|place| !hunt.covered.contains(*place)).collect();
+    let missing: Vec<_> = PLACES.iter().filter(|place| !run.covered.contains(*place)).collect();
     assert!(missing.is_empty(), "nothing was put in {missing:?}");
 }

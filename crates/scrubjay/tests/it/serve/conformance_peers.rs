@@ -1,7 +1,7 @@
 //! The official conformance suite against the SDKs' own servers, direct and through `serve` and `wrap`.
 //!
 //! A check that passes directly must pass through Scrubjay: every check of every server scenario, in both revisions, on
-//! each [`Door`]. Differences that are intended, or not implemented yet, are in [`differences`] with reasons. Needs
+//! each [`Route`]. Differences that are intended, or not implemented yet, are in [`differences`] with reasons. Needs
 //! `scripts/install-peers` and `SCRUBJAY_PEERS`.
 
 mod differences;
@@ -21,22 +21,22 @@ use suite::{Checks, LostCheck};
 /// The revisions the suite knows.
 const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
 
-/// A way through Scrubjay to a server.
+/// A route through Scrubjay to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Door {
+enum Route {
     ServeStdio,
     ServeHttp,
     WrapStdio,
     WrapUrl,
 }
 
-impl Door {
+impl Route {
     const ALL: [Self; 4] = [Self::ServeStdio, Self::ServeHttp, Self::WrapStdio, Self::WrapUrl];
 
-    /// Starts Scrubjay in front of this server; `None` if the server does not have the transport that this door needs.
+    /// Starts Scrubjay in front of this server; `None` if the server does not have the transport that this route needs.
     fn open(self, directory: &Path, server: &Server, url: &str) -> Option<Served> {
         let directory = directory.join(format!("{self:?}"));
-        std::fs::create_dir_all(&directory).expect("it is ours");
+        std::fs::create_dir_all(&directory).expect("the test can write in its directory");
         let data = directory.join("data");
         Some(match self {
             Self::ServeStdio => Served::start(&data, &[], server.stdio.as_ref()?),
@@ -101,7 +101,11 @@ impl Server {
             url: format!("http://{address}/mcp"),
         };
         until("the server listens", || {
-            assert!(server.child.try_wait().expect("it is ours").is_none(), "{} ended", self.name);
+            assert!(
+                server.child.try_wait().expect("the child is the test's own").is_none(),
+                "{} ended",
+                self.name
+            );
             std::net::TcpStream::connect(address).is_ok()
         });
         server
@@ -122,8 +126,8 @@ impl Drop for HttpServer {
     }
 }
 
-/// Runs the suite directly and through every door, and compares the results.
-fn whatever_passes_direct_passes_through(peers: &Path, server: &Server) {
+/// Runs the suite directly and on every route, and compares the results.
+fn every_check_that_passes_directly_passes_through_scrubjay(peers: &Path, server: &Server) {
     let scratch = scratch();
     let direct = server.start();
     let mut complaints = Vec::new();
@@ -133,14 +137,14 @@ fn whatever_passes_direct_passes_through(peers: &Path, server: &Server) {
         };
         let expected = run(&direct.url, "direct");
         assert!(expected.passed() > 0, "{} direct passes nothing in {revision}", server.name);
-        for door in Door::ALL {
-            let Some(served) = door.open(scratch.path(), server, &direct.url) else { continue };
-            let checks = run(&format!("http://{}/mcp", served.address), &format!("{door:?}"));
+        for route in Route::ALL {
+            let Some(served) = route.open(scratch.path(), server, &direct.url) else { continue };
+            let checks = run(&format!("http://{}/mcp", served.address), &format!("{route:?}"));
             let lost: Vec<LostCheck> = expected.lost_in(&checks);
             complaints.extend(
-                unexplained(server.name, revision, door, &lost)
+                unexplained(server.name, revision, route, &lost)
                     .into_iter()
-                    .map(|what| format!("{} {revision} {door:?}: {what}", server.name)),
+                    .map(|what| format!("{} {revision} {route:?}: {what}", server.name)),
             );
         }
     }
@@ -149,21 +153,21 @@ fn whatever_passes_direct_passes_through(peers: &Path, server: &Server) {
 
 #[test]
 #[ignore = "needs peers"]
-fn the_python_everything_server_is_the_same_through_us() {
+fn the_python_everything_server_passes_the_same_checks_through_scrubjay() {
     let peers = peers();
-    whatever_passes_direct_passes_through(&peers, &Server::python(&peers));
+    every_check_that_passes_directly_passes_through_scrubjay(&peers, &Server::python(&peers));
 }
 
 #[test]
 #[ignore = "needs peers"]
-fn the_npm_everything_server_is_the_same_through_us() {
+fn the_npm_everything_server_passes_the_same_checks_through_scrubjay() {
     let peers = peers();
-    whatever_passes_direct_passes_through(&peers, &Server::everything(&peers));
+    every_check_that_passes_directly_passes_through_scrubjay(&peers, &Server::everything(&peers));
 }
 
 #[test]
 #[ignore = "needs peers"]
-fn the_typescript_example_server_is_the_same_through_us() {
+fn the_typescript_example_server_passes_the_same_checks_through_scrubjay() {
     let peers = peers();
-    whatever_passes_direct_passes_through(&peers, &Server::example(&peers));
+    every_check_that_passes_directly_passes_through_scrubjay(&peers, &Server::example(&peers));
 }

@@ -44,7 +44,7 @@ fn ask(connection: &mut Connection, id: u64, method: &str) {
 }
 
 #[test]
-fn conversations_of_one_program_are_told_apart_by_their_connections() {
+fn conversations_of_one_program_are_distinguished_by_connection() {
     let directory = scratch();
     let served = start(directory.path());
     let (mut one, mut two) = (served.target().connect(), served.target().connect());
@@ -60,18 +60,19 @@ fn conversations_of_one_program_are_told_apart_by_their_connections() {
     ask(&mut two, 4, "server/discover");
     drop(served);
     let how = "by its connection, which began with server/discover".to_owned();
-    let told = |methods: &[&str]| (methods.iter().map(ToString::to_string).collect::<Vec<_>>(), how.clone());
+    let expected =
+        |methods: &[&str]| (methods.iter().map(ToString::to_string).collect::<Vec<_>>(), how.clone());
     assert_eq!(
         tapes(&directory.path().join("data")),
         [
-            told(&["server/discover", "prompts/list", "resources/list", "server/discover"]),
-            told(&["server/discover", "tools/list", "tools/list"]),
+            expected(&["server/discover", "prompts/list", "resources/list", "server/discover"]),
+            expected(&["server/discover", "tools/list", "tools/list"]),
         ]
     );
 }
 
 #[test]
-fn conversations_are_told_apart_by_traces_and_processes() {
+fn conversations_are_distinguished_by_trace_and_process() {
     let directory = scratch();
     let served = start(directory.path());
     let traced = |id: u64, trace: &str| {
@@ -100,15 +101,15 @@ fn conversations_are_told_apart_by_traces_and_processes() {
     assert!(sent.status.success(), "{sent:?}");
     drop(served);
     let found = tapes(&directory.path().join("data"));
-    let told = |methods: &[&str], how: &str| {
+    let expected = |methods: &[&str], how: &str| {
         (methods.iter().map(ToString::to_string).collect::<Vec<_>>(), how.to_owned())
     };
     assert_eq!(
         found,
         [
-            told(&["prompts/list"], "by its name and process"),
-            told(&["tools/list"], "by its trace"),
-            told(&["tools/list", "tools/list", "prompts/list"], "by its trace"),
+            expected(&["prompts/list"], "by its name and process"),
+            expected(&["tools/list"], "by its trace"),
+            expected(&["tools/list", "tools/list", "prompts/list"], "by its trace"),
         ]
     );
 }
@@ -129,10 +130,9 @@ fn start_with_tokens(directory: &Path, tokens: &str) -> Served {
 }
 
 #[test]
-fn clients_of_different_tokens_are_never_one() {
+fn clients_with_different_tokens_share_no_conversation() {
     let directory = scratch();
-    let served =
-        start_with_tokens(directory.path(), "# who may come in\nanna: token-of-anna\n\nbob: token-of-bob\n");
+    let served = start_with_tokens(directory.path(), "# tokens\nanna: token-of-anna\n\nbob: token-of-bob\n");
     let pid = |token: &str| {
         // All of them come from this process, with the same name, through the same proxy.
         let target = served.target().with("Authorization", &format!("Bearer {token}"));
@@ -157,12 +157,12 @@ fn clients_of_different_tokens_are_never_one() {
     let exported: String =
         ids.map(|id| scrubjay(&data, &["--json", "tape", "export", id, "--format", "jsonl"])).collect();
     let names = |name: &str| exported.matches(&format!(r#"\"principal\":\"{name}\""#)).count();
-    assert_eq!((names("anna"), names("bob")), (2, 1), "the tapes name whose token it was");
-    assert!(!exported.contains("token-of-"), "and not the token");
+    assert_eq!((names("anna"), names("bob")), (2, 1), "the tapes have the names of the tokens");
+    assert!(!exported.contains("token-of-"), "the tapes do not contain the tokens");
 }
 
 #[test]
-fn clients_that_cannot_be_told_apart_share_no_state_of_a_server() {
+fn indistinguishable_clients_share_no_state_of_a_server() {
     let directory = scratch();
     let served = start_with_tokens(directory.path(), "one-token-for-all\n");
     let target = || served.target().with("Authorization", "Bearer one-token-for-all");

@@ -4,7 +4,7 @@ mod rig;
 
 use serde_json::{Value, json};
 
-use super::rig::{PATIENCE, until};
+use super::rig::{DEADLINE, until};
 use rig::{FollowerSocket, start, start_with_backends, with_options};
 
 const KEY: &str = "sk-canary-0123456789abcdefghij";
@@ -21,7 +21,7 @@ fn calls(trace: Value) -> Vec<Value> {
 }
 
 #[test]
-fn every_endpoint_says_what_it_should() {
+fn every_endpoint_returns_its_documented_fields() {
     let mut gateway = start(&[]);
     gateway.open();
     gateway.call("echo", &json!({ "text": "hello" }));
@@ -69,7 +69,7 @@ fn every_endpoint_says_what_it_should() {
 }
 
 #[test]
-fn recordings_are_searched_while_it_runs() {
+fn recordings_can_be_searched_while_the_gateway_runs() {
     let mut gateway = start(&[]);
     gateway.open();
     gateway.call("echo", &json!({ "text": "a needle \u{1b}[31m" }));
@@ -86,18 +86,18 @@ fn recordings_are_searched_while_it_runs() {
 }
 
 #[test]
-fn both_sockets_tell_what_happens_while_it_does() {
+fn both_sockets_report_events_as_they_happen() {
     let mut gateway = start(&[]);
     gateway.open();
     let (mut logs, mut trace) = (gateway.follow("/ws/logs"), gateway.follow("/ws/mcptrace"));
     assert_eq!(gateway.get("/api/status")["mcptrace"]["followers"], 1);
     gateway.call("echo", &json!({ "text": "while it happens" }));
-    let heard: Vec<Value> = (0..4).map(|_| trace.hear_call()).collect();
-    assert_eq!(names(&heard, "backendId"), ["", "sample", "sample", ""], "{heard:?}");
-    assert_eq!(heard[0]["paramsOrResult"]["arguments"]["text"], "while it happens");
+    let received: Vec<Value> = (0..4).map(|_| trace.receive_call()).collect();
+    assert_eq!(names(&received, "backendId"), ["", "sample", "sample", ""], "{received:?}");
+    assert_eq!(received[0]["paramsOrResult"]["arguments"]["text"], "while it happens");
     gateway.task("echo the text hello back to me");
     loop {
-        let line = logs.hear().unwrap();
+        let line = logs.receive().unwrap();
         assert!(line["level"].is_string() && line["timestamp"].is_u64(), "{line}");
         if line["message"] == "a task was not routed" {
             break;
@@ -106,7 +106,7 @@ fn both_sockets_tell_what_happens_while_it_does() {
     drop((logs, trace));
     // A follower that left does not affect the others.
     gateway.call("echo", &json!({ "text": "again" }));
-    until("they are forgotten", || gateway.get("/api/status")["mcptrace"]["followers"] == 0);
+    until("the followers are removed", || gateway.get("/api/status")["mcptrace"]["followers"] == 0);
 }
 
 const PATHS: [&str; 8] = [
@@ -120,8 +120,8 @@ const PATHS: [&str; 8] = [
     "/ws/mcptrace",
 ];
 
-/// Returns the other headers that a request to this path needs to be accepted, and the status that it then gets.
-fn welcome(path: &str) -> (&'static [(&'static str, &'static str)], u16) {
+/// Returns the other headers that a request to this path needs to be accepted, and the status of the answer.
+fn accepted(path: &str) -> (&'static [(&'static str, &'static str)], u16) {
     if path.starts_with("/ws/") {
         let upgrade = &[
             ("Connection", "Upgrade"),
@@ -141,7 +141,7 @@ fn a_foreign_host_is_refused() {
     let bearer = format!("Bearer {}", gateway.token);
     let port = gateway.address.rsplit_once(':').unwrap().1;
     for path in PATHS {
-        let (upgrade, status) = welcome(path);
+        let (upgrade, status) = accepted(path);
         let asked = |host: &str| {
             gateway
                 .ask("GET", path, &[upgrade, &[("Host", host), ("Authorization", &bearer)]].concat())
@@ -164,16 +164,16 @@ fn a_page_of_another_origin_is_refused() {
     let bearer = format!("Bearer {}", gateway.token);
     let own = format!("http://{}", gateway.address);
     for path in PATHS {
-        let (upgrade, status) = welcome(path);
+        let (upgrade, status) = accepted(path);
         let asked = |name: &str, value: &str| {
             let headers = [("Host", gateway.address.as_str()), ("Authorization", &bearer), (name, value)];
             gateway.ask("GET", path, &[upgrade, &headers].concat())
         };
         assert_eq!(asked("Origin", &own).status, status, "{path}");
         for foreign in ["https://evil.example", "null", "http://localhost:1", "http://127.0.0.1"] {
-            let told = asked("Origin", foreign);
-            assert_eq!(told.status, 403, "{path} from {foreign}");
-            assert!(told.header("access-control-allow-origin").is_none());
+            let answer = asked("Origin", foreign);
+            assert_eq!(answer.status, 403, "{path} from {foreign}");
+            assert!(answer.header("access-control-allow-origin").is_none());
         }
         assert_eq!(asked("Sec-Fetch-Site", "cross-site").status, 403, "{path}");
         assert_eq!(asked("Sec-Fetch-Site", "none").status, status, "{path}");
@@ -181,16 +181,16 @@ fn a_page_of_another_origin_is_refused() {
 }
 
 #[test]
-fn without_the_token_nothing_is_told() {
+fn requests_without_the_token_are_refused() {
     let mut gateway = start(&[]);
     gateway.open();
     let (host, token) = (("Host", gateway.address.as_str()), gateway.token.as_str());
     let wrong = format!("Bearer {token}x");
     for path in PATHS {
-        let (upgrade, _) = welcome(path);
+        let (upgrade, _) = accepted(path);
         for headers in [&[host][..], &[host, ("Authorization", &wrong)], &[host, ("Authorization", token)]] {
-            let told = gateway.ask("GET", path, &[upgrade, headers].concat());
-            assert_eq!((told.status, told.header("www-authenticate")), (401, Some("Bearer")), "{path}");
+            let answer = gateway.ask("GET", path, &[upgrade, headers].concat());
+            assert_eq!((answer.status, answer.header("www-authenticate")), (401, Some("Bearer")), "{path}");
         }
         let bearer = format!("Bearer {token}");
         assert_eq!(gateway.ask("POST", path, &[host, ("Authorization", &bearer)]).status, 405, "{path}");
@@ -198,11 +198,11 @@ fn without_the_token_nothing_is_told() {
     assert_eq!(gateway.ask("GET", &format!("/api/config?token={token}"), &[host]).status, 401);
     let mut browser = gateway.follow_without_header(&format!("/ws/mcptrace?token={token}"));
     gateway.call("echo", &json!({ "text": "for a browser" }));
-    assert_eq!(browser.hear_call()["paramsOrResult"]["arguments"]["text"], "for a browser");
+    assert_eq!(browser.receive_call()["paramsOrResult"]["arguments"]["text"], "for a browser");
 }
 
 #[test]
-fn no_secret_shows_anywhere() {
+fn no_endpoint_shows_a_secret() {
     // One more server, which prints its secrets before it ends.
     let dying = json!({ "id": "dying", "type": "stdio", "command": "sh",
         "args": ["-c", format!("echo password={SECRET} {KEY} >&2; exit 3")] });
@@ -216,44 +216,44 @@ fn no_secret_shows_anywhere() {
     );
     gateway.call("fail", &json!({ "message": format!("token={SECRET} {KEY}") }));
     gateway.task(&format!("echo {KEY} back to me"));
-    let mut heard = String::new();
-    while !heard.contains("could not determine") {
-        heard += &trace.hear().unwrap().to_string();
+    let mut received = String::new();
+    while !received.contains("could not determine") {
+        received += &trace.receive().unwrap().to_string();
     }
-    assert!(heard.contains("\"seen\""), "{heard}");
-    let told: Vec<String> = ["status", "backends", "config", "logs?limit=1000", "mcptrace?limit=1000"]
+    assert!(received.contains("\"seen\""), "{received}");
+    let shown: Vec<String> = ["status", "backends", "config", "logs?limit=1000", "mcptrace?limit=1000"]
         .iter()
         .map(|path| gateway.get(&format!("/api/{path}")).to_string())
-        .chain([heard])
+        .chain([received])
         .collect();
-    for text in &told {
+    for text in &shown {
         assert!(!text.contains("canary") && !text.contains(SECRET), "{text}");
     }
-    assert!(told[1].contains("it said: ") && told[1].contains("[redacted:"), "{}", told[1]);
-    assert!(told[2].contains("\"seen\"") && told[4].contains("[redacted:"), "{told:?}");
+    assert!(shown[1].contains("it said: ") && shown[1].contains("[redacted:"), "{}", shown[1]);
+    assert!(shown[2].contains("\"seen\"") && shown[4].contains("[redacted:"), "{shown:?}");
 }
 
 #[test]
-fn who_reads_too_slowly_is_let_go_and_nobody_waits() {
+fn a_slow_follower_is_disconnected_and_delays_no_call() {
     let mut gateway = start(&[]);
     gateway.open();
-    let deaf = gateway.follow("/ws/mcptrace");
+    let paused = gateway.follow("/ws/mcptrace");
     let text = "x".repeat(30_000);
     // More than fits into the queue and the sockets; every call is still answered.
-    until("it is let go", || {
+    until("the slow follower is disconnected", || {
         assert_eq!(gateway.call("echo", &json!({ "text": text }))["result"]["isError"], false);
         gateway.get("/api/status")["mcptrace"]["followers"] == 0
     });
-    drop(deaf);
+    drop(paused);
     let kept = gateway.get("/api/mcptrace?limit=1000").to_string();
     assert!(kept.len() <= 9 << 20, "{} bytes are kept", kept.len());
-    let loud = gateway.follow("/ws/logs");
-    loud.talk_until_it_is_over();
+    let talking = gateway.follow("/ws/logs");
+    talking.send_until_closed();
     assert_eq!(gateway.call("echo", &json!({ "text": "fine" }))["result"]["isError"], false);
 }
 
 #[test]
-fn only_so_many_follow_and_connect_at_once() {
+fn followers_and_connections_are_limited() {
     let mut gateway = start(&[]);
     gateway.open();
     let sockets: Vec<FollowerSocket> = (0..16).map(|_| gateway.follow("/ws/logs")).collect();
@@ -262,8 +262,8 @@ fn only_so_many_follow_and_connect_at_once() {
     let idle: Vec<_> = (0..200).map(|_| std::net::TcpStream::connect(&gateway.address).unwrap()).collect();
     // A connection beyond the limit is closed at once and not read; otherwise it would wait for a request.
     let mut last = idle.last().unwrap();
-    last.set_read_timeout(Some(PATIENCE)).unwrap();
-    assert!(matches!(std::io::Read::read(&mut last, &mut [0]), Ok(0)), "there is an end to it");
+    last.set_read_timeout(Some(DEADLINE)).unwrap();
+    assert!(matches!(std::io::Read::read(&mut last, &mut [0]), Ok(0)), "the connection is closed");
     assert_eq!(gateway.call("echo", &json!({ "text": "fine" }))["result"]["isError"], false);
     drop(idle);
     let status = || gateway.try_status("/api/status");
@@ -271,19 +271,19 @@ fn only_so_many_follow_and_connect_at_once() {
 }
 
 #[test]
-fn who_asks_without_end_is_told_to_wait() {
+fn too_many_requests_get_429() {
     let gateway = start(&[]);
     let status = || gateway.try_status("/api/status");
-    until("nobody asks without end", || (0..500).any(|_| status() == Some(429)));
+    until("requests are refused with 429", || (0..500).any(|_| status() == Some(429)));
 }
 
 #[test]
-fn a_client_may_ask_for_them_with_its_options() {
+fn a_client_can_enable_the_endpoints_with_its_options() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let mut gateway = with_options(&json!({ "DEBUG_PORT": port }));
-    assert!(gateway.said("cannot start the debug endpoints on 127.0.0.1"), "a port in use is reported");
-    assert_eq!(gateway.call("echo", &json!({ "text": "all the same" }))["result"]["isError"], false);
+    assert!(gateway.has_logged("cannot start the debug endpoints on 127.0.0.1"), "a port in use is reported");
+    assert_eq!(gateway.call("echo", &json!({ "text": "still works" }))["result"]["isError"], false);
     drop(taken);
     let mut gateway = with_options(&json!({ "DEBUG_PORT": port }));
     gateway.find();
@@ -299,9 +299,9 @@ fn a_client_may_ask_for_them_with_its_options() {
 }
 
 #[test]
-fn nothing_listens_unless_it_is_asked_for() {
+fn the_endpoints_are_off_by_default() {
     let mut gateway = with_options(&Value::Null);
     gateway.call("echo", &json!({ "text": "x" }));
-    assert!(!gateway.said("debug endpoints"));
+    assert!(!gateway.has_logged("debug endpoints"));
     assert!(!gateway.data().join("debug").exists());
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::http::Target;
 use super::rig::{Served, modern, open_session, repository, text, until};
 use crate::delivered::{STOPPED, await_held_up, await_recorded, conversation, counted, why_marked};
-use crate::harness::{DOWN, Lab, Recorded, UP};
+use crate::harness::{DOWN, ExportedTape, Lab, UP};
 
 const STEPS: usize = 4000;
 const PROGRESS: &str = "notifications/progress";
@@ -39,9 +39,9 @@ fn begin_in(target: &Target, tool: &str, arguments: &Value) -> TcpStream {
 }
 
 /// Counts the events that are complete and have data.
-fn whole_events(heard: &[u8], wanted: &str) -> usize {
+fn whole_events(stream_bytes: &[u8], wanted: &str) -> usize {
     let mut events: Vec<&[u8]> = Vec::new();
-    let mut rest = heard;
+    let mut rest = stream_bytes;
     while let Some(end) = rest.windows(2).position(|two| two == b"\n\n") {
         events.push(&rest[..end]);
         rest = &rest[end + 2..];
@@ -58,7 +58,7 @@ fn leave(stream: TcpStream) {
     let port = format!(":{:04X} ", stream.local_addr().expect("it is connected").port());
     drop(stream);
     // State 05 (FIN-WAIT-2): we have closed our side, and the other end has not.
-    until("the gateway notices", || {
+    until("the gateway closes its end", || {
         let sockets = std::fs::read_to_string("/proc/net/tcp").expect("there is /proc");
         let ours =
             |line: &&str| line.split_whitespace().nth(1).is_some_and(|own| own.ends_with(port.trim_end()));
@@ -67,38 +67,38 @@ fn leave(stream: TcpStream) {
 }
 
 /// Ends the gateway as its user does, and returns the tape.
-fn ended(lab: &Lab, mut served: Served) -> Recorded {
+fn ended(lab: &Lab, mut served: Served) -> ExportedTape {
     served.signal(Signal::TERM);
     drop(served);
     conversation(lab)
 }
 
 #[test]
-fn a_client_that_pauses_and_reads_on_loses_nothing() {
+fn a_client_that_pauses_gets_every_message() {
     for era in ["legacy", "modern"] {
         let lab = Lab::new();
         let served = Served::start(lab.data(), &[], &handles(era));
         let mut stream = begin(&served, era, 100);
         await_recorded(&lab, 150_000);
-        let mut heard = Vec::new();
-        stream.read_to_end(&mut heard).expect("the stream ends with the answer");
-        let received = occurrences(&heard, PROGRESS);
-        assert_eq!(occurrences(&heard, "counted"), 1, "{era}");
+        let mut stream_bytes = Vec::new();
+        stream.read_to_end(&mut stream_bytes).expect("the stream ends with the answer");
+        let received = occurrences(&stream_bytes, PROGRESS);
+        assert_eq!(occurrences(&stream_bytes, "counted"), 1, "{era}");
         let (marked, unmarked) = counted(&ended(&lab, served), DOWN, PROGRESS);
         assert_eq!((received, marked, unmarked), (STEPS, 0, STEPS), "{era}");
     }
 }
 
 #[test]
-fn a_client_that_leaves_in_the_middle_is_not_said_to_have_heard_the_rest() {
+fn messages_after_the_client_left_are_marked_undelivered() {
     for era in ["legacy", "modern"] {
         let lab = Lab::new();
         let served = Served::start(lab.data(), &[], &handles(era));
         // More than all buffers of the operating system hold.
         let mut stream = begin(&served, era, 5000);
-        let mut heard = vec![0; 300_000];
-        stream.read_exact(&mut heard).expect("it says that much");
-        let received = occurrences(&heard, PROGRESS);
+        let mut stream_bytes = vec![0; 300_000];
+        stream.read_exact(&mut stream_bytes).expect("the stream has that many bytes");
+        let received = occurrences(&stream_bytes, PROGRESS);
         // It pauses until the sender is blocked, and leaves.
         await_held_up(&lab);
         leave(stream);
@@ -118,17 +118,17 @@ fn a_client_that_leaves_in_the_middle_is_not_said_to_have_heard_the_rest() {
 }
 
 #[test]
-fn a_gateway_that_is_stopped_while_its_client_pauses_marks_exactly_what_it_did_not_write() {
+fn messages_that_a_stopped_gateway_did_not_write_are_marked() {
     for era in ["legacy", "modern"] {
         let lab = Lab::new();
         let served = Served::start(lab.data(), &[], &handles(era));
         let mut stream = begin(&served, era, 200);
         await_held_up(&lab);
         let tape = ended(&lab, served);
-        let mut heard = Vec::new();
-        stream.read_to_end(&mut heard).expect("the gateway ends, and with it the stream");
+        let mut stream_bytes = Vec::new();
+        stream.read_to_end(&mut stream_bytes).expect("the stream ends with the gateway");
         let (marked, unmarked) = counted(&tape, DOWN, PROGRESS);
-        assert_eq!(unmarked, whole_events(&heard, PROGRESS), "{era}: {marked} are marked");
+        assert_eq!(unmarked, whole_events(&stream_bytes, PROGRESS), "{era}: {marked} are marked");
         assert!(marked > 0, "{era}");
         let progress = tape.messages(DOWN).filter(|entry| entry.json["method"] == PROGRESS);
         let mut why = progress.filter_map(|entry| entry.json["undelivered"].as_str());
@@ -143,12 +143,12 @@ fn leaves_in_a_long_answer(lab: &Lab, served: Served) {
     stream.read_exact(&mut [0; 1000]).expect("the answer begins");
     await_held_up(lab);
     drop(stream);
-    until("the tape tells it", || why_marked(&conversation(lab)) == ["client left"]);
+    until("the tape has the mark", || why_marked(&conversation(lab)) == ["client left"]);
     assert_eq!(counted(&ended(lab, served), DOWN, "xxxxxxxx"), (1, 0));
 }
 
 #[test]
-fn a_long_answer_of_which_a_client_reads_the_beginning_is_marked() {
+fn a_partly_read_answer_is_marked_undelivered() {
     let lab = Lab::new();
     let served = Served::start(lab.data(), &[], &handles("legacy"));
     leaves_in_a_long_answer(&lab, served);
@@ -166,7 +166,7 @@ fn a_long_answer_of_which_a_client_reads_the_beginning_is_marked() {
 }
 
 #[test]
-fn what_is_lost_with_a_connection_and_read_on_the_next_is_not_marked() {
+fn events_read_after_resuming_a_stream_are_not_marked() {
     // More than the system's buffers hold, and less than the gateway keeps for a client that comes back.
     const EVENTS: usize = 180;
     let lab = Lab::new();
@@ -180,9 +180,9 @@ fn what_is_lost_with_a_connection_and_read_on_the_next_is_not_marked() {
     let beginning = String::from_utf8_lossy(&beginning).into_owned();
     let (_, rest) = beginning.split_once("id: ").expect("the first event has an id");
     let mut again = target.with("Last-Event-ID", rest.lines().next().expect("an id")).begin("GET", "");
-    let mut heard = Vec::new();
-    again.read_to_end(&mut heard).expect("the stream ends with the answer");
-    assert_eq!(whole_events(&heard, PROGRESS), EVENTS);
+    let mut stream_bytes = Vec::new();
+    again.read_to_end(&mut stream_bytes).expect("the stream ends with the answer");
+    assert_eq!(whole_events(&stream_bytes, PROGRESS), EVENTS);
     let (marked, unmarked) = counted(&ended(&lab, served), DOWN, PROGRESS);
     assert_eq!((marked, unmarked), (0, EVENTS));
 }
@@ -209,12 +209,12 @@ fn an_answer_that_a_client_did_not_wait_for_is_marked() {
         json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }).to_string()
     };
     let mut left = target.begin("POST", &call(5, "wait", &json!({})));
-    let mut heard = Vec::new();
+    let mut stream_bytes = Vec::new();
     // A slow request is answered on a stream, which begins with an event without data.
-    while !heard.ends_with(b"\n\n\r\n") {
+    while !stream_bytes.ends_with(b"\n\n\r\n") {
         let mut byte = [0];
         left.read_exact(&mut byte).expect("the stream begins");
-        heard.push(byte[0]);
+        stream_bytes.push(byte[0]);
     }
     leave(left);
     assert!(target.post(&call(7, "release", &json!({}))).text().contains("done"));

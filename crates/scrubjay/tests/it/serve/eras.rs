@@ -28,7 +28,7 @@ fn given(demand: &Value) -> Value {
             json!({ "action": "accept", "content": content })
         }
         "roots/list" => json!({ "roots": [{ "uri": "file:///here", "name": "here" }] }),
-        other => panic!("nobody asks {other}"),
+        other => panic!("no tool asks {other}"),
     }
 }
 
@@ -48,7 +48,7 @@ fn call_modern(target: &Target, tool: &str, arguments: &Value) -> (Value, usize)
         params["inputResponses"] = Value::from(responses);
         params["requestState"] = answer["result"]["requestState"].clone();
     }
-    panic!("{tool} demands input again and again")
+    panic!("{tool} asks for input too often")
 }
 
 /// What each tool that asks for input returns after the answers above.
@@ -70,7 +70,7 @@ fn arguments(tool: &str) -> Value {
 }
 
 #[test]
-fn a_modern_client_is_asked_by_results() {
+fn a_modern_client_gets_questions_as_results() {
     let scratch = scratch();
     let backend = tapped(scratch.path(), fixture(&["--era", "legacy"]));
     let served = Served::start(&scratch.path().join("data"), &[], &backend);
@@ -98,7 +98,7 @@ fn a_modern_client_is_asked_by_results() {
 }
 
 #[test]
-fn a_call_that_waits_for_input_is_taken_up_by_its_own_client() {
+fn only_its_own_client_can_resume_a_call_that_waits_for_input() {
     let scratch = scratch();
     let served = Served::start(&scratch.path().join("data"), &[], &fixture(&["--era", "legacy"]));
     let target = served.target();
@@ -117,7 +117,7 @@ fn a_call_that_waits_for_input_is_taken_up_by_its_own_client() {
 }
 
 #[test]
-fn a_question_that_may_be_another_clients_is_put_to_nobody() {
+fn a_question_without_a_certain_owner_is_refused() {
     let scratch = scratch();
     let backend = tapped(scratch.path(), fixture(&["--era", "legacy"]));
     let (command, args) = (&backend[0], json!(backend[1..]));
@@ -137,7 +137,7 @@ fn a_question_that_may_be_another_clients_is_put_to_nobody() {
 }
 
 #[test]
-fn a_question_during_another_call_of_the_same_client_is_put_to_it() {
+fn a_question_during_another_call_of_the_same_client_reaches_it() {
     let scratch = scratch();
     let backend = tapped(scratch.path(), fixture(&["--era", "legacy"]));
     let served = Served::start(&scratch.path().join("data"), &[], &backend);
@@ -151,7 +151,7 @@ fn a_question_during_another_call_of_the_same_client_is_put_to_it() {
 }
 
 #[test]
-fn a_modern_client_hears_a_legacy_backends_progress_and_logs() {
+fn a_modern_client_gets_progress_and_logs_of_a_legacy_backend() {
     let scratch = scratch();
     let served = Served::start(&scratch.path().join("data"), &[], &fixture(&["--era", "legacy"]));
     let target = served.target();
@@ -160,23 +160,23 @@ fn a_modern_client_hears_a_legacy_backends_progress_and_logs() {
     let params = json!({ "name": "test_tool_with_logging" });
     for (level, expected) in [(None, 0), (Some("info"), 3), (Some("error"), 0)] {
         let request = modern_as(2, "tools/call", &params, &json!({}), level);
-        let heard = post_modern(&target, &request).messages();
-        let logged = heard.iter().filter(|m| m["method"] == "notifications/message").count();
-        assert_eq!(logged, expected, "{level:?}: {heard:?}");
-        assert!(heard.last().expect("an answer")["result"].is_object(), "{heard:?}");
+        let received = post_modern(&target, &request).messages();
+        let logged = received.iter().filter(|m| m["method"] == "notifications/message").count();
+        assert_eq!(logged, expected, "{level:?}: {received:?}");
+        assert!(received.last().expect("an answer")["result"].is_object(), "{received:?}");
     }
 }
 
-fn assert_progress(heard: &[Value], token: &Value) {
-    let progress: Vec<&Value> = heard.iter().filter(|m| m["method"] == "notifications/progress").collect();
+fn assert_progress(received: &[Value], token: &Value) {
+    let progress: Vec<&Value> = received.iter().filter(|m| m["method"] == "notifications/progress").collect();
     let steps: Vec<&Value> = progress.iter().map(|m| &m["params"]["progress"]).collect();
-    assert_eq!(steps, [&json!(0), &json!(50), &json!(100)], "{heard:?}");
-    assert!(progress.iter().all(|m| m["params"]["progressToken"] == *token), "{heard:?}");
-    assert!(heard.last().expect("an answer")["result"]["content"].is_array(), "{heard:?}");
+    assert_eq!(steps, [&json!(0), &json!(50), &json!(100)], "{received:?}");
+    assert!(progress.iter().all(|m| m["params"]["progressToken"] == *token), "{received:?}");
+    assert!(received.last().expect("an answer")["result"]["content"].is_array(), "{received:?}");
 }
 
 #[test]
-fn a_backend_that_dies_of_the_probe_is_started_again() {
+fn a_backend_that_exits_on_the_probe_is_restarted() {
     let scratch = scratch();
     let backend = fixture(&["--era", "legacy", "--exit-on-probe"]);
     let served = Served::start(&scratch.path().join("data"), &[], &backend);
@@ -186,18 +186,18 @@ fn a_backend_that_dies_of_the_probe_is_started_again() {
 
 /// Answers the gateway's requests until the answer to `id` arrives; returns all messages.
 fn converse(piped: &mut Piped, request: &Value) -> Vec<Value> {
-    piped.say(request);
-    let mut heard = Vec::new();
+    piped.send(request);
+    let mut received = Vec::new();
     loop {
-        let message = piped.hear();
+        let message = piped.receive();
         let is_request = message.get("method").is_some() && message.get("id").is_some();
         if is_request {
-            piped.say(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": given(&message) }));
+            piped.send(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": given(&message) }));
         }
         let is_answer = message.get("method").is_none() && message["id"] == request["id"];
-        heard.push(message);
+        received.push(message);
         if is_answer {
-            return heard;
+            return received;
         }
     }
 }
@@ -209,33 +209,35 @@ fn call(id: u64, tool: &str, arguments: &Value) -> Value {
 }
 
 #[test]
-fn a_legacy_client_on_stdio_is_asked_by_requests() {
+fn a_legacy_client_on_stdio_gets_questions_as_requests() {
     let scratch = scratch();
     let backend = tapped(scratch.path(), fixture(&["--era", "modern"]));
     let mut piped = Piped::start(&scratch.path().join("data"), &backend);
     piped.ask(&initialize(1));
-    piped.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    piped.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
     for (number, (tool, expected)) in ASKING.into_iter().enumerate() {
-        let heard = converse(&mut piped, &call(10 + number as u64, tool, &arguments(tool)));
-        assert!(answer_text(heard.last().expect("an answer")).contains(expected), "{tool}: {heard:?}");
-        let asked = heard.iter().filter(|m| m.get("method").is_some() && m.get("id").is_some()).count();
-        assert!(asked >= 1, "{tool} asks by requests: {heard:?}");
+        let received = converse(&mut piped, &call(10 + number as u64, tool, &arguments(tool)));
+        assert!(answer_text(received.last().expect("an answer")).contains(expected), "{tool}: {received:?}");
+        let asked = received.iter().filter(|m| m.get("method").is_some() && m.get("id").is_some()).count();
+        assert!(asked >= 1, "{tool} asks by requests: {received:?}");
     }
     assert_progress(&piped.ask(&call(20, "test_tool_with_progress", &json!({}))), &json!(20));
     let level =
         json!({ "jsonrpc": "2.0", "id": 21, "method": "logging/setLevel", "params": { "level": "info" } });
     assert_eq!(piped.ask(&level).last().expect("an answer")["result"], json!({}));
-    let heard = piped.ask(&call(22, "test_tool_with_logging", &json!({})));
-    assert_eq!(heard.iter().filter(|m| m["method"] == "notifications/message").count(), 3, "{heard:?}");
+    let received = piped.ask(&call(22, "test_tool_with_logging", &json!({})));
+    assert_eq!(received.iter().filter(|m| m["method"] == "notifications/message").count(), 3, "{received:?}");
     // Cancelled: the backend gets the cancellation, and no answer comes.
-    piped.say(&call(23, "test_reconnection", &json!({ "seconds": 60 })));
+    piped.send(&call(23, "test_reconnection", &json!({ "seconds": 60 })));
     until("the backend is asked", || backend_heard(scratch.path()).contains("test_reconnection"));
-    piped.say(
+    piped.send(
         &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 23 } }),
     );
-    until("the backend is called off", || backend_heard(scratch.path()).contains("notifications/cancelled"));
-    let heard = piped.ask(&call(24, "test_simple_text", &json!({})));
-    assert_eq!(heard.len(), 1, "{heard:?}");
+    until("the backend gets the cancellation", || {
+        backend_heard(scratch.path()).contains("notifications/cancelled")
+    });
+    let received = piped.ask(&call(24, "test_simple_text", &json!({})));
+    assert_eq!(received.len(), 1, "{received:?}");
 }
 
 fn backend_heard(directory: &std::path::Path) -> String {
@@ -243,7 +245,7 @@ fn backend_heard(directory: &std::path::Path) -> String {
 }
 
 #[test]
-fn a_legacy_client_on_http_is_asked_on_the_stream_of_its_call() {
+fn a_legacy_client_on_http_gets_questions_on_the_stream_of_its_call() {
     let scratch = scratch();
     let served = Served::start(&scratch.path().join("data"), &[], &fixture(&["--era", "modern"]));
     let session = open_session(&served.target());
@@ -264,12 +266,12 @@ fn a_legacy_client_on_http_is_asked_on_the_stream_of_its_call() {
         assert!(answer_text(&answer).contains(expected), "{tool}: {answer}");
         assert!(asked >= 1 && reply.event().is_none(), "{tool}: the stream ends with the answer");
     }
-    let heard = session.post(&call(30, "test_tool_with_progress", &json!({})).to_string()).messages();
-    assert_progress(&heard, &json!(30));
+    let received = session.post(&call(30, "test_tool_with_progress", &json!({})).to_string()).messages();
+    assert_progress(&received, &json!(30));
 }
 
 #[test]
-fn a_watched_resource_is_told_of_once_to_each_who_watches() {
+fn each_subscriber_gets_one_notification_of_a_changed_resource() {
     let scratch = scratch();
     let backend = tapped(scratch.path(), fixture(&["--era", "modern"]));
     let served = Served::start(&scratch.path().join("data"), &[], &backend);
@@ -284,16 +286,16 @@ fn a_watched_resource_is_told_of_once_to_each_who_watches() {
             assert_eq!(session.post(&legacy("resources/subscribe", id)).json()["result"], json!({}));
         }
     }
-    let heard = || std::fs::read_to_string(scratch.path().join("backend.in")).unwrap_or_default();
-    let followed = || heard().matches("resourceSubscriptions").count();
-    let told = || std::fs::read_to_string(scratch.path().join("backend.out")).unwrap_or_default();
-    until("the backend is listened to", || {
-        told().lines().any(|l| l.contains("acknowledged") && l.contains("resourceSubscriptions"))
+    let received = || std::fs::read_to_string(scratch.path().join("backend.in")).unwrap_or_default();
+    let followed = || received().matches("resourceSubscriptions").count();
+    let sent = || std::fs::read_to_string(scratch.path().join("backend.out")).unwrap_or_default();
+    until("the backend acknowledges the subscription", || {
+        sent().lines().any(|l| l.contains("acknowledged") && l.contains("resourceSubscriptions"))
     });
-    assert_eq!(followed(), 1, "once, however many watch");
+    assert_eq!(followed(), 1, "one subscription for all sessions");
     let trigger = |id: u64, tool: &str| {
-        let heard = sessions[0].post(&call(id, tool, &json!({})).to_string()).messages();
-        assert!(heard.last().expect("an answer")["result"]["content"].is_array(), "{heard:?}");
+        let received = sessions[0].post(&call(id, tool, &json!({})).to_string()).messages();
+        assert!(received.last().expect("an answer")["result"]["content"].is_array(), "{received:?}");
     };
     trigger(42, "test_trigger_resource_update");
     // Then another event, so that a repetition of the first would be seen before it.
@@ -305,8 +307,10 @@ fn a_watched_resource_is_told_of_once_to_each_who_watches() {
     }
     // The last unsubscription ends it.
     for session in &sessions {
-        assert!(!heard().contains("notifications/cancelled"), "another session is still subscribed");
+        assert!(!received().contains("notifications/cancelled"), "another session is still subscribed");
         assert_eq!(session.post(&legacy("resources/unsubscribe", 44)).json()["result"], json!({}));
     }
-    until("the backend is let go of", || heard().contains("notifications/cancelled"));
+    until("the backend gets the cancellation of its subscription", || {
+        received().contains("notifications/cancelled")
+    });
 }

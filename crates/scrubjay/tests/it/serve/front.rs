@@ -46,7 +46,7 @@ fn foreign_hosts_and_origins_are_refused() {
 }
 
 #[test]
-fn a_token_is_required_where_there_is_one() {
+fn a_configured_token_is_required() {
     let scratch = scratch();
     let file = scratch.path().join("token");
     super::rig::write_private(&file, "a-token-of-good-length\n");
@@ -106,7 +106,7 @@ fn pages_of_allowed_origins_may_call_and_read() {
 }
 
 #[test]
-fn a_session_ends_soon_after_its_time() {
+fn an_idle_session_ends_after_its_timeout() {
     let directory = scratch();
     let backend = fixture(&[]);
     let config = json!({
@@ -137,7 +137,7 @@ fn other_machines_are_served_only_with_a_token() {
 }
 
 #[test]
-fn what_cannot_be_read_or_answered_is_refused() {
+fn unacceptable_headers_and_bodies_are_refused() {
     let (_scratch, served) = start();
     let target = served.target();
     let hello = initialize(1).to_string();
@@ -155,7 +155,7 @@ fn what_cannot_be_read_or_answered_is_refused() {
 }
 
 #[test]
-fn a_session_lives_until_it_is_ended() {
+fn a_session_lasts_until_it_is_deleted() {
     let (_scratch, served) = start();
     let target = served.target();
     let list = json!({ "jsonrpc": "2.0", "id": 5, "method": "tools/list" }).to_string();
@@ -172,15 +172,15 @@ fn a_session_lives_until_it_is_ended() {
     assert!(busy.event().is_some());
     assert_eq!(session.delete().status, 200);
     while let Some(event) = busy.event() {
-        assert_ne!(event.message["id"], 6, "no answer comes after the end of the session");
+        assert_ne!(event.message["id"], 6, "there is no answer after the end of the session");
     }
     assert_eq!(session.post(&list).status, 404);
     assert_eq!(session.delete().status, 404);
-    assert!(other.post(&list).json()["result"]["tools"].is_array(), "the other session lives on");
+    assert!(other.post(&list).json()["result"]["tools"].is_array(), "the other session is still open");
 }
 
 #[test]
-fn a_broken_stream_is_taken_up_where_it_broke() {
+fn a_broken_stream_is_resumed_where_it_broke() {
     let (_scratch, served) = start();
     let session = open_session(&served.target());
     let answer_to = |message: &Value| {
@@ -217,7 +217,7 @@ fn a_broken_stream_is_taken_up_where_it_broke() {
 }
 
 #[test]
-fn the_standing_stream_hears_of_changes() {
+fn the_standing_stream_gets_change_notifications() {
     let (_scratch, served) = start();
     let session = open_session(&served.target());
     let mut standing = session.get();
@@ -234,19 +234,19 @@ fn the_standing_stream_hears_of_changes() {
 }
 
 #[test]
-fn leaving_calls_off_in_the_modern_era_only() {
+fn disconnecting_cancels_calls_of_modern_clients_only() {
     let scratch = scratch();
     let backend = tapped(scratch.path(), fixture(&[]));
     let served = Served::start(&scratch.path().join("data"), &[], &backend);
-    let heard = || std::fs::read_to_string(scratch.path().join("backend.in")).unwrap_or_default();
+    let received = || std::fs::read_to_string(scratch.path().join("backend.in")).unwrap_or_default();
     let target = served.target().with("MCP-Protocol-Version", "2026-07-28");
     let target = target.with("Mcp-Method", "tools/call").with("Mcp-Name", "test_reconnection");
     // The client leaves before the first byte of the answer.
     let slow = json!({ "name": "test_reconnection", "arguments": { "seconds": 60 } });
     let leaving = target.begin("POST", &modern(1, "tools/call", &slow).to_string());
-    until("the backend is asked", || heard().contains("test_reconnection"));
+    until("the backend is asked", || received().contains("test_reconnection"));
     drop(leaving);
-    until("the backend is called off", || heard().matches("notifications/cancelled").count() == 1);
+    until("the backend gets the cancellation", || received().matches("notifications/cancelled").count() == 1);
     // A listener leaves in the middle of a stream, and the gateway still answers.
     let listen = modern(2, "subscriptions/listen", &json!({ "notifications": { "toolsListChanged": true } }));
     let mut listening = post_modern(&served.target(), &listen);
@@ -256,14 +256,18 @@ fn leaving_calls_off_in_the_modern_era_only() {
     // A legacy client that disconnects has cancelled nothing.
     let session = open_session(&served.target());
     let leaving = session.begin("POST", &call(3, "test_reconnection", &json!({ "seconds": 1.25 })));
-    until("the backend is asked", || heard().contains("1.25"));
+    until("the backend is asked", || received().contains("1.25"));
     drop(leaving);
     let answered = || std::fs::read_to_string(scratch.path().join("backend.out")).unwrap_or_default();
     until("the backend answers", || answered().contains("Reconnection test completed"));
-    assert_eq!(heard().matches("notifications/cancelled").count(), 1, "only the modern call was called off");
+    assert_eq!(
+        received().matches("notifications/cancelled").count(),
+        1,
+        "only the modern call was cancelled"
+    );
     // If a client ends its session, its server ends.
     let _leaving = session.begin("POST", &call(4, "test_reconnection", &json!({ "seconds": 61.5 })));
-    until("the backend is asked", || heard().contains("61.5"));
+    until("the backend is asked", || received().contains("61.5"));
     let pids = std::fs::read_to_string(scratch.path().join("backend.pid")).expect("servers were started");
     let its_own = format!("/proc/{}", pids.lines().last().expect("the client's own came last"));
     assert!(std::path::Path::new(&its_own).exists());
@@ -272,19 +276,19 @@ fn leaving_calls_off_in_the_modern_era_only() {
 }
 
 #[test]
-fn what_takes_long_is_answered_on_a_stream_that_can_be_taken_up_from_its_beginning() {
+fn a_slow_answer_comes_on_a_stream_that_can_be_resumed_from_its_start() {
     let (_scratch, served) = start();
     let session = open_session(&served.target());
     let mut slow = session.begin("POST", &call(2, "test_reconnection", &json!({ "seconds": 0.5 })));
     let mut head = [0; 2048];
-    let mut heard = String::new();
-    while !heard.contains("\ndata: \n\n") {
+    let mut received = String::new();
+    while !received.contains("\ndata: \n\n") {
         let read = std::io::Read::read(&mut slow, &mut head).expect("it is open");
-        assert!(read > 0, "{heard}");
-        heard += std::str::from_utf8(&head[..read]).expect("text");
+        assert!(read > 0, "{received}");
+        received += std::str::from_utf8(&head[..read]).expect("text");
     }
-    let field = |name: &str| heard.lines().find_map(|line| line.strip_prefix(name));
-    assert_eq!(field("retry: "), Some("1000"), "{heard}");
+    let field = |name: &str| received.lines().find_map(|line| line.strip_prefix(name));
+    assert_eq!(field("retry: "), Some("1000"), "{received}");
     let event = field("id: ").expect("an id").to_owned();
     drop(slow);
     let resumed = session.clone().with("Last-Event-ID", &event).get().messages();
@@ -292,7 +296,7 @@ fn what_takes_long_is_answered_on_a_stream_that_can_be_taken_up_from_its_beginni
 }
 
 #[test]
-fn headers_that_tell_another_story_are_refused() {
+fn headers_that_contradict_the_body_are_refused() {
     let (_scratch, served) = start();
     let target = served.target();
     assert_eq!(post_modern(&target, &modern(1, "tools/list", &json!({}))).status, 200);

@@ -21,7 +21,7 @@ fn others(target: &Target) -> [Target; 2] {
 }
 
 #[test]
-fn a_session_is_spoken_in_by_whoever_opened_it() {
+fn only_its_own_client_can_use_a_session() {
     let fronts: [&dyn Fn(&std::path::Path) -> Served; 2] =
         [&|data| Served::start(data, &[], &handles("legacy")), &|data| {
             Served::wrap(data, &[], &[&["--".to_owned()], handles("legacy").as_slice()].concat())
@@ -53,7 +53,7 @@ fn a_session_is_spoken_in_by_whoever_opened_it() {
 }
 
 #[test]
-fn what_a_shared_server_gives_one_client_is_no_use_to_another() {
+fn handles_of_one_client_are_refused_for_another() {
     let fronts: [&dyn Fn(&std::path::Path) -> Served; 2] =
         [&|data| Served::start(data, &[], &handles("modern")), &|data| {
             Served::wrap(data, &[], &[&["--".to_owned()], handles("modern").as_slice()].concat())

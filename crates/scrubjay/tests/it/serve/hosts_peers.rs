@@ -1,7 +1,7 @@
 //! Real hosts: each asks its model, which answers with a tool call, and makes the call through `wrap` and `serve`.
 //!
-//! The hosts are the programs people use, from the npm registry; only the model is a stand-in. One prompt makes
-//! a call through each [`Door`], on standard streams and over HTTP, to real servers. Nothing leaves the machine.
+//! The hosts are the programs people use, from the npm registry; only the model is replaced. One prompt makes
+//! a call through each [`Route`], on standard streams and over HTTP, to real servers. Nothing leaves the machine.
 //! Needs `scripts/install-peers` and `SCRUBJAY_PEERS`.
 
 mod model;
@@ -28,55 +28,55 @@ const CONVERSATION_LIMIT_S: &str = "120";
 const NO_PROXY_THERE: &str = "http://127.0.0.1:9";
 
 /// How a host reaches a server.
-enum Place {
+enum Endpoint {
     /// The host starts it.
     Stdio(Vec<String>),
     /// It runs at this address.
     Http(String),
 }
 
-/// An entry of the host's configuration: one way through Scrubjay to a real server.
-struct Door {
+/// An entry of the host's configuration: one route through Scrubjay to a real server.
+struct Route {
     name: &'static str,
-    place: Place,
+    endpoint: Endpoint,
 }
 
-impl Door {
-    /// The argument and the result of the tool behind this door.
+impl Route {
+    /// The argument and the result of the tool on this route.
     fn message(&self) -> String {
         format!("héllo 鳥 through {}", self.name)
     }
 }
 
-/// The ways through Scrubjay, and the processes that some of them need.
-struct Doors {
-    all: Vec<Door>,
+/// The routes through Scrubjay, and the processes that some of them need.
+struct Routes {
+    all: Vec<Route>,
     _running: (HttpServer, [Served; 2]),
 }
 
-impl Doors {
+impl Routes {
     /// `wrap` and `serve` on standard streams and on HTTP, with servers of both eras behind them.
     fn open(peers: &Path, data: &Path) -> Self {
         let remote = Server::everything(peers).start();
         let gateway = Served::start(data, &[], &everything(peers));
         let bridge = Served::wrap(data, &["--"], &python_server(peers));
-        let over_http = |served: &Served| Place::Http(format!("http://{}/mcp", served.address));
+        let over_http = |served: &Served| Endpoint::Http(format!("http://{}/mcp", served.address));
         let all = vec![
-            Door {
+            Route {
                 name: "wrapped",
-                place: started(data, &["wrap", "--name", "wrapped"], &everything(peers)),
+                endpoint: started(data, &["wrap", "--name", "wrapped"], &everything(peers)),
             },
-            Door { name: "remote", place: started(data, &["wrap", "--url", &remote.url], &[]) },
-            Door { name: "served", place: started(data, &["serve"], &python_server(peers)) },
-            Door { name: "gateway", place: over_http(&gateway) },
-            Door { name: "bridge", place: over_http(&bridge) },
+            Route { name: "remote", endpoint: started(data, &["wrap", "--url", &remote.url], &[]) },
+            Route { name: "served", endpoint: started(data, &["serve"], &python_server(peers)) },
+            Route { name: "gateway", endpoint: over_http(&gateway) },
+            Route { name: "bridge", endpoint: over_http(&bridge) },
         ];
         Self { all, _running: (remote, [gateway, bridge]) }
     }
 }
 
-/// A place where the host starts Scrubjay, before a server if there is a command for one.
-fn started(data: &Path, verb: &[&str], server: &[String]) -> Place {
+/// Returns an endpoint: the host starts Scrubjay, before a server if there is a command for one.
+fn started(data: &Path, verb: &[&str], server: &[String]) -> Endpoint {
     let program = env!("CARGO_BIN_EXE_scrubjay").to_owned();
     let mut command = vec![program, "--data".to_owned(), text(data)];
     command.extend(verb.iter().map(ToString::to_string));
@@ -84,21 +84,21 @@ fn started(data: &Path, verb: &[&str], server: &[String]) -> Place {
         command.push("--".to_owned());
     }
     command.extend_from_slice(server);
-    Place::Stdio(command)
+    Endpoint::Stdio(command)
 }
 
 /// What a host printed.
-struct Said {
+struct HostOutput {
     stdout: String,
     stderr: String,
 }
 
 /// Lets a host answer one prompt, and checks that it succeeds.
-fn converse(host: Host, peers: &Path, directory: &Path, doors: &[Door]) -> Said {
+fn converse(host: Host, peers: &Path, directory: &Path, routes: &[Route]) -> HostOutput {
     let home = directory.join("home");
-    std::fs::create_dir(&home).expect("it is ours");
-    let model = Model::start(directory, doors);
-    let host_command = host.command(peers, &home, doors, &model.url);
+    std::fs::create_dir(&home).expect("the test can write in its directory");
+    let model = Model::start(directory, routes);
+    let host_command = host.command(peers, &home, routes, &model.url);
     let mut limited = Command::new("timeout");
     limited.args(["--kill-after=5", CONVERSATION_LIMIT_S]).arg(host_command.get_program());
     limited.args(host_command.get_args()).env_clear().env("PATH", std::env::var_os("PATH").expect("a PATH"));
@@ -106,13 +106,13 @@ fn converse(host: Host, peers: &Path, directory: &Path, doors: &[Door]) -> Said 
     limited.env("NO_PROXY", "127.0.0.1,localhost");
     limited.envs(host_command.get_envs().filter_map(|(name, value)| value.map(|value| (name, value))));
     let output = limited.current_dir(&home).stdin(Stdio::null()).output().expect("timeout is installed");
-    let said = Said {
+    let printed = HostOutput {
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     };
-    let (stdout, stderr, heard) = (&said.stdout, &said.stderr, model.heard());
-    assert!(output.status.success(), "{host:?}: {}\n{stdout}\n{stderr}\n{heard}", output.status);
-    said
+    let (stdout, stderr, requests) = (&printed.stdout, &printed.stderr, model.requests());
+    assert!(output.status.success(), "{host:?}: {}\n{stdout}\n{stderr}\n{requests}", output.status);
+    printed
 }
 
 /// Finds a call by a text in it, and returns the answer that was delivered.
@@ -132,19 +132,19 @@ fn recorded_answer(data: &Path, message: &str) -> String {
     entry["raw"].as_str().expect("a message").to_owned()
 }
 
-/// One conversation of a host with calls through every door, seen from the host and from the tapes.
-fn calls_through_every_door(host: Host) {
+/// One conversation of a host with calls on every route, seen from the host and from the tapes.
+fn calls_through_every_route(host: Host) {
     let peers = peers();
     let scratch = scratch();
     let data = scratch.path().join("data");
-    let doors = Doors::open(&peers, &data);
-    let said = converse(host, &peers, scratch.path(), &doors.all);
-    let messages: Vec<String> = doors.all.iter().map(Door::message).collect();
+    let routes = Routes::open(&peers, &data);
+    let printed = converse(host, &peers, scratch.path(), &routes.all);
+    let messages: Vec<String> = routes.all.iter().map(Route::message).collect();
     for message in &messages {
-        assert!(said.stdout.contains(message), "{message}: {}\n{}", said.stdout, said.stderr);
+        assert!(printed.stdout.contains(message), "{message}: {}\n{}", printed.stdout, printed.stderr);
     }
     // The HTTP servers are ended, so that their tapes are complete.
-    drop(doors);
+    drop(routes);
     for message in &messages {
         let answer = recorded_answer(&data, message);
         assert!(answer.contains(message), "{message}: {answer}");
@@ -153,12 +153,12 @@ fn calls_through_every_door(host: Host) {
 }
 
 /// A host reads the schemas of all our own tools and prints no warning about them.
-fn takes_our_schemas_without_a_warning(host: Host) {
+fn accepts_our_schemas_without_a_warning(host: Host) {
     let peers = peers();
     let scratch = scratch();
-    let place = started(&scratch.path().join("data"), &["serve"], &python_server(&peers));
-    let said = converse(host, &peers, scratch.path(), &[Door { name: "served", place }]);
-    let warnings: Vec<&str> = said.stderr.lines().filter(|line| line.contains("schema")).collect();
+    let endpoint = started(&scratch.path().join("data"), &["serve"], &python_server(&peers));
+    let printed = converse(host, &peers, scratch.path(), &[Route { name: "served", endpoint }]);
+    let warnings: Vec<&str> = printed.stderr.lines().filter(|line| line.contains("schema")).collect();
     assert!(
         warnings.is_empty(),
         "{} warnings, first {:#?}",
@@ -170,35 +170,35 @@ fn takes_our_schemas_without_a_warning(host: Host) {
 #[test]
 #[ignore = "needs peers"]
 fn claude_code_calls_through_wrap_and_serve() {
-    calls_through_every_door(Host::ClaudeCode);
+    calls_through_every_route(Host::ClaudeCode);
 }
 
 #[test]
 #[ignore = "needs peers"]
 fn codex_calls_through_wrap_and_serve() {
-    calls_through_every_door(Host::Codex);
+    calls_through_every_route(Host::Codex);
 }
 
 #[test]
 #[ignore = "needs peers"]
 fn gemini_cli_calls_through_wrap_and_serve() {
-    calls_through_every_door(Host::GeminiCli);
+    calls_through_every_route(Host::GeminiCli);
 }
 
 #[test]
 #[ignore = "needs peers"]
 fn opencode_calls_through_wrap_and_serve() {
-    calls_through_every_door(Host::Opencode);
+    calls_through_every_route(Host::Opencode);
 }
 
 #[test]
 #[ignore = "needs peers"]
-fn gemini_cli_takes_our_schemas_without_a_warning() {
-    takes_our_schemas_without_a_warning(Host::GeminiCli);
+fn gemini_cli_accepts_our_schemas_without_a_warning() {
+    accepts_our_schemas_without_a_warning(Host::GeminiCli);
 }
 
 #[test]
 #[ignore = "needs peers"]
-fn opencode_takes_our_schemas_without_a_warning() {
-    takes_our_schemas_without_a_warning(Host::Opencode);
+fn opencode_accepts_our_schemas_without_a_warning() {
+    accepts_our_schemas_without_a_warning(Host::Opencode);
 }

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 use serde_json::Value;
 
-use super::rig::PATIENCE;
+use super::rig::DEADLINE;
 
 /// The receive buffer of a client that may pause.
 const RECEIVE_BYTES: usize = 64 * 1024;
@@ -108,7 +108,7 @@ impl Target {
     /// Connects, and stays connected.
     pub(super) fn connect(&self) -> Connection {
         let stream = TcpStream::connect(&self.address).expect("the gateway listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        stream.set_read_timeout(Some(DEADLINE)).expect("a timeout can be set");
         Connection { target: self.clone().with("Connection", "keep-alive"), stream: BufReader::new(stream) }
     }
 
@@ -116,9 +116,9 @@ impl Target {
     pub(super) fn begin(&self, method: &str, body: &str) -> TcpStream {
         let mut stream = TcpStream::connect(&self.address).expect("the gateway listens");
         // A size of our own: the system would let the buffer grow, on some machines to tens of megabytes, and a client
-        // that does not read would hold up nobody.
+        // that does not read would not block the sender.
         set_socket_recv_buffer_size(&stream, RECEIVE_BYTES).expect("a socket has a buffer");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        stream.set_read_timeout(Some(DEADLINE)).expect("a timeout can be set");
         self.write(&mut stream, method, body.as_bytes());
         stream
     }
@@ -136,7 +136,7 @@ impl Target {
     /// Posts bytes that need not be text.
     pub(super) fn post_bytes(&self, body: &[u8]) -> Reply {
         let mut stream = TcpStream::connect(&self.address).expect("the gateway listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        stream.set_read_timeout(Some(DEADLINE)).expect("a timeout can be set");
         self.write(&mut stream, "POST", body);
         Self::reply(BufReader::new(stream))
     }
@@ -187,7 +187,7 @@ impl Reply {
     }
 
     /// Reads the answer in its original spelling: the only message, or, if it was slow, the last one of a stream.
-    pub(super) fn said(self) -> String {
+    pub(super) fn raw_answer(self) -> String {
         let is_stream = self.is_stream();
         let body = self.text();
         if !is_stream {

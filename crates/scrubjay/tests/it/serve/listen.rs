@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::http::Target;
 use super::rig::{
-    Served, entries, initialize, modern, open_session, post_modern, repository, scratch, text, until,
+    Served, answer_text, entries, initialize, modern, open_session, post_modern, repository, scratch, text,
+    until,
 };
 
 /// A server with unusual JSON spelling, which no library writes; its input goes to `server.log`.
@@ -28,10 +29,6 @@ fn call(target: &Target, id: u64, tool: &str) -> Value {
     target.post(&request(id, "tools/call", &json!({ "name": tool }))).json()
 }
 
-pub(super) fn said(answer: &Value) -> &str {
-    answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text: {answer}"))
-}
-
 pub(super) const LIST: &str = r#"{ "tools" : [{"name":"pid","inputSchema":{"type":"object"}, "x-odd" : 1.0}], "_meta":{"odd":1e400}, "nextCursor":"page two", "ttlMs":  7, "resultType":"complete","cacheScope":"public"}"#;
 pub(super) const GREETING: &str = r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{"listChanged":true},"experimental":{"odd":{"n":1.50}}},"serverInfo":{"name":"odd","version":"0.0","odd":true},"instructions":"be odd"}"#;
 pub(super) const DISCOVERED: &str = r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{"listChanged":true},"experimental":{"odd":{"n":1.50}}},"ttlMs":5,"cacheScope":"public","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"odd","version":"0"}}}"#;
@@ -46,31 +43,37 @@ pub(super) fn error(id: u64, what: &str) -> String {
 }
 
 /// What hosts of both eras receive, byte for byte.
-fn hears_the_server(target: &Target) {
-    assert_eq!(target.post(&initialize(1).to_string()).said(), result(1, GREETING));
+fn check_messages(target: &Target) {
+    assert_eq!(target.post(&initialize(1).to_string()).raw_answer(), result(1, GREETING));
     let legacy = open_session(target);
     // With its cursor, because nothing is aggregated here.
-    let list = legacy.post(&request(2, "tools/list", &json!({ "cursor": "x" }))).said();
+    let list = legacy.post(&request(2, "tools/list", &json!({ "cursor": "x" }))).raw_answer();
     assert_eq!(list, result(2, LIST));
     assert_eq!(
-        legacy.post(&request(3, "tools/call", &json!({ "name": "nobody" }))).said(),
+        legacy.post(&request(3, "tools/call", &json!({ "name": "nobody" }))).raw_answer(),
         error(3, "nobody")
     );
     for method in ["ping", "odd/method", "logging/setLevel", "resources/subscribe", "prompts/list"] {
-        assert_eq!(legacy.post(&request(4, method, &json!({}))).said(), error(4, method));
+        assert_eq!(legacy.post(&request(4, method, &json!({}))).raw_answer(), error(4, method));
     }
-    assert_eq!(post_modern(target, &modern(5, "server/discover", &json!({}))).said(), result(5, DISCOVERED));
-    assert_eq!(post_modern(target, &modern(6, "tools/list", &json!({}))).said(), result(6, LIST));
+    assert_eq!(
+        post_modern(target, &modern(5, "server/discover", &json!({}))).raw_answer(),
+        result(5, DISCOVERED)
+    );
+    assert_eq!(post_modern(target, &modern(6, "tools/list", &json!({}))).raw_answer(), result(6, LIST));
     let unknown = modern(7, "tools/call", &json!({ "name": "nobody" }));
-    assert_eq!(post_modern(target, &unknown).said(), error(7, "nobody"));
-    assert_eq!(post_modern(target, &modern(8, "odd/method", &json!({}))).said(), error(8, "odd/method"));
+    assert_eq!(post_modern(target, &unknown).raw_answer(), error(7, "nobody"));
+    assert_eq!(
+        post_modern(target, &modern(8, "odd/method", &json!({}))).raw_answer(),
+        error(8, "odd/method")
+    );
 }
 
 #[test]
-fn hosts_hear_what_the_server_said() {
+fn hosts_get_the_messages_of_a_program_unchanged() {
     let directory = scratch();
     let served = Served::wrap(directory.path(), &[], &odd_server(directory.path()));
-    hears_the_server(&served.target());
+    check_messages(&served.target());
     let log = log(directory.path());
     // The server got the host's own greeting, not one from Scrubjay.
     assert!(log.contains(r#""clientInfo":{"name":"test","version":"1"}"#), "{log}");
@@ -78,15 +81,19 @@ fn hosts_hear_what_the_server_said() {
 }
 
 #[test]
-fn a_server_elsewhere_is_heard_too() {
+fn hosts_get_the_messages_of_a_remote_server_unchanged() {
     let directory = scratch();
     // A server on HTTP: the same server, behind another `wrap --listen`.
     let behind = Served::wrap(&directory.path().join("behind"), &[], &odd_server(directory.path()));
     let url = format!("http://{}/mcp", behind.address);
     let served = Served::wrap(&directory.path().join("front"), &["--url", &url], &[]);
-    hears_the_server(&served.target());
+    check_messages(&served.target());
     let (one, two) = (open_session(&served.target()), open_session(&served.target()));
-    assert_ne!(said(&call(&one, 2, "pid")), said(&call(&two, 2, "pid")), "sessions are passed on");
+    assert_ne!(
+        answer_text(&call(&one, 2, "pid")),
+        answer_text(&call(&two, 2, "pid")),
+        "sessions are passed on"
+    );
 }
 
 #[test]
@@ -96,25 +103,25 @@ fn each_session_has_a_server_and_modern_requests_share_one() {
     let target = served.target();
     let (one, two) = (open_session(&target), open_session(&target));
     let (first, second) = (call(&one, 2, "pid"), call(&two, 2, "pid"));
-    assert_ne!(said(&first), said(&second));
-    assert_eq!(said(&first), said(&call(&one, 3, "pid")));
+    assert_ne!(answer_text(&first), answer_text(&second));
+    assert_eq!(answer_text(&first), answer_text(&call(&one, 3, "pid")));
     let modern_pid = |name: &str| {
         let mut asked = modern(2, "tools/call", &json!({ "name": "pid" }));
         asked["params"]["_meta"]["io.modelcontextprotocol/clientInfo"]["name"] = json!(name);
-        said(&post_modern(&target, &asked).json()).to_owned()
+        answer_text(&post_modern(&target, &asked).json()).to_owned()
     };
     assert_eq!(modern_pid("a"), modern_pid("b"));
-    assert!(![said(&first), said(&second)].contains(&modern_pid("a").as_str()));
+    assert!(![answer_text(&first), answer_text(&second)].contains(&modern_pid("a").as_str()));
 
     // If a session ends, its server ends, and the other way round.
     let gone = |pid: &str| !Path::new("/proc").join(pid).exists();
     assert_eq!(one.delete().status, 200);
-    until("its server is gone", || gone(said(&first)));
+    until("its server is gone", || gone(answer_text(&first)));
     let died = call(&two, 4, "die");
     assert!(died["error"]["message"].as_str().is_some_and(|m| m.contains("exit status: 7")), "{died}");
     until("its session is over", || two.post(&request(5, "ping", &json!({}))).status == 404);
     let again = open_session(&target);
-    assert!(!gone(said(&call(&again, 2, "pid"))));
+    assert!(!gone(answer_text(&call(&again, 2, "pid"))));
     drop(served);
     until("no server is left", || {
         let log = log(directory.path());
@@ -123,7 +130,7 @@ fn each_session_has_a_server_and_modern_requests_share_one() {
 }
 
 #[test]
-fn questions_progress_and_announcements_reach_their_host() {
+fn questions_progress_and_notifications_reach_their_host() {
     let directory = scratch();
     let served = Served::wrap(directory.path(), &[], &odd_server(directory.path()));
     let host = open_session(&served.target());
@@ -137,34 +144,34 @@ fn questions_progress_and_announcements_reach_their_host() {
     let given = json!({ "jsonrpc": "2.0", "id": question["id"], "result": roots });
     assert_eq!(host.post(&given.to_string()).status, 202);
     let answer = asking.event().expect("an answer").message;
-    assert_eq!(serde_json::from_str::<Value>(said(&answer)).expect("JSON"), roots);
+    assert_eq!(serde_json::from_str::<Value>(answer_text(&answer)).expect("JSON"), roots);
 
     let params = json!({ "name": "count", "_meta": { "progressToken": "mine" } });
     let messages = host.post(&request(3, "tools/call", &params)).messages();
     assert_eq!(messages[0]["params"], json!({ "progressToken": "mine", "progress": 1 }));
-    assert_eq!(said(&messages[1]), "counted");
+    assert_eq!(answer_text(&messages[1]), "counted");
 
     for target in [&host, &other] {
-        let told = json!({ "jsonrpc": "2.0", "method": "notifications/odd" });
-        assert_eq!(target.post(&told.to_string()).status, 202);
+        let notification = json!({ "jsonrpc": "2.0", "method": "notifications/odd" });
+        assert_eq!(target.post(&notification.to_string()).status, 202);
     }
     for stream in [&mut standing, &mut elsewhere] {
-        let heard = stream.event().expect("an announcement").message;
-        assert_eq!(heard["method"], "notifications/tools/list_changed");
-        assert_eq!(heard["params"], json!({ "_meta": { "odd": 1 } }));
+        let received = stream.event().expect("an announcement").message;
+        assert_eq!(received["method"], "notifications/tools/list_changed");
+        assert_eq!(received["params"], json!({ "_meta": { "odd": 1 } }));
     }
 
     let filter = json!({ "notifications": { "toolsListChanged": true } });
     let mut listening = post_modern(&served.target(), &modern(77, "subscriptions/listen", &filter));
     for method in ["notifications/subscriptions/acknowledged", "notifications/tools/list_changed"] {
-        let heard = listening.event().expect("a notification").message;
-        assert_eq!(heard["method"], method);
-        assert_eq!(heard["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], 77, "{heard}");
+        let received = listening.event().expect("a notification").message;
+        assert_eq!(received["method"], method);
+        assert_eq!(received["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], 77, "{received}");
     }
 }
 
 #[test]
-fn leaving_and_calling_off_reach_the_server() {
+fn disconnecting_and_cancelling_reach_the_server() {
     let directory = scratch();
     let served = Served::wrap(directory.path(), &[], &odd_server(directory.path()));
     let waits = |count: usize| log(directory.path()).matches(r#""name":"wait""#).count() == count;
@@ -173,9 +180,10 @@ fn leaving_and_calling_off_reach_the_server() {
     let host = open_session(&served.target());
     let waiting = host.begin("POST", &request(2, "tools/call", &json!({ "name": "wait" })));
     until("the server has it", || waits(1));
-    let told = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 2 } });
-    assert_eq!(host.post(&told.to_string()).status, 202);
-    until("the server is told", || cancelled(1));
+    let notification =
+        json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 2 } });
+    assert_eq!(host.post(&notification.to_string()).status, 202);
+    until("the server gets the cancellation", || cancelled(1));
     drop(waiting);
 
     let asked = modern(2, "tools/call", &json!({ "name": "wait" }));
@@ -183,31 +191,31 @@ fn leaving_and_calling_off_reach_the_server() {
     let waiting = target.with("Mcp-Name", "wait").begin("POST", &asked.to_string());
     until("the server has it", || waits(2));
     drop(waiting);
-    until("the server is told", || cancelled(2));
+    until("the server gets the cancellation", || cancelled(2));
 }
 
 #[test]
-fn versions_are_for_the_server_to_judge_and_headers_for_us() {
+fn the_server_checks_versions_and_scrubjay_checks_headers() {
     let directory = scratch();
     let served = Served::wrap(directory.path(), &[], &odd_server(directory.path()));
     let target = served.target();
     let odd = open_session(&target).with("MCP-Protocol-Version", "1999-01-01");
-    assert_eq!(odd.post(&request(2, "tools/list", &json!({}))).said(), result(2, LIST));
+    assert_eq!(odd.post(&request(2, "tools/list", &json!({}))).raw_answer(), result(2, LIST));
     let call = modern(3, "tools/call", &json!({ "name": "nobody" }));
-    let said = |version: &str| {
+    let with_version = |version: &str| {
         let target = target.clone().with("MCP-Protocol-Version", version);
         target.with("Mcp-Method", "tools/call").with("Mcp-Name", "nobody")
     };
-    assert_eq!(said("2026-07-28").post(&call.to_string()).text(), error(3, "nobody"));
+    assert_eq!(with_version("2026-07-28").post(&call.to_string()).text(), error(3, "nobody"));
     // A program sees no headers, so Scrubjay must check that they agree with the body.
     for (name, value) in [("Mcp-Name", "other"), ("Mcp-Method", "other"), ("Mcp-Param-X", "=?base64?!?=")] {
-        let refused = said("2026-07-28").with(name, value).post(&call.to_string());
+        let refused = with_version("2026-07-28").with(name, value).post(&call.to_string());
         assert_eq!((refused.status, &refused.json()["error"]["code"]), (400, &json!(-32020)), "{name}");
     }
     // The server may know a protocol version that Scrubjay does not.
     let mut unknown = call.clone();
     unknown["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("2099-01-01");
-    assert_eq!(said("2099-01-01").post(&unknown.to_string()).text(), error(3, "nobody"));
+    assert_eq!(with_version("2099-01-01").post(&unknown.to_string()).text(), error(3, "nobody"));
 }
 
 #[test]
@@ -218,7 +226,7 @@ fn messages_that_are_too_long_are_refused() {
     let host = open_session(&served.target());
     let long = request(2, "tools/call", &json!({ "name": "x".repeat(5000) }));
     assert_eq!(host.post(&long).status, 413);
-    assert!(!said(&call(&host, 3, "pid")).is_empty());
+    assert!(!answer_text(&call(&host, 3, "pid")).is_empty());
     drop(served);
     let entries = entries(directory.path(), "odd");
     assert!(entries.iter().any(|e| e["method"] == "initialize"), "{entries:?}");
@@ -228,7 +236,7 @@ fn messages_that_are_too_long_are_refused() {
 }
 
 #[test]
-fn hosts_are_served_though_nothing_can_be_recorded_where_that_is_wanted() {
+fn hosts_are_served_without_recording_only_if_configured() {
     for (options, is_served) in [(&["--on-record-failure", "forward"][..], true), (&[][..], false)] {
         let directory = scratch();
         // Tapes cannot be made because a file has the name of their directory.

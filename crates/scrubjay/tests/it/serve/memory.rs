@@ -1,4 +1,4 @@
-//! Attacks on the gateway's memory and connections: its peak, who else is served meanwhile, and what is on tape.
+//! Attacks on the gateway's memory and connections: the peak, the calls of other clients meanwhile, and the notes on tape.
 //!
 //! The attacks are in `tests/bombs`, which also runs them at full size; here the configuration lowers the limits,
 //! and the attacks are smaller accordingly.
@@ -13,112 +13,111 @@ fn survives(bomb: &str) {
         .args(["-B", &text(&script), env!("CARGO_BIN_EXE_scrubjay"), "--small", bomb])
         .output()
         .expect("python3 starts");
-    let (said, complained) =
-        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && said.contains("peak"), "{said}\n{complained}");
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && stdout.contains("peak"), "{stdout}\n{stderr}");
 }
 
 #[test]
-fn clients_that_do_not_read_while_a_backend_says_much_to_all() {
+fn memory_is_bounded_with_paused_readers_of_many_notifications() {
     survives("paused_readers");
 }
 
 #[test]
-fn clients_that_say_megabytes_of_themselves() {
+fn memory_is_bounded_with_megabytes_of_client_info() {
     survives("client_facts");
 }
 
 #[test]
-fn log_levels_and_subscriptions_with_huge_names() {
+fn memory_is_bounded_with_huge_log_levels_and_subscriptions() {
     survives("names");
 }
 
 #[test]
-fn bodies_that_are_sent_by_half() {
+fn memory_is_bounded_with_incomplete_bodies() {
     survives("half_bodies");
 }
 
 #[test]
-fn a_backend_that_does_not_read() {
+fn memory_is_bounded_with_a_backend_that_does_not_read() {
     survives("deaf_backend");
 }
 
 #[test]
-fn backends_that_flood_clients_which_do_not_read() {
+fn memory_is_bounded_with_backends_that_flood_paused_clients() {
     survives("backend_flood");
 }
 
 #[test]
-fn large_answers_that_nobody_reads() {
+fn memory_is_bounded_with_large_unread_answers() {
     survives("large_answers");
 }
 
 #[test]
-fn ids_and_methods_of_megabytes() {
+fn memory_is_bounded_with_ids_and_methods_of_megabytes() {
     survives("long_ids");
 }
 
 #[test]
-fn clients_that_listen_for_more_resources_than_there_are() {
+fn memory_is_bounded_with_many_resource_subscriptions() {
     survives("many_subscriptions");
 }
 
 #[test]
-fn headers_of_calls_under_way() {
+fn memory_is_bounded_with_large_headers_of_open_calls() {
     survives("heads_of_calls");
 }
 
 #[test]
-fn parked_calls_with_much_to_keep() {
+fn memory_is_bounded_with_large_parked_calls() {
     survives("parked_calls");
 }
 
 #[test]
-fn batches_deep_and_wide() {
+fn memory_is_bounded_with_deep_and_wide_batches() {
     survives("batches");
 }
 
 #[test]
-fn headers_that_dribble() {
+fn memory_is_bounded_with_headers_that_arrive_slowly() {
     survives("headers_flood");
 }
 
 #[test]
-fn more_connections_than_places() {
+fn connections_beyond_the_limit_are_refused() {
     survives("connections");
 }
 
 #[test]
-fn clients_of_wrap_listen_that_come_and_go() {
+fn memory_is_bounded_with_short_lived_clients_of_wrap_listen() {
     survives("wrapped_clients");
 }
 
 #[test]
-fn lists_of_tools_that_are_another_for_every_client() {
+fn memory_is_bounded_with_different_tools_for_every_client() {
     survives("much_of_tools");
 }
 
 #[test]
-fn long_lists_that_all_ask_for_at_once() {
+fn memory_is_bounded_with_simultaneous_requests_for_long_lists() {
     survives("lists_at_once");
 }
 
 #[test]
-fn lists_of_resources_that_are_another_for_every_client() {
+fn memory_is_bounded_with_different_resources_for_every_client() {
     survives("much_of_resources");
 }
 
 #[test]
-fn thousands_of_names_that_are_others_for_every_client() {
+fn memory_is_bounded_with_thousands_of_different_names_for_every_client() {
     survives("much_of_names");
 }
 
 #[test]
-fn instructions_of_megabytes() {
+fn memory_is_bounded_with_instructions_of_megabytes() {
     survives("much_of_instructions");
 }
 
 #[test]
-fn capabilities_of_megabytes() {
+fn memory_is_bounded_with_capabilities_of_megabytes() {
     survives("much_of_capabilities");
 }

@@ -28,10 +28,10 @@ fn options_that_would_change_a_gateway_are_refused_by_name() {
     assert_eq!(error["code"], -32602);
     let names = "logLevel, backends, OPENAI_API_KEY, DEBUG_PORT";
     assert_eq!(error["message"], format!("params.initializationOptions are refused: {names}"));
-    let told = error["data"]["problems"].as_array().unwrap();
+    let problems = error["data"]["problems"].as_array().unwrap();
     assert!(
-        told.iter().all(|p| p["message"].as_str().unwrap().contains("configure the gateway with")),
-        "{told:?}"
+        problems.iter().all(|p| p["message"].as_str().unwrap().contains("configure the gateway with")),
+        "{problems:?}"
     );
     assert!(!error.to_string().contains("sk-0123456789"));
     assert!(!marker.exists());
@@ -48,7 +48,7 @@ fn options_that_would_change_a_gateway_are_refused_by_name() {
 }
 
 #[test]
-fn wrap_passes_them_on() {
+fn wrap_passes_the_options_on() {
     let scratch = scratch();
     let server = vec![env!("CARGO_BIN_EXE_scrubjay").to_owned(), "sample-server".to_owned()];
     let mut command = vec!["--".to_owned()];
@@ -56,7 +56,7 @@ fn wrap_passes_them_on() {
     let wrapped = Served::wrap(&scratch.path().join("data"), &[], &command);
     let options = json!({ "backends": [{ "id": "theirs" }], "logLevel": "trace" });
     assert!(wrapped.target().post(&opening(&options)).json()["result"].is_object());
-    let heard = std::fs::read_to_string(scratch.path().join("backend.in")).unwrap();
-    let heard: Value = serde_json::from_str(heard.lines().next().unwrap()).unwrap();
-    assert_eq!(heard["params"]["initializationOptions"], options);
+    let received = std::fs::read_to_string(scratch.path().join("backend.in")).unwrap();
+    let received: Value = serde_json::from_str(received.lines().next().unwrap()).unwrap();
+    assert_eq!(received["params"]["initializationOptions"], options);
 }

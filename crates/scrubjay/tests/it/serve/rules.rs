@@ -30,7 +30,7 @@ fn start(directory: &Path, rules: &Value, backends: &Value) -> Piped {
     command.args(["serve", "--toolsets", "none", "--log-level", "warn"]);
     let mut piped = Piped::started(command);
     piped.ask(&initialize(1));
-    piped.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    piped.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
     piped
 }
 
@@ -45,7 +45,7 @@ fn message(entry: &Value) -> Value {
 }
 
 #[test]
-fn each_action_does_what_it_says() {
+fn each_action_takes_effect_and_is_recorded() {
     let scratch = scratch();
     let rules = json!([
         { "name": "no-fail", "match": { "tools": ["fail"], "backends": ["one"] }, "action": "block", "code": -32050, "message": "no" },
@@ -61,7 +61,7 @@ fn each_action_does_what_it_says() {
     let blocked = call(&mut piped, 10, "one__fail", &json!({}));
     assert_eq!(blocked["error"], json!({ "code": -32050, "message": "no", "data": { "rule": "no-fail" } }));
     let other = call(&mut piped, 11, "two__fail", &json!({}));
-    assert_eq!(other["result"]["isError"], true, "another backend is another matter: {other}");
+    assert_eq!(other["result"]["isError"], true, "the rule is about one backend: {other}");
     assert_eq!(answer_text(&call(&mut piped, 12, "one__slow", &json!({ "ms": 60_000 }))), "canned");
     let changed = call(&mut piped, 13, "one__echo", &json!({ "text": "a foo" }));
     assert_eq!((answer_text(&changed), &changed["result"]["content"][0]["extra"]), ("a bar", &json!(1)));
@@ -116,7 +116,7 @@ fn each_action_does_what_it_says() {
 }
 
 #[test]
-fn a_backend_that_a_client_brings_is_ruled_too() {
+fn rules_apply_to_a_backend_of_the_client() {
     let scratch = scratch();
     let rules =
         json!([{ "name": "no", "match": { "backends": ["mine"], "tools": ["echo"] }, "action": "block" }]);
@@ -148,7 +148,7 @@ for line in sys.stdin:
 "#;
 
 #[test]
-fn an_answer_that_waits_outlives_the_one_who_gave_it() {
+fn a_delayed_answer_is_delivered_after_its_backend_exits() {
     let scratch = scratch();
     let rules = json!([{ "name": "wait", "match": { "direction": "server_to_client", "tools": ["last"] },
         "action": "delay", "delay": "2s" }]);
@@ -163,24 +163,24 @@ import json, sys
 def say(**members):
     print(json.dumps({"jsonrpc": "2.0", **members}), flush=True)
 for line in sys.stdin:
-    heard = json.loads(line)
-    if heard.get("id") == "q":
-        say(id=call, result={"content": [{"type": "text", "text": json.dumps(heard.get("result", heard.get("error")))}]})
-    elif heard.get("method") == "tools/call":
-        call = heard["id"]
+    received = json.loads(line)
+    if received.get("id") == "q":
+        say(id=call, result={"content": [{"type": "text", "text": json.dumps(received.get("result", received.get("error")))}]})
+    elif received.get("method") == "tools/call":
+        call = received["id"]
         say(method="notifications/message", params={"level": "error", "data": "gossip"})
         say(id="q", method="sampling/createMessage", params={"messages": [], "maxTokens": 1})
-    elif "id" in heard:
+    elif "id" in received:
         known = {
             "initialize": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}, "logging": {}}, "serverInfo": {"name": "a", "version": "1"}},
             "tools/list": {"tools": [{"name": "ask", "inputSchema": {"type": "object"}}]},
         }
-        result = known.get(heard["method"])
-        say(id=heard["id"], **({"result": result} if result else {"error": {"code": -32601, "message": "no"}}))
+        result = known.get(received["method"])
+        say(id=received["id"], **({"result": result} if result else {"error": {"code": -32601, "message": "no"}}))
 "#;
 
 #[test]
-fn what_a_backend_asks_and_tells_is_judged_too() {
+fn rules_apply_to_requests_and_notifications_of_a_backend() {
     let asked = json!({ "direction": "server_to_client", "methods": ["sampling/*"] });
     let answered = json!({ "direction": "client_to_server", "methods": ["sampling/*"] });
     for (rule, expected) in [
@@ -201,15 +201,15 @@ fn what_a_backend_asks_and_tells_is_judged_too() {
         let asker = json!({ "id": "asker", "type": "stdio", "command": "python3", "args": ["-c", ASKER] });
         let mut piped = start(scratch.path(), &json!([rule, hush]), &json!([asker]));
         let params = json!({ "name": "ask", "arguments": {} });
-        piped.say(&json!({ "jsonrpc": "2.0", "id": 10, "method": "tools/call", "params": params }));
-        let mut heard = piped.hear();
-        if heard["method"] == "sampling/createMessage" {
-            piped.say(&json!({ "jsonrpc": "2.0", "id": heard["id"], "result": { "model": "m" } }));
-            heard = piped.hear();
+        piped.send(&json!({ "jsonrpc": "2.0", "id": 10, "method": "tools/call", "params": params }));
+        let mut received = piped.receive();
+        if received["method"] == "sampling/createMessage" {
+            piped.send(&json!({ "jsonrpc": "2.0", "id": received["id"], "result": { "model": "m" } }));
+            received = piped.receive();
         }
-        assert!(answer_text(&heard).contains(expected), "{rule}: {heard}");
-        let (_, heard) = piped.finish();
-        assert!(!heard.concat().contains("gossip"), "{heard:?}");
+        assert!(answer_text(&received).contains(expected), "{rule}: {received}");
+        let (_, received) = piped.finish();
+        assert!(!received.concat().contains("gossip"), "{received:?}");
         let tape = entries(&scratch.path().join("data"), "serve");
         let hushed = tape.iter().find(|e| e["applied_rules"] == json!(["hush"])).expect("it is on tape");
         assert_eq!((&hushed["interception"], &hushed["via"]), (&json!(["blocked"]), &json!("asker")));
@@ -218,7 +218,7 @@ fn what_a_backend_asks_and_tells_is_judged_too() {
 }
 
 #[test]
-fn lists_and_greetings_are_judged_like_calls() {
+fn rules_apply_to_lists() {
     let scratch = scratch();
     let rules = json!([
         { "name": "hide", "match": { "direction": "server_to_client", "methods": ["tools/list"] }, "action": "modify",
@@ -243,7 +243,7 @@ fn lists_and_greetings_are_judged_like_calls() {
 }
 
 #[test]
-fn what_a_rule_hides_does_not_come_back_from_an_earlier_run() {
+fn a_hidden_list_is_not_taken_from_an_earlier_run() {
     let scratch = scratch();
     // A server that answers the first time, and then hangs.
     let (flag, server) = (scratch.path().join("seen"), env!("CARGO_BIN_EXE_scrubjay"));
@@ -257,7 +257,7 @@ fn what_a_rule_hides_does_not_come_back_from_an_earlier_run() {
         piped.finish();
         listed.contains("\"fail\"")
     };
-    assert!(lists_fail(&json!([])), "it is there");
+    assert!(lists_fail(&json!([])), "the tool is listed");
     assert!(lists_fail(&json!([])), "its last list is used");
     assert!(!lists_fail(
         &json!([{ "name": "hide", "match": { "methods": ["tools/*"] }, "action": "block" }])
@@ -265,7 +265,7 @@ fn what_a_rule_hides_does_not_come_back_from_an_earlier_run() {
 }
 
 #[test]
-fn one_server_behind_http_is_ruled_too() {
+fn rules_apply_to_wrap_listen() {
     let scratch = scratch();
     let rules = json!([
         { "name": "no-pid", "match": { "tools": ["pid"], "backends": ["odd"] }, "action": "block" },
@@ -280,16 +280,16 @@ fn one_server_behind_http_is_ruled_too() {
     let answer = post_modern(&served.target(), &modern(3, "tools/call", &json!({ "name": "pid" }))).json();
     assert_eq!(answer["error"]["data"]["rule"], "no-pid", "{answer}");
     for method in ["notifications/quiet", "notifications/loud"] {
-        let told = json!({ "jsonrpc": "2.0", "method": method });
-        assert_eq!(legacy.post(&told.to_string()).status, 202);
+        let notification = json!({ "jsonrpc": "2.0", "method": method });
+        assert_eq!(legacy.post(&notification.to_string()).status, 202);
     }
-    until("the server hears", || super::listen::log(scratch.path()).contains("notifications/loud"));
+    until("the server receives it", || super::listen::log(scratch.path()).contains("notifications/loud"));
     let log = super::listen::log(scratch.path());
     assert!(!log.contains("notifications/quiet") && !log.contains("\"pid\""), "{log}");
 }
 
 #[test]
-fn a_server_elsewhere_is_ruled_too() {
+fn rules_apply_to_wrap_url() {
     let scratch = scratch();
     let rules = json!([{ "name": "no", "match": { "methods": ["odd/*"] }, "action": "block" }]);
     let config = config(scratch.path(), &rules, &json!([]));

@@ -17,7 +17,7 @@ fn ids(entries: &[Value], on_backend: bool) -> Vec<&str> {
 }
 
 #[test]
-fn a_host_that_wrap_listens_for_is_recorded_as_asked_for() {
+fn selection_applies_to_wrap_listen() {
     let directory = scratch();
     let config = directory.path().join("c.yaml");
     std::fs::write(&config, FOCUSED).unwrap();
@@ -42,7 +42,7 @@ fn a_host_that_wrap_listens_for_is_recorded_as_asked_for() {
 }
 
 #[test]
-fn a_server_that_is_reached_over_http_is_recorded_as_asked_for() {
+fn selection_applies_to_wrap_url() {
     let directory = scratch();
     let far = Served::wrap(&directory.path().join("far"), &[], &odd_server(directory.path()));
     let config = directory.path().join("c.yaml");

@@ -44,7 +44,7 @@ fn held(worker: i32) -> GatewayResources {
 }
 
 /// Opens sessions that each call their own server; half of them end their session, the others only disconnect.
-fn come_and_go(target: &Target) {
+fn open_and_leave(target: &Target) {
     let sessions: Vec<Target> = (0..AT_ONCE).map(|_| open_session(target)).collect();
     std::thread::scope(|scope| {
         for (number, session) in sessions.iter().enumerate() {
@@ -60,7 +60,7 @@ fn come_and_go(target: &Target) {
 }
 
 #[test]
-fn a_thousand_sessions_leave_nothing_behind() {
+fn a_thousand_sessions_leave_no_process_descriptor_or_memory() {
     let scratch = scratch();
     let server = [env!("CARGO_BIN_EXE_scrubjay"), "sample-server"];
     let config = json!({
@@ -72,13 +72,13 @@ fn a_thousand_sessions_leave_nothing_behind() {
     let target = served.target();
     let first = {
         for _ in 0..SESSIONS / AT_ONCE / 4 {
-            come_and_go(&target);
+            open_and_leave(&target);
         }
         until("the first are over", || held(worker).servers == 0);
         held(worker)
     };
     for _ in SESSIONS / AT_ONCE / 4..SESSIONS / AT_ONCE {
-        come_and_go(&target);
+        open_and_leave(&target);
     }
     until("no server is left", || held(worker).servers == 0);
     until("no descriptor is left", || held(worker).descriptors <= first.descriptors);

@@ -31,7 +31,7 @@ fn methods(data: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn shutdown_ends_the_backends_and_exit_the_process() {
+fn shutdown_ends_the_backends_and_exit_ends_the_process() {
     let scratch = scratch();
     let data = scratch.path().join("data");
     let mut piped = Piped::start(&data, &sample(scratch.path()));
@@ -47,10 +47,10 @@ fn shutdown_ends_the_backends_and_exit_the_process() {
         let answer = piped.ask(&late).pop().unwrap();
         assert_eq!(answer["error"]["code"], -32600, "{answer}");
     }
-    piped.say(&exit());
+    piped.send(&exit());
     assert_eq!(piped.exit_code(), Some(0));
-    let said = methods(&data);
-    assert!(said.contains(&json!("shutdown")) && said.contains(&json!("exit")), "{said:?}");
+    let recorded = methods(&data);
+    assert!(recorded.contains(&json!("shutdown")) && recorded.contains(&json!("exit")), "{recorded:?}");
     scrubjay(&data, &["tape", "verify"]);
     assert!(!scrubjay(&data, &["--json", "tape", "ls", "--all"]).contains("\"live\""));
 }
@@ -63,7 +63,7 @@ fn exit_without_shutdown_is_a_failure() {
     piped.ask(&initialize(1));
     let answer = piped.ask(&request(2, "exit")).pop().unwrap();
     assert_eq!(answer["error"]["code"], -32600, "exit has no id: {answer}");
-    piped.say(&exit());
+    piped.send(&exit());
     assert_eq!(piped.exit_code(), Some(1));
     scrubjay(&data, &["tape", "verify"]);
 }
@@ -83,9 +83,9 @@ fn a_client_on_http_cannot_stop_a_shared_gateway() {
         assert_eq!(answer_text(&client.post(&echo(3).to_string()).json()), "still here");
     }
     // Neither reached the backend.
-    let heard = std::fs::read_to_string(scratch.path().join("backend.in")).unwrap();
+    let received = std::fs::read_to_string(scratch.path().join("backend.in")).unwrap();
     assert!(
-        heard.contains("tools/call") && !heard.contains("shutdown") && !heard.contains("exit"),
-        "{heard}"
+        received.contains("tools/call") && !received.contains("shutdown") && !received.contains("exit"),
+        "{received}"
     );
 }

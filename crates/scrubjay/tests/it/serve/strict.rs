@@ -23,12 +23,12 @@ fn reasons(entries: &[Value]) -> Vec<String> {
 }
 
 #[test]
-fn a_body_that_readers_differ_on_reaches_no_server() {
+fn an_ambiguous_body_reaches_no_server() {
     let directory = scratch();
     let rules = json!({ "recorder": { "rules": [
         { "name": "no-rm", "match": { "tools": ["rm"] }, "action": "block" } ] } });
     let config = directory.path().join("config.json");
-    std::fs::write(&config, rules.to_string()).expect("it is ours");
+    std::fs::write(&config, rules.to_string()).expect("the test can write in its directory");
     let upstream = Upstream::start(|_| answer("", r#"{"jsonrpc":"2.0","id":2,"result":{}}"#));
     let data = directory.path().join("data");
     let served = Served::wrap_configured(&config, &data, &["--url", &upstream.url]);
@@ -46,8 +46,8 @@ fn a_body_that_readers_differ_on_reaches_no_server() {
         let reply = served.target().post(&body);
         assert_eq!((reply.status, &reply.json()["error"]["data"]["rule"]), (status, &json!(why)), "{body}");
     }
-    let liar = served.target().with("Mcp-Method", "tools/call").with("Mcp-Name", "rm").post(&call);
-    assert_eq!(liar.status, 400, "the header says other than the body");
+    let mismatch = served.target().with("Mcp-Method", "tools/call").with("Mcp-Name", "rm").post(&call);
+    assert_eq!(mismatch.status, 400, "the header contradicts the body");
     assert!(upstream.asked().is_empty());
     // Line breaks between tokens end no message over HTTP, but they are still removed.
     let pretty = call.replace("\"arguments\"", "\r\n\t\"arguments\"");
@@ -59,12 +59,12 @@ fn a_body_that_readers_differ_on_reaches_no_server() {
 }
 
 #[test]
-fn an_event_holds_one_message_to_every_reader() {
+fn ambiguous_events_are_not_forwarded() {
     let directory = scratch();
     let rules = json!({ "recorder": { "rules": [
         { "name": "hush", "match": { "methods": ["notifications/secret"] }, "action": "block" } ] } });
     let config = directory.path().join("config.json");
-    std::fs::write(&config, rules.to_string()).expect("it is ours");
+    std::fs::write(&config, rules.to_string()).expect("the test can write in its directory");
     let secret = r#"{"jsonrpc":"2.0","method":"notifications/secret"}"#;
     let stream = format!(
         "id: 1\ndata:\n\n: a\u{b}data: {secret}\n\nevent: other\ndata: {secret}\n\n\
@@ -75,14 +75,17 @@ fn an_event_holds_one_message_to_every_reader() {
     let upstream = Upstream::start(move |_| events(&stream));
     let data = directory.path().join("data");
     let served = Served::wrap_configured(&config, &data, &["--url", &upstream.url]);
-    let heard = served.target().post(&modern(2, "tools/list", &json!({})).to_string()).text();
-    assert!(!heard.contains("secret"), "{heard}");
-    assert!(heard.contains(r#""t":"\u2028data: ""#) && heard.contains(r#""id":2,"result":{}"#), "{heard}");
-    assert!(heard.starts_with("id: 1\ndata: \n\n"), "{heard}");
+    let received = served.target().post(&modern(2, "tools/list", &json!({})).to_string()).text();
+    assert!(!received.contains("secret"), "{received}");
+    assert!(
+        received.contains(r#""t":"\u2028data: ""#) && received.contains(r#""id":2,"result":{}"#),
+        "{received}"
+    );
+    assert!(received.starts_with("id: 1\ndata: \n\n"), "{received}");
 }
 
 #[test]
-fn a_client_of_the_gateway_is_held_to_the_same() {
+fn ambiguous_requests_to_the_gateway_are_refused() {
     let directory = scratch();
     let sample = json!({ "id": "one", "type": "stdio", "command": env!("CARGO_BIN_EXE_scrubjay"), "args": ["sample-server"] });
     let settings = json!({ "backends": [sample], "recorder": { "rules": [
@@ -97,8 +100,12 @@ fn a_client_of_the_gateway_is_held_to_the_same() {
         (call.replace("\"params\"", "\"PARAMS\":{},\"params\""), "strict/spelling"),
         (call.replace("\"echo\"", "\"fail\""), "no"),
     ] {
-        let told = session.post(&body).json();
-        assert_eq!((&told["id"], &told["error"]["data"]["rule"]), (&json!(5), &json!(why)), "{body}: {told}");
+        let answered = session.post(&body).json();
+        assert_eq!(
+            (&answered["id"], &answered["error"]["data"]["rule"]),
+            (&json!(5), &json!(why)),
+            "{body}: {answered}"
+        );
     }
     // A line break within a string is not JSON, and is not repaired.
     let broken = session.post(&call.replace("\"echo\"", "\"ec\nho\""));

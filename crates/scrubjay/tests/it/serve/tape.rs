@@ -33,39 +33,39 @@ fn call(id: u64, tool: &str) -> Value {
 /// Runs a conversation with many calls at once, and requests to the client in between.
 fn converse(piped: &mut Piped) {
     piped.ask(&initialize(1));
-    piped.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    piped.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
     piped.ask(&json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list" }));
     let tools = ["test_simple_text", "test_tool_with_progress", "test_image_content", "no_such_tool"];
     let ids = 10..50;
     for id in ids.clone() {
         let tool = tools[usize::try_from(id).expect("small") % tools.len()];
-        piped.say(&call(id, tool));
+        piped.send(&call(id, tool));
     }
     let mut answered = 0;
     while answered < ids.clone().count() {
-        answered += usize::from(piped.hear().get("method").is_none());
+        answered += usize::from(piped.receive().get("method").is_none());
     }
-    piped.say(&call(60, "test_input_required_result_elicitation"));
-    let question = piped.hear();
+    piped.send(&call(60, "test_input_required_result_elicitation"));
+    let question = piped.receive();
     assert_eq!(question["method"], "elicitation/create");
     let answer = json!({ "action": "accept", "content": { "name": "Jay" } });
-    piped.say(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": answer }));
-    piped.hear_answer(&json!(60));
+    piped.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": answer }));
+    piped.receive_answer(&json!(60));
 }
 
 #[test]
-fn both_legs_are_on_tape_in_order() {
+fn both_legs_are_recorded_in_order() {
     let scratch = scratch();
     let data = scratch.path().join("data");
     let mut piped = Piped::start(&data, &tapped(scratch.path(), fixture(&["--era", "legacy"])));
     converse(&mut piped);
-    let (said, heard) = piped.finish();
+    let (sent, received) = piped.finish();
     let session = entries(&data, "serve");
     // The client's leg, as the client saw it.
     let taped: Vec<String> = on_tape(&session, "client_to_server", false).into_iter().map(raw).collect();
-    assert_eq!(taped, said, "what the client said");
+    assert_eq!(taped, sent, "what the client sent");
     let taped: Vec<String> = on_tape(&session, "server_to_client", false).into_iter().map(raw).collect();
-    assert_eq!(taped, heard, "what the client heard");
+    assert_eq!(taped, received, "what the client received");
     // The backend's leg, its greeting included: the connection is this client's.
     for (direction, name) in [("client_to_server", "backend.in"), ("server_to_client", "backend.out")] {
         let taped: Vec<String> = on_tape(&session, direction, true).into_iter().map(raw).collect();
@@ -76,7 +76,7 @@ fn both_legs_are_on_tape_in_order() {
 }
 
 #[test]
-fn what_a_backend_is_asked_names_the_request_behind_it() {
+fn requests_to_a_backend_name_the_clients_request() {
     let scratch = scratch();
     let data = scratch.path().join("data");
     let mut piped = Piped::start(&data, &fixture(&["--era", "legacy"]));
@@ -108,7 +108,7 @@ fn what_a_backend_is_asked_names_the_request_behind_it() {
 }
 
 #[test]
-fn a_definition_that_changes_is_noted() {
+fn a_changed_definition_is_recorded_once() {
     let scratch = scratch();
     let data = scratch.path().join("data");
     let mut piped = Piped::start(&data, &bad_server("jay"));
@@ -132,7 +132,7 @@ fn a_definition_that_changes_is_noted() {
 }
 
 #[test]
-fn nothing_outlives_the_gateway() {
+fn no_process_outlives_the_gateway() {
     let scratch = scratch();
     let (data, file) = (scratch.path().join("data"), scratch.path().join("pid"));
     let mut piped = Piped::start(&data, &bad_server("jay"));
@@ -140,31 +140,31 @@ fn nothing_outlives_the_gateway() {
     let arguments = json!({ "how": "escaped_grandchild", "pid_file": file });
     let params = json!({ "name": "jay_misbehave", "arguments": arguments });
     let request = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params });
-    let heard = piped.ask(&request);
-    let why = heard.last().expect("an answer")["error"]["message"].as_str().expect("an error").to_owned();
+    let received = piped.ask(&request);
+    let why = received.last().expect("an answer")["error"]["message"].as_str().expect("an error").to_owned();
     assert!(why.contains("exit status: 5"), "{why}");
     let pid = std::fs::read_to_string(&file).expect("written before the crash");
     let alive = || {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
     };
-    assert!(alive(), "it left its group, so it lives on for now");
+    assert!(alive(), "it left its process group, so it still runs");
     piped.finish();
-    assert!(!alive(), "but not for longer than the gateway");
+    assert!(!alive(), "it ends with the gateway");
 }
 
 #[test]
-fn a_modern_client_on_stdio_is_on_tape_too() {
+fn a_modern_client_on_stdio_is_recorded() {
     let scratch = scratch();
     let data = scratch.path().join("data");
     let mut piped = Piped::start(&data, &fixture(&["--era", "modern"]));
     piped.ask(&modern(1, "server/discover", &json!({})));
     piped.ask(&modern(2, "tools/list", &json!({})));
-    let heard = piped.ask(&modern(3, "tools/call", &json!({ "name": "test_simple_text" })));
-    assert_eq!(heard.last().expect("an answer")["result"]["resultType"], "complete");
-    let (said, heard) = piped.finish();
+    let received = piped.ask(&modern(3, "tools/call", &json!({ "name": "test_simple_text" })));
+    assert_eq!(received.last().expect("an answer")["result"]["resultType"], "complete");
+    let (sent, received) = piped.finish();
     let session = entries(&data, "serve");
     let leg = |direction| on_tape(&session, direction, false).into_iter().map(raw).collect::<Vec<_>>();
-    assert_eq!((leg("client_to_server"), leg("server_to_client")), (said, heard));
+    assert_eq!((leg("client_to_server"), leg("server_to_client")), (sent, received));
     scrubjay(&data, &["tape", "verify"]);
 }

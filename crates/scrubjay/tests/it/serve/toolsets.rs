@@ -49,7 +49,7 @@ fn look(settings: &Value, args: &[&str]) -> (Value, Vec<Value>, Piped) {
 }
 
 #[test]
-fn none_adds_nothing_of_its_own() {
+fn without_toolsets_no_tools_are_added() {
     for (settings, args) in
         [(json!({}), &["--toolsets", "none"][..]), (json!({ "serve": { "toolsets": [] } }), &[])]
     {
@@ -65,7 +65,7 @@ fn none_adds_nothing_of_its_own() {
 }
 
 #[test]
-fn a_list_of_toolsets_means_only_those() {
+fn only_the_listed_toolsets_are_served() {
     let names = |args: &[&str]| {
         let (_, listed, _piped) = look(&json!({}), args);
         let tools = listed[0].as_array().expect("tools").clone();
@@ -76,7 +76,7 @@ fn a_list_of_toolsets_means_only_those() {
 }
 
 #[test]
-fn every_tool_is_described_in_words_that_every_model_api_takes() {
+fn every_schema_has_only_keywords_that_every_model_api_accepts() {
     fn words(schema: &Value, found: &mut Vec<String>) {
         for (key, value) in schema.as_object().expect("a schema is an object") {
             match (key.as_str(), value) {

@@ -105,20 +105,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signature_is_of_one_message_by_one_key() {
+    fn a_signature_is_valid_for_one_message_and_one_key() {
         let [one, other] = [[7; SEED_BYTES], [8; SEED_BYTES]].map(|seed| SigningKey::of_seed(&seed).unwrap());
         let (signed, by_other) = (one.sign(b"root"), other.sign(b"root"));
         let key = PublicKey::parse(&signed.public_key).unwrap();
         assert!(key.has_signed(b"root", &signed));
         assert!(!key.has_signed(b"roof", &signed) && !key.has_signed(b"root", &by_other));
         let claimed = Signature { public_key: signed.public_key.clone(), ..by_other };
-        assert!(!key.has_signed(b"root", &claimed), "who it says it is by does not count");
+        assert!(!key.has_signed(b"root", &claimed), "the key that a signature claims must not be trusted");
         assert!(!key.has_signed(b"root", &Signature { signature: "00".to_owned(), ..signed }));
         assert!(PublicKey::parse("zz").is_err());
     }
 
     #[test]
-    fn a_key_is_its_owners_alone() {
+    fn a_key_file_must_be_private() {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("key");
@@ -128,8 +128,8 @@ mod tests {
         assert!(create(&path).is_err(), "a key is never written over");
         for mode in [0o644, 0o640, 0o660, 0o606] {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-            let told = format!("{:#}", read(&path).err().unwrap());
-            assert!(told.contains("chmod 600"), "{told}");
+            let message = format!("{:#}", read(&path).err().unwrap());
+            assert!(message.contains("chmod 600"), "{message}");
         }
     }
 }

@@ -63,12 +63,12 @@ impl Client {
     }
 }
 
-pub(super) fn pass(hunt: &mut CanaryRun) {
-    let inputs = hunt.path("inputs");
-    let (texts, words) = (hunt.texts(), hunt.words());
-    std::fs::write(inputs.join("server.py"), SERVER).expect("it is ours");
-    std::fs::write(inputs.join("texts"), texts.join("\x1e")).expect("it is ours");
-    std::fs::write(inputs.join("words"), words.join("\x1e")).expect("it is ours");
+pub(super) fn pass(run: &mut CanaryRun) {
+    let inputs = run.path("inputs");
+    let (texts, words) = (run.texts(), run.words());
+    std::fs::write(inputs.join("server.py"), SERVER).expect("the test can write in its directory");
+    std::fs::write(inputs.join("texts"), texts.join("\x1e")).expect("the test can write in its directory");
+    std::fs::write(inputs.join("words"), words.join("\x1e")).expect("the test can write in its directory");
     // Ids are short and plain.
     let id = words.iter().find(|word| word.starts_with("ghp_")).expect("a token without odd characters");
     let mut args = ["server.py", "texts", "words"].map(|name| text(&inputs.join(name))).to_vec();
@@ -78,36 +78,36 @@ pub(super) fn pass(hunt: &mut CanaryRun) {
     let backend = json!({ "id": id, "displayName": texts[0], "type": "stdio", "command": "python3", "args": args, "env": environment });
     let settings = json!({ "backends": [backend], "llm": { "base_url": "http://127.0.0.1:9/" } });
     // The second run begins with the lists that the first one stored.
-    for run in 0..2 {
-        let mut command = hunt.command("backends", &settings);
+    for round in 0..2 {
+        let mut command = run.command("backends", &settings);
         command.args(["serve", "--toolsets", "none", "--debug-port", "0"]);
         let mut client = Client { piped: Piped::started(command), next: 0 };
-        converse(hunt, &mut client, &words, id);
-        if run == 1 {
-            look_at_debug(hunt);
+        converse(run, &mut client, &words, id);
+        if round == 1 {
+            look_at_debug(run);
         }
         client.piped.finish();
     }
     for place in
         ["standard error of a backend", "standard error of a dying backend", "command line of a backend"]
     {
-        hunt.cover(place, texts.len());
+        run.cover(place, texts.len());
     }
-    hunt.cover("what a client hears of a dying backend", texts.len());
-    hunt.cover("environment of a backend", words.len());
-    hunt.cover("id of a backend", 1);
-    hunt.cover("remembered greeting", texts.len());
-    hunt.cover("log lines at trace level", texts.len());
-    hunt.cover("debug endpoints", texts.len());
+    run.cover("error about a dying backend", texts.len());
+    run.cover("environment of a backend", words.len());
+    run.cover("id of a backend", 1);
+    run.cover("remembered greeting", texts.len());
+    run.cover("log lines at trace level", texts.len());
+    run.cover("debug endpoints", texts.len());
 }
 
 /// Two backends have tools and prompts of the same names, so the gateway puts the id before each: `files__ghp_…`.
-pub(super) fn pass_with_prefixes(hunt: &mut CanaryRun) {
-    let inputs = hunt.path("inputs");
+pub(super) fn pass_with_prefixes(run: &mut CanaryRun) {
+    let inputs = run.path("inputs");
     let args = ["server.py", "texts", "words"].map(|name| text(&inputs.join(name)));
     let backend = |id: &str| json!({ "id": id, "type": "stdio", "command": "python3", "args": args });
     let settings = json!({ "backends": [backend("files"), backend("copies")] });
-    let mut command = hunt.command("prefixes", &settings);
+    let mut command = run.command("prefixes", &settings);
     command.args(["serve", "--toolsets", "none"]);
     let mut client = Client { piped: Piped::started(command), next: 0 };
     let info = json!({ "name": "prefixes", "version": "1" });
@@ -115,7 +115,7 @@ pub(super) fn pass_with_prefixes(hunt: &mut CanaryRun) {
         "initialize",
         &json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info }),
     );
-    client.piped.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    client.piped.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
     let mut uses = 0;
     for (list, members, ask) in
         [("tools/list", "tools", "tools/call"), ("prompts/list", "prompts", "prompts/get")]
@@ -128,17 +128,17 @@ pub(super) fn pass_with_prefixes(hunt: &mut CanaryRun) {
             client.ask(ask, &json!({ "name": name, "arguments": {} }));
         }
     }
-    assert!(uses > hunt.words().len(), "names had a prefix: {uses}");
-    hunt.cover("tool or prompt name with the prefix of its backend", uses);
+    assert!(uses > run.words().len(), "names had a prefix: {uses}");
+    run.cover("tool or prompt name with the prefix of its backend", uses);
     client.piped.finish();
 }
 
-fn converse(hunt: &mut CanaryRun, client: &mut Client, words: &[String], id: &str) {
-    let everything = hunt.all_in_one();
+fn converse(run: &mut CanaryRun, client: &mut Client, words: &[String], id: &str) {
+    let everything = run.all_in_one();
     let info = json!({ "name": everything, "version": "1" });
     let params = json!({ "protocolVersion": "2025-11-25", "capabilities": { "experimental": { "x": { "y": everything } } }, "clientInfo": info });
     client.ask("initialize", &params);
-    client.piped.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    client.piped.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
     for list in ["tools/list", "prompts/list", "resources/list"] {
         let listed = client.ask(list, &json!({}));
         assert!(listed["result"].is_object(), "{list}: {listed}");
@@ -158,17 +158,17 @@ fn converse(hunt: &mut CanaryRun, client: &mut Client, words: &[String], id: &st
     for (what, answer) in [("dying", died), ("dead", again)] {
         // A client addresses it by its id.
         let answer = answer.to_string().replace(id, "it");
-        hunt.heard.push((format!("what the client hears of a {what} backend"), answer.into_bytes()));
+        run.outputs.push((format!("error about a {what} backend"), answer.into_bytes()));
     }
 }
 
 /// Reads everything that the debug endpoints show.
-fn look_at_debug(hunt: &mut CanaryRun) {
-    let log = hunt.path("backends.log");
+fn look_at_debug(run: &mut CanaryRun) {
+    let log = run.path("backends.log");
     let mut found = None;
-    until("it says where the debug endpoints are", || {
-        let said = String::from_utf8_lossy(&std::fs::read(&log).unwrap_or_default()).into_owned();
-        found = said.rsplit_once("debug endpoints on http://").and_then(|(_, rest)| {
+    until("the address of the debug endpoints is logged", || {
+        let logged = String::from_utf8_lossy(&std::fs::read(&log).unwrap_or_default()).into_owned();
+        found = logged.rsplit_once("debug endpoints on http://").and_then(|(_, rest)| {
             let (address, rest) = rest.split_once(", token in ")?;
             let file = rest.split(['\n', '"']).next()?;
             Some((address.to_owned(), file.to_owned()))
@@ -176,18 +176,18 @@ fn look_at_debug(hunt: &mut CanaryRun) {
         found.is_some()
     });
     let (address, file) = found.expect("it was found");
-    let token = std::fs::read_to_string(file).expect("it is ours");
+    let token = std::fs::read_to_string(file).expect("the test can read its files");
     for path in ["/api/status", "/api/backends", "/api/config", "/api/logs", "/api/mcptrace"] {
         let shown = get(&address, path, token.trim());
         assert!(shown.contains("200 OK"), "{path}: {shown:.200}");
-        hunt.heard.push((format!("debug endpoint {path}"), shown.into_bytes()));
+        run.outputs.push((format!("debug endpoint {path}"), shown.into_bytes()));
     }
 }
 
 fn get(address: &str, path: &str, token: &str) -> String {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(address).expect("it listens");
-    stream.set_read_timeout(Some(super::super::rig::PATIENCE)).expect("a timeout can be set");
+    stream.set_read_timeout(Some(super::super::rig::DEADLINE)).expect("a timeout can be set");
     let head = format!(
         "GET {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
     );

@@ -20,23 +20,23 @@ impl Agent {
     }
 }
 
-pub(super) fn pass(hunt: &mut CanaryRun) {
-    let mut command = hunt.command("ledger", &json!({}));
+pub(super) fn pass(run: &mut CanaryRun) {
+    let mut command = run.command("ledger", &json!({}));
     command
         .args(["serve", "--toolsets", "recorder,progress,records,tapes", "--workspace"])
-        .arg(hunt.path("workspace"));
-    command.env("CLAUDE_CODE_SESSION_ID", &hunt.canaries[17].text);
+        .arg(run.path("workspace"));
+    command.env("CLAUDE_CODE_SESSION_ID", &run.canaries[17].text);
     let mut agent = Agent { piped: Piped::started(command), next: 100 };
     agent.piped.ask(&initialize(1));
-    let (texts, words) = (hunt.texts(), hunt.words());
+    let (texts, words) = (run.texts(), run.words());
     projects(&mut agent, &texts, &words);
-    hunt.cover("project", texts.len() * 2 + words.len());
+    run.cover("project", texts.len() * 2 + words.len());
     sessions(&mut agent, &texts, &words);
-    hunt.cover("session, plan, audit and progress", texts.len() * 11);
+    run.cover("session, plan, audit and progress", texts.len() * 11);
     records(&mut agent, &texts);
-    hunt.cover("records", texts.len() * 8);
+    run.cover("records", texts.len() * 8);
     files(&mut agent, &words);
-    hunt.cover("file paths", words.len() * 5);
+    run.cover("file paths", words.len() * 5);
     for tool in [
         "list_sessions",
         "get_timeline",
@@ -45,8 +45,8 @@ pub(super) fn pass(hunt: &mut CanaryRun) {
         "get_recent_activity",
         "get_project_overview",
     ] {
-        let told = agent.call(tool, &json!({}));
-        hunt.heard.push((format!("what {tool} tells"), told.to_string().into_bytes()));
+        let answer = agent.call(tool, &json!({}));
+        run.outputs.push((format!("answer of {tool}"), answer.to_string().into_bytes()));
     }
     agent.piped.finish();
 }

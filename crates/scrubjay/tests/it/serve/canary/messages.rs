@@ -22,7 +22,7 @@ fn call(arguments: Value) -> Value {
     request("tools/call", json!({ "name": "x", "arguments": arguments }))
 }
 
-fn told(method: &str, params: Value) -> Value {
+fn notification(method: &str, params: Value) -> Value {
     json!({ "jsonrpc": "2.0", "method": method, "params": params })
 }
 
@@ -70,11 +70,13 @@ const TEMPLATES: [Template; 42] = [
     ("_meta of a request", |t| request("tools/call", json!({ "name": "x", "_meta": { "a/b": t } }))),
     ("_meta of a result", |t| result(json!({ "content": [], "_meta": { "a/b": { "c": t } } }))),
     ("progress message", |t| {
-        told("notifications/progress", json!({ "progressToken": 1, "progress": 1, "message": t }))
+        notification("notifications/progress", json!({ "progressToken": 1, "progress": 1, "message": t }))
     }),
-    ("progress token", |t| told("notifications/progress", json!({ "progressToken": t, "progress": 1 }))),
+    ("progress token", |t| {
+        notification("notifications/progress", json!({ "progressToken": t, "progress": 1 }))
+    }),
     ("log notification", |t| {
-        told("notifications/message", json!({ "level": "info", "logger": t, "data": { "x": t } }))
+        notification("notifications/message", json!({ "level": "info", "logger": t, "data": { "x": t } }))
     }),
     ("elicitation question", |t| {
         request("elicitation/create", json!({ "message": t, "requestedSchema": { "title": t } }))
@@ -94,7 +96,9 @@ const TEMPLATES: [Template; 42] = [
         request("completion/complete", json!({ "argument": { "name": "x", "value": t } }))
     }),
     ("completion values", |t| result(json!({ "completion": { "values": [t] } }))),
-    ("cancellation reason", |t| told("notifications/cancelled", json!({ "requestId": 1, "reason": t }))),
+    ("cancellation reason", |t| {
+        notification("notifications/cancelled", json!({ "requestId": 1, "reason": t }))
+    }),
     ("unknown method", |t| request("odd", json!([t, { "x": t }]))),
     ("request id", |t| json!({ "jsonrpc": "2.0", "id": t, "method": "ping" })),
     ("JSON within a string", |t| {
@@ -105,7 +109,9 @@ const TEMPLATES: [Template; 42] = [
     ("terminal hyperlink", |t| {
         result(json!({ "content": content(&format!("\x1b]8;;https://x.example\x1b\\{t}\x1b]8;;\x1b\\")) }))
     }),
-    ("batch", |t| json!([call(json!({ "x": t })), told("notifications/message", json!({ "data": t }))])),
+    ("batch", |t| {
+        json!([call(json!({ "x": t })), notification("notifications/message", json!({ "data": t }))])
+    }),
     ("rule of the user", |t| call(json!({ "codename": t, "x": t }))),
 ];
 
@@ -115,23 +121,24 @@ fn coloured(text: &str) -> String {
     format!("found\x1b[m\x1b[K:\x1b[01;31m\x1b[K{}\x1b[32m{}\x1b[m\x1b[K", &text[..middle], &text[middle..])
 }
 
-pub(super) fn pass(hunt: &mut CanaryRun) {
-    let config = hunt.path("inputs").join("wrap.json");
-    std::fs::write(&config, hunt.settings(&json!({})).to_string()).expect("it is ours");
+pub(super) fn pass(run: &mut CanaryRun) {
+    let config = run.path("inputs").join("wrap.json");
+    std::fs::write(&config, run.settings(&json!({})).to_string())
+        .expect("the test can write in its directory");
     let config = config.to_str().expect("a path in UTF-8").to_owned();
-    let (texts, words) = (hunt.texts(), hunt.words());
-    let lab = Lab::new().with_data(hunt.data());
+    let (texts, words) = (run.texts(), run.words());
+    let lab = Lab::new().with_data(run.data());
     let mut wrapped =
         lab.wrap(&["cat"]).with(&["--config", &config, "--name", &format!("server {}", words[0])]).start();
     let mut exchange = |line: &str| {
-        wrapped.say(line);
-        assert_eq!(wrapped.line().as_deref(), Some(line), "what is forwarded is untouched");
+        wrapped.send_line(line);
+        assert_eq!(wrapped.line().as_deref(), Some(line), "the forwarded line is unchanged");
     };
     for (place, template) in TEMPLATES {
         for text in &texts {
             exchange(&template(text).to_string());
         }
-        hunt.cover(place, texts.len());
+        run.cover(place, texts.len());
     }
     for text in &texts {
         let escaped: String = text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
@@ -139,35 +146,35 @@ pub(super) fn pass(hunt: &mut CanaryRun) {
         // One line is one message.
         exchange(&format!("broken {{ {}", text.replace('\n', "\\n")));
     }
-    hunt.cover("unicode escapes", texts.len());
-    hunt.cover("line that is not JSON", texts.len());
-    for canary in hunt.canaries.clone() {
+    run.cover("unicode escapes", texts.len());
+    run.cover("line that is not JSON", texts.len());
+    for canary in run.canaries.clone() {
         let value = format!("{}7", canary.needle);
         for name in ["password", "apiKey", "client_secret", "X-Api-Key", "refresh_token", "Authorization"] {
             exchange(&call(json!({ name: value, "headers": [[name, value]], "list": [{ "name": name, "value": value }] })).to_string());
         }
     }
-    hunt.cover("field with a telling name", texts.len() * 6);
+    run.cover("field with a telling name", texts.len() * 6);
     assert_eq!(wrapped.leave(), 0);
-    hunt.cover("tape name", 1);
-    too_long(hunt, &lab, &config, &texts);
-    standard_error(hunt, &lab, &config);
+    run.cover("tape name", 1);
+    too_long(run, &lab, &config, &texts);
+    standard_error(run, &lab, &config);
 }
 
-fn too_long(hunt: &mut CanaryRun, lab: &Lab, config: &str, texts: &[String]) {
+fn too_long(run: &mut CanaryRun, lab: &Lab, config: &str, texts: &[String]) {
     let options = ["--config", config, "--max-message-size", "64KiB"];
     let mut wrapped = lab.wrap(&["cat"]).with(&options).start();
     for text in texts {
         let long = call(json!({ "x": text, "y": "long ".repeat(14_000) })).to_string();
-        wrapped.say(&long);
+        wrapped.send_line(&long);
         assert!(wrapped.line().expect("a refusal").contains("limit"));
     }
     assert_eq!(wrapped.leave(), 0);
-    hunt.cover("message that is too long", texts.len());
+    run.cover("message that is too long", texts.len());
 }
 
-fn standard_error(hunt: &mut CanaryRun, lab: &Lab, config: &str) {
-    let (texts, words) = (hunt.texts(), hunt.words());
+fn standard_error(run: &mut CanaryRun, lab: &Lab, config: &str) {
+    let (texts, words) = (run.texts(), run.words());
     let script = "printf '%s\\n' \"$@\" >&2; env >&2; printf '\\033[31m%s\\033[0m\\n' \"$@\" >&2; echo done";
     let mut command = vec!["sh", "-c", script, "sh"];
     command.extend(texts.iter().map(String::as_str));
@@ -176,7 +183,7 @@ fn standard_error(hunt: &mut CanaryRun, lab: &Lab, config: &str) {
     let wrapped = lab.wrap(&command).with(&["--config", config]).after(&exports.join("\n")).start();
     // The host gets the standard error unchanged.
     wrapped.leave();
-    hunt.cover("command line of a wrapped server", texts.len());
-    hunt.cover("environment of a wrapped server", words.len());
-    hunt.cover("standard error of a wrapped server", texts.len() * 2);
+    run.cover("command line of a wrapped server", texts.len());
+    run.cover("environment of a wrapped server", words.len());
+    run.cover("standard error of a wrapped server", texts.len() * 2);
 }

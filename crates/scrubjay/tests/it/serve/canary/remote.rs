@@ -6,19 +6,19 @@ use scrubjay_llm::scripted::{ScriptedAnswer, ScriptedEndpoint};
 use serde_json::{Value, json};
 
 use super::super::http::Target;
-use super::super::rig::{PATIENCE, Piped, Served, initialize, open_session, text};
+use super::super::rig::{DEADLINE, Piped, Served, initialize, open_session, text};
 use super::super::upstream::{Upstream, whole};
 use super::CanaryRun;
 
-pub(super) fn pass(hunt: &mut CanaryRun) {
-    behind(hunt);
-    before(hunt);
-    routed(hunt);
+pub(super) fn pass(run: &mut CanaryRun) {
+    behind(run);
+    before(run);
+    routed(run);
 }
 
 /// Puts secrets into the address of an HTTP backend, the requests to it, and its answers.
-fn behind(hunt: &mut CanaryRun) {
-    let (words, everything) = (hunt.words(), hunt.all_in_one());
+fn behind(run: &mut CanaryRun) {
+    let (words, everything) = (run.words(), run.all_in_one());
     let answer = {
         let (words, everything) = (words.clone(), everything.clone());
         move |asked: &super::super::upstream::UpstreamRequest| {
@@ -45,41 +45,42 @@ fn behind(hunt: &mut CanaryRun) {
         }
     };
     let upstream = Upstream::start(answer);
-    let password = &hunt.canaries[5].needle.clone();
+    let password = &run.canaries[5].needle.clone();
     let url = upstream.url.replace("http://", &format!("http://user:{password}@"));
-    let url = format!("{url}?token={}&x=1", hunt.canaries[6].needle);
+    let url = format!("{url}?token={}&x=1", run.canaries[6].needle);
     let headers: serde_json::Map<String, Value> = words
         .iter()
         .enumerate()
         .map(|(n, word)| (format!("X-Out-{n}"), json!(word)))
-        .chain([("Authorization".to_owned(), json!(format!("Bearer {}", hunt.canaries[7].needle)))])
+        .chain([("Authorization".to_owned(), json!(format!("Bearer {}", run.canaries[7].needle)))])
         .collect();
     let dead = format!("http://user:{password}@127.0.0.1:9/mcp?api_key={password}");
     let settings = json!({ "backends": [
         { "id": "far", "type": "http", "url": url, "headers": headers },
         { "id": "dead", "type": "http", "url": dead },
     ] });
-    let mut command = hunt.command("remote", &settings);
+    let mut command = run.command("remote", &settings);
     command.args(["serve", "--toolsets", "none"]);
     let mut piped = Piped::started(command);
     piped.ask(&initialize(1));
     let listed =
         piped.ask(&json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list" })).pop().expect("an answer");
-    hunt.heard.push(("the list of an HTTP backend".to_owned(), listed.to_string().into_bytes()));
+    run.outputs.push(("the list of an HTTP backend".to_owned(), listed.to_string().into_bytes()));
     piped.ask(&json!({ "jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": { "name": "far", "arguments": {} } }));
     piped.finish();
-    hunt.cover("address of an HTTP backend", 3);
-    hunt.cover("headers to an HTTP backend", words.len() + 1);
-    hunt.cover("headers from an HTTP backend", words.len() * 2);
-    hunt.cover("error body of an HTTP backend", hunt.canaries.len());
+    run.cover("address of an HTTP backend", 3);
+    run.cover("headers to an HTTP backend", words.len() + 1);
+    run.cover("headers from an HTTP backend", words.len() * 2);
+    run.cover("error body of an HTTP backend", run.canaries.len());
 }
 
 /// Puts secrets into all that clients send over HTTP: headers, sessions, bodies that are refused.
-fn before(hunt: &mut CanaryRun) {
-    let (texts, words) = (hunt.texts(), hunt.words());
-    let config = hunt.path("inputs").join("front.yaml");
-    std::fs::write(&config, hunt.settings(&json!({})).to_string()).expect("it is ours");
-    let data = hunt.data();
+fn before(run: &mut CanaryRun) {
+    let (texts, words) = (run.texts(), run.words());
+    let config = run.path("inputs").join("front.yaml");
+    std::fs::write(&config, run.settings(&json!({})).to_string())
+        .expect("the test can write in its directory");
+    let data = run.data();
     let sample = ["sample-server".to_owned()];
     let backend = [&[env!("CARGO_BIN_EXE_scrubjay").to_owned()], &sample[..]].concat();
     let served = Served::start(&data, &["--config", &text(&config)], &backend);
@@ -103,9 +104,9 @@ fn before(hunt: &mut CanaryRun) {
             let _ = post_with(&session, header, word);
         }
     }
-    hunt.cover("request headers of a client", words.len() * 7);
-    hunt.cover("refused HTTP body", texts.len() * 3);
-    hunt.cover("unknown session id", words.len());
+    run.cover("request headers of a client", words.len() * 7);
+    run.cover("refused HTTP body", texts.len() * 3);
+    run.cover("unknown session id", words.len());
 }
 
 fn post_with(target: &Target, header: &str, value: &str) -> u16 {
@@ -114,8 +115,8 @@ fn post_with(target: &Target, header: &str, value: &str) -> u16 {
 }
 
 /// Puts secrets into a task, into a model's answers, and into its errors.
-fn routed(hunt: &mut CanaryRun) {
-    let everything = hunt.all_in_one();
+fn routed(run: &mut CanaryRun) {
+    let everything = run.all_in_one();
     let answers = [
         ScriptedAnswer::text(&everything),
         ScriptedAnswer::tool_call("echo", &json!({ "message": everything, "text": everything })),
@@ -124,29 +125,29 @@ fn routed(hunt: &mut CanaryRun) {
     ];
     let url = model(answers.iter().cycle().take(48).cloned().collect());
     let sample = json!({ "id": "sample", "type": "stdio", "command": env!("CARGO_BIN_EXE_scrubjay"), "args": ["sample-server"] });
-    let mut command = hunt.command("routed", &json!({ "backends": [sample] }));
+    let mut command = run.command("routed", &json!({ "backends": [sample] }));
     command.args(["serve", "--toolsets", "router"]);
-    command.env("OPENAI_BASE_URL", url).env("OPENAI_API_KEY", &hunt.canaries[30].text);
+    command.env("OPENAI_BASE_URL", url).env("OPENAI_API_KEY", &run.canaries[30].text);
     let mut piped = Piped::started(command);
     // A model that cannot be reached.
     let mut greeting = initialize(1);
     greeting["params"]["capabilities"] = json!({});
     piped.ask(&greeting);
-    piped.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    piped.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
     for id in 2..8 {
         // A long task is refused before a model gets it, a short one is not.
         let task = if id % 2 == 0 {
             format!("say this: {everything}")
         } else {
-            format!("echo {}", hunt.canaries[id].text)
+            format!("echo {}", run.canaries[id].text)
         };
         let params = json!({ "name": "orchestrate_task", "arguments": { "query": task } });
         piped.ask(&json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }));
     }
     piped.finish();
-    hunt.cover("task for the router", hunt.canaries.len());
-    hunt.cover("answer of the model", hunt.canaries.len());
-    hunt.cover("error body of the model", hunt.canaries.len());
+    run.cover("task for the router", run.canaries.len());
+    run.cover("answer of the model", run.canaries.len());
+    run.cover("error body of the model", run.canaries.len());
 }
 
 /// Starts a model that gives these answers, and then always the last one.
@@ -161,5 +162,5 @@ fn model(answers: Vec<ScriptedAnswer>) -> String {
             drop(model);
         });
     });
-    url.recv_timeout(PATIENCE).expect("the endpoint starts")
+    url.recv_timeout(DEADLINE).expect("the endpoint starts")
 }

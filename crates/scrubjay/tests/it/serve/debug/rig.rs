@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{self, Message, WebSocket};
 
-use super::super::rig::{PATIENCE, Piped, logged, scratch, until};
+use super::super::rig::{DEADLINE, Piped, logged, scratch, until};
 
 /// A gateway on standard streams with debug endpoints.
 pub(super) struct DebuggedGateway {
@@ -73,19 +73,20 @@ impl DebuggedGateway {
 
     /// Waits until it prints where the endpoints are.
     pub(super) fn find(&mut self) {
-        let said = |log: &str| {
+        let find = |log: &str| {
             let (_, rest) = log.split_once("debug endpoints on http://")?;
             let (address, rest) = rest.split_once(", token in ")?;
             let (file, _) = rest.split_once('\n')?;
             Some((address.to_owned(), PathBuf::from(file)))
         };
         let mut found = None;
-        until("it says where", || {
-            found = said(&self.log());
+        until("the address is logged", || {
+            found = find(&self.log());
             found.is_some()
         });
         (self.address, self.token_file) = found.expect("it was found");
-        self.token = std::fs::read_to_string(&self.token_file).expect("it is ours").trim().to_owned();
+        self.token =
+            std::fs::read_to_string(&self.token_file).expect("the test can read its files").trim().to_owned();
     }
 
     fn log(&self) -> String {
@@ -93,7 +94,7 @@ impl DebuggedGateway {
             .into_owned()
     }
 
-    pub(super) fn said(&self, text: &str) -> bool {
+    pub(super) fn has_logged(&self, text: &str) -> bool {
         self.log().contains(text)
     }
 
@@ -140,7 +141,7 @@ impl DebuggedGateway {
 
     fn try_ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Option<DebugAnswer> {
         let mut stream = TcpStream::connect(&self.address).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        stream.set_read_timeout(Some(DEADLINE)).ok()?;
         let mut head = format!("{method} {path} HTTP/1.1\r\n");
         for (name, value) in headers.iter().filter(|(_, value)| !value.is_empty()) {
             head += &format!("{name}: {value}\r\n");
@@ -154,12 +155,12 @@ impl DebuggedGateway {
         }
         let head = String::from_utf8(head).ok()?;
         let status = head.split(' ').nth(1)?.parse().ok()?;
-        let mut told = DebugAnswer { status, head, body: String::new() };
-        let length = told.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+        let mut answer = DebugAnswer { status, head, body: String::new() };
+        let length = answer.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
         let mut body = vec![0; length];
         stream.read_exact(&mut body).ok()?;
-        told.body = String::from_utf8(body).ok()?;
-        Some(told)
+        answer.body = String::from_utf8(body).ok()?;
+        Some(answer)
     }
 
     fn allowed(&self) -> [(&'static str, String); 2] {
@@ -170,7 +171,7 @@ impl DebuggedGateway {
         let allowed = self.allowed();
         let headers: Vec<(&str, &str)> =
             allowed.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        self.try_ask("GET", path, &headers).map(|told| told.status)
+        self.try_ask("GET", path, &headers).map(|answer| answer.status)
     }
 
     pub(super) fn status(&self, path: &str) -> u16 {
@@ -182,15 +183,15 @@ impl DebuggedGateway {
         let allowed = self.allowed();
         let headers: Vec<(&str, &str)> =
             allowed.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        let mut told = None;
+        let mut answer = None;
         until("it answers", || {
-            told = self.try_ask("GET", path, &headers).filter(|told| told.status != 429);
-            told.is_some()
+            answer = self.try_ask("GET", path, &headers).filter(|answer| answer.status != 429);
+            answer.is_some()
         });
-        let told = told.expect("it answered");
-        assert_eq!(told.status, 200, "{path}: {}", told.body);
-        assert_eq!(told.header("content-type"), Some("application/json"));
-        serde_json::from_str(&told.body).unwrap_or_else(|e| panic!("{path}: {e}: {}", told.body))
+        let answer = answer.expect("it answered");
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        assert_eq!(answer.header("content-type"), Some("application/json"));
+        serde_json::from_str(&answer.body).unwrap_or_else(|e| panic!("{path}: {e}: {}", answer.body))
     }
 
     fn upgrade(&self, path: &str, with_token: bool) -> Result<FollowerSocket, tungstenite::Error> {
@@ -200,7 +201,7 @@ impl DebuggedGateway {
             request.headers_mut().insert("authorization", bearer);
         }
         let stream = TcpStream::connect(&self.address).expect("it listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        stream.set_read_timeout(Some(DEADLINE)).expect("a timeout can be set");
         match tungstenite::client::client(request, stream) {
             Ok((socket, _)) => Ok(FollowerSocket(socket)),
             Err(tungstenite::HandshakeError::Failure(e)) => Err(e),
@@ -231,7 +232,7 @@ pub(super) struct FollowerSocket(WebSocket<TcpStream>);
 
 impl FollowerSocket {
     /// Waits for the next line; `None` when it has ended.
-    pub(super) fn hear(&mut self) -> Option<Value> {
+    pub(super) fn receive(&mut self) -> Option<Value> {
         loop {
             match self.0.read() {
                 Ok(Message::Text(text)) => return Some(serde_json::from_str(&text).expect("a line is JSON")),
@@ -243,17 +244,17 @@ impl FollowerSocket {
     }
 
     /// Waits for the next message of a call; earlier messages may arrive before it.
-    pub(super) fn hear_call(&mut self) -> Value {
+    pub(super) fn receive_call(&mut self) -> Value {
         loop {
-            let heard = self.hear().expect("it goes on");
-            if heard["method"] == "tools/call" {
-                return heard;
+            let received = self.receive().expect("the socket is open");
+            if received["method"] == "tools/call" {
+                return received;
             }
         }
     }
 
     /// Sends something repeatedly until the connection is closed.
-    pub(super) fn talk_until_it_is_over(mut self) {
-        until("it is let go", || self.0.send(Message::Text("hello".into())).is_err());
+    pub(super) fn send_until_closed(mut self) {
+        until("the connection is closed", || self.0.send(Message::Text("hello".into())).is_err());
     }
 }

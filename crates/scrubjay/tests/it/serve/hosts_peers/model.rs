@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::{Value, json};
 
 use super::super::rig::repository;
-use super::{Door, TOOL};
+use super::{Route, TOOL};
 
 /// A running stand-in; it ends when this is dropped.
 pub(super) struct Model {
@@ -17,10 +17,10 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// Starts a model that calls the tool behind each of these doors, one after the other.
-    pub(super) fn start(directory: &Path, doors: &[Door]) -> Self {
-        let step = |door: &Door| json!({ "server": door.name, "tool": TOOL, "arguments": { "message": door.message() } });
-        let plan = Value::Array(doors.iter().map(step).collect());
+    /// Starts a model that calls the tool on each of these routes, one after the other.
+    pub(super) fn start(directory: &Path, routes: &[Route]) -> Self {
+        let step = |route: &Route| json!({ "server": route.name, "tool": TOOL, "arguments": { "message": route.message() } });
+        let plan = Value::Array(routes.iter().map(step).collect());
         let log = directory.join("model.log");
         let mut command = Command::new("python3");
         command.arg("-B").arg(repository().join("tests/peers/model_api.py")).arg(plan.to_string()).arg(&log);
@@ -35,7 +35,7 @@ impl Model {
     }
 
     /// Returns the host's requests: their paths, and how many tools each had.
-    pub(super) fn heard(&self) -> String {
+    pub(super) fn requests(&self) -> String {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         let line = |line: &str| {
             let request: Value = serde_json::from_str(line).expect("a line of JSON");

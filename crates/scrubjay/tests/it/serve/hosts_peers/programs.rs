@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::super::rig::text;
-use super::{Door, Place};
+use super::{Endpoint, Route};
 
 /// A host from the npm registry.
 #[derive(Clone, Copy, Debug)]
@@ -18,36 +18,37 @@ pub(super) enum Host {
 }
 
 impl Host {
-    /// Prepares this host to answer one prompt with the servers behind these doors and the model at this URL.
+    /// Prepares this host to answer one prompt with the servers on these routes and the model at this URL.
     /// Its home and its working directory are in `directory`.
-    pub(super) fn command(self, peers: &Path, directory: &Path, doors: &[Door], model: &str) -> Command {
+    pub(super) fn command(self, peers: &Path, directory: &Path, routes: &[Route], model: &str) -> Command {
         match self {
-            Self::ClaudeCode => claude_code(peers, directory, doors, model),
-            Self::Codex => codex(peers, directory, doors, model),
-            Self::GeminiCli => gemini_cli(peers, directory, doors, model),
-            Self::Opencode => opencode(peers, directory, doors, model),
+            Self::ClaudeCode => claude_code(peers, directory, routes, model),
+            Self::Codex => codex(peers, directory, routes, model),
+            Self::GeminiCli => gemini_cli(peers, directory, routes, model),
+            Self::Opencode => opencode(peers, directory, routes, model),
         }
     }
 }
 
 fn write(path: &Path, content: &str) {
-    std::fs::create_dir_all(path.parent().expect("it is below the home")).expect("it is ours");
-    std::fs::write(path, content).expect("it is ours");
+    std::fs::create_dir_all(path.parent().expect("it is below the home"))
+        .expect("the test can write in its directory");
+    std::fs::write(path, content).expect("the test can write in its directory");
 }
 
-/// Returns an object with a member for each door.
-fn each_door(doors: &[Door], entry: impl Fn(&Place) -> Value) -> Value {
-    Value::Object(doors.iter().map(|door| (door.name.to_owned(), entry(&door.place))).collect())
+/// Returns an object with a member for each route.
+fn each_route(routes: &[Route], entry: impl Fn(&Endpoint) -> Value) -> Value {
+    Value::Object(routes.iter().map(|route| (route.name.to_owned(), entry(&route.endpoint))).collect())
 }
 
-fn claude_code(peers: &Path, directory: &Path, doors: &[Door], model: &str) -> Command {
-    let servers = each_door(doors, |place| match place {
-        Place::Stdio(command) => json!({ "type": "stdio", "command": command[0], "args": command[1..] }),
-        Place::Http(url) => json!({ "type": "http", "url": url }),
+fn claude_code(peers: &Path, directory: &Path, routes: &[Route], model: &str) -> Command {
+    let servers = each_route(routes, |endpoint| match endpoint {
+        Endpoint::Stdio(command) => json!({ "type": "stdio", "command": command[0], "args": command[1..] }),
+        Endpoint::Http(url) => json!({ "type": "http", "url": url }),
     });
     let config = directory.join("mcp.json");
     write(&config, &json!({ "mcpServers": servers }).to_string());
-    let allowed: Vec<String> = doors.iter().map(|door| format!("mcp__{}", door.name)).collect();
+    let allowed: Vec<String> = routes.iter().map(|route| format!("mcp__{}", route.name)).collect();
     let mut command = Command::new(peers.join("node_modules/@anthropic-ai/claude-code-linux-x64/claude"));
     command.args(["-p", "go", "--model", "claude-sonnet-4-5", "--strict-mcp-config", "--mcp-config"]);
     command.arg(config).args(["--allowedTools", &allowed.join(" ")]);
@@ -58,7 +59,7 @@ fn claude_code(peers: &Path, directory: &Path, doors: &[Door], model: &str) -> C
     command
 }
 
-fn codex(peers: &Path, directory: &Path, doors: &[Door], model: &str) -> Command {
+fn codex(peers: &Path, directory: &Path, routes: &[Route], model: &str) -> Command {
     let mut config = format!(
         r#"model = "stand-in"
 model_provider = "stand-in"
@@ -74,15 +75,15 @@ wire_api = "responses"
 env_key = "STAND_IN_KEY"
 "#
     );
-    for door in doors {
+    for route in routes {
         // Strings and lists of strings are the same in JSON and TOML. The host waits for a required server.
-        let place = match &door.place {
-            Place::Stdio(command) => {
+        let endpoint = match &route.endpoint {
+            Endpoint::Stdio(command) => {
                 format!("command = {}\nargs = {}", json!(command[0]), json!(command[1..]))
             }
-            Place::Http(url) => format!("url = {}", json!(url)),
+            Endpoint::Http(url) => format!("url = {}", json!(url)),
         };
-        config.push_str(&format!("[mcp_servers.{}]\nrequired = true\n{place}\n", door.name));
+        config.push_str(&format!("[mcp_servers.{}]\nrequired = true\n{endpoint}\n", route.name));
     }
     write(&directory.join(".codex/config.toml"), &config);
     let binary = "node_modules/@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex";
@@ -91,10 +92,10 @@ env_key = "STAND_IN_KEY"
     command
 }
 
-fn gemini_cli(peers: &Path, directory: &Path, doors: &[Door], model: &str) -> Command {
-    let servers = each_door(doors, |place| match place {
-        Place::Stdio(command) => json!({ "command": command[0], "args": command[1..] }),
-        Place::Http(url) => json!({ "httpUrl": url }),
+fn gemini_cli(peers: &Path, directory: &Path, routes: &[Route], model: &str) -> Command {
+    let servers = each_route(routes, |endpoint| match endpoint {
+        Endpoint::Stdio(command) => json!({ "command": command[0], "args": command[1..] }),
+        Endpoint::Http(url) => json!({ "httpUrl": url }),
     });
     let settings = json!({
         "security": { "auth": { "selectedType": "gemini-api-key" }, "folderTrust": { "enabled": false } },
@@ -111,10 +112,10 @@ fn gemini_cli(peers: &Path, directory: &Path, doors: &[Door], model: &str) -> Co
     command
 }
 
-fn opencode(peers: &Path, directory: &Path, doors: &[Door], model: &str) -> Command {
-    let servers = each_door(doors, |place| match place {
-        Place::Stdio(command) => json!({ "type": "local", "enabled": true, "command": command }),
-        Place::Http(url) => json!({ "type": "remote", "enabled": true, "url": url }),
+fn opencode(peers: &Path, directory: &Path, routes: &[Route], model: &str) -> Command {
+    let servers = each_route(routes, |endpoint| match endpoint {
+        Endpoint::Stdio(command) => json!({ "type": "local", "enabled": true, "command": command }),
+        Endpoint::Http(url) => json!({ "type": "remote", "enabled": true, "url": url }),
     });
     let provider = json!({
         "npm": "@ai-sdk/openai-compatible",

@@ -12,7 +12,7 @@ fn found(routing: &mut Routing, query: &str) -> Value {
 }
 
 #[test]
-fn the_catalog_is_kept_until_a_list_changes() {
+fn the_catalog_is_cached_until_a_list_changes() {
     let server = bad_server("jay");
     let backend = json!({ "id": "bad", "type": "stdio", "command": server[0], "args": server[1..] });
     let mut routing = Routing::before(&json!([backend]), None, &[]).opened();
@@ -33,28 +33,28 @@ fn the_catalog_is_kept_until_a_list_changes() {
 }
 
 #[test]
-fn progress_of_the_chosen_call_is_heard() {
+fn progress_of_the_chosen_call_reaches_the_client() {
     let model = Model::answering(&[ScriptedAnswer::tool_call("sample__count", &json!({ "to": 3 }))]);
     let mut routing = Routing::start(Some(&model), &[]).opened();
     let params = json!({ "query": "count to the number 3", "_meta": { "progressToken": "mine" } });
-    let id = routing.say("agentify/orchestrateTask", &params);
-    let heard = routing.piped.hear_answer(&id);
-    let progress: Vec<&Value> = heard.iter().filter(|m| m["method"] == "notifications/progress").collect();
-    assert_eq!(progress.len(), 3, "{heard:?}");
+    let id = routing.send("agentify/orchestrateTask", &params);
+    let received = routing.piped.receive_answer(&id);
+    let progress: Vec<&Value> = received.iter().filter(|m| m["method"] == "notifications/progress").collect();
+    assert_eq!(progress.len(), 3, "{received:?}");
     assert!(progress.iter().all(|m| m["params"]["progressToken"] == "mine"), "{progress:?}");
 }
 
 #[test]
-fn a_task_can_be_called_off() {
+fn a_task_can_be_cancelled() {
     let model = Model::answering(&[ScriptedAnswer::never()]);
     let mut routing = Routing::start(Some(&model), &[]).opened();
-    let id = routing.say("agentify/orchestrateTask", &json!({ "query": TASK }));
+    let id = routing.send("agentify/orchestrateTask", &json!({ "query": TASK }));
     until("the model is asked", || model.asked().len() == 1);
     let params = json!({ "requestId": id });
-    routing.piped.say(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params }));
-    assert_eq!(routing.call("echo", &json!({ "text": "still there" }))["result"]["isError"], false);
-    let (_, heard) = routing.piped.finish();
-    assert!(heard.iter().all(|line| !line.contains(&format!("\"id\":{id},"))), "{heard:?}");
+    routing.piped.send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params }));
+    assert_eq!(routing.call("echo", &json!({ "text": "still works" }))["result"]["isError"], false);
+    let (_, received) = routing.piped.finish();
+    assert!(received.iter().all(|line| !line.contains(&format!("\"id\":{id},"))), "{received:?}");
 }
 
 /// A server with one tool that has the name of one of our own.
@@ -80,7 +80,7 @@ for line in sys.stdin:
 "#;
 
 #[test]
-fn a_namesake_behind_the_gateway_keeps_a_name_of_its_own() {
+fn a_backends_tool_with_the_name_of_an_own_tool_gets_a_prefix() {
     let backend =
         json!({ "id": "box", "type": "stdio", "command": "python3", "args": ["-B", "-c", NAMESAKE] });
     let model = Model::answering(&[ScriptedAnswer::tool_call("box__find_tools", &json!({}))]);
@@ -95,17 +95,17 @@ fn a_namesake_behind_the_gateway_keeps_a_name_of_its_own() {
 }
 
 #[test]
-fn many_tasks_at_once_get_each_its_own_answer() {
+fn simultaneous_tasks_each_get_their_own_answer() {
     let model = Model::answering(&[echo("hello")]);
     let mut routing = Routing::start(Some(&model), &[]).opened();
     let ids: Vec<Value> =
-        (0..30).map(|_| routing.say("agentify/orchestrateTask", &json!({ "query": TASK }))).collect();
+        (0..30).map(|_| routing.send("agentify/orchestrateTask", &json!({ "query": TASK }))).collect();
     let mut open: std::collections::HashSet<String> = ids.iter().map(ToString::to_string).collect();
     while !open.is_empty() {
-        let heard = routing.piped.hear();
-        if heard.get("result").is_some() {
-            assert_eq!(answer_text(&heard), "hello");
-            assert!(open.remove(&heard["id"].to_string()), "{heard}");
+        let received = routing.piped.receive();
+        if received.get("result").is_some() {
+            assert_eq!(answer_text(&received), "hello");
+            assert!(open.remove(&received["id"].to_string()), "{received}");
         }
     }
     assert_eq!(model.asked().len(), 30);

@@ -14,7 +14,7 @@ fn accept(content: &Value) -> Value {
 }
 
 #[test]
-fn what_destroys_needs_a_yes() {
+fn a_destructive_call_needs_confirmation() {
     let model = Model::answering(&[echo("hello")]);
     let mut routing = Routing::start(Some(&model), &[ASK]).opened_with_forms();
     let (form, answer) = routing.task_with_form(TASK, &accept(&json!({ "confirm": true })));
@@ -36,7 +36,7 @@ fn what_destroys_needs_a_yes() {
 }
 
 #[test]
-fn who_cannot_be_asked_gets_the_plan_instead() {
+fn a_client_without_forms_gets_the_plan_instead() {
     let model = Model::answering(&[echo("hello")]);
     let mut routing = Routing::start(Some(&model), &[ASK]).opened();
     let error = routing.task(TASK)["error"].clone();
@@ -46,11 +46,11 @@ fn who_cannot_be_asked_gets_the_plan_instead() {
     assert_eq!(answer_text(&routing.task(TASK)), "hello", "the owner allowed it");
     let mut routing =
         Routing::start(Some(&model), &[ASK, ("SCRUBJAY_ROUTER_CONFIRM_DESTRUCTIVE", "false")]).opened();
-    assert_eq!(answer_text(&routing.task(TASK)), "hello", "the owner asks for no yes");
+    assert_eq!(answer_text(&routing.task(TASK)), "hello", "the owner switched the confirmation off");
 }
 
 #[test]
-fn whoever_is_unsure_asks_which_tool_is_meant() {
+fn an_unsure_router_asks_which_tool_is_meant() {
     let model = Model::answering(&[echo("hello")]);
     let mut routing = Routing::start(Some(&model), &[("SCRUBJAY_ROUTER_THRESHOLD", "1")]).opened_with_forms();
     let (form, answer) = routing.task_with_form(TASK, &accept(&json!({ "tool": "echo" })));
@@ -67,7 +67,7 @@ fn whoever_is_unsure_asks_which_tool_is_meant() {
 }
 
 #[test]
-fn what_a_model_has_to_know_is_asked_for_once() {
+fn a_question_of_the_model_is_put_to_the_user_once() {
     let question = ScriptedAnswer::text("Which text shall I send?");
     let model = Model::answering(&[question.clone(), echo("hello"), question]);
     let mut routing = Routing::start(Some(&model), &[]).opened_with_forms();
@@ -91,7 +91,7 @@ fn post(served: &Served, id: u64, method: &str, params: &Value) -> Value {
 }
 
 #[test]
-fn a_modern_client_comes_back_with_its_yes() {
+fn a_modern_client_confirms_by_repeating_its_request() {
     let model = Model::answering(&[echo("hello")]);
     let scratch = super::super::rig::scratch();
     let sample = json!({ "id": "sample", "type": "stdio", "command": env!("CARGO_BIN_EXE_scrubjay"),
@@ -119,7 +119,7 @@ fn a_modern_client_comes_back_with_its_yes() {
 }
 
 #[test]
-fn a_backend_may_ask_in_the_middle_of_a_task() {
+fn a_backend_can_ask_the_client_during_a_task() {
     let script = text(&repository().join("tests/conformance/conformance_server.py"));
     for era in ["legacy", "modern"] {
         let fixture = json!({ "id": "fixture", "type": "stdio", "command": "python3", "args": ["-B", script, "--era", era] });

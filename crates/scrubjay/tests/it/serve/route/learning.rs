@@ -21,7 +21,7 @@ fn found(routing: &mut Routing, query: &str) -> Value {
 }
 
 #[test]
-fn a_task_that_was_carried_out_once_is_found_from_then_on() {
+fn a_task_finds_its_tool_after_it_was_carried_out_once() {
     let model = knowing();
     let mut routing = Routing::start(Some(&model), &[BACKENDS]).opened();
     assert_eq!(found(&mut routing, TASK)["tools"], json!([]), "no tool has a word of it");
@@ -44,7 +44,7 @@ fn a_task_that_was_carried_out_once_is_found_from_then_on() {
 }
 
 #[test]
-fn without_a_model_it_learns_from_what_was_called_instead() {
+fn without_a_model_the_router_learns_from_the_next_call() {
     let mut routing = Routing::start(None, &[]).opened();
     let query = "echo or blurt that";
     assert_eq!(routing.task(query)["error"]["data"]["candidates"][0]["name"], "echo");
@@ -55,7 +55,7 @@ fn without_a_model_it_learns_from_what_was_called_instead() {
 }
 
 #[test]
-fn what_failed_teaches_nothing() {
+fn nothing_is_learned_from_a_failed_call() {
     let call = json!({ "mcp_method": "tools/call",
         "mcp_params": { "name": "fail", "arguments": { "message": "no luck" } } });
     let model = Model::answering(&[ScriptedAnswer::tool_call("sample", &call)]);
@@ -65,7 +65,7 @@ fn what_failed_teaches_nothing() {
 }
 
 #[test]
-fn tapes_are_cases_to_grade_by() {
+fn eval_can_use_tapes_as_cases() {
     let model = knowing();
     let mut routing = Routing::start(Some(&model), &[BACKENDS]).opened();
     for query in [TASK, "echo the text something", TASK] {
@@ -89,10 +89,10 @@ fn tapes_are_cases_to_grade_by() {
     // With a catalog of other tools there is nothing to grade.
     let catalog = directory.path().join("catalog.json");
     std::fs::write(&catalog, r#"[{"backend": "b", "tools": [{"name": "t"}]}]"#).unwrap();
-    let told = refused(&data, &["--catalog", catalog.to_str().unwrap()]);
-    assert!(told.contains("none of 3 tasks"), "{told}");
-    let told = refused(&directory.path().join("nowhere"), &[]);
-    assert!(told.contains("no task was carried out on 0 tapes"), "{told}");
+    let output = refused(&data, &["--catalog", catalog.to_str().unwrap()]);
+    assert!(output.contains("none of 3 tasks"), "{output}");
+    let output = refused(&directory.path().join("nowhere"), &[]);
+    assert!(output.contains("no task was carried out on 0 tapes"), "{output}");
 }
 
 fn refused(data: &std::path::Path, more: &[&str]) -> String {

@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use scrubjay_llm::scripted::{ReceivedRequest, ScriptedAnswer, ScriptedEndpoint};
 use serde_json::{Value, json};
 
-use super::super::rig::{PATIENCE, Piped, logged, scratch};
+use super::super::rig::{DEADLINE, Piped, logged, scratch};
 
 /// A model; it answers until the tests end.
 pub(super) struct Model(Arc<ScriptedEndpoint>);
@@ -23,7 +23,7 @@ impl Model {
                 std::future::pending::<()>().await;
             });
         });
-        Self(made.recv_timeout(PATIENCE).expect("the endpoint starts"))
+        Self(made.recv_timeout(DEADLINE).expect("the endpoint starts"))
     }
 
     pub(super) fn url(&self) -> String {
@@ -99,7 +99,7 @@ impl Routing {
             "clientInfo": { "name": "test", "version": "1" }, "initializationOptions": options,
         });
         let greeted = self.ask("initialize", &params);
-        self.piped.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+        self.piped.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
         greeted
     }
 
@@ -117,15 +117,15 @@ impl Routing {
         self
     }
 
-    pub(super) fn say(&mut self, method: &str, params: &Value) -> Value {
+    pub(super) fn send(&mut self, method: &str, params: &Value) -> Value {
         self.next += 1;
-        self.piped.say(&json!({ "jsonrpc": "2.0", "id": self.next, "method": method, "params": params }));
+        self.piped.send(&json!({ "jsonrpc": "2.0", "id": self.next, "method": method, "params": params }));
         json!(self.next)
     }
 
     pub(super) fn ask(&mut self, method: &str, params: &Value) -> Value {
-        let id = self.say(method, params);
-        self.piped.hear_answer(&id).pop().expect("an answer")
+        let id = self.send(method, params);
+        self.piped.receive_answer(&id).pop().expect("an answer")
     }
 
     pub(super) fn task(&mut self, query: &str) -> Value {
@@ -139,7 +139,7 @@ impl Routing {
     /// Sends a task, answers its one form, and returns the form and the answer.
     pub(super) fn task_with_form(&mut self, query: &str, answer: &Value) -> (Value, Value) {
         let (id, form) = self.begin_task(query, answer);
-        (form, self.piped.hear_answer(&id).pop().expect("an answer"))
+        (form, self.piped.receive_answer(&id).pop().expect("an answer"))
     }
 
     /// Sends a task and answers its one form; returns the id of the request.
@@ -148,19 +148,22 @@ impl Routing {
     }
 
     fn begin_task(&mut self, query: &str, answer: &Value) -> (Value, Value) {
-        let id = self.say("agentify/orchestrateTask", &json!({ "query": query }));
-        let form = self.hear_form();
-        self.piped.say(&json!({ "jsonrpc": "2.0", "id": form["id"], "result": answer }));
+        let id = self.send("agentify/orchestrateTask", &json!({ "query": query }));
+        let form = self.receive_form();
+        self.piped.send(&json!({ "jsonrpc": "2.0", "id": form["id"], "result": answer }));
         (id, form["params"].clone())
     }
 
-    fn hear_form(&mut self) -> Value {
+    fn receive_form(&mut self) -> Value {
         loop {
-            let heard = self.piped.hear();
-            if heard["method"] == "elicitation/create" {
-                return heard;
+            let received = self.piped.receive();
+            if received["method"] == "elicitation/create" {
+                return received;
             }
-            assert!(heard.get("result").is_none() && heard.get("error").is_none(), "no form comes: {heard}");
+            assert!(
+                received.get("result").is_none() && received.get("error").is_none(),
+                "no form comes: {received}"
+            );
         }
     }
 
@@ -183,7 +186,10 @@ pub(super) fn sample() -> Value {
 
 /// Tells whether any file below a directory holds this text.
 pub(in crate::serve) fn holds(directory: &Path, text: &str) -> Option<std::path::PathBuf> {
-    for entry in std::fs::read_dir(directory).expect("it is ours").map(|entry| entry.expect("it is there")) {
+    for entry in std::fs::read_dir(directory)
+        .expect("the test can read its files")
+        .map(|entry| entry.expect("it is there"))
+    {
         let path = entry.path();
         let found = if path.is_dir() {
             holds(&path, text)

@@ -80,11 +80,11 @@ fn one_function_for_each_backend() {
 
 #[test]
 #[ignore = "needs peers"]
-fn a_file_is_really_read_and_really_written() {
+fn tasks_read_and_write_a_real_file() {
     let peers = peers();
     let directory = super::super::rig::scratch();
     let path = directory.path().canonicalize().expect("it is there").join("note.txt");
-    std::fs::write(&path, "kept in a file").expect("it is ours");
+    std::fs::write(&path, "kept in a file").expect("the test can write in its directory");
     let read = ScriptedAnswer::tool_call("filesystem__read_text_file", &json!({ "path": path }));
     let write =
         ScriptedAnswer::tool_call("filesystem__write_file", &json!({ "path": path, "content": "changed" }));

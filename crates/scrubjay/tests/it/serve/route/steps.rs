@@ -27,7 +27,7 @@ fn yes() -> Value {
 }
 
 #[test]
-fn a_plan_is_shown_whole_and_then_made_in_order() {
+fn a_plan_is_shown_and_then_called_in_order() {
     let model = Model::answering(&[planned(step("sample__echo", &json!({ "text": "two" })))]);
     let destructive = ("SCRUBJAY_ROUTER_DESTRUCTIVE", "sample/echo");
     let mut routing = Routing::start(Some(&model), &[STEPS, destructive]).opened_with_forms();
@@ -45,7 +45,7 @@ fn a_plan_is_shown_whole_and_then_made_in_order() {
 }
 
 #[test]
-fn a_plan_stops_at_the_first_surprise() {
+fn a_plan_stops_at_the_first_failure() {
     let model = Model::answering(&[planned(step("sample__fail", &json!({ "message": "no luck" })))]);
     let task = "echo one, then fail with the message no luck";
     let mut routing = Routing::start(Some(&model), &[STEPS]).opened_with_forms();
@@ -73,11 +73,11 @@ fn timeline_of(data: &std::path::Path) -> Option<Vec<(String, String)>> {
     assert!(sessions.as_array().is_some_and(|all| all.len() < 2), "{sessions}");
     let id = sessions[0]["id"].as_str()?.to_owned();
     let events = json(&["session", "timeline", &id, "--json"])["events"].clone();
-    let told = |event: &Value| {
+    let described = |event: &Value| {
         let text = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
         (text("type"), text("summary"))
     };
-    let steps = events.as_array().unwrap().iter().map(told);
+    let steps = events.as_array().unwrap().iter().map(described);
     Some(steps.filter(|(kind, _)| kind.starts_with("plan_step")).collect())
 }
 
@@ -86,7 +86,7 @@ fn step_of(text: &str) -> String {
 }
 
 #[test]
-fn steps_are_plan_steps_of_the_session() {
+fn steps_are_recorded_as_plan_steps_of_the_session() {
     let steps =
         [step("sample__echo", &json!({ "text": "one" })), step("sample__echo", &json!({ "text": "two" }))];
     let model = Model::answering(&[ScriptedAnswer::tool_call("plan_steps", &json!({ "steps": steps }))]);
@@ -95,7 +95,7 @@ fn steps_are_plan_steps_of_the_session() {
     assert!(answer["result"]["content"].is_array(), "{answer}");
     let data = routing.data();
     let (_, _directory) = routing.finish();
-    let told = timeline(&data);
+    let recorded = timeline(&data);
     let expected = [
         ("plan_step", format!("planned: {}", step_of("one"))),
         ("plan_step", format!("planned: {}", step_of("two"))),
@@ -104,19 +104,19 @@ fn steps_are_plan_steps_of_the_session() {
         ("plan_step_status", format!("current: {}", step_of("two"))),
         ("plan_step_status", format!("done: {}", step_of("two"))),
     ];
-    assert_eq!(told, expected.map(|(kind, text)| (kind.to_owned(), text)));
+    assert_eq!(recorded, expected.map(|(kind, text)| (kind.to_owned(), text)));
 }
 
 #[test]
-fn a_step_that_fails_leaves_none_under_way() {
+fn after_a_failed_step_none_is_current() {
     let model = Model::answering(&[planned(step("sample__fail", &json!({ "message": "no luck" })))]);
     let mut routing = Routing::start(Some(&model), &[STEPS]).opened_with_forms();
     let (_, answer) = routing.task_with_form("echo one, then fail with the message no luck", &yes());
     assert!(answer["error"].is_object(), "{answer}");
     let data = routing.data();
     let (_, _directory) = routing.finish();
-    let told = timeline(&data);
-    let ends: Vec<&str> = told.iter().skip(3).map(|(_, text)| text.as_str()).collect();
+    let recorded = timeline(&data);
+    let ends: Vec<&str> = recorded.iter().skip(3).map(|(_, text)| text.as_str()).collect();
     let fail = r#"sample/fail with {"message":"no luck"}"#;
     let expected = [
         format!("current: {}", step_of("one")),
@@ -129,7 +129,7 @@ fn a_step_that_fails_leaves_none_under_way() {
 }
 
 #[test]
-fn a_plan_of_the_agents_own_goes_on() {
+fn a_plan_of_the_agent_is_continued_after_a_task() {
     let steps =
         [step("sample__echo", &json!({ "text": "one" })), step("sample__echo", &json!({ "text": "two" }))];
     let model = Model::answering(&[ScriptedAnswer::tool_call("plan_steps", &json!({ "steps": steps }))]);
@@ -145,7 +145,7 @@ fn a_plan_of_the_agents_own_goes_on() {
 }
 
 #[test]
-fn a_task_that_is_called_off_leaves_no_step_under_way() {
+fn after_a_cancelled_task_no_step_is_current() {
     let steps =
         [step("sample__slow", &json!({ "ms": 60_000 })), step("sample__echo", &json!({ "text": "two" }))];
     let model = Model::answering(&[ScriptedAnswer::tool_call("plan_steps", &json!({ "steps": steps }))]);
@@ -154,14 +154,14 @@ fn a_task_that_is_called_off_leaves_no_step_under_way() {
     let data = routing.data();
     let marked = |mark: &str| {
         data.join("ledger.db").exists() && {
-            let told = timeline_of(&data).unwrap_or_default();
-            told.iter().any(|(_, text)| text.starts_with(mark))
+            let recorded = timeline_of(&data).unwrap_or_default();
+            recorded.iter().any(|(_, text)| text.starts_with(mark))
         }
     };
     until("the first step is under way", || marked("current: sample/slow"));
     let params = json!({ "requestId": id });
-    routing.piped.say(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params }));
+    routing.piped.send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params }));
     until("none is under way", || marked("skipped: sample/slow"));
-    let told = timeline(&data);
-    assert!(told.iter().any(|(_, text)| *text == format!("skipped: {}", step_of("two"))), "{told:?}");
+    let recorded = timeline(&data);
+    assert!(recorded.iter().any(|(_, text)| *text == format!("skipped: {}", step_of("two"))), "{recorded:?}");
 }

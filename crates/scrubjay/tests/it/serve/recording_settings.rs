@@ -18,8 +18,8 @@ fn greet(gateway: &mut Running) -> Value {
     gateway.ask(1, "initialize", &hello)
 }
 
-fn echo(gateway: &mut Running, id: u64, said: &str) -> Value {
-    gateway.ask(id, "tools/call", &json!({ "name": "echo", "arguments": { "text": said } }))
+fn echo(gateway: &mut Running, id: u64, text_sent: &str) -> Value {
+    gateway.ask(id, "tools/call", &json!({ "name": "echo", "arguments": { "text": text_sent } }))
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn a_message_that_is_too_long_is_refused_and_noted() {
 }
 
 #[test]
-fn what_cannot_be_recorded_moves_on_only_if_so_wished() {
+fn unrecordable_messages_are_forwarded_only_if_configured() {
     for (config, moves_on) in [("on_record_failure: stop\n", false), ("on_record_failure: forward\n", true)] {
         let lab = Lab::new();
         std::fs::create_dir(lab.data()).unwrap();
@@ -51,7 +51,7 @@ fn what_cannot_be_recorded_moves_on_only_if_so_wished() {
         let greeted = greet(&mut gateway);
         assert_eq!(greeted["result"].is_object(), moves_on, "{config}: {greeted}");
         if moves_on {
-            assert_eq!(echo(&mut gateway, 2, "heard")["result"]["content"][0]["text"], "heard");
+            assert_eq!(echo(&mut gateway, 2, "forwarded")["result"]["content"][0]["text"], "forwarded");
         } else {
             assert!(text(&greeted["error"]["message"]).contains("record"), "{greeted}");
         }
@@ -59,7 +59,7 @@ fn what_cannot_be_recorded_moves_on_only_if_so_wished() {
 }
 
 #[test]
-fn power_and_later_writing_exclude_each_other() {
+fn durability_power_excludes_async_storage() {
     let lab = Lab::new();
     let mut gateway = start(&lab, "durability: power\nrecorder: { performance: { async_storage: true } }\n");
     gateway.close_stdin();

@@ -47,7 +47,7 @@ fn wait_for_the_keeper(lab: &Lab) {
 }
 
 #[test]
-fn what_was_recorded_is_indexed_when_the_recorder_is_gone() {
+fn a_recording_is_indexed_after_the_recorder_exits() {
     let lab = Lab::new();
     let mut wrapped = record_in_background(&lab);
     wrapped.send(format!("the {CANARY} is said\n").as_bytes());
@@ -59,7 +59,7 @@ fn what_was_recorded_is_indexed_when_the_recorder_is_gone() {
 }
 
 #[test]
-fn what_is_being_recorded_is_indexed_when_it_is_much() {
+fn a_large_recording_is_indexed_while_it_runs() {
     let lab = Lab::new();
     let mut wrapped = record_in_background(&lab);
     let much = format!("the {CANARY} {}\n", "is said ".repeat(10_000));
@@ -75,7 +75,7 @@ fn what_is_being_recorded_is_indexed_when_it_is_much() {
 }
 
 #[test]
-fn recorders_leave_the_index_alone_where_that_is_wished() {
+fn background_indexing_can_be_switched_off() {
     let lab = Lab::new();
     lab.record("echo", b"said\n");
     assert!(!lab.data().join("index.keeper").exists() && !lab.data().join("index.db").exists());
@@ -83,7 +83,7 @@ fn recorders_leave_the_index_alone_where_that_is_wished() {
 }
 
 #[test]
-fn many_who_record_at_once_share_one_keeper() {
+fn simultaneous_recorders_share_one_keeper() {
     let lab = Lab::new();
     let mut all: Vec<Running> = (0..8).map(|_| record_in_background(&lab)).collect();
     for wrapped in &mut all {
@@ -115,7 +115,7 @@ fn holding(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn what_is_removed_is_in_no_file() {
+fn a_removed_tape_leaves_no_text_in_any_file() {
     let lab = Lab::new();
     let id = lab.record("secret", format!("the {CANARY} is said\n").as_bytes());
     lab.record("other", b"something else is said\n");
@@ -127,7 +127,7 @@ fn what_is_removed_is_in_no_file() {
     let answer =
         serve.ask(1, "tools/call", &standing_alone("search_tapes", &json!({ "query": "else server:other" })));
     assert_eq!(answer["result"]["structuredContent"]["total"], 2, "{answer}");
-    lab.run_well(&["--quiet", "tape", "rm", &id, "--yes"]);
+    lab.run_ok(&["--quiet", "tape", "rm", &id, "--yes"]);
     assert_eq!(holding(lab.data()), [""; 0]);
     let answer = serve.ask(
         2,

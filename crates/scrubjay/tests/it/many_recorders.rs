@@ -19,14 +19,14 @@ fn converse(lab: &Lab, number: u32, gate: &Barrier) {
     wrapped.initialize();
     for first in (1..=CALLS).step_by(usize::try_from(WINDOW).unwrap()) {
         let ids = first..first + WINDOW;
-        let said: Vec<String> = ids
+        let requests: Vec<String> = ids
             .clone()
             .map(|id| {
                 let text = format!("{number}/{id}");
                 request(id, "tools/call", &json!({ "name": "echo", "arguments": { "text": text } }))
             })
             .collect();
-        wrapped.say(&said.join("\n"));
+        wrapped.send_line(&requests.join("\n"));
         for _ in ids {
             let answer = wrapped.message();
             let text = format!("{number}/{}", answer["id"]);
@@ -37,7 +37,7 @@ fn converse(lab: &Lab, number: u32, gate: &Barrier) {
 }
 
 #[test]
-fn twenty_record_at_once() {
+fn twenty_recorders_share_a_data_directory() {
     let lab = Lab::new();
     let gate = Barrier::new(WRAPS as usize);
     let at_work = AtomicU32::new(WRAPS);
@@ -67,7 +67,7 @@ fn twenty_record_at_once() {
 }
 
 #[test]
-fn calls_survive_the_loss_of_power() {
+fn calls_are_answered_and_recorded_with_durability_power() {
     let lab = Lab::new();
     let mut wrapped = lab.wrap_sample().with(&["--durability", "power"]).start();
     wrapped.initialize();
