@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::budget::{MemoryLimits, Use};
+use crate::budget::{MemoryLimits, MemoryUse};
 use crate::config::Naming;
 use crate::gateway::stage::{Stage, recordings};
 use crate::gateway::{Accepted, TakeOptions};
@@ -22,7 +22,7 @@ fn takes_all(method: &str, _: &Value) -> Option<Value> {
 
 /// Takes all memory of a session until it is dropped.
 fn all_memory(session: &Session) -> Charge {
-    let all = session.account.charge(Use::Call, MemoryLimits::default().session_bytes_max);
+    let all = session.account.charge(MemoryUse::Call, MemoryLimits::default().session_bytes_max);
     all.expect("an idle session may make one charge of any size")
 }
 

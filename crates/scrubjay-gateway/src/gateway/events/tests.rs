@@ -254,7 +254,7 @@ async fn an_updated_resource_is_announced_to_the_clients_of_its_connection_that_
     let mut clients = [stage.client("a", &able()), stage.client("b", &able()), stage.client("c", &able())];
     let second = clients[1].session.clone();
     for Client { session, .. } in &clients[..2] {
-        let room = session.account.nothing(crate::budget::Use::State);
+        let room = session.account.nothing(crate::budget::MemoryUse::State);
         lock(&session.subscriptions).insert("note:///1".to_owned(), (None, room));
     }
     let mut received = |origin, uri| {

@@ -72,7 +72,7 @@ async fn a_backend_that_gave_this_list_before_is_waited_for_for_a_moment() {
 async fn a_backend_that_kept_clients_waiting_is_hardly_waited_for() {
     let stage = two_backends();
     let (backends, session) = (stage.gateway.backends(), stage.gateway.open_session("alice"));
-    backends[1].known.keeps_waiting();
+    backends[1].known.note_slow();
     let mut deadline = ListDeadline::new(&backends, &session, ListKind::Tools, true);
     deadline.answered(&backends[0], true);
     deadline.found();

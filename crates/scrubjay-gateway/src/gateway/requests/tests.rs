@@ -142,7 +142,7 @@ async fn an_answer_to_no_question_is_recorded_and_ignored() {
 async fn without_memory_a_message_may_be_sent_again_later() {
     let stage = Stage::new(&[]);
     let session = stage.gateway.open_session("alice");
-    let all = session.account.charge(Use::Delivery, MemoryLimits::default().session_bytes_max);
+    let all = session.account.charge(MemoryUse::Delivery, MemoryLimits::default().session_bytes_max);
     let all = all.expect("an idle session may make one charge of any size");
     let lines = [r#"{"id":1,"method":"tools/list"}"#, r#"{"method":"notifications/x"}"#];
     for (line, id) in lines.into_iter().zip([json!(1), json!(null)]) {

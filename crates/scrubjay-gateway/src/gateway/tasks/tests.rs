@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::gateway::calls::quoted;
 use crate::gateway::stage::Stage;
 use crate::session::Session;
+use scrubjay_core::message::quoted;
 
 /// A server that answers every request about a task.
 fn server(method: &str, params: &Value) -> Option<Value> {

@@ -34,7 +34,7 @@ async fn lines_reach_the_client_in_the_order_of_the_tape() {
     for number in 0..10 {
         let line = message(number);
         if number % 2 == 0 {
-            assert!(alice.session.say(&alice.outbox, line).await);
+            assert!(alice.session.send(&alice.outbox, line).await);
         } else {
             alice.session.send_on_standing_stream(line);
         }
@@ -50,11 +50,11 @@ async fn what_a_client_does_not_read_is_on_tape_as_undelivered() {
     let stage = Stage::new(&[]);
     let alice = client(&stage);
     let (full, mut lines) = mpsc::channel(1);
-    assert!(alice.session.say(&full, message(1)).await);
-    assert!(!alice.session.say(&full, message(2)).await, "there is no place for it");
+    assert!(alice.session.send(&full, message(1)).await);
+    assert!(!alice.session.send(&full, message(2)).await, "there is no place for it");
     assert_eq!(lines.recv().await.map(Outgoing::deliver), Some(message(1)));
     drop(lines);
-    assert!(!alice.session.say(&full, message(3)).await, "the client has left");
+    assert!(!alice.session.send(&full, message(3)).await, "the client has left");
     assert_eq!(taped(&stage), [message(1), message(2), message(3)]);
     let expected = [("client did not read".to_owned(), 1), ("client left".to_owned(), 1)];
     assert_eq!(undelivered(&stage, &alice), expected.into());
@@ -64,9 +64,9 @@ async fn what_a_client_does_not_read_is_on_tape_as_undelivered() {
 async fn without_memory_a_line_is_recorded_and_dropped() {
     let stage = Stage::new(&[]);
     let mut alice = client(&stage);
-    let all = alice.session.account.charge(Use::Call, MemoryLimits::default().session_bytes_max);
+    let all = alice.session.account.charge(MemoryUse::Call, MemoryLimits::default().session_bytes_max);
     let all = all.expect("an idle session may make one charge of any size");
-    alice.session.say(&alice.outbox, message(1)).await;
+    alice.session.send(&alice.outbox, message(1)).await;
     alice.session.send_on_standing_stream(message(2));
     assert!(alice.received().is_empty());
     assert_eq!(taped(&stage), [message(1), message(2)]);
