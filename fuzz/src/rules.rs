@@ -7,8 +7,8 @@ use std::time::Duration;
 use scrubjay_core::entry::{Direction, RuleEffects};
 use scrubjay_core::glob::Glob;
 use scrubjay_core::rules::{
-    Condition, DELAY_MAX, JsonPath, Judge, Judgement, Forwarded, Rule, RuleAction, RuleChange, RuleMatch, Rules,
-    ValueCheck,
+    Condition, DELAY_MAX, Forwarded, JsonPath, Judge, Judgement, Rule, RuleAction, RuleChange, RuleMatch,
+    Rules, ValueCheck,
 };
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::json;
