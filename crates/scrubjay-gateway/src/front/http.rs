@@ -277,7 +277,8 @@ async fn handle(
     // A refused request belongs to no session, even if it names one.
     let session = || is_admitted.then(|| front.session_of(&tcp, &head.headers)).flatten();
     let known = session();
-    if known.is_some() {
+    let is_known = known.is_some();
+    if is_known {
         connection.mark_known();
     }
     let charge = front.body_charge(known.as_deref(), &head.headers);
@@ -295,7 +296,9 @@ async fn handle(
         Ok(None) => answer(&front, &tcp, &head, (body, charge), &mut seen).await,
     };
     // Looked up again: answering may have opened the session.
-    if response.status().is_success() && (response.headers().contains_key(SESSION_ID) || session().is_some())
+    if !is_known
+        && response.status().is_success()
+        && (response.headers().contains_key(SESSION_ID) || session().is_some())
     {
         connection.mark_known();
     }

@@ -204,7 +204,7 @@ impl Gateway {
         self.tasks.remember(&call.session.client, backend, is_shared, &answer);
         match answer {
             Answer::Result(result) if is_shared && request.method == method::TASKS_LIST => {
-                Answer::Result(self.tasks.only_own(&call.session.client, &backend.id, result))
+                self.tasks.only_own(&call.session.client, &backend.id, &result)
             }
             Answer::Result(result) if connection.era == Era::Modern => {
                 Answer::Result(self.states.seal(&call.session, &backend.id, result))

@@ -109,9 +109,17 @@ impl Tasks {
         lock(&self.known).owner(backend, task).cloned()
     }
 
-    /// Removes from a list of tasks those of other clients.
-    pub(super) fn only_own(&self, client: &Arc<str>, backend: &str, result: String) -> String {
-        let Ok(object) = serde_json::from_str::<&RawValue>(&result) else { return result };
+    /// Makes the answer of a list of tasks, without those of other clients.
+    pub(super) fn only_own(&self, client: &Arc<str>, backend: &str, result: &str) -> Answer {
+        // In a list that we cannot read, a client may still find the tasks of others.
+        let object = serde_json::from_str::<&RawValue>(result).ok();
+        let Some(object) = object.filter(|list| list.get().starts_with('{') && message::is_readable(list))
+        else {
+            return Answer::error(
+                code::INTERNAL,
+                "the server's list of tasks cannot be read, and is not passed on",
+            );
+        };
         // All members of that name: a client may read any of several.
         let lists = message::members_named(Some(object), "tasks");
         let is_own = |task: &&&RawValue| {
@@ -123,7 +131,7 @@ impl Tasks {
             let own: Vec<&str> = tasks.iter().filter(is_own).map(|task| task.get()).collect();
             splice.replace(Some(list), &format!("[{}]", own.join(",")))
         });
-        own.finish()
+        Answer::Result(own.finish())
     }
 }
 

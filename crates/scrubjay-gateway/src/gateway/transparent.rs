@@ -173,7 +173,7 @@ impl Gateway {
         self.tasks.remember(client, &run.backend, true, &answer);
         match answer {
             Answer::Result(result) if request.method == method::TASKS_LIST => {
-                Answer::Result(self.tasks.only_own(client, server, result))
+                self.tasks.only_own(client, server, &result)
             }
             Answer::Result(result) => Answer::Result(self.states.seal(session, server, result)),
             error @ Answer::Error(_) => error,

@@ -1,11 +1,11 @@
 //! A task belongs to the client that began it: no other client finds it, gets its owner changed or sees it in a list.
 
+use scrubjay_core::message::quoted;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::gateway::stage::Stage;
 use crate::session::Session;
-use scrubjay_core::message::quoted;
 
 /// A server that answers every request about a task.
 fn server(method: &str, params: &Value) -> Option<Value> {
@@ -76,8 +76,8 @@ async fn a_list_of_tasks_has_only_the_clients_own_in_each_member_of_that_name() 
     begin(&stage, &alice.client, "a", true);
     begin(&stage, &bob.client, "b", true);
     let check = |result: &str, expected: &str| {
-        let own = stage.gateway.tasks.only_own(&alice.client, "one", result.to_owned());
-        assert_eq!(own, expected, "{result}");
+        let own = stage.gateway.tasks.only_own(&alice.client, "one", result);
+        assert!(matches!(&own, Answer::Result(own) if own == expected), "{result}: {own:?}");
     };
     check(
         r#"{"tasks":[{"taskId":"b"},{"taskId":"a", "n":1.0}], "nextCursor":"c","tasks":[{"taskId":"b"}]}"#,
@@ -88,6 +88,10 @@ async fn a_list_of_tasks_has_only_the_clients_own_in_each_member_of_that_name() 
     check(r#"{"tasks":{"taskId":"b"}}"#, r#"{"tasks":[]}"#);
     check(r#"{ "tasks": [] }"#, r#"{ "tasks": [] }"#);
     check(r#"{"other":[{"taskId":"b"}]}"#, r#"{"other":[{"taskId":"b"}]}"#);
+    for unreadable in [r#"{"\ud800":1,"tasks":[{"taskId":"b"}]}"#, r#"[{"taskId":"b"}]"#, "no JSON"] {
+        let refused = stage.gateway.tasks.only_own(&alice.client, "one", unreadable);
+        assert!(matches!(refused, Answer::Error(_)), "{unreadable}: {refused:?}");
+    }
 }
 
 #[tokio::test]
