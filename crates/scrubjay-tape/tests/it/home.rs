@@ -83,7 +83,7 @@ fn a_unique_name_finds_its_tape_and_others_are_refused_with_a_reason() {
     }
     assert_eq!(
         error_of("abd"),
-        "\"abd\" fits several tapes (abd1111111111111, abd0000000000000): give more characters"
+        "\"abd\" matches several tapes (abd1111111111111, abd0000000000000): give more characters"
     );
     let unknown = |name| format!("no tape or session is called \"{name}\": `scrubjay tape ls` lists them");
     for name in ["xyz", "abc00000000000000", "../abc", "ABC", "late"] {

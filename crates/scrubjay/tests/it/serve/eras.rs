@@ -180,6 +180,11 @@ fn a_backend_that_exits_on_the_probe_is_restarted() {
     let scratch = scratch();
     let backend = fixture(&["--era", "legacy", "--exit-on-probe"]);
     let served = Served::start(&scratch.path().join("data"), &[], &backend);
+    // Two starts of Python may take longer than the gateway waits for a list.
+    let list = modern(1, "tools/list", &json!({}));
+    until("its tools are listed", || {
+        post_modern(&served.target(), &list).text().contains("\"test_sampling\"")
+    });
     let (answer, _) = call_modern(&served.target(), "test_sampling", &arguments("test_sampling"));
     assert_eq!(answer_text(&answer), "LLM response: a word");
 }
