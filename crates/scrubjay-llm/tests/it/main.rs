@@ -12,6 +12,7 @@ use tokio::time::Instant;
 const KEY: &str = "sk-canary-0123456789";
 
 fn config(server: &ScriptedEndpoint) -> LlmConfig {
+    subscribe_everywhere();
     LlmConfig { api_key: Some(Secret::new(KEY)), base_url: server.url(), ..LlmConfig::default() }
 }
 
@@ -180,6 +181,19 @@ async fn too_many_waiting_calls_are_refused() {
     .await;
     // One call is under way, and 256 wait.
     assert_eq!(refused_calls, 1);
+}
+
+/// Subscribes all threads to every event. Without this, the first thread that reaches an event may have no subscriber;
+/// then `tracing` disables the event for all threads, and a test that collects the log misses it.
+fn subscribe_everywhere() {
+    static SUBSCRIBED: std::sync::Once = std::sync::Once::new();
+    SUBSCRIBED.call_once(|| {
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::TRACE)
+            .with_writer(std::io::sink)
+            .finish();
+        tracing::subscriber::set_global_default(subscriber).expect("no other subscriber is set");
+    });
 }
 
 /// A log of everything at every level.
