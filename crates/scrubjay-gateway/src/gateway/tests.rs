@@ -61,8 +61,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
-/// A backend that does what it is told.
-struct Puppet {
+/// A backend whose tools, ends and announcements the test controls.
+struct ControlledBackend {
     id: &'static str,
     tools: Mutex<BTreeSet<&'static str>>,
     is_up: Mutex<bool>,
@@ -72,12 +72,12 @@ struct Puppet {
     changed: Notify,
 }
 
-impl Puppet {
+impl ControlledBackend {
     fn mount(self: &Arc<Self>) -> Mount {
-        let puppet = self.clone();
+        let controlled_backend = self.clone();
         Arc::new(move || {
             let (ours, theirs) = tokio::io::duplex(64 * 1024);
-            tokio::spawn(puppet.clone().converse(theirs));
+            tokio::spawn(controlled_backend.clone().converse(theirs));
             let (reader, writer) = tokio::io::split(ours);
             let streams: Streams = (Box::new(reader), Box::new(writer));
             streams
@@ -133,7 +133,7 @@ impl Puppet {
 
 struct Model {
     gateway: Arc<Gateway>,
-    puppets: Vec<Arc<Puppet>>,
+    controlled: Vec<Arc<ControlledBackend>>,
     sessions: Vec<Arc<Session>>,
     outbox: Outbox,
     /// What each client's newest list said: whose tool each name is.
@@ -148,18 +148,18 @@ impl Model {
     fn new() -> Self {
         let data = tempfile::tempdir().expect("there is a temporary directory");
         let new_recording = recordings(data.path());
-        let puppet = |id: &&'static str| {
+        let controlled_backend = |id: &&'static str| {
             let (tools, is_up) = (Mutex::default(), Mutex::new(true));
-            Arc::new(Puppet { id, tools, is_up, end: Notify::new(), changed: Notify::new() })
+            Arc::new(ControlledBackend { id, tools, is_up, end: Notify::new(), changed: Notify::new() })
         };
-        let puppets: Vec<Arc<Puppet>> = BACKENDS.iter().map(puppet).collect();
+        let controlled: Vec<Arc<ControlledBackend>> = BACKENDS.iter().map(controlled_backend).collect();
         let gateway =
             Gateway::new(Naming::WhereNeeded, new_recording, Options::default(), None, |events, tape| {
-                let backend = |p: &Arc<Puppet>| {
+                let backend = |p: &Arc<ControlledBackend>| {
                     Backend::mounted(p.id, p.mount(), tape(NewTape::of_backend(p.id)), events.clone())
                         .outside()
                 };
-                puppets.iter().map(backend).collect()
+                controlled.iter().map(backend).collect()
             });
         let (outbox, mut lines) = mpsc::channel(64);
         tokio::spawn(async move { while lines.recv().await.is_some() {} });
@@ -168,7 +168,7 @@ impl Model {
         let newest = vec![HashMap::new(); CLIENTS];
         Self {
             gateway,
-            puppets,
+            controlled,
             sessions,
             outbox,
             newest,
@@ -198,16 +198,16 @@ impl Model {
     async fn take(&mut self, step: Step) -> Result<(), TestCaseError> {
         match step {
             Step::Change { backend, tools, says_so } => {
-                *lock(&self.puppets[backend].tools) = tools;
+                *lock(&self.controlled[backend].tools) = tools;
                 if says_so {
-                    self.puppets[backend].changed.notify_waiters();
+                    self.controlled[backend].changed.notify_waiters();
                 }
             }
             Step::End { backend, comes_back } => {
-                *lock(&self.puppets[backend].is_up) = comes_back;
-                self.puppets[backend].end.notify_waiters();
+                *lock(&self.controlled[backend].is_up) = comes_back;
+                self.controlled[backend].end.notify_waiters();
             }
-            Step::Mend { backend } => *lock(&self.puppets[backend].is_up) = true,
+            Step::Mend { backend } => *lock(&self.controlled[backend].is_up) = true,
             Step::List { client } => self.list(client).await?,
             Step::Call { client, name } => self.call(client, name).await?,
         }
