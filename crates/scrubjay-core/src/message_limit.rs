@@ -1,6 +1,6 @@
 //! The length that a message may have (`limits.max_message_size`), and the one comparison with it.
 //!
-//! Whatever reads messages asks [`MessageLimit::is_exceeded_by`], so a search for it finds every place that enforces
+//! All code that reads messages asks [`MessageLimit::is_exceeded_by`], so a search for it finds every place that enforces
 //! the limit. Only rules, which may not make a message longer than that, count down from the number itself.
 
 use std::fmt;

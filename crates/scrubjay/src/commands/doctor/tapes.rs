@@ -11,8 +11,8 @@ pub(super) fn check(installation: &Installation, findings: &mut Findings) {
         Ok(files) => files,
         Err(e) => {
             let what = format!("{:#}", anyhow::Error::from(e));
-            let root = installation.home.root().display();
-            let fix = format!("sudo chown -R \"$(id -un)\" '{root}' && chmod -R u+rwX '{root}'");
+            // No command to paste: the directory may be another user's, who has to agree.
+            let fix = "let its owner run this, give yourself access, or use another directory with --data";
             return findings.wrong(what, fix);
         }
     };
